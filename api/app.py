@@ -1,9 +1,9 @@
 """The web application: REST under `/v1`, pages under `/`, one way to answer errors, guards before everything.
 
     Metrics → SecurityHeaders → Audit → InternalError → HostAndOrigin → Head → Authentication → BodyLimit
-    → Admission → QueryCheck → ETag → Compression → routes → Bench
+    → Admission → QueryCheck → ETag → Compression → routes → services
 
-Everything that the routes know comes from the `Bench` that `create_app` is given; importing this loads no torch.
+Everything that the routes know comes from the `Services` that `create_app` is given; importing this loads no torch.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,8 @@ from api.routes import (
 )
 from dashboards.data.live import Pulse
 from dashboards.pages.routes import pages
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
+from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
@@ -52,13 +53,13 @@ NOUNS = (experiments, runs, exports, figures, analysis, attempts, catalog, keys,
 
 
 def create_app(
-    bench: Bench,
+    services: Services,
     *,
     allowed_hosts: tuple[str, ...] = LOOPBACK,
     stopping: Callable[[], bool] = lambda: False,
     requests_a_second: float = REQUESTS_A_SECOND,
 ) -> FastAPI:
-    """The application over `bench`, for requests that name one of `allowed_hosts`.
+    """The application over the services, for requests that name one of `allowed_hosts`.
 
     `requests_a_second` is what one key may ask for, where the service has keys. `stopping` tells open streams that the
     process is about to end, so that they end first.
@@ -77,18 +78,20 @@ def create_app(
             "logs": False,
         },  # ours are `worker/reporting/tracing.py` and `Meters`
     )
-    app.state.bench = bench
-    app.state.submissions = Submissions(bench)
-    app.state.pulse = Pulse(bench.experiment_version)
+    studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
+    app.state.services = services
+    app.state.studies = studies
+    app.state.submissions = Submissions(services.experiments)
+    app.state.pulse = Pulse(services.experiments.version)
     app.state.stopping = stopping
-    app.state.meters = Meters(bench)
-    app.state.doors = AuthState(Callers(bench.keyring), Leases(bench.tokens_open), requests_a_second)
+    app.state.meters = Meters(services.monitor)
+    app.state.doors = AuthState(Callers(services.keyring), Leases(services.attempts.tokens_open), requests_a_second)
     for noun in NOUNS:  # each by itself: a router of routers is gone through once more for every request
         app.include_router(noun.router, prefix="/v1")
     app.include_router(health.router)
     app.include_router(reference.router)
     app.include_router(login.router)
-    app.include_router(pages(bench, stopping=stopping))
+    app.include_router(pages(services, studies, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
     app.add_middleware(CompressionMiddleware)
@@ -102,7 +105,7 @@ def create_app(
     app.add_middleware(HeadMiddleware)
     app.add_middleware(HostAndOriginMiddleware, allowed_hosts=allowed_hosts)
     app.add_middleware(InternalErrorMiddleware)
-    app.add_middleware(AuditMiddleware, audit=bench.audit)
+    app.add_middleware(AuditMiddleware, audit=services.audit)
     app.add_middleware(SecurityHeadersMiddleware)
     app.add_middleware(MetricsMiddleware, meters=app.state.meters)
     app.openapi = document_with_access(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it

@@ -14,8 +14,7 @@ from typing import Generic, TypeVar
 from fastapi.concurrency import run_in_threadpool
 
 from orchestrator.records import Submission
-from orchestrator.services.bench import Bench
-from orchestrator.services.submission import Proposal
+from orchestrator.services.experiments import Experiments, Proposal
 
 Call = TypeVar("Call")
 Answer = TypeVar("Answer")
@@ -81,15 +80,15 @@ class ThreadBatcher(Generic[Call, Answer]):
 class Submissions:
     """Where the routes submit experiments."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._together = ThreadBatcher[Proposal, Submission](bench.submit_together)
+    def __init__(self, experiments: Experiments) -> None:
+        self._experiments = experiments
+        self._together = ThreadBatcher[Proposal, Submission](experiments.submit_together)
 
     async def __call__(self, proposal: Proposal) -> Submission:
-        """Queue an experiment durably; raises as `Bench.submit`."""
-        if self._bench.is_quick(proposal.spec):
+        """Queue an experiment durably; raises as `Experiments.submit`."""
+        if self._experiments.is_quick(proposal.spec):
             return await self._together(proposal)
-        (answer,) = await run_in_threadpool(self._bench.submit_together, [proposal])
+        (answer,) = await run_in_threadpool(self._experiments.submit_together, [proposal])
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -19,8 +19,8 @@ from api.auth.scopes import place_of
 from api.cli.app import main as command_line
 from optim import catalog
 from optim.catalog.records import OptimizerEntry
-from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import compose_services
+from orchestrator.settings import Settings
 from orchestrator.specs.schema import SPECS
 from orchestrator.store.database import Database
 
@@ -78,7 +78,7 @@ def routes() -> Iterator[str]:
     """Every operation of the REST service with the least scope that opens it."""
     with tempfile.TemporaryDirectory() as folder:  # nothing is written there: the document needs no rows
         database = Database(f"sqlite:///{folder}/bench.sqlite3")
-        document = create_app(Bench(database, LeasePolicy(), Path(folder), Path(folder))).openapi()
+        document = create_app(compose_services(database, Settings(data_folder=Path(folder)))).openapi()
         database.close()
     yield from ("# The REST service", "", WRITTEN + " A running service has the whole, with examples, at `/docs`.", "")
     by_tag: dict[str, list[tuple[str, str, str]]] = {}

@@ -6,9 +6,9 @@ from statistics import median
 
 from benchmarks.load_figures import Figure
 from benchmarks.load_processes import Service, call, timed
-from orchestrator.jobs import Lease, LeasePolicy
+from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.services.bench import Bench
+from tests.factories.services import make_services
 from tests.factories.stores import claim, result
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point
@@ -43,7 +43,7 @@ def comparisons(service: Service) -> Iterator[Figure]:
 
 def _ended(service: Service) -> str:
     """The id of a comparison whose runs are all recorded."""
-    bench = Bench(service.database, LeasePolicy(), service.folder, service.folder)
+    services = make_services(service.database, service.folder)
     spec = ComparisonSpec(
         name="a thousand",
         workload=Workload(model="gpt2-tiny", budget=Budget(steps=10)),
@@ -51,16 +51,16 @@ def _ended(service: Service) -> str:
         seeds=tuple(range(SEEDS)),
         priority=100,
     )
-    experiment = bench.submit(spec).experiment
+    experiment = services.experiments.submit(spec).experiment
     count = experiment.counts.total
     curve = [Point(step=step, tokens=step, val_loss=5 - step / 10) for step in range(11)]
 
     def end(numbered: tuple[int, Lease]) -> None:
         number, lease = numbered
         identity = lease.run_id, lease.attempt, lease.token
-        bench.hello(*identity)
-        bench.append_points(*identity, PointsBatch.from_points(0, curve))
-        bench.finish(*identity, result(final_val_loss=3 + number * 7919 % 1000 / 1000))
+        services.attempts.hello(*identity)
+        services.attempts.append_points(*identity, PointsBatch.from_points(0, curve))
+        services.attempts.finish(*identity, result(final_val_loss=3 + number * 7919 % 1000 / 1000))
 
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(end, enumerate(claim(service.queue, cpus=count, limit=count))))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.load_processes import Service
-from orchestrator.jobs import Lease, LeasePolicy
+from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
+from tests.factories.services import make_services
 from tests.factories.stores import claim, result
 from worker.records.protocol import Heartbeat, PointsBatch
 from worker.records.result import Point
@@ -40,9 +41,9 @@ class Shown:
 
 def written(service: Service) -> Shown:
     """Write both through the store, as a service would have over weeks."""
-    bench = Bench(service.database, LeasePolicy(), service.folder, service.folder)
-    long_run_id = _long_run(bench, service)
-    experiment_id = bench.submit(_spec("a thousand runs", OPTIMIZERS, RATES, SEEDS, STEPS)).experiment.id
+    services = make_services(service.database, service.folder)
+    long_run_id = _long_run(services, service)
+    experiment_id = services.experiments.submit(_spec("a thousand runs", OPTIMIZERS, RATES, SEEDS, STEPS)).experiment.id
     count = len(OPTIMIZERS) * len(RATES) * SEEDS
     leases = claim(service.queue, cpus=count, limit=count)
     curves = [PointsBatch.from_points(0, _points(shape, 0, STEPS, STEPS)) for shape in range(SHAPES)]
@@ -50,28 +51,28 @@ def written(service: Service) -> Shown:
     def lived(numbered: tuple[int, Lease]) -> None:
         number, lease = numbered
         identity = lease.run_id, lease.attempt, lease.token
-        bench.hello(*identity)
-        bench.append_points(*identity, curves[number % SHAPES])
+        services.attempts.hello(*identity)
+        services.attempts.append_points(*identity, curves[number % SHAPES])
         if number == 0:
-            bench.heartbeat(*identity, Heartbeat(step=STEPS, device_seconds=80.0))
+            services.attempts.heartbeat(*identity, Heartbeat(step=STEPS, device_seconds=80.0))
         else:
             final = 3 + number * 7919 % 1000 / 1000
-            bench.finish(*identity, result(final_val_loss=final, steps=STEPS, device_seconds=80.0))
+            services.attempts.finish(*identity, result(final_val_loss=final, steps=STEPS, device_seconds=80.0))
 
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(lived, enumerate(leases)))
     return Shown(experiment_id=experiment_id, live=leases[0], long_run_id=long_run_id)
 
 
-def _long_run(bench: Bench, service: Service) -> str:
-    bench.submit(_spec("a million points", ("adamw",), (1e-3,), 1, MANY_POINTS))
+def _long_run(services: Services, service: Service) -> str:
+    services.experiments.submit(_spec("a million points", ("adamw",), (1e-3,), 1, MANY_POINTS))
     (lease,) = claim(service.queue, cpus=1, limit=1)
     identity = lease.run_id, lease.attempt, lease.token
-    bench.hello(*identity)
+    services.attempts.hello(*identity)
     for number in range(MANY_POINTS // AT_ONCE):
         points = _points(number, number * AT_ONCE, AT_ONCE, MANY_POINTS)
-        bench.append_points(*identity, PointsBatch.from_points(number, points))
-    bench.finish(*identity, result(final_val_loss=2.5, steps=MANY_POINTS, device_seconds=80_000.0))
+        services.attempts.append_points(*identity, PointsBatch.from_points(number, points))
+    services.attempts.finish(*identity, result(final_val_loss=2.5, steps=MANY_POINTS, device_seconds=80_000.0))
     return str(lease.run_id)
 
 

@@ -25,7 +25,8 @@ import sys, threading
 from pathlib import Path
 from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import compose_services
+from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.queue import Queue
@@ -37,8 +38,8 @@ class Nothing:
     def adopt(self, live): return ()
 
 database, folder = Database(sys.argv[1]), Path(sys.argv[2])
-bench = Bench(database, LeasePolicy(), folder, folder)
-Exporter(bench, database, f"sqlite:///{folder}/mlflow.sqlite3", folder, holder="idle")
+services = compose_services(database, Settings(data_folder=folder))
+Exporter(services.experiments, services.runs, database, f"sqlite:///{folder}/mlflow.sqlite3", folder, holder="idle")
 dispatcher = Dispatcher(Queue(database, LeasePolicy()), Nothing(), Leadership(database, "idle"))
 for _ in range(8):
     dispatcher.tick()

@@ -24,9 +24,10 @@ from statistics import median
 from time import perf_counter
 
 from orchestrator.jobs import Lease, LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from tests.factories.stores import (
     PostgresqlServer,
     claim,
@@ -49,22 +50,22 @@ class Rate:
 
 
 @contextmanager
-def fresh_queue(database: Database, runs: int) -> Iterator[tuple[Bench, Queue]]:
-    """A bench with so many waiting runs."""
-    bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+def fresh_queue(database: Database, runs: int) -> Iterator[tuple[Services, Queue]]:
+    """Services with so many waiting runs."""
+    services = make_services(database)
     for first in range(0, runs, 250):
-        bench.submit(comparison_spec(seeds=tuple(range(min(250, runs - first)))))
-    yield bench, Queue(database, LeasePolicy())
+        services.experiments.submit(comparison_spec(seeds=tuple(range(min(250, runs - first)))))
+    yield services, Queue(database, LeasePolicy())
 
 
 def work_off(database: Database, runs: int, workers: int) -> float:
     """Runs a second from claim to recorded result."""
     report = result()
-    with fresh_queue(database, runs) as (bench, queue), ThreadPoolExecutor(workers) as pool:
+    with fresh_queue(database, runs) as (services, queue), ThreadPoolExecutor(workers) as pool:
 
         def carry_out(lease: Lease) -> None:
-            bench.hello(lease.run_id, lease.attempt, lease.token)
-            bench.finish(lease.run_id, lease.attempt, lease.token, report)
+            services.attempts.hello(lease.run_id, lease.attempt, lease.token)
+            services.attempts.finish(lease.run_id, lease.attempt, lease.token, report)
 
         started = perf_counter()
         pending = []
@@ -87,13 +88,13 @@ def claim_alone(database: Database, runs: int, workers: int) -> float:
 def finish_alone(database: Database, runs: int, workers: int) -> float:
     """Recorded results a second from `workers` threads, of runs that were claimed and greeted before."""
     report = result()
-    with fresh_queue(database, runs) as (bench, queue), ThreadPoolExecutor(workers) as pool:
+    with fresh_queue(database, runs) as (services, queue), ThreadPoolExecutor(workers) as pool:
         leases: list[Lease] = []
         while batch := claim(queue, cpus=500, limit=500):
             leases += batch
-        list(pool.map(lambda lease: bench.hello(lease.run_id, lease.attempt, lease.token), leases))
+        list(pool.map(lambda lease: services.attempts.hello(lease.run_id, lease.attempt, lease.token), leases))
         started = perf_counter()
-        list(pool.map(lambda lease: bench.finish(lease.run_id, lease.attempt, lease.token, report), leases))
+        list(pool.map(lambda lease: services.attempts.finish(lease.run_id, lease.attempt, lease.token, report), leases))
         return runs / (perf_counter() - started)
 
 

@@ -38,11 +38,11 @@ import structlog
 from benchmarks.load_processes import Service, call, machine, running_service
 from orchestrator.dispatch.dispatcher import TICK_SECONDS, Dispatcher, EndedAttempt
 from orchestrator.jobs import Lease, LeasePolicy, LiveAttempt, RunId
-from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from tests.factories.stores import claim, comparison_spec, postgresql_programs, postgresql_server, result
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point
@@ -109,17 +109,17 @@ class SimulatedRunner:
 def crowd(url: str, orders: Any, done: Any, hold_seconds: float) -> None:
     """In a process of its own: every order says hello, holds its slot, and finishes. It ends at an order of None."""
     database = Database(url)
-    bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    services = make_services(database)
     report = result()
     due: list[tuple[float, Word]] = []
     begun: queues.SimpleQueue[tuple[float, Word]] = queues.SimpleQueue()
 
     def begin(order: Word) -> None:
-        bench.hello(*order)
+        services.attempts.hello(*order)
         begun.put((time.monotonic() + hold_seconds, order))
 
     def end(order: Word) -> None:
-        bench.finish(*order, report)
+        services.attempts.finish(*order, report)
         done.put(order[:2])
 
     with ThreadPoolExecutor(TALKERS) as pool:
@@ -152,9 +152,9 @@ class Ticks:
 def dispatch(url: str, slots: int, runs: int, hold_seconds: float, most_seconds: float) -> dict[str, object]:
     """Work off so many runs, or as many of them as the time allows; how fast, how full, at which cost."""
     database = Database(url)
-    bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+    services = make_services(database)
     for first in range(0, runs, RUNS_AN_EXPERIMENT):
-        bench.submit(comparison_spec(seeds=tuple(range(min(RUNS_AN_EXPERIMENT, runs - first)))))
+        services.experiments.submit(comparison_spec(seeds=tuple(range(min(RUNS_AN_EXPERIMENT, runs - first)))))
     context = multiprocessing.get_context("spawn")
     orders, done = context.Queue(), context.Queue()
     people = context.Process(target=crowd, args=(url, orders, done, hold_seconds))
@@ -219,14 +219,14 @@ def _dispatched(ticks: Ticks, runs: int, slots: int, seconds: float, cpu: float)
 def talk(url: str, folder: Path, slots: int, seconds: float, what: str) -> dict[str, object]:
     """Heartbeats, or batches of points, a second that one api process answers, for so many live attempts."""
     with running_service(folder, url) as service:
-        bench = Bench(service.database, LeasePolicy(), Path("/runs"), Path("/datasets"))
+        services = make_services(service.database)
         for first in range(0, slots, RUNS_AN_EXPERIMENT):
-            bench.submit(comparison_spec(seeds=tuple(range(min(RUNS_AN_EXPERIMENT, slots - first)))))
+            services.experiments.submit(comparison_spec(seeds=tuple(range(min(RUNS_AN_EXPERIMENT, slots - first)))))
         leases: list[Lease] = []
         while len(leases) < slots:
             leases += claim(service.queue, cpus=slots, limit=250)
         with ThreadPoolExecutor(TALKERS) as pool:
-            list(pool.map(lambda lease: bench.hello(lease.run_id, lease.attempt, lease.token), leases))
+            list(pool.map(lambda lease: services.attempts.hello(lease.run_id, lease.attempt, lease.token), leases))
         before = service.cpu_seconds()
         waits, elapsed = _talk(service, leases, seconds, what)
         cpu = service.cpu_seconds() - before
@@ -289,9 +289,9 @@ class IdleActor:
     def execute(self, service_url: str, run_id: str, attempt: int, token: str, gpus: int, group: None) -> str:
         """Say hello and finish to the database at that URL."""
         database = Database(service_url)
-        bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
-        bench.hello(run_id, attempt, token)
-        bench.finish(run_id, attempt, token, result())
+        services = make_services(database)
+        services.attempts.hello(run_id, attempt, token)
+        services.attempts.finish(run_id, attempt, token, result())
         database.close()
         return "succeeded"
 
@@ -301,15 +301,15 @@ def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
     from orchestrator.dispatch import ray_runner
 
     database = Database(url)
-    bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
-    submitted = bench.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
+    services = make_services(database)
+    submitted = services.experiments.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
     ray_runner.start_embedded_ray(folder, slots)
     ray_runner.AttemptActor = IdleActor  # type: ignore[assignment, misc]
     try:
         queue, runner = Queue(database, LeasePolicy()), ray_runner.RayRunner(url)
         dispatcher = Dispatcher(queue, runner, Leadership(database, "benchmark"))
         tick_seconds, started = [], time.monotonic()
-        while not bench.experiment(submitted.id).counts.done():
+        while not services.experiments.get(submitted.id).counts.done():
             begun = time.monotonic()
             dispatcher.tick()
             tick_seconds.append(time.monotonic() - begun)
@@ -317,7 +317,7 @@ def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
         seconds = time.monotonic() - started
     finally:
         ray_runner.stop_embedded_ray(folder)
-    census = bench.census()
+    census = services.monitor.census()
     database.close()
     return {
         "runs": runs,

@@ -19,8 +19,7 @@ from statistics import median
 from benchmarks.load_processes import Service, call, machine, running_service, timed
 from orchestrator.dispatch.attempt_actor import AttemptActor
 from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
-from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
+from tests.factories.services import make_services
 from tests.factories.stores import comparison_spec
 
 MOST_SECONDS = 300.0
@@ -32,19 +31,19 @@ class Started:
     """One run, measured."""
 
     def __init__(self, service: Service, seed: int) -> None:
-        bench = Bench(service.database, LeasePolicy(), service.folder / "runs", service.folder / "datasets")
+        services = make_services(service.database, service.folder)
         body = comparison_spec(name=f"number {seed}", seeds=(seed,)).model_dump_json().encode()
         submitted = time.time()
         connection = service.connection()
         experiment_id = json.loads(call(connection, "POST", "/v1/experiments", body))["experiment"]["id"]
         connection.close()
         deadline = time.monotonic() + MOST_SECONDS
-        while not bench.experiment(experiment_id).counts.done():
+        while not services.experiments.get(experiment_id).counts.done():
             if time.monotonic() > deadline:
                 raise SystemExit(f"a run did not end: see {service.folder / 'api.log'}")
             time.sleep(0.1)
-        (run,) = bench.all_runs(experiment_id)
-        (attempt,) = bench.attempts(run.id)
+        (run,) = services.runs.all(experiment_id)
+        (attempt,) = services.runs.attempts(run.id)
         if run.result is None or attempt.started_at is None:
             raise SystemExit(f"the run ended as {run.status}, {attempt.message}; it should have succeeded")
         self.submit_to_hello_ms = 1e3 * (attempt.started_at - submitted)

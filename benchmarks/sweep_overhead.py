@@ -23,11 +23,12 @@ import psutil
 
 from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
 from orchestrator.jobs import ExperimentId, LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.capacity import Node, NodeId, Room
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps.keeper import Order
+from tests.factories.services import make_services
 from tests.factories.stores import result
 from tests.factories.sweep import sweep_spec
 from worker.records.protocol import PointsBatch
@@ -53,12 +54,12 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
     url = f"sqlite:///{folder / 'bench.sqlite3'}"
     database = Database(url)
     database.migrate()
-    bench = Bench(database, LeasePolicy(), folder / "runs", folder / "datasets")
+    services = make_services(database, folder)
     space = {"lr": {"kind": "log-uniform", "low": 1e-4, "high": 1e-1}}
     spec = sweep_spec(
         candidates=[{"optimizer": "adamw", "space": space}], trials=count, concurrency=concurrency, algorithm=algorithm
     )
-    sweep_id = bench.submit(spec).experiment.id
+    sweep_id = services.experiments.submit(spec).experiment.id
     start_embedded_ray(folder, 2)
     import ray
 
@@ -69,7 +70,7 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
         folder=str(folder / "sweep"),
     )
     stop = threading.Event()
-    worker = threading.Thread(target=finish_all, args=(bench, Queue(database, LeasePolicy()), stop))
+    worker = threading.Thread(target=finish_all, args=(services, Queue(database, LeasePolicy()), stop))
     worker.start()
     started = time.monotonic()
     driver = subprocess.Popen([sys.executable, "-m", "api.cli", "sweep-driver"], stdin=subprocess.PIPE)
@@ -89,7 +90,7 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
     wall = time.monotonic() - started
     stop.set()
     worker.join()
-    runs = bench.runs(experiment_id=ExperimentId(sweep_id), limit=1000)
+    runs = services.runs.page(experiment_id=ExperimentId(sweep_id), limit=1000)
     stop_embedded_ray(folder)
     database.close()
     begun = [run.created_at for run in runs][COLD * concurrency :]
@@ -106,18 +107,18 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
     }
 
 
-def finish_all(bench: Bench, queue: Queue, stop: threading.Event) -> None:
+def finish_all(services: Services, queue: Queue, stop: threading.Event) -> None:
     """Claim and finish trials, which takes some milliseconds each, until told to stop."""
     while not stop.wait(0.02):
         room = Room([Node(id=NodeId("here"), cpus=64, gpus=0)])
         for lease, _ in queue.claim(room, 64):
-            bench.hello(lease.run_id, lease.attempt, lease.token)
+            services.attempts.hello(lease.run_id, lease.attempt, lease.token)
             loss = 2.0 + abs(lease.spec.optimizer.lr - 0.01)
             point = Point(step=10, tokens=10, val_loss=loss)
-            bench.append_points(
+            services.attempts.append_points(
                 lease.run_id, lease.attempt, lease.token, PointsBatch.from_points(sequence=0, points=(point,))
             )
-            bench.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
+            services.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
 
 
 def _processor_seconds(root: int) -> float:

@@ -132,7 +132,7 @@ MOVES: dict[RunStatus, frozenset[RunStatus]] = {
 """Every move that the store may make; a finish that arrives while a run is being cancelled still counts."""
 
 
-class Wish(StrEnum):
+class RunAction(StrEnum):
     """What a user can ask of a run."""
 
     CANCEL = "cancel"
@@ -144,13 +144,13 @@ class Wish(StrEnum):
     """One more attempt for a run that failed or was cancelled."""
 
 
-CONCERNED: dict[Wish, frozenset[RunStatus]] = {
-    Wish.CANCEL: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunStatus.PAUSED},
-    Wish.PAUSE: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING},
-    Wish.RESUME: frozenset({RunStatus.PAUSED, RunStatus.PAUSING}),
-    Wish.RETRY: frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
+ACTIONABLE: dict[RunAction, frozenset[RunStatus]] = {
+    RunAction.CANCEL: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING, RunStatus.PAUSING, RunStatus.PAUSED},
+    RunAction.PAUSE: CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING},
+    RunAction.RESUME: frozenset({RunStatus.PAUSED, RunStatus.PAUSING}),
+    RunAction.RETRY: frozenset({RunStatus.FAILED, RunStatus.CANCELLED}),
 }
-"""The states that a wish changes: in the others it is granted already, or refused."""
+"""The states that an action changes: in the others the run is there already, or the action is refused."""
 
 
 class Limit(StrEnum):

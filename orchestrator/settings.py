@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from optim.catalog import plugins
 from orchestrator.errors import SettingsError
+from orchestrator.storage import Storage
 from orchestrator.webhooks.policy import WebhookPolicy
 from worker.remote.folder import find_refusal
 
@@ -29,21 +30,6 @@ CONFIG_FILE = Path("adapm-bench.toml")
 """Read from the current folder where `ADAPM_BENCH_CONFIG` names no other."""
 SECRETS_FOLDER = Path("/run/secrets")
 """Where Docker and Kubernetes put secrets: one file a setting, named like its variable in lower case."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Remote:
-    """URLs of remote folders (`worker/remote/folder.py`); None: what is on a machine stays there."""
-
-    checkpoint_url: str | None = None
-    dataset_url: str | None = None
-
-    def run_url(self, run_id: str) -> str | None:
-        """The folder of a run's checkpoints."""
-        return self.checkpoint_url and f"{self.checkpoint_url}/{run_id}"
-
-
-NOWHERE = Remote()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +178,11 @@ class Settings(BaseSettings):
         """Where webhooks may go."""
         return WebhookPolicy.of(self.webhook_urls, self.webhook_networks)
 
-    def remote(self) -> Remote:
-        """Storage that machines without a common disk share."""
-        return Remote(checkpoint_url=self.checkpoint_url, dataset_url=self.dataset_url)
+    def storage(self) -> Storage:
+        """The data folder, and what machines without a common disk share."""
+        return Storage(
+            data_folder=self.data_folder.resolve(), checkpoint_url=self.checkpoint_url, dataset_url=self.dataset_url
+        )
 
     def further_hosts(self) -> tuple[str, ...]:
         """The names in `allowed_hosts`."""
@@ -231,11 +219,11 @@ class Settings(BaseSettings):
 
     def runs_folder(self) -> Path:
         """Where runs keep their checkpoints."""
-        return self.data_folder.resolve() / "runs"
+        return self.storage().runs_folder()
 
     def datasets_folder(self) -> Path:
         """Where token shards lie."""
-        return self.data_folder.resolve() / "datasets"
+        return self.storage().datasets_folder()
 
 
 def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.annotations import AnnotationChange
-from orchestrator.jobs import TERMINAL, RunStatus, Wish
+from orchestrator.jobs import TERMINAL, RunAction, RunStatus
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
@@ -274,27 +274,27 @@ class Endpoints:
     @Endpoint
     def cancel_experiment(self, experiment_id: str) -> AnyExperiment:
         """Cancel every run that has not ended; training ones stop at their next heartbeat."""
-        return self._wish_experiment(experiment_id, Wish.CANCEL)
+        return self._apply_to_experiment(experiment_id, RunAction.CANCEL)
 
     @Endpoint
     def pause_experiment(self, experiment_id: str) -> AnyExperiment:
         """Pause every run that waits or trains; training ones write a checkpoint and stop."""
-        return self._wish_experiment(experiment_id, Wish.PAUSE)
+        return self._apply_to_experiment(experiment_id, RunAction.PAUSE)
 
     @Endpoint
     def resume_experiment(self, experiment_id: str) -> AnyExperiment:
         """Let every paused run go on from its checkpoint."""
-        return self._wish_experiment(experiment_id, Wish.RESUME)
+        return self._apply_to_experiment(experiment_id, RunAction.RESUME)
 
     @Endpoint
     def retry_experiment(self, experiment_id: str) -> AnyExperiment:
         """Queue every failed or cancelled run once more."""
-        return self._wish_experiment(experiment_id, Wish.RETRY)
+        return self._apply_to_experiment(experiment_id, RunAction.RETRY)
 
     @Endpoint
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
+    def apply_to_experiment(self, experiment_id: str, action: RunAction) -> AnyExperiment:
         """Cancel, pause, resume or retry every run whose state allows it."""
-        return self._wish_experiment(experiment_id, wish)
+        return self._apply_to_experiment(experiment_id, action)
 
     @Endpoint
     def annotate(
@@ -431,27 +431,27 @@ class Endpoints:
     @Endpoint
     def cancel_run(self, run_id: str) -> RunRecord:
         """Cancel one run."""
-        return self._wish_run(run_id, Wish.CANCEL)
+        return self._apply_to_run(run_id, RunAction.CANCEL)
 
     @Endpoint
     def pause_run(self, run_id: str) -> RunRecord:
         """Pause one run; a training one writes a checkpoint and stops."""
-        return self._wish_run(run_id, Wish.PAUSE)
+        return self._apply_to_run(run_id, RunAction.PAUSE)
 
     @Endpoint
     def resume_run(self, run_id: str) -> RunRecord:
         """Let one paused run go on from its checkpoint."""
-        return self._wish_run(run_id, Wish.RESUME)
+        return self._apply_to_run(run_id, RunAction.RESUME)
 
     @Endpoint
     def retry_run(self, run_id: str) -> RunRecord:
         """Queue one failed or cancelled run once more."""
-        return self._wish_run(run_id, Wish.RETRY)
+        return self._apply_to_run(run_id, RunAction.RETRY)
 
     @Endpoint
-    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
+    def apply_to_run(self, run_id: str, action: RunAction) -> RunRecord:
         """Cancel, pause, resume or retry one run; refused (409) where its state rules that out."""
-        return self._wish_run(run_id, wish)
+        return self._apply_to_run(run_id, action)
 
     @Endpoint
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
@@ -538,13 +538,13 @@ class Endpoints:
         """The points of one run as a DataFrame, a row a point."""
         return self._frame(f"/v1/runs/{segment(run_id)}/exports/series.parquet")
 
-    def _wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
-        path = f"/v1/experiments/{segment(experiment_id)}/{wish.value}"
+    def _apply_to_experiment(self, experiment_id: str, action: RunAction) -> AnyExperiment:
+        path = f"/v1/experiments/{segment(experiment_id)}/{action.value}"
         changed: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=False)
         return changed
 
-    def _wish_run(self, run_id: str, wish: Wish) -> RunRecord:
-        return self._ask("POST", f"/v1/runs/{segment(run_id)}/{wish.value}", RunRecord, again=False)
+    def _apply_to_run(self, run_id: str, action: RunAction) -> RunRecord:
+        return self._ask("POST", f"/v1/runs/{segment(run_id)}/{action.value}", RunRecord, again=False)
 
     def _annotate(
         self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], revision: int | None

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.records import Census
-from orchestrator.services.bench import Bench
+from orchestrator.services.monitor import Monitor
 
 PREFIX = "adapm_bench_"
 CENSUS_SECONDS = 5.0
@@ -26,10 +26,10 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 class Meters:
     """One process's metrics, and their registry."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, monitor: Monitor) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter tells nobody anything
         self.registry = CollectorRegistry()
-        self.registry.register(CensusCollector(bench))
+        self.registry.register(CensusCollector(monitor))
         self.points = Counter(f"{PREFIX}points", "Points taken from workers by this process.", registry=self.registry)
         self.requests = Histogram(
             f"{PREFIX}request_seconds",
@@ -43,8 +43,8 @@ class Meters:
 class CensusCollector(Collector):
     """The database's counts as Prometheus wants them."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
         self._lock = Lock()
         self._census: Census | None = None
         self._counted_at = 0.0
@@ -60,7 +60,7 @@ class CensusCollector(Collector):
     def _recent(self) -> Census:
         with self._lock:
             if self._census is None or time.monotonic() - self._counted_at > CENSUS_SECONDS:
-                self._census = self._bench.census()
+                self._census = self._monitor.census()
                 self._counted_at = time.monotonic()
             return self._census
 

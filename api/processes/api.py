@@ -14,9 +14,8 @@ from api.middleware.connections import MOST_CONNECTIONS, BoundedProtocol
 from api.processes.address import require_keys
 from api.processes.lifetime import stop_with_parent
 from dashboards.assets import PLOTLY, asset
-from orchestrator.jobs import LeasePolicy
 from orchestrator.logs import configure_logs
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import compose_services
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from worker.reporting import tracing
@@ -32,23 +31,11 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     tracing.configure("api")
     database = Database(settings.resolved_database_url())
     database.migrate()
-    bench = Bench(
-        database,
-        policy=LeasePolicy(),
-        runs_folder=settings.runs_folder(),
-        datasets_folder=settings.datasets_folder(),
-        free_bytes=settings.free_bytes,
-        keep_checkpoints=settings.keep_checkpoints,
-        remote=settings.remote(),
-        most_waiting=settings.waiting_runs,
-    )
+    services = compose_services(database, settings)
     server: uvicorn.Server
-    require_keys(settings, bench.keyring)
-    bench.audit.keep_days = settings.audit_days
-    bench.undo_days = settings.undo_days
-    bench.webhooks.policy = settings.webhook_policy()
+    require_keys(settings, services.keyring)
     app = create_app(
-        bench,
+        services,
         allowed_hosts=allowed_hosts(settings),
         stopping=lambda: server.should_exit,
         requests_a_second=settings.requests_a_second,

@@ -20,7 +20,7 @@ from orchestrator.export.mlflow import Exporter
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.retention.local import Retention
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services, compose_services
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
@@ -51,23 +51,23 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
     policy = LeasePolicy()
     database = Database(settings.resolved_database_url())
     database.migrate()
-    bench = Bench(
-        database,
-        policy=policy,
-        runs_folder=settings.runs_folder(),
-        datasets_folder=settings.datasets_folder(),
-        free_bytes=settings.free_bytes,
-        remote=settings.remote(),
-    )
+    services = compose_services(database, settings, policy)
     holder = name or f"{socket.gethostname()} {os.getpid()} {secrets.token_hex(8)}"
     mlflow_folder = settings.data_folder.resolve() / "mlflow"
     # One that cannot be closed, because the database is away, does not keep the others open.
     with ExitStack() as stack:
         stack.callback(tracing.stop)
-        exporter = Exporter(bench, database, settings.resolved_mlflow_uri(), mlflow_folder, holder=holder)
+        exporter = Exporter(
+            services.experiments,
+            services.runs,
+            database,
+            settings.resolved_mlflow_uri(),
+            mlflow_folder,
+            holder=holder,
+        )
         exporter.start()
         stack.callback(exporter.close)
-        sender = webhook_sender(settings, database, bench, holder)
+        sender = webhook_sender(settings, services, holder)
         sender.start()
         stack.callback(sender.close)
         retention = Retention(database, settings.runs_folder(), settings.keep_checkpoints, settings.checkpoint_url)
@@ -85,7 +85,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
             RayRunner(service_url, detached=settings.ray_address is not None, warm_actors=settings.warm_actors),
             Leadership(database, holder),
             service_answers=partial(answers, service_url),
-            hindrance=bench.hindrance,
+            hindrance=services.monitor.dispatch_blocker,
         )
         stack.callback(dispatcher.close)
         log.info("dispatching", service_url=service_url)
@@ -104,10 +104,10 @@ def wait_for_room(settings: Settings, stop: threading.Event) -> bool:
     return True
 
 
-def webhook_sender(settings: Settings, database: Database, bench: Bench, holder: str) -> WebhookSender:
+def webhook_sender(settings: Settings, services: Services, holder: str) -> WebhookSender:
     """What posts to webhooks; it waits for nothing where there are none."""
-    key = SigningKey(settings.data_folder.resolve())
-    return WebhookSender(database, bench.deleted_experiment, settings.webhook_policy(), key, holder=holder)
+    key, find = SigningKey(services.storage.data_folder), partial(services.experiments.get_any, deleted_too=True)
+    return WebhookSender(services.database, find, settings.webhook_policy(), key, holder=holder)
 
 
 def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKeeper:

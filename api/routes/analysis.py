@@ -6,20 +6,19 @@ from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, BenchDependency, ExperimentIdPath, problems
+from api.routes.context import ID_PATTERN, AnalysisDependency, ExperimentIdPath, StudiesDependency, problems
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.studies.records import StudySummary
-from orchestrator.studies.reports import Studies
 from orchestrator.sweeps.records import SweepReport
 
 router = APIRouter()
 
 MOST_EXPERIMENTS = 64
 """Each is read with all of its runs."""
-Experiments = Annotated[
+ExperimentIds = Annotated[
     list[Annotated[str, Query(pattern=ID_PATTERN)]],
     Query(alias="experiment", min_length=1, max_length=MOST_EXPERIMENTS, description="Ids; repeat the parameter."),
 ]
@@ -40,36 +39,38 @@ StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 @router.get("/fits", tags=["several experiments"], responses=problems(404, 409, 422))
-def fits(bench: BenchDependency, experiments: Experiments, form: Form = None, predict: Predict = []) -> FitReport:  # noqa: B006 — FastAPI copies it
+def fits(analysis: AnalysisDependency, ids: ExperimentIds, form: Form = None, predict: Predict = []) -> FitReport:  # noqa: B006 — FastAPI copies it
     """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts."""
-    return bench.fit(experiments, form=form, predict=predict)
+    return analysis.fit(ids, form=form, predict=predict)
 
 
 @router.get("/profiles", tags=["several experiments"], responses=problems(404, 409, 422))
-def profile(bench: BenchDependency, experiments: Experiments) -> ProfileReport:
+def profile(analysis: AnalysisDependency, ids: ExperimentIds) -> ProfileReport:
     """Performance profiles of every candidate over the workloads of several comparisons, integrated over tau."""
-    return bench.profile(experiments)
+    return analysis.profile(ids)
 
 
 @router.get("/experiments/{experiment_id}/sweep", tags=["sweeps"], responses=problems(404, 409))
-def sweep(experiment_id: ExperimentIdPath, bench: BenchDependency) -> SweepReport:
+def sweep(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> SweepReport:
     """A sweep's trials, the best one of each optimizer, and which hyperparameters mattered; 409 for other kinds."""
-    return bench.sweep(experiment_id)
+    return analysis.sweep(experiment_id)
 
 
 @router.get("/experiments/{experiment_id}/sweep/comparison", tags=["sweeps"], responses=problems(404, 409))
-def sweep_comparison(experiment_id: ExperimentIdPath, bench: BenchDependency, seeds: SeedCount = 3) -> ComparisonSpec:
+def sweep_comparison(
+    experiment_id: ExperimentIdPath, analysis: AnalysisDependency, seeds: SeedCount = 3
+) -> ComparisonSpec:
     """The specification of a comparison of the best trials over fresh seeds, to be submitted as it is or changed."""
-    return bench.sweep_comparison(experiment_id, seeds)
+    return analysis.sweep_comparison(experiment_id, seeds)
 
 
 @router.get("/studies", tags=["studies"])
-def studies(bench: BenchDependency) -> Page[StudySummary]:
+def studies(found: StudiesDependency) -> Page[StudySummary]:
     """Every study with its plans at both scales, its experiments and its findings, in the paper's order."""
-    return Page(items=Studies(bench).all())
+    return Page(items=found.all())
 
 
 @router.get("/studies/{name}", tags=["studies"], responses=problems(404))
-def study(name: StudyName, bench: BenchDependency) -> StudySummary:
+def study(name: StudyName, studies: StudiesDependency) -> StudySummary:
     """One study. To run it, submit each experiment's `spec` under its `key` that has no `experiment_id` yet."""
-    return Studies(bench).one(name)
+    return studies.one(name)

@@ -13,8 +13,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import ValidationError
 
 from api.problems import RefusedError
-from api.routes.context import AttemptPath, BenchDependency, RunIdPath, json_response, problems
-from orchestrator.services.bench import Bench
+from api.routes.context import AttemptPath, AttemptsDependency, RunIdPath, json_response, problems
+from orchestrator.store.queue.attempts import Attempts
 from worker.records.protocol import (
     Assignment,
     CheckpointNotice,
@@ -43,17 +43,17 @@ TokenDependency = Annotated[str, Depends(lease_token)]
 
 
 @router.post("/hello", response_model=Assignment)
-def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency) -> Response:
+def hello(run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency) -> Response:
     """The worker is up: leased → running; tells it what to train."""
-    return json_response(bench.hello(run_id, attempt, token))
+    return json_response(attempts.hello(run_id, attempt, token))
 
 
 @router.post("/heartbeat", response_model=HeartbeatReply)
 def heartbeat(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, beat: Heartbeat
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, beat: Heartbeat
 ) -> Response:
     """The worker is alive: its lease is extended; the answer may tell it to stop."""
-    return json_response(bench.heartbeat(run_id, attempt, token, beat))
+    return json_response(attempts.heartbeat(run_id, attempt, token, beat))
 
 
 def batch_body() -> dict[str, Any]:
@@ -66,51 +66,55 @@ def batch_body() -> dict[str, Any]:
 
 @router.post("/points", status_code=204)
 async def points(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, request: Request
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, request: Request
 ) -> None:
     """Points in the order of their steps; a batch that was already taken changes nothing."""
     # Ten thousand points take some milliseconds to be validated: on a thread, straight from their bytes: nobody waits.
-    count = await run_in_threadpool(_append, bench, run_id, attempt, token, await request.body())
+    count = await run_in_threadpool(_append, attempts, run_id, attempt, token, await request.body())
     request.app.state.meters.points.inc(count)
 
 
-def _append(bench: Bench, run_id: str, attempt: int, token: str, body: bytes) -> int:
+def _append(attempts: Attempts, run_id: str, attempt: int, token: str, body: bytes) -> int:
     try:
         batch = PointsBatch.model_validate_json(body)
     except ValidationError as error:
         faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors()]
         raise RequestValidationError(faults) from error
-    bench.append_points(run_id, attempt, token, batch)
+    attempts.append_points(run_id, attempt, token, batch)
     return len(batch.columns)
 
 
 @router.post("/checkpoint", status_code=204)
 def checkpoint(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, notice: CheckpointNotice
+    run_id: RunIdPath,
+    attempt: AttemptPath,
+    token: TokenDependency,
+    attempts: AttemptsDependency,
+    notice: CheckpointNotice,
 ) -> None:
     """A checkpoint is complete on disk."""
-    bench.checkpoint(run_id, attempt, token, notice)
+    attempts.checkpoint(run_id, attempt, token, notice)
 
 
 @router.post("/finish", status_code=204)
 def finish(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, result: Result
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, result: Result
 ) -> None:
     """The run has its result: running → succeeded, exactly once."""
-    bench.finish(run_id, attempt, token, result)
+    attempts.finish(run_id, attempt, token, result)
 
 
 @router.post("/stopped", status_code=204)
 def stopped(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, stopped: Stopped
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, stopped: Stopped
 ) -> None:
     """The worker obeyed cancel or pause."""
-    bench.stopped(run_id, attempt, token, stopped)
+    attempts.stopped(run_id, attempt, token, stopped)
 
 
 @router.post("/fail", status_code=204)
 def fail(
-    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, bench: BenchDependency, failure: Failure
+    run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, failure: Failure
 ) -> None:
     """The attempt broke down: another one follows, or the run has failed."""
-    bench.fail(run_id, attempt, token, failure)
+    attempts.fail(run_id, attempt, token, failure)

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
-from api.routes.context import BenchDependency
+from api.routes.context import SpecificationsDependency
 from optim import catalog
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
@@ -24,6 +24,6 @@ def models() -> Page[ModelInfo]:
 
 
 @router.get("/datasets")
-def datasets(bench: BenchDependency) -> Page[DatasetInfo]:
+def datasets(specifications: SpecificationsDependency) -> Page[DatasetInfo]:
     """Every dataset of the catalog, and own ones that are prepared here."""
-    return Page(items=dataset_infos(data_catalog.DATASETS, bench.prepared_texts()))
+    return Page(items=dataset_infos(data_catalog.DATASETS, specifications.prepared_texts()))

@@ -11,7 +11,17 @@ from api.auth.callers import Caller
 from api.batching import Submissions
 from api.middleware.authentication import caller_of
 from dashboards.data.live import Pulse
-from orchestrator.services.bench import Bench
+from orchestrator.services.analysis import Analysis
+from orchestrator.services.composition import Services
+from orchestrator.services.experiments import Experiments
+from orchestrator.services.monitor import Monitor
+from orchestrator.services.runs import Runs
+from orchestrator.services.specifications import Specifications
+from orchestrator.store.admin.audit import AuditLog
+from orchestrator.store.admin.keyring import Keyring
+from orchestrator.store.outgoing.webhooks import Webhooks
+from orchestrator.store.queue.attempts import Attempts
+from orchestrator.studies.reports import Studies
 
 # Answers of the busiest routes: a record written to JSON once, on the thread that has read it.
 #
@@ -42,14 +52,23 @@ MOST_ITEMS = 1_000
 """Records on one page."""
 
 
-async def the_bench(request: Request) -> Bench:
-    """The verbs of the service that this app was made for.
+def the_services(request: Request) -> Services:
+    """The services that this app was made for."""
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
 
-    Like the others here it is `async` though it waits for nothing: FastAPI would call it on a thread otherwise.
+
+def dependency(pick: Callable[[Services], object]) -> Any:
+    """One of the services, for a route that needs it.
+
+    It is `async`, as all here are, though it waits for nothing: FastAPI would call it on a thread otherwise.
     """
-    bench = request.app.state.bench
-    assert isinstance(bench, Bench)
-    return bench
+
+    async def service(request: Request) -> object:
+        return pick(the_services(request))
+
+    return Depends(service)
 
 
 async def when_stopping(request: Request) -> Callable[[], bool]:
@@ -65,6 +84,13 @@ async def the_pulse(request: Request) -> Pulse:
     return pulse
 
 
+async def the_studies(request: Request) -> Studies:
+    """The studies over the services."""
+    studies = request.app.state.studies
+    assert isinstance(studies, Studies)
+    return studies
+
+
 def the_submissions(request: Request) -> Submissions:
     """Where experiments are submitted."""
     submissions = request.app.state.submissions
@@ -77,7 +103,16 @@ async def the_caller(request: Request) -> Caller:
     return caller_of(request.scope)
 
 
-BenchDependency = Annotated[Bench, Depends(the_bench)]
+ExperimentsDependency = Annotated[Experiments, dependency(lambda services: services.experiments)]
+RunsDependency = Annotated[Runs, dependency(lambda services: services.runs)]
+AnalysisDependency = Annotated[Analysis, dependency(lambda services: services.analysis)]
+SpecificationsDependency = Annotated[Specifications, dependency(lambda services: services.specifications)]
+AttemptsDependency = Annotated[Attempts, dependency(lambda services: services.attempts)]
+MonitorDependency = Annotated[Monitor, dependency(lambda services: services.monitor)]
+KeyringDependency = Annotated[Keyring, dependency(lambda services: services.keyring)]
+AuditDependency = Annotated[AuditLog, dependency(lambda services: services.audit)]
+WebhooksDependency = Annotated[Webhooks, dependency(lambda services: services.webhooks)]
+StudiesDependency = Annotated[Studies, Depends(the_studies)]
 CallerDependency = Annotated[Caller, Depends(the_caller)]
 StoppingDependency = Annotated[Callable[[], bool], Depends(when_stopping)]
 PulseDependency = Annotated[Pulse, Depends(the_pulse)]

@@ -13,12 +13,14 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from api.middleware.authentication import caller_of
 from api.records import ExperimentChange, Page
 from api.routes.context import (
-    BenchDependency,
+    AnalysisDependency,
     CallerDependency,
     Cursor,
     ExperimentIdPath,
+    ExperimentsDependency,
     Limit,
     PulseDependency,
+    SpecificationsDependency,
     StoppingDependency,
     json_response,
     problems,
@@ -30,11 +32,11 @@ from dashboards.files.figures import table_file
 from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
 from orchestrator.annotations import MOST_LABELS, AnnotationChange, Label
 from orchestrator.errors import OrchestratorError
-from orchestrator.jobs import Wish
+from orchestrator.jobs import RunAction
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.names import Name
 from orchestrator.records import AnyExperiment, CellRecord, Comparison, ExperimentRecord, Submission
-from orchestrator.services.submission import Proposal
+from orchestrator.services.experiments import Proposal
 from orchestrator.specs.preview import Preview
 from worker.records.result import Record
 
@@ -96,40 +98,44 @@ async def submit(spec: ExperimentSpec, request: Request, key: IdempotencyKey = N
 
 
 @router.post("/validate", responses=problems(413))
-def validate(fields: Annotated[Any, Body()], bench: BenchDependency) -> Preview:
+def validate(fields: Annotated[Any, Body()], specifications: SpecificationsDependency) -> Preview:
     """What submitting this would mean: faults with JSON pointers, or runs, tokens, estimated cost and memory.
 
     Nothing is stored; the answer is 200 whatever is wrong with the specification.
     """
-    return bench.preview(fields)
+    return specifications.preview(fields)
 
 
 @router.get("", responses=problems(404, 422))
 def experiments(
-    bench: BenchDependency, limit: Limit = 50, before: Cursor = None, label: WithLabels = (), deleted: Deleted = False
+    experiments: ExperimentsDependency,
+    limit: Limit = 50,
+    before: Cursor = None,
+    label: WithLabels = (),
+    deleted: Deleted = False,
 ) -> Page[AnyExperiment]:
     """Experiments, newest first; `before` is the last id of the page before."""
-    items = bench.experiments(limit=limit, before=before, labels=label, deleted=deleted)
+    items = experiments.page(limit=limit, before=before, labels=label, deleted=deleted)
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
-def experiment(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Response:
+def experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> Response:
     """One experiment with its specification, state and progress."""
-    found = bench.experiment(experiment_id)
+    found = experiments.get(experiment_id)
     return json_response(found, headers=revision_tag(found.revision))
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
-def comparison(experiment_id: ExperimentIdPath, bench: BenchDependency, cell: Cell = None) -> Response:
+def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: Cell = None) -> Response:
     """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
-    return json_response(bench.compare(experiment_id, cell))
+    return json_response(analysis.compare(experiment_id, cell))
 
 
 @router.get("/{experiment_id}/cells", responses=problems(404, 409))
-def cells(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Page[CellRecord]:
+def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page[CellRecord]:
     """Every model size and token budget of a scaling experiment with its leaderboard, the smallest first."""
-    return Page(items=bench.cells(experiment_id))
+    return Page(items=analysis.cells(experiment_id))
 
 
 @router.get(
@@ -141,45 +147,45 @@ def cells(experiment_id: ExperimentIdPath, bench: BenchDependency) -> Page[CellR
     },
 )
 def comparison_table(
-    experiment_id: ExperimentIdPath, form: TableFormat, bench: BenchDependency, cell: Cell = None
+    experiment_id: ExperimentIdPath, form: TableFormat, analysis: AnalysisDependency, cell: Cell = None
 ) -> Response:
     """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
-    return table_file(bench.compare(experiment_id, cell), form)
+    return table_file(analysis.compare(experiment_id, cell), form)
 
 
 @router.post("/{experiment_id}/cancel", responses=problems(403, 404))
-def cancel(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
+def cancel(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """Cancel every run that has not ended; repeating it changes nothing."""
-    return bench.wish_experiment(experiment_id, Wish.CANCEL)
+    return experiments.apply(experiment_id, RunAction.CANCEL)
 
 
 @router.post("/{experiment_id}/pause", responses=problems(403, 404))
-def pause(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
+def pause(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """Pause every run that waits or trains; training ones write a checkpoint and stop."""
-    return bench.wish_experiment(experiment_id, Wish.PAUSE)
+    return experiments.apply(experiment_id, RunAction.PAUSE)
 
 
 @router.post("/{experiment_id}/resume", responses=problems(403, 404))
-def resume(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
+def resume(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """Let every paused run go on from its checkpoint."""
-    return bench.wish_experiment(experiment_id, Wish.RESUME)
+    return experiments.apply(experiment_id, RunAction.RESUME)
 
 
 @router.post("/{experiment_id}/retry", responses=problems(403, 404))
-def retry(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
+def retry(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """Queue every failed or cancelled run once more."""
-    return bench.wish_experiment(experiment_id, Wish.RETRY)
+    return experiments.apply(experiment_id, RunAction.RETRY)
 
 
-def existing(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
+def existing(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
-    return bench.any_experiment(experiment_id)
+    return experiments.get_any(experiment_id)
 
 
 @router.get("/{experiment_id}/stream", response_class=EventSourceResponse, responses=problems(404, 422))
 async def stream(
     known: Annotated[AnyExperiment, Depends(existing)],
-    bench: BenchDependency,
+    experiments: ExperimentsDependency,
     pulse: PulseDependency,
     stopping: StoppingDependency,
     last_event_id: LastEventId = None,
@@ -198,7 +204,7 @@ async def stream(
             first = False
             if version != seen:
                 seen = version
-                record = await pulse.told(known.id, version, bench.any_experiment)
+                record = await pulse.announcement(known.id, version, experiments.get_any)
                 yield _changed(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
@@ -208,7 +214,7 @@ async def stream(
 def annotate(
     experiment_id: ExperimentIdPath,
     change: AnnotationChange,
-    bench: BenchDependency,
+    experiments: ExperimentsDependency,
     caller: CallerDependency,
     if_match: IfMatch = None,
 ) -> Response:
@@ -219,24 +225,24 @@ def annotate(
     seen = re.search("[0-9]+", if_match or "")
     revision = int(seen[0]) if seen else None
     by = caller.key.id if caller.key else None
-    changed = bench.annotate(experiment_id, change, revision=revision, by=by)
+    changed = experiments.annotate(experiment_id, change, revision=revision, by=by)
     return json_response(changed, headers=revision_tag(changed.revision))
 
 
 @router.delete("/{experiment_id}", responses=problems(403, 404, 409))
-def delete(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
+def delete(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """Delete an experiment of which every run has ended; repeating it changes nothing.
 
     It disappears at once from lists, totals and comparisons, and can be restored until `undo_until`; then its rows and
     its runs' folders are removed for good. Its copy in MLflow is left.
     """
-    return bench.delete_experiment(experiment_id)
+    return experiments.delete(experiment_id)
 
 
 @router.post("/{experiment_id}/restore", responses=problems(403, 404, 409))
-def restore(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExperiment:
+def restore(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """Undo a deletion; repeating it changes nothing."""
-    return bench.restore_experiment(experiment_id)
+    return experiments.restore(experiment_id)
 
 
 @router.post(
@@ -247,14 +253,14 @@ def restore(experiment_id: ExperimentIdPath, bench: BenchDependency) -> AnyExper
 )
 def clone(
     experiment_id: ExperimentIdPath,
-    bench: BenchDependency,
+    experiments: ExperimentsDependency,
     caller: CallerDependency,
     wanted: CloneRequest | None = None,
     key: IdempotencyKey = None,
 ) -> Response:
     """Queue a new experiment with the same specification; `cloned_from` says of which it is a clone."""
     by = caller.key.id if caller.key else None
-    made = bench.clone_experiment(experiment_id, wanted.name if wanted else None, key, by=by)
+    made = experiments.clone(experiment_id, wanted.name if wanted else None, key, by=by)
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
     return json_response(made, 201 if made.created else 200, headers)
 

@@ -7,10 +7,10 @@ from typing import IO, Literal
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from api.routes.context import BenchDependency, ExperimentIdPath, RunIdPath, problems
+from api.routes.context import ExperimentIdPath, ExperimentsDependency, RunIdPath, RunsDependency, problems
 from orchestrator.export.files import Format, write_results, write_series
 from orchestrator.records import RunRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.runs import Runs
 
 router = APIRouter(tags=["exports"])
 
@@ -27,10 +27,12 @@ FILE = {200: {"description": "The file.", "content": {media: {} for media in MED
     response_class=StreamingResponse,
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # FastAPI's type is wider than either
 )
-def experiment_export(experiment_id: ExperimentIdPath, name: Name, bench: BenchDependency) -> StreamingResponse:
+def experiment_export(
+    experiment_id: ExperimentIdPath, name: Name, experiments: ExperimentsDependency, runs: RunsDependency
+) -> StreamingResponse:
     """A row for each run (`results`), or for each point of each run (`series`)."""
-    bench.experiment(experiment_id)  # one that does not exist is no empty file
-    return _file(bench, bench.all_runs(experiment_id), name, f"{experiment_id}-{name}")
+    experiments.get(experiment_id)  # one that does not exist is no empty file
+    return _file(runs, runs.all(experiment_id), name, f"{experiment_id}-{name}")
 
 
 @router.get(
@@ -38,12 +40,12 @@ def experiment_export(experiment_id: ExperimentIdPath, name: Name, bench: BenchD
     response_class=StreamingResponse,
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]
 )
-def run_export(run_id: RunIdPath, name: Name, bench: BenchDependency) -> StreamingResponse:
+def run_export(run_id: RunIdPath, name: Name, runs: RunsDependency) -> StreamingResponse:
     """The run's result (`results`), or a row for each of its points (`series`)."""
-    return _file(bench, iter([bench.run(run_id)]), name, f"{run_id}-{name}")
+    return _file(runs, iter([runs.get(run_id)]), name, f"{run_id}-{name}")
 
 
-def _file(bench: Bench, runs: Iterator[RunRecord], name: Name, filename: str) -> StreamingResponse:
+def _file(source: Runs, runs: Iterator[RunRecord], name: Name, filename: str) -> StreamingResponse:
     table, _, ending = name.partition(".")
     form = Format(ending)
     # A file without a name: however the answer ends, nothing is left on the disk.
@@ -51,7 +53,7 @@ def _file(bench: Bench, runs: Iterator[RunRecord], name: Name, filename: str) ->
     if table == "results":
         write_results(runs, file, form)
     else:
-        write_series(bench, runs, file, form)
+        write_series(source, runs, file, form)
     headers = {"Content-Disposition": f'attachment; filename="{filename}"', "Content-Length": str(file.tell())}
     file.seek(0)
     return StreamingResponse(_pieces(file), media_type=MEDIA_TYPES[form], headers=headers)

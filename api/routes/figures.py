@@ -13,7 +13,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.records import Page
-from api.routes.context import BenchDependency, ExperimentIdPath, problems
+from api.routes.context import (
+    AnalysisDependency,
+    ExperimentIdPath,
+    ExperimentsDependency,
+    RunsDependency,
+    problems,
+    the_services,
+)
+from dashboards.data.reader import Reader
 from dashboards.figures.registry import FigureName
 from dashboards.files.bibliography import bibtex, references
 from dashboards.files.figures import MEDIA_TYPES, FigureFiles, FileForm, write
@@ -22,7 +30,6 @@ from dashboards.palette import ThemeName
 from dashboards.view_state import ViewState
 from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.export.provenance import Provenance, provenance
-from orchestrator.records import ExperimentRecord
 
 router = APIRouter(prefix="/experiments", tags=["figures and reports"])
 
@@ -33,7 +40,9 @@ def the_files(request: Request) -> FigureFiles:
     """The figures of this app, made when the first one is asked for."""
     state = request.app.state
     if not hasattr(state, "figure_files"):
-        state.figure_files = FigureFiles(state.bench)
+        services = the_services(request)
+        reader = Reader(services.experiments, services.runs, services.analysis)
+        state.figure_files = FigureFiles(reader)
     files = state.figure_files
     assert isinstance(files, FigureFiles)
     return files
@@ -45,12 +54,12 @@ Files = Annotated[FigureFiles, Depends(the_files)]
 @router.get("/{experiment_id}/figures", responses=problems(404))
 def figure_names(
     experiment_id: ExperimentIdPath,
-    bench: BenchDependency,
+    experiments: ExperimentsDependency,
     files: Files,
     cell: Annotated[str, Query(max_length=80)] = "",
 ) -> Page[str]:
     """The figures that the experiment has; of a scaling experiment those of its law, or of a cell."""
-    return Page(items=files.names(bench.experiment(experiment_id), cell))
+    return Page(items=files.names(experiments.get(experiment_id), cell))
 
 
 @router.get(
@@ -92,9 +101,11 @@ def experiment_report(experiment_id: ExperimentIdPath, request: Request, files: 
 
 
 @router.get("/{experiment_id}/provenance", responses=problems(404))
-def experiment_provenance(experiment_id: ExperimentIdPath, bench: BenchDependency, request: Request) -> Provenance:
+def experiment_provenance(
+    experiment_id: ExperimentIdPath, experiments: ExperimentsDependency, runs: RunsDependency, request: Request
+) -> Provenance:
     """Where the experiment's figures come from."""
-    return provenance(bench.experiment(experiment_id), bench.all_runs(experiment_id), request.app.version)
+    return provenance(experiments.get(experiment_id), runs.all(experiment_id), request.app.version)
 
 
 @router.get(
@@ -102,22 +113,25 @@ def experiment_provenance(experiment_id: ExperimentIdPath, bench: BenchDependenc
     response_class=Response,
     responses={200: {"description": "BibTeX.", "content": {"application/x-bibtex": {}}}, **problems(404)},
 )
-def bibliography(experiment_id: ExperimentIdPath, bench: BenchDependency, request: Request) -> Response:
+def bibliography(
+    experiment_id: ExperimentIdPath, experiments: ExperimentsDependency, runs: RunsDependency, request: Request
+) -> Response:
     """The bench, the experiment, and the paper of every optimizer in it."""
-    experiment = bench.experiment(experiment_id)
-    text = bibtex(references(experiment, request.app.version, _commit(experiment, bench, request)))
+    experiment = experiments.get(experiment_id)
+    commits = provenance(experiment, runs.all(experiment_id), request.app.version).commits
+    text = bibtex(references(experiment, request.app.version, commits[0] if commits else None))
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}.bib"'}
     return Response(text, media_type=f"application/x-bibtex{TEXT}", headers=headers)
 
 
 @router.get("/{experiment_id}/document.json", responses=problems(404))
 def experiment_document(
-    experiment_id: ExperimentIdPath, bench: BenchDependency, request: Request
+    experiment_id: ExperimentIdPath,
+    experiments: ExperimentsDependency,
+    runs: RunsDependency,
+    analysis: AnalysisDependency,
+    request: Request,
 ) -> ExperimentDocument:
     """Specification, provenance, answer and every run with its result, as one JSON document."""
-    return document(bench, experiment_id, request.app.version)
-
-
-def _commit(experiment: ExperimentRecord, bench: BenchDependency, request: Request) -> str | None:
-    commits = provenance(experiment, bench.all_runs(experiment.id), request.app.version).commits
-    return commits[0] if commits else None
+    experiment, all_runs = experiments.get(experiment_id), tuple(runs.all(experiment_id))
+    return document(experiment, all_runs, analysis, request.app.version)

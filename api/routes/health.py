@@ -5,7 +5,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from api.middleware.metrics import Meters
 from api.records import Health
-from api.routes.context import BenchDependency, problems
+from api.routes.context import MonitorDependency, problems
 
 router = APIRouter(tags=["health"])
 
@@ -13,10 +13,10 @@ TEXT = {200: {"description": "Prometheus text format.", "content": {"text/plain"
 
 
 @router.get("/healthz", responses=problems(503))
-def healthz(bench: BenchDependency) -> Health:
+def healthz(monitor: MonitorDependency) -> Health:
     """200 where everything works; 503 where the database cannot be used."""
-    bench.healthy()
-    return Health(hindrance=bench.hindrance())
+    monitor.check()
+    return Health(hindrance=monitor.dispatch_blocker())
 
 
 @router.get("/metrics", response_class=Response, responses={**TEXT, **problems(503)})  # type: ignore[dict-item]

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, BenchDependency, Limit, problems
+from api.routes.context import ID_PATTERN, AuditDependency, KeyringDependency, Limit, problems
 from api.routes.login import the_doors
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 
@@ -16,9 +16,9 @@ KeyIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 @router.post("/keys", status_code=201, responses=problems(413, 422))
-def create(wanted: KeyRequest, bench: BenchDependency, request: Request, response: Response) -> NewKey:
+def create(wanted: KeyRequest, keyring: KeyringDependency, request: Request, response: Response) -> NewKey:
     """Make a key. Its secret is in this answer and nowhere else."""
-    made = bench.keyring.create(wanted)
+    made = keyring.create(wanted)
     the_doors(request).callers.forget()
     response.headers["Location"] = f"/v1/keys/{made.key.id}"
     response.headers["Cache-Control"] = "no-store"
@@ -26,32 +26,32 @@ def create(wanted: KeyRequest, bench: BenchDependency, request: Request, respons
 
 
 @router.get("/keys")
-def keys(bench: BenchDependency) -> Page[KeyRecord]:
+def keys(keyring: KeyringDependency) -> Page[KeyRecord]:
     """All keys, the newest first, with what their experiments use; no secrets."""
-    return Page(items=bench.keyring.all())
+    return Page(items=keyring.all())
 
 
 @router.get("/keys/{key_id}", responses=problems(404))
-def key(key_id: KeyIdPath, bench: BenchDependency) -> KeyRecord:
+def key(key_id: KeyIdPath, keyring: KeyringDependency) -> KeyRecord:
     """One key."""
-    return bench.keyring.key(key_id)
+    return keyring.key(key_id)
 
 
 @router.delete("/keys/{key_id}", responses=problems(404))
-def revoke(key_id: KeyIdPath, bench: BenchDependency, request: Request) -> KeyRecord:
+def revoke(key_id: KeyIdPath, keyring: KeyringDependency, request: Request) -> KeyRecord:
     """Let a key open nothing any more; its experiments go on. Repeating it changes nothing."""
-    revoked = bench.keyring.revoke(key_id)
+    revoked = keyring.revoke(key_id)
     the_doors(request).callers.forget()
     return revoked
 
 
 @router.get("/audit", responses=problems(422))
 def audit(
-    bench: BenchDependency,
+    audit: AuditDependency,
     limit: Limit = 100,
     before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     key_id: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> AuditPage:
     """Who changed what, when, from where, and what came of it, the newest first; `before` is the last number seen."""
-    items = bench.audit.page(limit=limit, before=before, key_id=key_id)
+    items = audit.page(limit=limit, before=before, key_id=key_id)
     return Page(items=items, next=str(items[-1].number) if len(items) == limit else None)

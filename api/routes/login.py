@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 
 from api.auth.callers import COOKIE, Caller, presented_secret
 from api.middleware.authentication import AuthState, caller_of
-from api.routes.context import BenchDependency
+from api.routes.context import KeyringDependency
 from dashboards.render import page
 from orchestrator.store.admin.keyring import SESSION_SECONDS
 
@@ -34,7 +34,7 @@ def form(target: Annotated[str, Query(alias="next")] = "/") -> Response:
 
 
 @router.post("/login")
-async def log_in(request: Request, bench: BenchDependency) -> Response:
+async def log_in(request: Request, keyring: KeyringDependency) -> Response:
     """Exchange a key for a session, whose cookie no script and no other site can use."""
     doors, address = the_doors(request), caller_of(request.scope).address
     try:
@@ -50,13 +50,13 @@ async def log_in(request: Request, bench: BenchDependency) -> Response:
         refusal = page("login.html", status=429, target=target, trouble=trouble)
         refusal.headers["Retry-After"] = str(wait_seconds)
         return refusal
-    key = await run_in_threadpool(bench.keyring.open_with, given)
+    key = await run_in_threadpool(keyring.open_with, given)
     if key is None:
         doors.failures.take(address)
         trouble = "This key opens nothing here: it is unknown, revoked or expired."
         return page("login.html", status=401, target=target, trouble=trouble)
     request.scope["bench.caller"] = Caller(address=address, key=key)
-    token = await run_in_threadpool(bench.keyring.log_in, key.id)
+    token = await run_in_threadpool(keyring.log_in, key.id)
     for secret in (given, token):
         doors.callers.note(secret, right=True)
     answer = RedirectResponse(target, 303)
@@ -72,13 +72,13 @@ async def log_in(request: Request, bench: BenchDependency) -> Response:
 
 
 @router.post("/logout")
-async def log_out(request: Request, bench: BenchDependency) -> Response:
+async def log_out(request: Request, keyring: KeyringDependency) -> Response:
     """End the session and forget its cookie."""
     secret = presented_secret(Headers(scope=request.scope))
     if secret is not None and secret.by_cookie:
         caller = Caller(address=caller_of(request.scope).address, key=await the_doors(request).callers.key(secret))
         request.scope["bench.caller"] = caller
-        await run_in_threadpool(bench.keyring.log_out, secret.secret)
+        await run_in_threadpool(keyring.log_out, secret.secret)
         the_doors(request).callers.forget()
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")

@@ -12,15 +12,15 @@ from api.records import Page
 from api.routes.context import (
     ID_PATTERN,
     AttemptPath,
-    BenchDependency,
     Cursor,
     Limit,
     RunIdPath,
+    RunsDependency,
     json_response,
     problems,
 )
 from orchestrator.columns import FIELDS, STEP
-from orchestrator.jobs import RunStatus, Wish
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.records import SORT_KEYS, AttemptRecord, Chart, EventRecord, RunFilter, RunRecord, RunSort, Standing
 from worker.records.result import Observation, Point
 
@@ -51,7 +51,7 @@ RunId = Annotated[str, Query(pattern=ID_PATTERN)]
 
 @router.get("/runs", tags=["runs"], response_model=Page[RunRecord], responses=problems(404, 422))
 def runs(
-    bench: BenchDependency,
+    runs: RunsDependency,
     experiment_id: Cursor = None,
     status: RunStatus | None = None,
     candidate: Word = None,
@@ -67,25 +67,25 @@ def runs(
         experiment_id=experiment_id, status=status, candidate=candidate, optimizer=optimizer, model=model, seed=seed
     )
     order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
-    items = bench.runs(where=where, sort=order, limit=limit, after=after)
+    items = runs.page(where=where, sort=order, limit=limit, after=after)
     return json_response(Page[RunRecord](items=items, next=items[-1].id if len(items) == limit else None))
 
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
-def run(run_id: RunIdPath, bench: BenchDependency) -> Response:
+def run(run_id: RunIdPath, runs: RunsDependency) -> Response:
     """One run with its specification and state, and its result once there is one."""
-    return json_response(bench.run(run_id))
+    return json_response(runs.get(run_id))
 
 
 @router.get("/runs/{run_id}/points", tags=["runs"], responses=problems(404, 422))
 def points(
     run_id: RunIdPath,
-    bench: BenchDependency,
+    runs: RunsDependency,
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
     """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
-    found = bench.points(run_id, after_step=after_step, limit=limit + 1)
+    found = runs.points(run_id, after_step=after_step, limit=limit + 1)
     items = found[:limit]
     return Page(items=items, next=str(items[-1].step) if len(found) > limit else None)
 
@@ -93,32 +93,32 @@ def points(
 @router.get("/runs/{run_id}/observations", tags=["runs"], responses=problems(404, 422))
 def observations(
     run_id: RunIdPath,
-    bench: BenchDependency,
+    runs: RunsDependency,
     after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
     steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
 ) -> Page[Observation]:
     """What probes saw of gradients and momenta, at up to so many steps after a step; `after_step` takes the last."""
-    items = bench.observations(run_id, after_step=after_step, most_steps=steps)
+    items = runs.observations(run_id, after_step=after_step, most_steps=steps)
     full = len({item.step for item in items}) == steps
     return Page(items=items, next=str(items[-1].step) if full else None)
 
 
 @router.get("/runs/{run_id}/events", tags=["runs"], responses=problems(404))
-def events(run_id: RunIdPath, bench: BenchDependency) -> Page[EventRecord]:
+def events(run_id: RunIdPath, runs: RunsDependency) -> Page[EventRecord]:
     """Every change of the run's state, oldest first."""
-    return Page(items=bench.events(run_id))
+    return Page(items=runs.events(run_id))
 
 
 @router.get("/runs/{run_id}/standing", tags=["runs"], responses=problems(404))
-def standing(run_id: RunIdPath, bench: BenchDependency) -> Standing:
+def standing(run_id: RunIdPath, runs: RunsDependency) -> Standing:
     """Where a waiting run stands in the queue, and when it may start."""
-    return bench.standing(run_id)
+    return runs.queue_position(run_id)
 
 
 @router.get("/runs/{run_id}/attempts", tags=["runs"], responses=problems(404))
-def attempts(run_id: RunIdPath, bench: BenchDependency) -> Page[AttemptRecord]:
+def attempts(run_id: RunIdPath, runs: RunsDependency) -> Page[AttemptRecord]:
     """Every execution of the run, oldest first."""
-    return Page(items=bench.attempts(run_id))
+    return Page(items=runs.attempts(run_id))
 
 
 @router.get(
@@ -130,40 +130,40 @@ def attempts(run_id: RunIdPath, bench: BenchDependency) -> Page[AttemptRecord]:
 def log(
     run_id: RunIdPath,
     attempt: AttemptPath,
-    bench: BenchDependency,
+    runs: RunsDependency,
     tail_bytes: Annotated[int, Query(ge=1, le=MOST_LOG_BYTES)] = 2**16,
 ) -> str:
     """The end of what the attempt's process printed."""
-    return bench.log_tail(run_id, attempt, tail_bytes)
+    return runs.log_tail(run_id, attempt, tail_bytes)
 
 
 @router.post("/runs/{run_id}/cancel", tags=["runs"], responses=problems(403, 404, 409))
-def cancel(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+def cancel(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
     """Cancel the run; repeating it changes nothing."""
-    return bench.wish_run(run_id, Wish.CANCEL)
+    return runs.apply(run_id, RunAction.CANCEL)
 
 
 @router.post("/runs/{run_id}/pause", tags=["runs"], responses=problems(403, 404, 409))
-def pause(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+def pause(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
     """Pause the run: a training one writes a checkpoint and stops; repeating it changes nothing."""
-    return bench.wish_run(run_id, Wish.PAUSE)
+    return runs.apply(run_id, RunAction.PAUSE)
 
 
 @router.post("/runs/{run_id}/resume", tags=["runs"], responses=problems(403, 404, 409))
-def resume(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+def resume(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
     """Let a paused run go on from its checkpoint; repeating it changes nothing."""
-    return bench.wish_run(run_id, Wish.RESUME)
+    return runs.apply(run_id, RunAction.RESUME)
 
 
 @router.post("/runs/{run_id}/retry", tags=["runs"], responses=problems(403, 404, 409))
-def retry(run_id: RunIdPath, bench: BenchDependency) -> RunRecord:
+def retry(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
     """Queue a failed or cancelled run once more; it goes on from its last checkpoint, if there is one."""
-    return bench.wish_run(run_id, Wish.RETRY)
+    return runs.apply(run_id, RunAction.RETRY)
 
 
 @router.get("/points", tags=["points"], response_model=Charts, responses=problems(404, 422))
 def charts(
-    bench: BenchDependency,
+    runs: RunsDependency,
     run: Annotated[list[RunId], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
     metric: Metric,
     buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 800,
@@ -171,4 +171,4 @@ def charts(
     until_step: Annotated[int | None, Query(ge=0, le=2**53)] = None,
 ) -> Response:
     """A metric of up to 100 runs over equal ranges of steps: the lowest, mean and highest value of each range."""
-    return json_response(Charts(items=bench.charts(run, metric, buckets, after_step=after_step, until_step=until_step)))
+    return json_response(Charts(items=runs.charts(run, metric, buckets, after_step=after_step, until_step=until_step)))

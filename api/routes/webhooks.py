@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, BenchDependency, CallerDependency, json_response, problems
+from api.routes.context import ID_PATTERN, CallerDependency, WebhooksDependency, json_response, problems
 from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
@@ -29,45 +29,45 @@ IdempotencyKey = Annotated[
     responses={200: {"model": NewWebhook}, **problems(404, 409, 413, 422)},
 )
 def add(
-    wanted: WebhookRequest, bench: BenchDependency, caller: CallerDependency, key: IdempotencyKey = None
+    wanted: WebhookRequest, webhooks: WebhooksDependency, caller: CallerDependency, key: IdempotencyKey = None
 ) -> Response:
     """Have a URL told of ended experiments; 200 where its idempotency key had already made it.
 
     The answer has the secret that signs every message; no other answer has it. The operator's setting `webhook_urls`
     says which URLs may be told.
     """
-    made, new = bench.webhooks.add(wanted, by=caller.key.id if caller.key else None, key=key)
+    made, new = webhooks.add(wanted, by=caller.key.id if caller.key else None, key=key)
     headers = {"Location": f"/v1/webhooks/{made.webhook.id}", "Cache-Control": "no-store"}
     return json_response(made, 201 if new else 200, headers)
 
 
 @router.get("", response_model=Page[WebhookRecord])
-def webhooks(bench: BenchDependency) -> Response:
+def webhooks(webhooks: WebhooksDependency) -> Response:
     """All webhooks, the newest first, with what waits for them; no secrets."""
-    return json_response(Page[WebhookRecord](items=bench.webhooks.all()))
+    return json_response(Page[WebhookRecord](items=webhooks.all()))
 
 
 @router.get("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))
-def webhook(webhook_id: WebhookIdPath, bench: BenchDependency) -> Response:
+def webhook(webhook_id: WebhookIdPath, webhooks: WebhooksDependency) -> Response:
     """One webhook."""
-    return json_response(bench.webhooks.webhook(webhook_id))
+    return json_response(webhooks.webhook(webhook_id))
 
 
 @router.delete("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))
-def remove(webhook_id: WebhookIdPath, bench: BenchDependency) -> Response:
+def remove(webhook_id: WebhookIdPath, webhooks: WebhooksDependency) -> Response:
     """Tell its URL nothing any more, what waits to be delivered included; answers with the webhook as it was."""
-    return json_response(bench.webhooks.remove(webhook_id))
+    return json_response(webhooks.remove(webhook_id))
 
 
 @router.post("/{webhook_id}/test", status_code=202, response_model=DeliveryRecord, responses=problems(404, 422))
-def try_out(webhook_id: WebhookIdPath, bench: BenchDependency, key: IdempotencyKey = None) -> Response:
+def try_out(webhook_id: WebhookIdPath, webhooks: WebhooksDependency, key: IdempotencyKey = None) -> Response:
     """Have a message of the type `webhook.test` delivered as the ends of experiments are: by the dispatcher, soon."""
-    return json_response(bench.webhooks.test(webhook_id, key=key), 202)
+    return json_response(webhooks.test(webhook_id, key=key), 202)
 
 
 @router.get("/{webhook_id}/deliveries", response_model=Page[DeliveryRecord], responses=problems(404, 422))
 def deliveries(
-    webhook_id: WebhookIdPath, bench: BenchDependency, limit: Annotated[int, Query(ge=1, le=MOST_DELIVERIES)] = 50
+    webhook_id: WebhookIdPath, webhooks: WebhooksDependency, limit: Annotated[int, Query(ge=1, le=MOST_DELIVERIES)] = 50
 ) -> Response:
     """The newest messages: delivered ones of the last 30 days, those that wait, and those that were given up."""
-    return json_response(Page[DeliveryRecord](items=bench.webhooks.deliveries(webhook_id, limit=limit)))
+    return json_response(Page[DeliveryRecord](items=webhooks.deliveries(webhook_id, limit=limit)))

@@ -13,7 +13,7 @@ from dashboards.palette import Style, styles
 from orchestrator.analysis.laws.records import FitReport, FormName, Prediction
 from orchestrator.analysis.laws.targets import larger_presets
 from orchestrator.records import ExperimentRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.analysis import Analysis
 
 MOST_KEPT = 16
 COUNTING_SECONDS = 10.0
@@ -34,8 +34,8 @@ class CachedFit:
 class FitReader:
     """Reads fits for pages and keeps the newest ones. Thread-safe."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
         self._kept: OrderedDict[Key, CachedFit] = OrderedDict()
         self._lock = Lock()
 
@@ -54,7 +54,7 @@ class FitReader:
             known = self._kept.get(key)
         if known is not None and known.stamp == stamp and time.monotonic() < known.until:
             return known.report
-        report = self.bench.fit([each.id for each in experiments], form=form, predict=predict, wait=wait)
+        report = self.analysis.fit([each.id for each in experiments], form=form, predict=predict, wait=wait)
         counting = any(each.model and not (each.memory and each.memory.exact) for each in _predictions(report))
         until = time.monotonic() + COUNTING_SECONDS if counting else float("inf")
         with self._lock:

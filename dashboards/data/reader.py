@@ -17,7 +17,7 @@ from dashboards.data.series import (
     evaluation_rows,
     evenly_spaced_rows,
     series,
-    spiky,
+    spiky_rows,
 )
 from dashboards.palette import Style, styles
 from orchestrator.analysis.cells import Measured, one_comparison
@@ -36,7 +36,9 @@ from orchestrator.records import (
     Interval,
     RunRecord,
 )
-from orchestrator.services.bench import Bench
+from orchestrator.services.analysis import Analysis
+from orchestrator.services.experiments import Experiments
+from orchestrator.services.runs import Runs
 from orchestrator.sweeps import importance_loading
 from orchestrator.sweeps.records import SweepReport
 from orchestrator.sweeps.report import outline
@@ -124,8 +126,8 @@ class Brief:
 class Reader:
     """Reads snapshots and series; keeps the newest ones, within bounds."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, experiments: Experiments, runs: Runs, analysis: Analysis) -> None:
+        self.experiments, self.runs, self.analysis = experiments, runs, analysis
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._bests: OrderedDict[str, tuple[int, tuple[BestOf, ...], float]] = OrderedDict()
         self._live: OrderedDict[str, Columns] = OrderedDict()
@@ -136,7 +138,7 @@ class Reader:
     def snapshot(self, experiment_id: str, cell: str = "", *, soon: bool = False) -> Snapshot:
         """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
         `soon`: of a sweep without its importances, where they would take seconds. Raises `NotFoundError`."""
-        version = self.bench.experiment_version(experiment_id)
+        version = self.experiments.version(experiment_id)
         key = f"{experiment_id} {cell}"
         with self._lock:
             known = self._snapshots.get(key)
@@ -151,10 +153,10 @@ class Reader:
     def brief(self, experiment: AnyExperiment) -> Brief:
         """The experiment in a line; its rows are read once for each version. Of a damaged one there are none."""
         if isinstance(experiment, DamagedExperiment):
-            runs = self.bench.all_runs(experiment.id)
+            runs = self.runs.all(experiment.id)
             hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
             return Brief(experiment=experiment, rows=(), device_hours=hours)
-        version = self.bench.experiment_version(experiment.id)
+        version = self.experiments.version(experiment.id)
         with self._lock:
             known = self._bests.get(experiment.id)
         if known is None or known[0] < version:
@@ -175,7 +177,7 @@ class Reader:
         with self._lock:
             found = {run.id: known for run in runs if (known := self._known(run, marks=marks)) is not None}
         unknown = {run.id: run for run in runs if run.id not in found and _ended(run)}
-        for run_id, columns in self.bench.many_series(tuple(unknown), MARK_FIELDS if marks else CURVE_FIELDS):
+        for run_id, columns in self.runs.many_series(tuple(unknown), MARK_FIELDS if marks else CURVE_FIELDS):
             found[run_id] = self._finish(unknown.pop(run_id), columns, marks=marks)
         found |= {run_id: self._finish(run, columns_of(()), marks=marks) for run_id, run in unknown.items()}
         return tuple(found[run.id] if run.id in found else _thinned(run, self._columns(run)) for run in runs)
@@ -197,20 +199,20 @@ class Reader:
         """The run's rows for the figure of its own page."""
         columns = self._columns(run)
         ended = run.status in TERMINAL
-        return spiky(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
+        return spiky_rows(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
 
     def _columns(self, run: RunRecord) -> Columns:
         """All points so far. Of a first attempt only what came since the last look is read, the last known point
         again, since it may have grown; a later attempt may have trained known steps anew."""
         if run.status in TERMINAL or run.attempt > 1:
-            return self.bench.series(run.id, OWN_FIELDS)
+            return self.runs.series(run.id, OWN_FIELDS)
         with self._lock:
             known = self._live.get(run.id)
         if known is None or not len(known):
-            columns = self.bench.series(run.id, OWN_FIELDS)
+            columns = self.runs.series(run.id, OWN_FIELDS)
         else:
             settled = known.rows(slice(None, -1))
-            columns = concatenate([settled, self.bench.series(run.id, OWN_FIELDS, after_step=int(known.step[-1]) - 1)])
+            columns = concatenate([settled, self.runs.series(run.id, OWN_FIELDS, after_step=int(known.step[-1]) - 1)])
         self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
         return columns
 
@@ -227,14 +229,14 @@ class Reader:
     ) -> Snapshot:
         """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
         takes seconds, as long as it does."""
-        whole: Measured = self.bench.experiment(experiment_id), tuple(self.bench.all_runs(experiment_id))
+        whole: Measured = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
         experiment, runs = whole
         is_search = experiment.spec.answer is Answer.FINDINGS
         complete = not (is_search and (brief or (soon and not importance_loading.is_loaded())))
-        swept = self.bench.sweep(experiment_id, importance=complete) if is_search else None
+        swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)
-        comparison = outline(experiment, swept) if swept else self.bench.compare(experiment_id, cell, of=whole)
+        comparison = outline(experiment, swept) if swept else self.analysis.compare(experiment_id, cell, of=whole)
         return Snapshot(
             version=version,
             experiment=experiment,

@@ -32,7 +32,6 @@ from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
 from orchestrator.kinds.experiment import Answer
 from orchestrator.records import Comparison, ExperimentRecord
-from orchestrator.services.bench import Bench
 
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
 FILE_FORMS: tuple[FileForm, ...] = get_args(FileForm)
@@ -58,10 +57,9 @@ class Picture:
 class FigureFiles:
     """Figures by name, for files and reports. Thread-safe."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.reader = Reader(bench)
-        self.laws = FitReader(bench)
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.laws = FitReader(reader.analysis)
 
     def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
         """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
@@ -72,7 +70,7 @@ class FigureFiles:
 
     def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
         """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
-        experiment = self.bench.experiment(experiment_id)
+        experiment = self.reader.experiments.get(experiment_id)
         by_snapshot, by_law = BY_SNAPSHOT.get(name), BY_LAW.get(name)
         if by_snapshot is not None and by_snapshot.page in _pages(experiment):
             snapshot = self.reader.snapshot(experiment_id, view.cell)

@@ -83,8 +83,8 @@ class ReportSubject:
 
 def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     """The report of an experiment, ended or not; raises `NotFoundError`."""
-    experiment = files.bench.experiment(experiment_id)
-    runs = tuple(files.bench.all_runs(experiment_id))
+    experiment = files.reader.experiments.get(experiment_id)
+    runs = tuple(files.reader.runs.all(experiment_id))
     found = provenance(experiment, runs, version)
     subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
     sections = SECTIONS[experiment.spec.answer](subject)
@@ -116,7 +116,7 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
         law = subject.files.laws.fit([subject.experiment], None, targets, wait=True)
     except FitError as error:
         return (Section(title="Scaling law", blocks=(Sentences(lines=(("", str(error)),)),)),)
-    cells = subject.files.bench.cells(subject.experiment.id)
+    cells = subject.files.reader.analysis.cells(subject.experiment.id)
     shown = [_leaderboard(subject, cell.key, 3) for cell in cells[-MOST_CELLS:]]
     largest = _figures(subject, COMPARISON_FIGURES, cells[-1].key)
     blocks = (_coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
@@ -132,7 +132,7 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
 
 def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """What was found for each optimizer, and every trial."""
-    found = subject.files.bench.sweep(subject.experiment.id)
+    found = subject.files.reader.analysis.sweep(subject.experiment.id)
     best = Table(
         head=("optimizer", "best loss", "at", "trials", "stopped early", "diverged", "out of memory"),
         rows=tuple(
@@ -180,7 +180,7 @@ def _values(parameters: Mapping[str, Value]) -> str:
 
 
 def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Section:
-    comparison = subject.files.bench.compare(subject.experiment.id, cell or None)
+    comparison = subject.files.reader.analysis.compare(subject.experiment.id, cell or None)
     table = Table(
         head=publication.head(comparison),
         rows=tuple(publication.cells(comparison, row) for row in comparison.rows),
@@ -212,7 +212,7 @@ def _coefficients(law: FitReport) -> Table:
     rows = []
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
-        held = formats.UNKNOWN if fit.held_out is None else formats.signed(fit.held_out.error)
+        held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
         count = f"{len(fit.points)} points, {sum(point.n for point in fit.points)} runs"
         rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
     return Table(

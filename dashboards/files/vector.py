@@ -26,7 +26,7 @@ from dashboards.files.vector_parts import (
     AxisScale,
     Bars,
     colour,
-    first,
+    first_value,
     letters,
     scatter,
 )
@@ -67,7 +67,7 @@ def vector(
     height = height_pixels or figure["layout"].get("height") or HEIGHT_PIXELS
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
-        import matplotlib
+        import matplotlib  # half a second and 40 MB: loaded with the first file
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Drawn
 
@@ -232,7 +232,7 @@ class Sheet:
             if _key(trace)[0] != _key(self._data[0])[0]:
                 continue  # small plots have titles of their own
             name = letters(trace.get("name", ""))
-            beside = letters(str(first(trace.get("text", "")))).strip()
+            beside = letters(str(first_value(trace.get("text", "")))).strip()
             if not name or trace.get("hoverinfo") == "skip" or beside == name:
                 continue
             if trace["type"] == "bar":
@@ -267,22 +267,24 @@ def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
 
 def _swatch(trace: Mapping[str, Any]) -> Any:
     """What stands for bars in the legend."""
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch  # loaded with the first file
 
     marker = trace["marker"]
     pattern = marker.get("pattern", {})
     hatch = HATCHES.get(pattern.get("shape", ""))
     edge = pattern.get("fgcolor", "none") if hatch else "none"
-    return Patch(facecolor=colour(first(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
+    return Patch(facecolor=colour(first_value(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
 
 
 def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
     """What stands for lines and marks of that name, all traces of it together."""
-    from matplotlib.lines import Line2D
+    from matplotlib.lines import Line2D  # loaded with the first file
 
     line, marker = trace.get("line", {}), trace.get("marker", {})
-    symbol = str(first(marker.get("symbol", "")))
-    own = colour(first(marker.get("color")) or first(marker.get("line", {}).get("color")) or line.get("color"))
+    symbol = str(first_value(marker.get("symbol", "")))
+    own = colour(
+        first_value(marker.get("color")) or first_value(marker.get("line", {}).get("color")) or line.get("color")
+    )
     drawn = entries.setdefault(name, Line2D([], [], linestyle="none", color=own))
     if "lines" in trace["mode"]:
         drawn.set_linestyle(DASHES.get(line.get("dash", "solid"), "-"))

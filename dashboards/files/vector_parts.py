@@ -59,7 +59,7 @@ def as_list(value: Any, count: int) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value] * count
 
 
-def first(value: Any) -> Any:
+def first_value(value: Any) -> Any:
     """The value of the first mark."""
     return (value[0] if value else None) if isinstance(value, list | tuple) else value
 
@@ -123,7 +123,7 @@ class AxisScale:
             limit(*(reversed(ends) if self.layout.get("autorange") == "reversed" else ends))
 
     def _ticks(self, axis: Any) -> None:
-        from matplotlib import dates, ticker
+        from matplotlib import dates, ticker  # takes half a second: loaded with the first file
 
         form = str(self.layout.get("tickformat", ""))
         if self.names:
@@ -253,10 +253,10 @@ class Bars:
         self._ends |= {place: start + value for place, start, value in zip(places, starts, values, strict=True)}
         self._drawn += 1
         if trace.get("textposition") != "none":
-            _at_the_ends(axes, trace, places, values, theme, sideways=sideways)
+            _end_labels(axes, trace, places, values, theme, sideways=sideways)
 
 
-def _at_the_ends(
+def _end_labels(
     axes: Any,
     trace: Mapping[str, Any],
     places: Sequence[float],
@@ -275,7 +275,7 @@ def _at_the_ends(
 
 def _cells(axes: Any, trace: Mapping[str, Any], places: Sequence[float], heights: Sequence[float]) -> None:
     """Bars that hang in the air, as one object: thousands of single ones would take seconds."""
-    from matplotlib.collections import PolyCollection
+    from matplotlib.collections import PolyCollection  # takes half a second: loaded with the first file
 
     half = trace.get("width", 1) / 2
     corners = [

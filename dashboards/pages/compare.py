@@ -15,16 +15,17 @@ from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
 from orchestrator.records import AnyExperiment, RunRecord
+from orchestrator.services.monitor import Monitor
 
 
-def compare_pages(reader: Reader) -> APIRouter:
+def compare_pages(reader: Reader, monitor: Monitor) -> APIRouter:
     """The page and its figure."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/compare")
     def comparing(request: Request) -> HTMLResponse:
         view = CompareView.parse(request.query_params.multi_items())
-        version = reader.bench.version()
+        version = monitor.version()
         runs, unknown = _runs(reader, view)
         return page(
             "compare.html",
@@ -33,11 +34,11 @@ def compare_pages(reader: Reader) -> APIRouter:
             runs=runs,
             unknown=unknown,
             styles=compare.run_styles(runs),
-            names={one: reader.bench.any_experiment(one).name for one in {run.experiment_id for run in runs}},
+            names={one: reader.experiments.get_any(one).name for one in {run.experiment_id for run in runs}},
             results=compare.result_rows(runs) if runs else (),
             differences=compare.spec_differences(runs),
-            axes=[(view.changed(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
-            metrics=[(view.changed(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
+            axes=[(view.replace(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
+            metrics=[(view.replace(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
             most=compare.MOST_RUNS,
         )
 
@@ -64,7 +65,7 @@ def _tag(reader: Reader, view: CompareView) -> str:
     """The versions of the runs' experiments: what happens in others costs no points."""
     runs, _ = _runs(reader, view)
     ids = dict.fromkeys(run.experiment_id for run in runs)
-    return f'"{"-".join(str(reader.bench.experiment_version(each)) for each in ids)}"'
+    return f'"{"-".join(str(reader.experiments.version(each)) for each in ids)}"'
 
 
 def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str, AnyExperiment | None]]:
@@ -73,7 +74,7 @@ def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str,
     unknown: dict[str, AnyExperiment | None] = {}
     for run_id in view.runs:
         try:
-            found.append(reader.bench.run(run_id))
+            found.append(reader.runs.get(run_id))
         except NotFoundError as error:
-            unknown[run_id] = deleted_experiment(reader.bench, error)
+            unknown[run_id] = deleted_experiment(reader.experiments, error)
     return found, unknown

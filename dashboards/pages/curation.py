@@ -22,7 +22,7 @@ from dashboards.render import missing_page, page, refused_page, visitor
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
 from orchestrator.records import AnyExperiment, ExperimentRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.experiments import Experiments
 
 MOST_DELETED = 200
 """On one page; `adapm-bench ls --deleted` lists more."""
@@ -33,10 +33,10 @@ LONGEST_NUMBER = 15
 Sent = Annotated[Pairs, Depends(read_form_pairs)]
 
 
-def curation_pages(bench: Bench) -> APIRouter:
+def curation_pages(experiments: Experiments) -> APIRouter:
     """The routes of this file."""
     router = APIRouter(include_in_schema=False)
-    found = CurationPages(bench)
+    found = CurationPages(experiments)
     router.get("/deleted")(found.deleted)
     router.get("/experiments/{experiment_id}/edit")(found.ask_to_edit)
     router.post("/experiments/{experiment_id}/edit")(found.edit)
@@ -48,26 +48,26 @@ def curation_pages(bench: Bench) -> APIRouter:
     return router
 
 
-def not_found_page(bench: Bench, error: NotFoundError) -> HTMLResponse:
+def not_found_page(experiments: Experiments, error: NotFoundError) -> HTMLResponse:
     """The page in place of an experiment's, or of anything of it; of a deleted one with its undo."""
-    found = deleted_experiment(bench, error)
+    found = deleted_experiment(experiments, error)
     if found is None:
         return missing_page(str(error))
     return page("deleted.html", status=404, experiments=[found], alone=True)
 
 
-def deleted_experiment(bench: Bench, error: NotFoundError) -> AnyExperiment | None:
+def deleted_experiment(experiments: Experiments, error: NotFoundError) -> AnyExperiment | None:
     """The deleted experiment because of which something was not found; None where that is not why."""
     try:
-        return bench.deleted_experiment(error.experiment_id) if isinstance(error, DeletedError) else None
+        return experiments.get_any(error.experiment_id, deleted_too=True) if isinstance(error, DeletedError) else None
     except NotFoundError:  # restored, or removed for good, since
         return None
 
 
-def undoable(bench: Bench, experiment_id: str | None) -> AnyExperiment | None:
+def undoable(experiments: Experiments, experiment_id: str | None) -> AnyExperiment | None:
     """The experiment that has just been deleted, to be offered back; None where there is none."""
     try:
-        found = bench.deleted_experiment(experiment_id) if experiment_id else None
+        found = experiments.get_any(experiment_id, deleted_too=True) if experiment_id else None
     except NotFoundError:
         return None
     return found if found is not None and found.undo_until is not None else None
@@ -83,20 +83,20 @@ CHANGED_SINCE = (
 class CurationPages:
     """What answers."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, experiments: Experiments) -> None:
+        self._experiments = experiments
 
     def deleted(self) -> HTMLResponse:
         """What was deleted and can be restored, the newest experiment first."""
-        found = self._bench.experiments(limit=MOST_DELETED, deleted=True)
+        found = self._experiments.page(limit=MOST_DELETED, deleted=True)
         return page("deleted.html", experiments=found, alone=False)
 
     def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
         """The form of labels and note."""
         try:
-            return _form(self._bench.experiment(experiment_id))
+            return _form(self._experiments.get(experiment_id))
         except NotFoundError as error:
-            return not_found_page(self._bench, error)
+            return not_found_page(self._experiments, error)
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
@@ -105,14 +105,14 @@ class CurationPages:
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
-            self._bench.annotate(experiment_id, wanted, revision=revision, by=_who())
+            self._experiments.annotate(experiment_id, wanted, revision=revision, by=_who())
         except ValidationError as error:
             faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
             return self._again(experiment_id, sent, faults, 422)
         except ChangedMeanwhileError:
             return self._again(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
         except NotFoundError as error:
-            return not_found_page(self._bench, error)
+            return not_found_page(self._experiments, error)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
     def ask_to_clone(self, experiment_id: str) -> Response:
@@ -125,9 +125,9 @@ class CurationPages:
         name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
         key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
         try:
-            made = self._bench.clone_experiment(experiment_id, name, key, by=_who())
+            made = self._experiments.clone(experiment_id, name, key, by=_who())
         except NotFoundError as error:
-            return not_found_page(self._bench, error)
+            return not_found_page(self._experiments, error)
         except (ConflictError, MissingDataError) as error:
             return self._ask("clone.html", experiment_id, name=name, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
@@ -139,7 +139,7 @@ class CurationPages:
     def delete(self, experiment_id: str) -> Response:
         """Delete it, and offer it back on the front page."""
         try:
-            self._bench.delete_experiment(experiment_id)
+            self._experiments.delete(experiment_id)
         except NotFoundError as error:
             return missing_page(str(error))
         except ConflictError as error:
@@ -149,7 +149,7 @@ class CurationPages:
     def restore(self, experiment_id: str) -> Response:
         """Undo a deletion."""
         try:
-            self._bench.restore_experiment(experiment_id)
+            self._experiments.restore(experiment_id)
         except NotFoundError as error:
             return missing_page(str(error))
         except ConflictError as error:
@@ -160,24 +160,24 @@ class CurationPages:
         self, template: str, experiment_id: str, *, trouble: str | None = None, status: int = 200, **values: Any
     ) -> Response:
         try:
-            experiment = self._bench.experiment(experiment_id)
+            experiment = self._experiments.get(experiment_id)
         except NotFoundError as error:
-            return not_found_page(self._bench, error)
+            return not_found_page(self._experiments, error)
         return page(
             template,
             status=status,
             experiment=experiment,
             trouble=trouble,
-            undo_days=self._bench.undo_days,
+            undo_days=self._experiments.undo_days,
             nonce=secrets.token_hex(8),
             **values,
         )
 
     def _again(self, experiment_id: str, sent: dict[str, str], faults: Sequence[str], status: int) -> HTMLResponse:
         try:
-            experiment = self._bench.experiment(experiment_id)
+            experiment = self._experiments.get(experiment_id)
         except NotFoundError as error:
-            return not_found_page(self._bench, error)
+            return not_found_page(self._experiments, error)
         return _form(experiment, sent=sent, faults=faults, status=status)
 
 

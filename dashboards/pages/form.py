@@ -43,7 +43,7 @@ DEFAULTS: dict[str, str] = {
     "name": "New comparison", "model": "gpt2-nano", "dataset": "python-stdlib", "tokenizer": "byte", "sequence": "128",
     "steps": "150", "batch": "8", "warmup": "15", "every": "50", "held_out": "128", "precision": "fp32",
     "seeds": "1, 2, 3, 4, 5", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
-    "tuning_seeds": "0", "extend_grid": "2",
+    "tuning_seeds": "1001, 1002, 1003", "extend_grid": "4",
 }  # fmt: skip
 """A workload that trains in seconds on a CPU, and on which the suggested grids have their best rate inside."""
 CHOSEN = ("adamw", "adapm", "adapm-mini")
@@ -118,11 +118,11 @@ def fields_of(form: SubmitForm) -> dict[str, Any]:
     for name, place in WORKLOAD.items():
         text = form.value(name)
         if text or name in ("name", "model"):
-            _put(fields, place, _parsed(name, text))
+            _put(fields, place, _parse_field(name, text))
     fields["candidates"] = [_candidate(form, entry) for entry in chosen_entries(form)]
     if form.tuning:
         fields["tuning"] = {
-            name: _parsed(field, form.value(field))
+            name: _parse_field(field, form.value(field))
             for name, field in (("seeds", "tuning_seeds"), ("extend_grid", "extend_grid"))
             if form.value(field)
         }
@@ -175,7 +175,7 @@ def _option(kind: str, text: str) -> Scalar:
     return text if kind == "choice" else _number(text)
 
 
-def _parsed(name: str, text: str) -> Any:
+def _parse_field(name: str, text: str) -> Any:
     if name in LISTS:
         return _list(text)
     return text if name in TEXTS else _number(text)

@@ -5,14 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
-from dashboards.data.reader import Reader
 from dashboards.figures.memory import bars, blocks
 from dashboards.figures.registry import PLAN
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
-from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Question
+from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Footprints, Question
 from worker.catalog import presets
 
 FIRST_MODEL = "gpt2-124m"
@@ -21,10 +20,9 @@ Rank = Annotated[str, Query(max_length=16)]
 Dtype = Annotated[str, Query(max_length=16)]
 
 
-def memory_pages(reader: Reader) -> APIRouter:
+def memory_pages(footprints: Footprints) -> APIRouter:
     """The page and its figure."""
     router = APIRouter(include_in_schema=False)
-    bench = reader.bench
 
     @router.get("/memory")
     def memory(
@@ -35,7 +33,7 @@ def memory_pages(reader: Reader) -> APIRouter:
     ) -> HTMLResponse:
         try:
             question = _question(model, rank, dtype)
-            found = bench.footprints.ask(question)
+            found = footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
         return page(
@@ -43,7 +41,7 @@ def memory_pages(reader: Reader) -> APIRouter:
             question=question,
             preset=presets.preset(model),
             footprint=found,
-            failure=None if found else bench.footprints.failure(question),
+            failure=None if found else footprints.failure(question),
             bars=bars(found) if found else (),
             blocks=blocks(found) if found else (),
             models=presets.PRESETS,
@@ -57,7 +55,7 @@ def memory_pages(reader: Reader) -> APIRouter:
         form: FileForm, model: Model = FIRST_MODEL, rank: Rank = "", dtype: Dtype = "", theme: ThemeName = "light"
     ) -> Response:
         try:
-            found = bench.footprints.ask(_question(model, rank, dtype))
+            found = footprints.ask(_question(model, rank, dtype))
         except (KeyError, ValueError):
             raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
         if found is None:

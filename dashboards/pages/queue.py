@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from dashboards.data.reader import Reader
 from dashboards.render import page
 from dashboards.text import formats
 from dashboards.text.words import Tone
 from orchestrator.activity import DISPATCHER, Activity, Leader, RunAtWork
+from orchestrator.services.monitor import Monitor
 
 WAITING_SHOWN = 100
 SILENT_SECONDS = 60.0
@@ -20,20 +20,19 @@ SILENT_EACH = 2
 """So many of them are named."""
 
 
-def queue_pages(reader: Reader) -> APIRouter:
+def queue_pages(monitor: Monitor) -> APIRouter:
     """The page."""
     router = APIRouter(include_in_schema=False)
-    bench = reader.bench
 
     @router.get("/queue")
     def queue() -> HTMLResponse:
-        version, activity = bench.version(), bench.activity(waiting=WAITING_SHOWN)
+        version, activity = monitor.version(), monitor.activity(waiting=WAITING_SHOWN)
         return page(
             "queue.html",
             version=version,
             activity=activity,
             leader=dispatcher(activity),
-            concerns=concerns(activity, bench.hindrance()),
+            concerns=concerns(activity, monitor.dispatch_blocker()),
         )
 
     return router

@@ -49,7 +49,10 @@ from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.experiment import Answer
 from orchestrator.records import ExperimentRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
+from orchestrator.services.experiments import Experiments
+from orchestrator.services.monitor import Monitor
+from orchestrator.studies.reports import Studies
 
 EXPERIMENTS_SHOWN = 50
 BESTS_SHOWN = 4
@@ -58,28 +61,29 @@ TRIALS_SHOWN = 500
 """Rows of a sweep's table; the REST API has them all."""
 
 
-def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
+def pages(services: Services, studies: Studies, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
     """Every page, figure, event stream and static file, to be included by the api.
 
     `stopping` tells open streams that the process is about to end, so that they end first.
     """
     router = APIRouter(include_in_schema=False)
-    reader = Reader(bench)
-    laws = FitPages(FitReader(bench))
-    html, data = PageHandlers(reader, laws), FigureHandlers(reader, laws)
+    experiments, monitor = services.experiments, services.monitor
+    reader = Reader(experiments, services.runs, services.analysis)
+    laws = FitPages(FitReader(services.analysis), experiments, monitor)
+    html, data = PageHandlers(reader, laws, monitor), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(html.experiment)
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
-    router.include_router(study_pages(bench))
-    router.include_router(run_pages(reader))
-    router.include_router(submit_pages(bench))
-    router.include_router(curation_pages(bench))
-    router.include_router(compare_pages(reader))
-    router.include_router(queue_pages(reader))
-    router.include_router(memory_pages(reader))
-    router.include_router(event_streams(bench, stopping))
+    router.include_router(study_pages(studies))
+    router.include_router(run_pages(reader, monitor))
+    router.include_router(submit_pages(experiments, services.specifications))
+    router.include_router(curation_pages(experiments))
+    router.include_router(compare_pages(reader, monitor))
+    router.include_router(queue_pages(monitor))
+    router.include_router(memory_pages(services.footprints))
+    router.include_router(event_streams(experiments, monitor, stopping))
     router.include_router(static_files())
     return router
 
@@ -87,9 +91,10 @@ def pages(bench: Bench, *, stopping: Callable[[], bool] = lambda: False) -> APIR
 class PageHandlers:
     """What answers with HTML."""
 
-    def __init__(self, reader: Reader, laws: FitPages) -> None:
+    def __init__(self, reader: Reader, laws: FitPages, monitor: Monitor) -> None:
         self._reader = reader
         self._laws = laws
+        self._monitor = monitor
         self._by_answer: dict[Answer, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
             Answer.COMPARISON: self._comparison,
             Answer.LAW: self._law,
@@ -98,31 +103,31 @@ class PageHandlers:
 
     def home(self, request: Request) -> HTMLResponse:
         """Experiments, with the best mean of each candidate, and what is going on."""
-        bench, query = self._reader.bench, Search.parse(request.query_params.multi_items())
-        version = bench.version()
-        activity = bench.activity(waiting=1)
+        experiments, query = self._reader.experiments, Search.parse(request.query_params.multi_items())
+        version = self._monitor.version()
+        activity = self._monitor.activity(waiting=1)
         return page(
             "home.html",
-            briefs=[self._reader.brief(one) for one in find_experiments(bench, query, EXPERIMENTS_SHOWN)],
+            briefs=[self._reader.brief(one) for one in find_experiments(experiments, query, EXPERIMENTS_SHOWN)],
             version=version,
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
             query=query,
-            undo=undoable(bench, request.query_params.get("deleted")),
-            any_deleted=bool(bench.experiments(limit=1, deleted=True)),
+            undo=undoable(experiments, request.query_params.get("deleted")),
+            any_deleted=bool(experiments.page(limit=1, deleted=True)),
             activity=activity,
-            concerns=concerns(activity, bench.hindrance()),
+            concerns=concerns(activity, self._monitor.dispatch_blocker()),
         )
 
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
         """One experiment; of a scaling experiment its law, or the comparison of one cell."""
         view = ViewState.parse(request.query_params.multi_items())
         try:
-            whole = self._reader.bench.experiment(experiment_id)
+            whole = self._reader.experiments.get(experiment_id)
             answer = Answer.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
             return self._by_answer[answer](whole, view, request)
         except NotFoundError as error:
-            return not_found_page(self._reader.bench, error)
+            return not_found_page(self._reader.experiments, error)
 
     def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A leaderboard, or that of one cell."""
@@ -131,7 +136,7 @@ class PageHandlers:
         return page(
             "experiment.html",
             snapshot=snapshot,
-            hindrance=self._reader.bench.hindrance(),
+            hindrance=self._monitor.dispatch_blocker(),
             view=view,
             whole=whole,
             leaders=leaders,
@@ -152,7 +157,7 @@ class PageHandlers:
         return page(
             "sweep.html",
             snapshot=snapshot,
-            hindrance=self._reader.bench.hindrance(),
+            hindrance=self._monitor.dispatch_blocker(),
             report=report,
             order=order,
             trials=tables.sorted_trials(report, order)[:TRIALS_SHOWN],
@@ -181,7 +186,7 @@ class FigureHandlers:
         """A figure of an experiment, as the view in the query asks for it."""
         view = ViewState.parse(request.query_params.multi_items())
         if (by_law := BY_LAW.get(name)) is not None:
-            return self._laws.figure([self._reader.bench.experiment(experiment_id)], by_law, form, request, theme)
+            return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)
         entry = BY_SNAPSHOT[name]
         snapshot = self._reader.snapshot(experiment_id, view.cell, soon=not entry.needs_importance)
         tag = f'"{snapshot.version}"'
@@ -209,17 +214,17 @@ class FigureHandlers:
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 
-def event_streams(bench: Bench, stopping: Callable[[], bool]) -> APIRouter:
+def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable[[], bool]) -> APIRouter:
     """The streams that tell pages to refresh themselves."""
     router = APIRouter(include_in_schema=False)
-    everything = Pulse(lambda _: bench.version())
-    experiments = Pulse(bench.experiment_version)
+    everything = Pulse(lambda _: monitor.version())
+    changed = Pulse(experiments.version)
 
     def existing(experiment_id: str) -> str:
-        return bench.experiment(experiment_id).id  # a 404 must come before the stream has begun
+        return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
 
     def ended(experiment_id: str) -> bool:
-        return bench.experiment(experiment_id).counts.done()
+        return experiments.get(experiment_id).counts.done()
 
     @router.get("/events", response_class=EventSourceResponse)
     async def home_events(seen: Annotated[int | None, Depends(last_seen)]) -> AsyncIterator[ServerSentEvent]:
@@ -230,7 +235,7 @@ def event_streams(bench: Bench, stopping: Callable[[], bool]) -> APIRouter:
     async def experiment_events(
         found: Annotated[str, Depends(existing)], seen: Annotated[int | None, Depends(last_seen)]
     ) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(experiments, found, seen, ended=ended, stopping=stopping):
+        async for event in changes(changed, found, seen, ended=ended, stopping=stopping):
             yield event
 
     return router

@@ -19,6 +19,7 @@ from dashboards.text import formats, words
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LIVE
 from orchestrator.records import AttemptRecord, RunRecord
+from orchestrator.services.monitor import Monitor
 from worker.records.result import Observation
 
 LOG_BYTES = 12_000
@@ -26,10 +27,10 @@ LOG_BYTES = 12_000
 Chosen = Annotated[str | None, Query(max_length=64)]
 
 
-def run_pages(reader: Reader) -> APIRouter:
+def run_pages(reader: Reader, monitor: Monitor) -> APIRouter:
     """The page and its figures."""
     router = APIRouter(include_in_schema=False)
-    handlers = RunHandlers(reader)
+    handlers = RunHandlers(reader, monitor)
     router.get("/runs/{run_id}")(handlers.page)
     router.get("/runs/{run_id}/figures/series.{form}")(handlers.series)
     router.get("/runs/{run_id}/figures/meters.{form}")(handlers.meters)
@@ -40,35 +41,35 @@ def run_pages(reader: Reader) -> APIRouter:
 class RunHandlers:
     """What answers for one run."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: Reader, monitor: Monitor) -> None:
+        self._reader, self._runs, self._monitor = reader, reader.runs, monitor
 
     def page(self, run_id: str, request: Request, probe: Chosen = None, quantity: Chosen = None) -> HTMLResponse:
         """The page; what its probes saw is chosen by the query."""
-        bench = self._reader.bench
+        runs, experiments = self._runs, self._reader.experiments
         try:
-            run = bench.run(run_id)
+            run = runs.get(run_id)
         except NotFoundError as error:
-            return not_found_page(bench, error)
-        attempts = bench.attempts(run_id)
-        seen = bench.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
+            return not_found_page(experiments, error)
+        attempts = runs.attempts(run_id)
+        seen = runs.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
         found = probe_choices(seen)
-        chosen = found.chosen(probe, quantity)
+        chosen = found.choose(probe, quantity)
         return page(
             "run.html",
             run=run,
             snapshot=self._reader.snapshot(run.experiment_id, soon=True),
-            whole=bench.experiment(run.experiment_id),
-            events=bench.events(run_id),
+            whole=experiments.get(run.experiment_id),
+            events=runs.events(run_id),
             attempts=attempts,
-            checkpoints=bench.checkpoints(run_id),
+            checkpoints=runs.checkpoints(run_id),
             log=self._log(run_id, attempts),
             concerns=(
-                *_damage(run, bench.damaged_points(run_id)),
-                *(silence(bench.activity(waiting=1), run_id) if run.status in LIVE else ()),
+                *_damage(run, runs.damaged_points(run_id)),
+                *(silence(self._monitor.activity(waiting=1), run_id) if run.status in LIVE else ()),
             ),
-            hindrance=bench.hindrance(),
-            standing=bench.standing(run_id),
+            hindrance=self._monitor.dispatch_blocker(),
+            standing=runs.queue_position(run_id),
             probed=found,
             chosen=chosen,
             observed=last_observed(seen, chosen[0]) if chosen else None,
@@ -76,7 +77,7 @@ class RunHandlers:
 
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Losses, learning rate, gradient norm and step time."""
-        run = self._reader.bench.run(run_id)
+        run = self._runs.get(run_id)
         snapshot = self._reader.snapshot(run.experiment_id, soon=True)
         one = self._reader.own_series(run)
         title = words.loss_title(snapshot.comparison)
@@ -85,9 +86,9 @@ class RunHandlers:
 
     def meters(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:
         """Every other series."""
-        run = self._reader.bench.run(run_id)
+        run = self._runs.get(run_id)
         snapshot = self._reader.snapshot(run.experiment_id, soon=True)
-        columns = self._reader.bench.series(run_id, tuple(METER_TITLES))
+        columns = self._runs.series(run_id, tuple(METER_TITLES))
         drawn = METERS.draw(columns, snapshot.styles[run.candidate], theme, narrow=narrow)
         return _answer(drawn, form, theme, run, METERS, snapshot.version)
 
@@ -100,9 +101,9 @@ class RunHandlers:
         quantity: Chosen = None,
     ) -> Response:
         """What a probe saw of every block."""
-        run = self._reader.bench.run(run_id)
-        seen: tuple[Observation, ...] = self._reader.bench.observations(run_id)
-        chosen = probe_choices(seen).chosen(probe, quantity) or ("", "")
+        run = self._runs.get(run_id)
+        seen: tuple[Observation, ...] = self._runs.observations(run_id)
+        chosen = probe_choices(seen).choose(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id, soon=True).version
         drawn = PROBE.draw(seen, *chosen, theme)
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])
@@ -114,7 +115,7 @@ class RunHandlers:
         if not attempts:
             return None
         try:
-            return self._reader.bench.log_tail(run_id, attempts[-1].attempt, LOG_BYTES)
+            return self._runs.log_tail(run_id, attempts[-1].attempt, LOG_BYTES)
         except NotFoundError:
             return None
 

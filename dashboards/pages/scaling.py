@@ -28,6 +28,8 @@ from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.kinds.experiment import Answer
 from orchestrator.records import ExperimentRecord
+from orchestrator.services.experiments import Experiments
+from orchestrator.services.monitor import Monitor
 
 MOST_EXPERIMENTS = 64
 MOST_TARGETS = 8
@@ -36,8 +38,8 @@ MOST_TARGETS = 8
 class FitPages:
     """What answers about several sizes, with HTML and with figures."""
 
-    def __init__(self, reader: FitReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: FitReader, experiments: Experiments, monitor: Monitor) -> None:
+        self._reader, self._experiments, self._monitor = reader, experiments, monitor
 
     def router(self) -> APIRouter:
         """The addresses of this file, but for those under an experiment."""
@@ -50,9 +52,9 @@ class FitPages:
 
     def scaling(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
         """A scaling experiment."""
-        version = self._reader.bench.experiment_version(experiment.id)
+        version = self._experiments.version(experiment.id)
         asked = LawQuery.of(request, [experiment])
-        cells = self._reader.bench.cells(experiment.id)
+        cells = self._reader.analysis.cells(experiment.id)
         path = f"/experiments/{experiment.id}"
         return page(
             "scaling.html",
@@ -60,7 +62,7 @@ class FitPages:
             experiment=experiment,
             cells=cells,
             titles={row.candidate: row.title for row in cells[-1].comparison.rows},
-            hindrance=self._reader.bench.hindrance(),
+            hindrance=self._monitor.dispatch_blocker(),
             **self._law([experiment], asked, lambda form: f"{path}{asked.query(form)}"),
         )
 
@@ -69,9 +71,9 @@ class FitPages:
         if not _named(request):
             return self._choice("Scaling laws", "/fits", "How the loss scales with model size or training tokens.")
         try:
-            experiments = self._experiments(request)
+            experiments = self._named_experiments(request)
         except NotFoundError as error:
-            return not_found_page(self._reader.bench, error)
+            return not_found_page(self._experiments, error)
         asked = LawQuery.of(request, experiments)
         url = LawQuery.address("/fits", experiments)
         try:
@@ -84,7 +86,7 @@ class FitPages:
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure over the experiments that the query names."""
-        return self.figure(self._experiments(request), BY_LAW[name], form, request, theme)
+        return self.figure(self._named_experiments(request), BY_LAW[name], form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
@@ -95,11 +97,11 @@ class FitPages:
                 "How often each optimizer comes within a given factor of the fastest.",
             )
         try:
-            experiments = self._experiments(request)
+            experiments = self._named_experiments(request)
         except NotFoundError as error:
-            return not_found_page(self._reader.bench, error)
+            return not_found_page(self._experiments, error)
         try:
-            report = self._reader.bench.profile([each.id for each in experiments])
+            report = self._reader.analysis.profile([each.id for each in experiments])
         except ConflictError as error:
             return refused_page(409, "No performance profile for these experiments", str(error))
         return page(
@@ -116,8 +118,8 @@ class FitPages:
         self, by: ProfileFigure, form: FileForm, request: Request, theme: ThemeName = "light"
     ) -> Response:
         """The profile's curves."""
-        experiments = self._experiments(request)
-        report = self._reader.bench.profile([each.id for each in experiments])
+        experiments = self._named_experiments(request)
+        report = self._reader.analysis.profile([each.id for each in experiments])
         drawn = PROFILE.draw(report, by, candidate_styles(experiments), theme)
         title = PROFILE.title.format(by=by.replace("_", "-"))
         return figure_answer(drawn, form, theme, name=f"{PROFILE.name}-{by}", title=title)
@@ -159,16 +161,16 @@ class FitPages:
             "query": asked.query(asked.form),
         }
 
-    def _experiments(self, request: Request) -> list[ExperimentRecord]:
+    def _named_experiments(self, request: Request) -> list[ExperimentRecord]:
         """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
         ids = _named(request)
         if not ids:
             raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
-        return [self._reader.bench.experiment(each) for each in ids]
+        return [self._experiments.get(each) for each in ids]
 
     def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
         """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
-        found = self._reader.bench.experiments(limit=MOST_EXPERIMENTS)
+        found = self._experiments.page(limit=MOST_EXPERIMENTS)
         measured = [each for each in found if each.spec is None or each.spec.answer is not Answer.FINDINGS]
         return page("choose.html", heading=heading, path=path, what=what, experiments=measured)
 

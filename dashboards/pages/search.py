@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
-from orchestrator.services.bench import Bench
+from orchestrator.services.experiments import Experiments
 
 State = Literal["all", "active", "done", "failed"]
 STATES: tuple[State, ...] = get_args(State)
@@ -69,16 +69,16 @@ class Search:
         return self.state == "all" or counts.done()
 
 
-def find_experiments(bench: Bench, query: Search, limit: int) -> list[AnyExperiment]:
+def find_experiments(experiments: Experiments, query: Search, limit: int) -> list[AnyExperiment]:
     """The newest experiments that fit, at most `limit`."""
     if replace(query, labels=()) == Search():
-        return list(bench.experiments(limit=limit, labels=query.labels))
+        return list(experiments.page(limit=limit, labels=query.labels))
     fitting: list[AnyExperiment] = []
     before, looked = None, 0
     while (
         len(fitting) < limit
         and looked < MOST_SEARCHED
-        and (page := bench.experiments(limit=PAGE, before=before, labels=query.labels))
+        and (page := experiments.page(limit=PAGE, before=before, labels=query.labels))
     ):
         fitting += [one for one in page if query.fits(one)]
         before, looked = page[-1].id, looked + len(page)

@@ -14,16 +14,14 @@ from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
 from orchestrator.errors import NotFoundError
-from orchestrator.services.bench import Bench
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.findings import Answer
 from orchestrator.studies.reports import Studies
 
 
-def study_pages(bench: Bench) -> APIRouter:
+def study_pages(studies: Studies) -> APIRouter:
     """To be included by the pages' router."""
     router = APIRouter(include_in_schema=False)
-    studies = Studies(bench)
 
     @router.get("/studies")
     def listing() -> HTMLResponse:

@@ -9,7 +9,7 @@ from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
-from orchestrator.jobs import CONCERNED, AttemptOutcome, Outcome, RunStatus, Wish, outcome_of, state_word
+from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -110,10 +110,14 @@ def tone(state: RunStatus | Outcome) -> Tone:
             assert_never(state)
 
 
-def wishes(states: Iterable[RunStatus]) -> tuple[Wish, ...]:
+def wishes(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
     """What can be asked of runs in these states: whatever would change at least one of them."""
     found = frozenset(states)
-    return tuple(wish for wish in (Wish.PAUSE, Wish.RESUME, Wish.RETRY, Wish.CANCEL) if CONCERNED[wish] & found)
+    return tuple(
+        action
+        for action in (RunAction.PAUSE, RunAction.RESUME, RunAction.RETRY, RunAction.CANCEL)
+        if ACTIONABLE[action] & found
+    )
 
 
 def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
@@ -202,7 +206,7 @@ def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", ""]:
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """(query, text, is it chosen) for each value that a field of the view may have."""
-    return [(view.changed(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
+    return [(view.replace(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
 def best(comparison: Comparison) -> CandidateRow | None:
@@ -234,6 +238,8 @@ def headline(comparison: Comparison) -> str:
     if first.is_baseline:
         alike = [row.title for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED]
         doubt = f" No significant difference to {', '.join(alike)}." if alike else ""
+        as_good = [row.title for row in comparison.rows if row.conclusion is Conclusion.AS_GOOD]
+        doubt += f" As good within the margin: {', '.join(as_good)}." if as_good else ""
         return f"ranks first and is the baseline: {comparison.loss_name} {measured}.{doubt}"
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     return f"ranks first: {comparison.loss_name} {measured}{_memory_clause(first, baseline)}. {first.verdict}"

@@ -1,11 +1,13 @@
 """An experiment as one document: what was asked, where and how it ran, the answer, every run. For keeping."""
 
+from collections.abc import Sequence
+
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.export.provenance import Provenance, provenance
 from orchestrator.kinds.experiment import Answer
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.analysis import Analysis
 from orchestrator.sweeps.records import SweepReport
 from worker.records.result import Record
 
@@ -26,23 +28,25 @@ class ExperimentDocument(Record):
     runs: tuple[RunRecord, ...]
 
 
-def document(bench: Bench, experiment_id: str, bench_version: str) -> ExperimentDocument:
-    """The document as of now; raises `NotFoundError`."""
-    experiment, runs = bench.experiment(experiment_id), tuple(bench.all_runs(experiment_id))
+def document(
+    experiment: ExperimentRecord, runs: Sequence[RunRecord], analysis: Analysis, bench_version: str
+) -> ExperimentDocument:
+    """The document of an experiment with all of its runs."""
+    experiment_id = experiment.id
     answer = experiment.spec.answer
     return ExperimentDocument(
         provenance=provenance(experiment, runs, bench_version),
         experiment=experiment,
-        comparison=None if answer is Answer.FINDINGS else bench.compare(experiment_id),
-        sweep=bench.sweep(experiment_id) if answer is Answer.FINDINGS else None,
-        cells=bench.cells(experiment_id) if answer is Answer.LAW else (),
-        fit=_fit(bench, experiment_id) if answer is Answer.LAW else None,
-        runs=runs,
+        comparison=None if answer is Answer.FINDINGS else analysis.compare(experiment_id),
+        sweep=analysis.sweep(experiment_id) if answer is Answer.FINDINGS else None,
+        cells=analysis.cells(experiment_id) if answer is Answer.LAW else (),
+        fit=_fit(analysis, experiment_id) if answer is Answer.LAW else None,
+        runs=tuple(runs),
     )
 
 
-def _fit(bench: Bench, experiment_id: str) -> FitReport | None:
+def _fit(analysis: Analysis, experiment_id: str) -> FitReport | None:
     try:
-        return bench.fit([experiment_id])
+        return analysis.fit([experiment_id])
     except FitError:
         return None

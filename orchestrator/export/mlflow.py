@@ -30,7 +30,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.export.files import Format, leaves, write_series
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment, DamagedExperiment, RunRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.experiments import Experiments
+from orchestrator.services.runs import Runs
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import Outbox, OutboxEntry
@@ -76,11 +77,20 @@ class NotOursError(OrchestratorError):
 class Exporter:
     """A thread that delivers the outbox to MLflow. MLflow may be away for hours: entries wait."""
 
-    def __init__(self, bench: Bench, database: Database, uri: str, artifacts_folder: Path, *, holder: str) -> None:
+    def __init__(
+        self,
+        experiments: Experiments,
+        runs: Runs,
+        database: Database,
+        uri: str,
+        artifacts_folder: Path,
+        *,
+        holder: str,
+    ) -> None:
         """`holder` names this exporter among those on the database, as in `Leadership`."""
         self._outbox = Outbox(database)
         self._leadership = Leadership(database, holder, LEASE_SECONDS, ROLE)
-        self._bench = bench
+        self._experiments, self._runs = experiments, runs
         self._uri = uri
         self._artifacts_folder = artifacts_folder
         self._stop = threading.Event()
@@ -134,7 +144,9 @@ class Exporter:
         return len(entries), False
 
     def _new_copy(self) -> "MlflowCopy":
-        return MlflowCopy(self._bench, self._uri, self._artifacts_folder, before_batch=self._require_lead)
+        return MlflowCopy(
+            self._experiments, self._runs, self._uri, self._artifacts_folder, before_batch=self._require_lead
+        )
 
     def _lead(self) -> bool:
         """Whether this exporter delivers; renews its lease, or looks whether it is free, every few seconds."""
@@ -172,7 +184,12 @@ class MlflowCopy:
     """Writes experiments and runs to one MLflow store."""
 
     def __init__(
-        self, bench: Bench, uri: str, artifacts_folder: Path, before_batch: Callable[[], None] = lambda: None
+        self,
+        experiments: Experiments,
+        runs: Runs,
+        uri: str,
+        artifacts_folder: Path,
+        before_batch: Callable[[], None] = lambda: None,
     ) -> None:
         """`before_batch` is called every thousand metrics, so that its caller can renew a lease; what it raises ends
         the delivery."""
@@ -181,7 +198,7 @@ class MlflowCopy:
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
-        self._bench = bench
+        self._experiments, self._runs = experiments, runs
         self._before_batch = before_batch
         if uri.startswith(SQLITE):
             make_store(Path(uri.removeprefix(SQLITE)))
@@ -191,10 +208,10 @@ class MlflowCopy:
 
     def write(self, entry: OutboxEntry) -> None:
         """Copy what the entry refers to."""
-        experiment = self._bench.any_experiment(entry.experiment_id)
+        experiment = self._experiments.get_any(entry.experiment_id)
         folder, parent = self._parent(experiment)
         if entry.run_id is not None:
-            run = self._bench.run(entry.run_id)
+            run = self._runs.get(entry.run_id)
             if run.status in ENDED_AS:  # one that was queued again is told when it has ended again
                 self._write_run(folder, parent, run)
         if experiment.counts.done():
@@ -221,7 +238,7 @@ class MlflowCopy:
         name = f"{run.candidate}-{run.model}-lr{run.lr:g}-s{run.seed}"
         self._discard_earlier(folder, run)
         copy, _ = self._run_id(folder, "bench.run_id", run, name, tags)
-        columns = self._bench.series(run.id)
+        columns = self._runs.series(run.id)
         self._log_metrics(copy, point_metrics(columns, _milliseconds(run.started_at)))
         self._log_metrics(copy, result_metrics(run, _milliseconds(run.ended_at)))
         self._log_words(copy, dict(_params(run)), self._tags(run))
@@ -285,7 +302,7 @@ class MlflowCopy:
 
     def _kept_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
         """The last one; none of a run that succeeded, whose checkpoints are deleted."""
-        return () if run.status is RunStatus.SUCCEEDED else self._bench.checkpoints(run.id)[-1:]
+        return () if run.status is RunStatus.SUCCEEDED else self._runs.checkpoints(run.id)[-1:]
 
     def _tags(self, run: RunRecord) -> dict[str, str]:
         """Provenance, and what MLflow's own states cannot say."""

@@ -1,4 +1,4 @@
-"""What a run keeps of its checkpoints, on the disk and in a remote folder: by its state, and by the operator's wish."""
+"""What a run keeps of its checkpoints, on the disk and in a remote folder: by its state, and by the setting."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import DamagedError, NotFoundError
-from orchestrator.jobs import TERMINAL, ExperimentId, RunId, Wish
+from orchestrator.jobs import TERMINAL, ExperimentId, RunAction, RunId
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.store import integrity
@@ -52,18 +52,18 @@ def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: floa
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
-def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> None:
+def steer_growth(connection: Connection, experiment_id: str, action: RunAction, now: float) -> None:
     """A cancel lets nothing be added from here on, a pause lets it wait for a resume. Raises `NotFoundError`.
 
-    To be committed before the runs get the wish: then none can slip in behind the ones that were found.
+    To be committed before the action on the runs: then none can slip in behind the ones that were found.
     """
     mine = experiments.c.id == validate_id(experiment_id)
     grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
-    over = bool(grew) and wish is Wish.CANCEL
+    over = bool(grew) and action is RunAction.CANCEL
     revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
-    connection.execute(sa.update(experiments).where(mine).values({**HEEDED[wish], "revision": revision}))
+    connection.execute(sa.update(experiments).where(mine).values({**GROWTH_AFTER[action], "revision": revision}))
     if over:  # between two trials no run ends that would tell that the experiment has
         tell(connection, [ExperimentId(validate_id(experiment_id))], now)
         note_endings(connection, [validate_id(experiment_id)], now)
@@ -72,12 +72,12 @@ def heed(connection: Connection, experiment_id: str, wish: Wish, now: float) -> 
 
 GROUP = (runs.c.candidate, runs.c.model, runs.c.steps_total)
 """Whose runs are tuned together, as `TuningGroup` has it."""
-HEEDED: dict[Wish, dict[str, object]] = {
-    Wish.CANCEL: {"growing": False, "paused": False},
-    Wish.PAUSE: {"paused": experiments.c.growing},
-    Wish.RESUME: {"paused": False},
+GROWTH_AFTER: dict[RunAction, dict[str, object]] = {
+    RunAction.CANCEL: {"growing": False, "paused": False},
+    RunAction.PAUSE: {"paused": experiments.c.growing},
+    RunAction.RESUME: {"paused": False},
 }
-"""What a wish for a whole experiment means for the runs that it has not got yet."""
+"""What an action on a whole experiment means for the runs that it has not got yet."""
 
 
 def _locked(

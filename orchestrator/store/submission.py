@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError
+from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError, StoreError
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec, planned_runs
@@ -101,14 +101,28 @@ Submitted = tuple[ExperimentId, ExperimentRecord | None]
 
 def submit_together(
     database: Database, submittals: Sequence[Submittal], most_waiting: int | None = None
-) -> list[Submitted | OrchestratorError]:
-    """Store the experiments and their runs; returns the id of each, or what refuses it.
+) -> list[Submitted | Exception]:
+    """Store the experiments and their runs in one transaction; returns the id of each, or what refuses it. A fault that
+    nobody foresaw refuses the guilty one alone.
 
     The same `key` with the same specification is answered with the experiment that it made the first time; with
     another one `IdempotencyError` is the answer. One that would leave its caller's key with more than `most_waiting`
     runs that wait to be begun is answered with `ConflictError`. When this returns, nothing short of a lost disk loses
     an experiment.
     """
+    try:
+        return list(_store_together(database, submittals, most_waiting)) if submittals else []
+    except StoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 - its answer
+        if len(submittals) == 1:
+            return [error]
+        return [answer for each in submittals for answer in submit_together(database, [each], most_waiting)]
+
+
+def _store_together(
+    database: Database, submittals: Sequence[Submittal], most_waiting: int | None
+) -> list[Submitted | OrchestratorError]:
     answers: dict[int, Submitted | OrchestratorError] = {}
     new: list[ExperimentId] = []
     rows: list[QueuedRow] = []

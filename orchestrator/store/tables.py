@@ -131,7 +131,7 @@ runs = Table(
     Column("available_at", sa.Double, nullable=False),  # not before this moment may it be claimed
     Column("schedulable", sa.Boolean, nullable=False, server_default=sa.true()),
     Column("stop_requested_at", sa.Double, nullable=True),
-    Column("stop_early", sa.Boolean, nullable=True),  # a sweep's wish; null where no sweep may have one
+    Column("stop_early", sa.Boolean, nullable=True),  # what its sweep has decided; null where no sweep may
     Column("started_at", sa.Double, nullable=True),
     Column("ended_at", sa.Double, nullable=True),
     Column("last_event", sa.Integer, nullable=False),

@@ -106,7 +106,7 @@ def end_attempts(connection: Connection, ends: Sequence[AttemptEnd], now: float)
 
 
 def status_after_loss(run: RunRow, outcome: AttemptOutcome, reason: str, policy: LeasePolicy, now: float) -> RunRow:
-    """Where a live run goes when its attempt is over without a result: wished for, interrupted, or one failure more."""
+    """Where a live run goes when its attempt is over without a result: asked for, interrupted, or one failure more."""
     if run.status is RunStatus.CANCELLING:
         return replace(run, status=RunStatus.CANCELLED, reason=run.reason if run.limit_reached else "cancelled")
     if run.status is RunStatus.PAUSING:

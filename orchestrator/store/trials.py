@@ -99,8 +99,8 @@ def ask_to_stop(database: Database, run_id: str) -> bool:
         run = found.get(run_id)
         if run is None or run.status in TERMINAL or run.stop_early is None:
             return False
-        wish = sa.update(runs).where(runs.c.id == run_id)
-        connection.execute(wish.values(stop_early=True, version=runs.c.version + 1))
+        stop = sa.update(runs).where(runs.c.id == run_id)
+        connection.execute(stop.values(stop_early=True, version=runs.c.version + 1))
         count_change(connection)
         return True
 

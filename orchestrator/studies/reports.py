@@ -4,12 +4,15 @@ A published evidence is a file of `published/`; what was computed on this machin
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.records import ExperimentRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.analysis import Analysis
+from orchestrator.services.experiments import Experiments
+from orchestrator.services.runs import Runs
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import unreadable
 from orchestrator.studies.gathering import Source, gather
@@ -23,8 +26,9 @@ from orchestrator.studies.study import Study
 class Studies:
     """The studies over one service. Thread-safe; evidence is gathered once for each version of its experiments."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, experiments: Experiments, runs: Runs, analysis: Analysis, folder: Path) -> None:
+        """`folder`: where the results of studies that train nothing lie."""
+        self._experiments, self._runs, self._analysis, self._folder = experiments, runs, analysis, folder
         self._gathered: dict[tuple[str, Scale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
         self._lock = Lock()
 
@@ -50,7 +54,7 @@ class Studies:
 
     def _report(self, each: Study, scale: Scale) -> ScaleReport:
         plan = each.plans[scale]
-        found = {part.name: self._bench.experiment_of_key(part.key()) for part in plan.parts}
+        found = {part.name: self._experiments.find_by_key(part.key()) for part in plan.parts}
         there = {name: experiment for name, experiment in found.items() if experiment is not None}
         own, fault = None, None
         try:
@@ -80,8 +84,8 @@ class Studies:
 
     def _own_evidence(self, each: Study, scale: Scale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
         if not there:
-            return read_evidence(self._bench.studies_folder(), each.name, scale)
-        versions = tuple((one.id, self._bench.experiment_version(one.id)) for one in there.values())
+            return read_evidence(self._folder, each.name, scale)
+        versions = tuple((one.id, self._experiments.version(one.id)) for one in there.values())
         with self._lock:
             known = self._gathered.get((each.name, scale))
         if known is not None and known[0] == versions:
@@ -93,17 +97,16 @@ class Studies:
         return evidence
 
     def _source(self) -> Source:
-        bench = self._bench
         return Source(
-            compare=bench.compare,
-            sweep=bench.sweep,
-            runs=bench.all_runs,
-            observations=bench.observations,
+            compare=self._analysis.compare,
+            sweep=self._analysis.sweep,
+            runs=self._runs.all,
+            observations=self._runs.observations,
             fit=self._fit,
         )
 
     def _fit(self, experiment_ids: Sequence[str]) -> FitReport | None:
         try:
-            return self._bench.fit(experiment_ids)
+            return self._analysis.fit(experiment_ids)
         except FitError:
             return None

@@ -18,11 +18,11 @@ from typer.main import get_command
 from api.cli.app import main
 from orchestrator.jobs import LeasePolicy, RunStatus
 from orchestrator.keys import KeyRequest
-from orchestrator.services.bench import Bench
 from orchestrator.settings import Settings, unknown_variables
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
 
 ROOT = Path(__file__).parents[2]
@@ -68,8 +68,8 @@ def test_the_addresses_of_storage_are_taken(monkeypatch: pytest.MonkeyPatch):
     for name, value in added["services"]["api"]["environment"].items():
         if name.startswith("ADAPM_BENCH_"):
             monkeypatch.setenv(name, re.sub(r"\$\{BENCH_STORAGE[^}]*\}", "s3://bench/team", value))
-    remote = Settings().remote()
-    assert (remote.checkpoint_url, remote.dataset_url) == ("s3://bench/team/checkpoints", "s3://bench/team/datasets")
+    storage = Settings().storage()
+    assert (storage.checkpoint_url, storage.dataset_url) == ("s3://bench/team/checkpoints", "s3://bench/team/datasets")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -160,7 +160,7 @@ def roles(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[dict[str, st
     # The server of the tests has a role `bench` already, its superuser: ours get names of their own here.
     script = ROLES.read_text().replace("/run/secrets", str(tmp_path))
     script = re.sub(r"\b(bench|mlflow)\b", r"trial_\1", script)
-    socket_folder = str(postgresql._socket_folder)
+    socket_folder = str(postgresql.socket_folder)
     psql = [str(shutil.which("psql")), "-h", socket_folder, "-U", "bench", "-d", "postgres", "-X", "-q"]
     try:
         subprocess.run([*psql, "-f", "-"], input=script, text=True, check=True, capture_output=True)
@@ -185,13 +185,13 @@ def test_the_bench_works_with_a_role_that_may_nothing_else(roles: dict[str, str]
     database = Database(roles["bench bench"])
     try:
         database.migrate()
-        bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
-        bench.keyring.create(KeyRequest(label="Ada"))
-        experiment_id = bench.submit(comparison_spec()).experiment.id
+        services = make_services(database, tmp_path)
+        services.keyring.create(KeyRequest(label="Ada"))
+        experiment_id = services.experiments.submit(comparison_spec()).experiment.id
         (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
-        bench.hello(lease.run_id, lease.attempt, lease.token)
-        bench.finish(lease.run_id, lease.attempt, lease.token, result())
-        assert bench.experiment(experiment_id).counts.by_status[RunStatus.SUCCEEDED] == 1
+        services.attempts.hello(lease.run_id, lease.attempt, lease.token)
+        services.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
+        assert services.experiments.get(experiment_id).counts.by_status[RunStatus.SUCCEEDED] == 1
         assert maintenance.faults(database) == ()
         maintenance.vacuum(database)
     finally:

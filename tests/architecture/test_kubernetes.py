@@ -242,9 +242,9 @@ def test_policies_say_whom_they_let_in_and_that_is_who_has_to():
 
 
 def test_commands_of_the_bench_and_of_ray_exist_with_their_flags():
-    bench, ray = of_program("adapm-bench"), of_program("ray")
-    assert [words for words in bench if refusal(words) is not None] == []
-    assert {words[0] for words in bench} == {"api", "dispatcher", "db"}
+    services, ray = of_program("adapm-bench"), of_program("ray")
+    assert [words for words in services if refusal(words) is not None] == []
+    assert {words[0] for words in services} == {"api", "dispatcher", "db"}
     for verb, *rest in ray:
         assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= options([verb])
     assert {words[0] for words in ray} == {"start", "health-check"}

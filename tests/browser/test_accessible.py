@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from orchestrator.annotations import AnnotationChange
-from orchestrator.jobs import LeasePolicy
+from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.specs.footprints import Question
@@ -13,9 +13,9 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.registry import study
 from tests.browser.conftest import Eyes
-from tests.browser.playing import DEMO
-from tests.browser.serving import Site
+from tests.factories.playing import DEMO
 from tests.factories.scaling import scaling_spec
+from tests.factories.serving import Site
 from tests.factories.stores import claim, result
 from tests.factories.sweep import sweep_spec
 from worker.records.footprint import Footprint, OptimizerFootprint
@@ -37,15 +37,15 @@ COUNTED = Footprint(
 
 def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
     experiment = _half_done(site)
-    first, second = (run.id for run in site.bench.runs(experiment_id=experiment, limit=2))
+    first, second = (run.id for run in site.runs.page(experiment_id=experiment, limit=2))
     compared = f"/compare?runs={first},{second}"
     paths = ("/", "/?q=nothing+like+it", f"/experiments/{experiment}", f"/runs/{first}", compared, "/queue")
     assert _faults_of(eyes, site, *paths) == []
 
-    site.bench.annotate(experiment, AnnotationChange(labels=("paper",), note="words"))
-    other = site.bench.clone_experiment(experiment).experiment.id
-    site.bench.cancel_experiment(other)
-    site.bench.delete_experiment(other)
+    site.experiments.annotate(experiment, AnnotationChange(labels=("paper",), note="words"))
+    other = site.experiments.clone(experiment).experiment.id
+    site.experiments.apply(other, RunAction.CANCEL)
+    site.experiments.delete(other)
     kept = f"/experiments/{experiment}"
     assert _faults_of(eyes, site, f"/?label=paper&deleted={other}", "/deleted", f"{kept}/edit", f"{kept}/delete") == []
 
@@ -57,7 +57,7 @@ def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):
 
 
 def test_forms_and_words_have_no_serious_fault(eyes, site, monkeypatch):
-    monkeypatch.setattr(site.bench.footprints, "known", lambda question: COUNTED if question == ASKED else None)
+    monkeypatch.setattr(site.footprints, "known", lambda question: COUNTED if question == ASKED else None)
     paths = ("/", "/new", "/new?as=yaml", "/memory", "/login", "/docs", "/experiments/nothing", "/fits")
     assert _faults_of(eyes, site, *paths) == []
 
@@ -67,33 +67,33 @@ ASKED = Question(model="gpt2-124m")
 
 def _half_done(site: Site) -> str:
     """A comparison with ended runs and one at work."""
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     site.player.finish(7)
     site.player.begin().report(60)
-    site.bench.cancel_experiment(experiment.id)
+    site.experiments.apply(experiment.id, RunAction.CANCEL)
     return str(experiment.id)
 
 
 def _scaling(site: Site) -> str:
     """A scaling experiment that has ended."""
     candidates = [{"optimizer": each, "learning_rates": [0.004]} for each in ("adamw", "adapm")]
-    experiment = site.bench.submit(scaling_spec(seeds=[1], candidates=candidates)).experiment
+    experiment = site.experiments.submit(scaling_spec(seeds=[1], candidates=candidates)).experiment
     site.player.finish()
     return str(experiment.id)
 
 
 def _sweep(site: Site, spec: SweepSpec) -> str:
     """A sweep of which three trials have ended."""
-    sweep_id = site.bench.submit(spec).experiment.id
-    database = site.bench._database
+    sweep_id = site.experiments.submit(spec).experiment.id
+    database = site.database
     for number in range(3):
         parameters = planned_parameters(spec, number)
         assert parameters is not None
         trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
         (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
         identity = lease.run_id, lease.attempt, lease.token
-        site.bench.hello(*identity)
-        site.bench.finish(*identity, result(final_val_loss=2.5 + number / 10))
+        site.attempts.hello(*identity)
+        site.attempts.finish(*identity, result(final_val_loss=2.5 + number / 10))
     return str(sweep_id)
 
 

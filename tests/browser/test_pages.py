@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.kinds.comparison import Candidate
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +19,7 @@ PAPER = 718
 @pytest.fixture
 def finished(site) -> str:
     """The address of a finished experiment."""
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     site.player.finish()
     return f"{site.url}/experiments/{experiment.id}"
 
@@ -28,7 +28,7 @@ def test_the_leaderboard_shows_who_wins_and_the_figures_are_drawn(eyes, site, fi
     watched = eyes.look()
     page = watched.open(finished, figures=FIGURES)
     rows = page.locator("#leaderboard tbody tr")
-    best = site.bench.compare(finished.rsplit("/", 1)[1]).rows[0]
+    best = site.analysis.compare(finished.rsplit("/", 1)[1]).rows[0]
     assert rows.count() == 3
     expect(rows.first).to_contain_text("AdaPM")
     assert best.val_loss is not None
@@ -39,7 +39,7 @@ def test_the_leaderboard_shows_who_wins_and_the_figures_are_drawn(eyes, site, fi
 
 
 def test_a_workers_report_appears_without_reload_within_seconds(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     run = site.player.begin()
     watched = eyes.look()
     page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
@@ -53,7 +53,7 @@ def test_a_workers_report_appears_without_reload_within_seconds(eyes, site):
 
 
 def test_an_experiment_is_followed_to_its_end(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     expect(page.locator(".title-row .chip")).to_have_text("queued")
     site.player.finish()
@@ -67,7 +67,7 @@ def test_home_shows_a_new_experiment_without_reload(eyes, site):
     page = eyes.look().open(site.url + "/")
     expect(page.locator(".empty")).to_contain_text("adapm-bench demo")
     expect(page.locator("#live")).to_have_text("Live")
-    site.bench.submit(DEMO)
+    site.experiments.submit(DEMO)
     expect(page.locator("#experiments")).to_contain_text(DEMO.name)
 
 
@@ -91,7 +91,7 @@ def test_the_view_lives_in_the_address(eyes, finished):
 
 
 def test_an_experiment_is_labelled_found_deleted_and_brought_back(eyes, site, finished):
-    site.bench.submit(DEMO.model_copy(update={"name": "another one"}))
+    site.experiments.submit(DEMO.model_copy(update={"name": "another one"}))
     watched = eyes.look()
     page = watched.open(finished, figures=FIGURES)
     page.locator("#edit summary").click()
@@ -130,9 +130,9 @@ def test_hostile_names_do_nothing(eyes, site):
         Candidate(optimizer="adamw", learning_rates=(4e-3,)),
         Candidate(optimizer="adapm", learning_rates=(4e-3,), label=HOSTILE[:60]),
     )
-    experiment = site.bench.submit(DEMO.model_copy(update={"name": HOSTILE, "candidates": candidates})).experiment
+    experiment = site.experiments.submit(DEMO.model_copy(update={"name": HOSTILE, "candidates": candidates})).experiment
     site.player.finish()
-    run = site.bench.runs(experiment_id=experiment.id)[1]
+    run = site.runs.page(experiment_id=experiment.id)[1]
     for path, figures in (("/", 0), (f"/experiments/{experiment.id}", FIGURES), (f"/runs/{run.id}", 2)):
         watched = eyes.look()
         watched.page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
@@ -161,8 +161,8 @@ def test_no_request_leaves_the_origin(eyes, site, finished):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished, theme):
-    run = site.bench.runs(limit=1)[0]
-    site.bench.submit(DEMO.model_copy(update={"name": "anameofonehundredcharacters" * 4}))
+    run = site.runs.page(limit=1)[0]
+    site.experiments.submit(DEMO.model_copy(update={"name": "anameofonehundredcharacters" * 4}))
     for url, figures in ((site.url + "/", 0), (finished, FIGURES), (f"{site.url}/runs/{run.id}", 2)):
         page = eyes.look(width=390, height=844, theme=theme).open(url, figures=figures)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -220,7 +220,7 @@ def test_the_chosen_theme_is_kept(eyes, finished):
 
 
 def test_a_refresh_keeps_what_the_reader_is_doing(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     run = site.player.begin()
     page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     expect(page.locator("#live")).to_have_text("Live")

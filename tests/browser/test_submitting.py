@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.specs.footprints import Question
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
 FIGURES = 7
@@ -40,7 +40,7 @@ def test_the_form_has_its_model_counted(eyes, site):
     watched = eyes.look()
     page = watched.open(site.url + "/new")
     expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"), timeout=60_000)
-    assert site.bench.footprints.known(Question(model="gpt2-nano")) is not None
+    assert site.footprints.known(Question(model="gpt2-nano")) is not None
     assert watched.complaints == []
 
 
@@ -69,13 +69,13 @@ def test_nothing_that_was_written_is_lost_while_the_service_is_away(eyes, site):
     page.get_by_role("button", name="Submit").click()
     expect(page.locator(".form-away")).to_contain_text("The service does not answer")
     expect(page.get_by_label("Name")).to_have_value("written offline")
-    assert page.url == site.url + "/new" and site.bench.experiments() == ()
+    assert page.url == site.url + "/new" and site.experiments.page() == ()
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".form-away")).to_have_count(1)
     page.context.set_offline(False)
     page.get_by_role("button", name="Try again").click()
     page.wait_for_url("**/experiments/*")
-    assert [one.name for one in site.bench.experiments()] == ["written offline"]
+    assert [one.name for one in site.experiments.page()] == ["written offline"]
     page.locator("#edit summary").click()
     page.get_by_label("Note, in plain text").fill("a long thought")
     page.context.set_offline(True)
@@ -107,7 +107,7 @@ def test_without_scripts_the_form_is_a_form(eyes, site):
     expect(page.locator("textarea")).to_contain_text("steps: 30")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/experiments/*")
-    assert site.bench.experiments()[0].counts.total == 9, "phase 1: three rates of three optimizers on one seed"
+    assert site.experiments.page()[0].counts.total == 9, "phase 1: three rates of three optimizers on one seed"
 
 
 def test_a_sweep_is_pasted_checked_and_copied(eyes, site):
@@ -142,7 +142,7 @@ def test_the_keyboard_leads_everywhere(eyes, site):
 
 
 def test_a_slash_leads_to_the_search_from_every_page(eyes, site):
-    site.bench.submit(DEMO)
+    site.experiments.submit(DEMO)
     page = eyes.look().open(site.url + "/queue")
     page.keyboard.press("/")
     page.wait_for_url(site.url + "/#search")

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.specs.footprints import Question
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.parts import Probes
 from worker.spec.run import RunSpec
@@ -16,7 +16,7 @@ FIGURES = 7
 
 
 def test_the_queue_moves_by_itself(eyes, site):
-    site.bench.submit(DEMO)
+    site.experiments.submit(DEMO)
     watched = eyes.look()
     page = watched.open(site.url + "/queue")
     expect(page.locator("#waiting tbody tr")).to_have_count(12)
@@ -28,7 +28,7 @@ def test_the_queue_moves_by_itself(eyes, site):
 
 
 def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     site.player.finish()
     watched = eyes.look()
     page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
@@ -49,7 +49,7 @@ def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, si
 
 
 def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeypatch):
-    monkeypatch.setattr(site.bench.footprints, "_begin", lambda question: None)
+    monkeypatch.setattr(site.footprints, "_begin", lambda question: None)
     watched = eyes.look(width=390, height=844)
     page = watched.open(site.url + "/memory?model=gpt2-124m")
     expect(page.locator("#plan")).to_contain_text("Counting gpt2-124m")
@@ -58,7 +58,7 @@ def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeyp
         model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, optimizers=(one,),
         baseline_bytes=8000, notes=(),
     )  # fmt: skip
-    monkeypatch.setattr(site.bench.footprints, "known", lambda question: answer if question == ASKED else None)
+    monkeypatch.setattr(site.footprints, "known", lambda question: answer if question == ASKED else None)
     expect(page.locator(".planner-table tbody tr")).to_have_count(1)
     expect(page.locator(".planner-table")).to_contain_text("13.0 kB")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -73,9 +73,9 @@ ASKED = Question(model="gpt2-124m")
 def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):
     probes = Probes(every_steps=40)
     workload = DEMO.workload.model_copy(update={"probes": probes})
-    site.bench.submit(DEMO.model_copy(update={"workload": workload}))
+    site.experiments.submit(DEMO.model_copy(update={"workload": workload}))
     site.player.finish(1)
-    run = site.bench.runs(limit=1)[0]
+    run = site.runs.page(limit=1)[0]
     watched = eyes.look()
     page = watched.open(f"{site.url}/runs/{run.id}", figures=3)
     page.get_by_role("link", name="residual", exact=True).click()
@@ -86,7 +86,7 @@ def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):
 
 
 def test_a_candidate_stands_out_by_a_click_and_by_its_address(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     site.player.finish()
     watched = eyes.look()
     page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
@@ -105,9 +105,9 @@ def test_a_candidate_stands_out_by_a_click_and_by_its_address(eyes, site):
 
 
 def test_the_command_that_trains_a_run_again_is_copied(eyes, site):
-    site.bench.submit(DEMO)
+    site.experiments.submit(DEMO)
     site.player.finish(1)
-    run = site.bench.runs(limit=1)[0]
+    run = site.runs.page(limit=1)[0]
     watched = eyes.look()
     watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.url)
     page = watched.open(f"{site.url}/runs/{run.id}", figures=2)
@@ -120,7 +120,7 @@ def test_the_command_that_trains_a_run_again_is_copied(eyes, site):
 
 
 def test_figures_without_anything_to_draw_take_little_room_until_there_is(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     expect(page.locator(".figure[data-empty]")).to_have_count(FIGURES)
     assert page.locator("#figure-curves").bounding_box()["height"] < 120
@@ -130,7 +130,7 @@ def test_figures_without_anything_to_draw_take_little_room_until_there_is(eyes, 
 
 
 def test_laws_and_profiles_are_chosen_from_a_list(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     site.player.finish()
     watched = eyes.look()
     page = watched.open(site.url + "/")
@@ -159,7 +159,7 @@ def drag(page, selector: str, start: tuple[float, float], end: tuple[float, floa
 
 
 def test_a_zoom_outlasts_refreshes_and_is_shared_by_the_address(eyes, site):
-    experiment = site.bench.submit(DEMO).experiment
+    experiment = site.experiments.submit(DEMO).experiment
     run = site.player.begin()
     run.report(run.total // 2)
     watched = eyes.look()

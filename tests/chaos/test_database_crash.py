@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.chaos.killable_postgresql import killable_postgresql
+from tests.factories.services import make_services
 from tests.factories.stores import batch, claim, comparison_spec, postgresql_programs
 
 
@@ -21,15 +21,17 @@ def test_accepted_points_outlive_kill_9_of_postgresql(tmp_path: Path) -> None:
     with killable_postgresql(programs) as server:
         database = Database(server.url)
         database.migrate()
-        bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
+        services = make_services(database, tmp_path)
         try:
-            bench.submit(comparison_spec(seeds=(1,)))
+            services.experiments.submit(comparison_spec(seeds=(1,)))
             (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
-            bench.hello(lease.run_id, lease.attempt, lease.token)
+            services.attempts.hello(lease.run_id, lease.attempt, lease.token)
             for sequence in range(5):
-                bench.append_points(lease.run_id, lease.attempt, lease.token, batch(sequence, [sequence + 1]))
+                services.attempts.append_points(
+                    lease.run_id, lease.attempt, lease.token, batch(sequence, [sequence + 1])
+                )
             server.kill()
             server.start()
-            assert [point.step for point in bench.points(lease.run_id)] == [1, 2, 3, 4, 5]
+            assert [point.step for point in services.runs.points(lease.run_id)] == [1, 2, 3, 4, 5]
         finally:
             database.close()

@@ -18,16 +18,17 @@ import pytest
 import sqlalchemy as sa
 
 from api.client.client import Client
-from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import AttemptRecord, RunRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.tables import attempts, chunks, events, results
 from tests.chaos.killable_postgresql import killable_postgresql
 from tests.chaos.rampage import Rampage, rampage_on, until
 from tests.chaos.undisturbed import Course, course_of, differences, undisturbed_courses
+from tests.factories.services import make_services
 from tests.factories.stores import postgresql_programs
 from tests.integration.small_comparison import small_comparison
 from worker.records.result import Point
@@ -95,9 +96,9 @@ def test_nothing_is_lost_or_doubled_while_everything_is_killed(tmp_path: Path) -
         until(all_ended, rampage, "every run has ended", QUIET_SECONDS)
         seconds = time.monotonic() - started
         database = Database(server.url)
-        bench = Bench(database, LeasePolicy(), folder / "runs", folder / "datasets")
+        services = make_services(database, folder)
         try:
-            _report_and_judge(bench, database, rampage, submitter.acknowledged, seconds, tmp_path)
+            _report_and_judge(services, database, rampage, submitter.acknowledged, seconds, tmp_path)
         finally:
             database.close()
 
@@ -108,7 +109,7 @@ def _are_done(client: Client, experiment_ids: list[str]) -> bool:
         counts = client.experiment(each).counts
         if counts.by_status.get(RunStatus.FAILED, 0):
             print(f"tried again by hand: {counts.by_status[RunStatus.FAILED]} of {each}", flush=True)
-            client.wish_experiment(each, Wish.RETRY)
+            client.apply_to_experiment(each, RunAction.RETRY)
             return False
         if not counts.done():
             return False
@@ -116,9 +117,9 @@ def _are_done(client: Client, experiment_ids: list[str]) -> bool:
 
 
 def _report_and_judge(
-    bench: Bench, database: Database, rampage: Rampage, acknowledged: list[str], seconds: float, folder: Path
+    services: Services, database: Database, rampage: Rampage, acknowledged: list[str], seconds: float, folder: Path
 ) -> None:
-    runs = [run for each in acknowledged for run in bench.runs(experiment_id=each)]
+    runs = [run for each in acknowledged for run in services.runs.page(experiment_id=each)]
     with database.reading() as connection:
         outcomes = Counter(connection.execute(sa.select(attempts.c.outcome)).scalars())
         recorded = Counter(connection.execute(sa.select(results.c.run_id)).scalars())
@@ -129,7 +130,8 @@ def _report_and_judge(
     known = undisturbed_courses(runs, folder / "undisturbed", folder / "data" / "datasets")
     # A result without its points is unequal, too.
     looks = {
-        run.id: _inequality(database, run, bench.points(run.id), bench.attempts(run.id), known[run.id]) for run in runs
+        run.id: _inequality(database, run, services.runs.points(run.id), services.runs.attempts(run.id), known[run.id])
+        for run in runs
     }
     unequal = {id: told for id, told in looks.items() if told}
     resumed = sum(run.result is not None and run.result.resumed_from_step > 0 for run in runs)
@@ -141,7 +143,7 @@ def _report_and_judge(
     print(*("\n  ".join([f"run {id}", *told]) for id, told in unequal.items()), sep="\n", flush=True)
     assert (lost, doubled, unequal) == ([], [], {})
     assert len(runs) == 6 * EXPERIMENTS
-    assert len(bench.experiments(limit=100)) == EXPERIMENTS
+    assert len(services.experiments.page(limit=100)) == EXPERIMENTS
     assert maintenance.faults(database) == ()
 
 

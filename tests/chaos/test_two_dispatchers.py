@@ -18,13 +18,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.jobs import LeasePolicy, RunStatus, Wish
+from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import ExperimentRecord
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.chaos.processes import dispatcher_of, family, running_service, until
+from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from tests.integration.small_comparison import small_comparison
 
@@ -68,71 +69,71 @@ def server() -> Iterator[PostgresqlServer]:
 
 
 @pytest.fixture
-def bench(server: PostgresqlServer, tmp_path: Path) -> Iterator[tuple[str, Bench]]:
-    """A fresh database: its URL, and the service's verbs on it."""
+def served(server: PostgresqlServer, tmp_path: Path) -> Iterator[tuple[str, Services]]:
+    """A fresh database: its URL, and the services on it."""
     url = server.url(server.create_database())
     database = Database(url)
     database.migrate()
-    yield url, Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
+    yield url, make_services(database, tmp_path)
     database.close()
 
 
-def test_the_standby_goes_on_when_the_leader_is_killed(tmp_path: Path, bench: tuple[str, Bench]) -> None:
+def test_the_standby_goes_on_when_the_leader_is_killed(tmp_path: Path, served: tuple[str, Services]) -> None:
     """Nothing is ended by the standby's start, and each run has one result; only what was under way begins again."""
-    url, verbs = bench
+    url, services = served
     with service(tmp_path / "first", url) as first:
         until(lambda: "leading" in first.log(), "the first one leads")
-        before = verbs.submit(runs_of("before", seeds=(1, 2))).experiment
-        until(lambda: running(verbs) == 1, "a run trains")
+        before = services.experiments.submit(runs_of("before", seeds=(1, 2))).experiment
+        until(lambda: running(services) == 1, "a run trains")
         with service(tmp_path / "second", url) as second:
             until(lambda: "dispatching" in second.log(), "the second one waits")
             assert "leading" not in second.log()
-            until(lambda: verbs.experiment(before.id).counts.done(), "the first runs have ended", 900)
-            assert outcomes(verbs, before) == ["succeeded", "succeeded"], "the standby has ended nothing"
-            experiment = verbs.submit(runs_of("failover", seeds=(3, 4))).experiment
-            until(lambda: running(verbs) == 1, "a run has just begun")
+            until(lambda: services.experiments.get(before.id).counts.done(), "the first runs have ended", 900)
+            assert outcomes(services, before) == ["succeeded", "succeeded"], "the standby has ended nothing"
+            experiment = services.experiments.submit(runs_of("failover", seeds=(3, 4))).experiment
+            until(lambda: running(services) == 1, "a run has just begun")
             first.kill()
             until(lambda: "leading" in second.log(), "the second one leads")
-            until(lambda: verbs.experiment(experiment.id).counts.done(), "every run has ended", 900)
-    runs = verbs.runs(experiment_id=experiment.id)
+            until(lambda: services.experiments.get(experiment.id).counts.done(), "every run has ended", 900)
+    runs = services.runs.page(experiment_id=experiment.id)
     assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * 2
-    assert outcomes(verbs, experiment) == ["interrupted", "succeeded", "succeeded"], "one run was under way"
+    assert outcomes(services, experiment) == ["interrupted", "succeeded", "succeeded"], "one run was under way"
 
 
 def test_a_run_on_a_cluster_outlives_its_dispatcher(
-    tmp_path: Path, bench: tuple[str, Bench], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, served: tuple[str, Services], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kill -9 of the dispatcher: its successor adopts the training, in a warm actor; it goes on in its first attempt.
 
     It has more steps than any machine takes meanwhile, so that it has not ended before it is adopted.
     """
-    url, verbs = bench
+    url, services = served
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "ray_token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("ADAPM_BENCH_WARM_ACTORS", "1")
     (tmp_path / "ray_token").write_text(secrets.token_hex(32))
     with ray_cluster(tmp_path) as address, service(tmp_path / "api", url, "--ray-address", address) as first:
         until(lambda: "leading" in first.log(), "the first one leads")
-        before = verbs.submit(runs_of("before", seeds=(1,), steps=5)).experiment
-        until(lambda: verbs.experiment(before.id).counts.done(), "earlier runs have ended", 900)
+        before = services.experiments.submit(runs_of("before", seeds=(1,), steps=5)).experiment
+        until(lambda: services.experiments.get(before.id).counts.done(), "earlier runs have ended", 900)
         until(lambda: first.log().rstrip().endswith("gpus=0"), "a warm actor starts")
-        experiment = verbs.submit(runs_of("adopted", seeds=(1,), steps=ENDLESS_STEPS)).experiment
-        until(lambda: running(verbs) == 1, "a run trains")
+        experiment = services.experiments.submit(runs_of("adopted", seeds=(1,), steps=ENDLESS_STEPS)).experiment
+        until(lambda: running(services) == 1, "a run trains")
         dispatcher = dispatcher_of(first.process)
         assert dispatcher is not None
         dispatcher.kill()
         until(lambda: first.log().count("leading") == 2, "its successor leads")
         assert "adopted=1" in first.log()
         assert actors_of(url) == ["warm"]
-        (adopted,) = verbs.runs(experiment_id=experiment.id)
-        steps = verbs.run(adopted.id).step
-        until(lambda: verbs.run(adopted.id).step > steps, "the adopted run goes on")
-        verbs.wish_run(adopted.id, Wish.CANCEL)
-        until(lambda: verbs.experiment(experiment.id).counts.done(), "the adopted run has obeyed")
-        after = verbs.submit(runs_of("after", seeds=(1,), steps=6)).experiment
-        until(lambda: verbs.experiment(after.id).counts.done(), "the next run has ended", 900)
-    assert outcomes(verbs, experiment) == ["stopped"], "one attempt, from before the kill to its end"
-    assert outcomes(verbs, after) == ["succeeded"]
+        (adopted,) = services.runs.page(experiment_id=experiment.id)
+        steps = services.runs.get(adopted.id).step
+        until(lambda: services.runs.get(adopted.id).step > steps, "the adopted run goes on")
+        services.runs.apply(adopted.id, RunAction.CANCEL)
+        until(lambda: services.experiments.get(experiment.id).counts.done(), "the adopted run has obeyed")
+        after = services.experiments.submit(runs_of("after", seeds=(1,), steps=6)).experiment
+        until(lambda: services.experiments.get(after.id).counts.done(), "the next run has ended", 900)
+    assert outcomes(services, experiment) == ["stopped"], "one attempt, from before the kill to its end"
+    assert outcomes(services, after) == ["succeeded"]
 
 
 def actors_of(url: str) -> list[str]:
@@ -176,11 +177,15 @@ def runs_of(name: str, seeds: tuple[int, ...], steps: int = 60) -> ComparisonSpe
     return spec.model_copy(update={"candidates": spec.candidates[:1]})
 
 
-def running(bench: Bench) -> int:
-    return len(bench.runs(status=RunStatus.RUNNING))
+def running(services: Services) -> int:
+    return len(services.runs.page(status=RunStatus.RUNNING))
 
 
-def outcomes(bench: Bench, experiment: ExperimentRecord) -> list[str | None]:
+def outcomes(services: Services, experiment: ExperimentRecord) -> list[str | None]:
     """How the attempts at an experiment's runs ended, sorted."""
-    ended = [each.outcome for run in bench.runs(experiment_id=experiment.id) for each in bench.attempts(run.id)]
+    ended = [
+        each.outcome
+        for run in services.runs.page(experiment_id=experiment.id)
+        for each in services.runs.attempts(run.id)
+    ]
     return sorted(ended, key=str)

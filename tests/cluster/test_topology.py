@@ -155,11 +155,11 @@ def test_a_comparison_survives_the_loss_of_each_part(
         "RAY_AUTH_TOKEN_PATH": str(tmp_path / "ray_token"),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    bench = [str(PROGRAMS / "adapm-bench")]
+    services = [str(PROGRAMS / "adapm-bench")]
     assert shlex.split(SERVICES["migrate"]["command"]) == ["adapm-bench", "db", "upgrade"]
-    subprocess.run([*bench, "db", "upgrade"], env=environment, check=True, cwd=tmp_path)
+    subprocess.run([*services, "db", "upgrade"], env=environment, check=True, cwd=tmp_path)
     made = subprocess.run(
-        [*bench, "keys", "create", "--label", "the test", "--scope", "admin"],
+        [*services, "keys", "create", "--label", "the test", "--scope", "admin"],
         env=environment,
         check=True,
         cwd=tmp_path,

@@ -8,20 +8,19 @@ from pathlib import Path
 import pytest
 
 from orchestrator.jobs import Lease, LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, sqlite_database
 
 POLICY = LeasePolicy(ttl_seconds=30, heartbeat_seconds=5, max_failures=3, backoff_seconds=4, cancel_grace_seconds=20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Store:
-    """One database with both doors to it: the user's and worker's (`bench`), the dispatcher's (`queue`)."""
+class Store(Services):
+    """One database with the user's and the worker's services, and the dispatcher's side of it."""
 
-    database: Database
-    bench: Bench
     queue: Queue
 
     def claim(self, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
@@ -39,8 +38,8 @@ class Store:
 
 def open_store(database: Database) -> Store:
     """The store on a migrated database, with the grace after its start behind it."""
-    bench = Bench(database, POLICY, Path("/runs"), Path("/datasets"))
-    store = Store(database=database, bench=bench, queue=Queue(database, POLICY))
+    services = make_services(database, policy=POLICY)
+    store = Store(**vars(services), queue=Queue(database, POLICY))
     store.pass_time(2 * POLICY.ttl_seconds)
     return store
 

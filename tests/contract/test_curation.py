@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, IdempotencyError, NotFoundError
-from orchestrator.jobs import RunStatus, Wish
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.retention import removal
 from orchestrator.retention.removal import remove_deleted
@@ -28,18 +28,18 @@ DAY = 86_400.0
 
 
 def submit(store: Store, key: str | None = None, name: str = "a comparison") -> str:
-    return store.bench.submit(comparison_spec(name=name, seeds=(1,)), key).experiment.id
+    return store.experiments.submit(comparison_spec(name=name, seeds=(1,)), key).experiment.id
 
 
 def ended(store: Store, name: str = "a comparison", by: str | None = None) -> str:
     """An experiment of one run that has succeeded, with something in every table."""
-    experiment = store.bench.submit(comparison_spec(name=name, seeds=(1,)), by=by).experiment
+    experiment = store.experiments.submit(comparison_spec(name=name, seeds=(1,)), by=by).experiment
     (lease,) = store.claim(cpus=9, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
-    store.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    store.attempts.hello(lease.run_id, 1, lease.token)
+    store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
     notice = CheckpointNotice(step=3, path="c", size_bytes=9, sha256="s")
-    store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
-    store.bench.finish(lease.run_id, 1, lease.token, result())
+    store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
+    store.attempts.finish(lease.run_id, 1, lease.token, result())
     return experiment.id
 
 
@@ -49,7 +49,7 @@ def later(store: Store, seconds: float) -> None:
 
 
 def names(store: Store, **how: object) -> list[str]:
-    return [each.name for each in store.bench.experiments(**how)]  # type: ignore[arg-type]
+    return [each.name for each in store.experiments.page(**how)]  # type: ignore[arg-type]
 
 
 def rows(store: Store) -> dict[str, int]:
@@ -64,33 +64,33 @@ def rows(store: Store) -> dict[str, int]:
 
 def test_labels_and_note_are_kept_beside_the_specification(store: Store) -> None:
     experiment_id = submit(store)
-    before = store.bench.experiment(experiment_id)
+    before = store.experiments.get(experiment_id)
     change = AnnotationChange(labels=("zebra", " Ähre", "paper", "paper"), note="two\r\nlines\t.  ")
-    after = store.bench.annotate(experiment_id, change)
+    after = store.experiments.annotate(experiment_id, change)
     assert after.labels == ("paper", "zebra", "Ähre")
     assert after.note is not None
     assert (after.note.text, after.note.edited_by, after.note.editor) == ("two\nlines\t.", None, None)
     assert (after.spec_hash, after.spec, after.revision) == (before.spec_hash, before.spec, 1)
-    assert store.bench.experiments() == (after,)
-    unlabelled = store.bench.annotate(experiment_id, AnnotationChange(labels=()))
+    assert store.experiments.page() == (after,)
+    unlabelled = store.experiments.annotate(experiment_id, AnnotationChange(labels=()))
     assert (unlabelled.labels, unlabelled.note) == ((), after.note)
-    assert store.bench.annotate(experiment_id, AnnotationChange(note="")).note is None
+    assert store.experiments.annotate(experiment_id, AnnotationChange(note="")).note is None
 
 
 def test_what_is_wanted_already_changes_nothing(store: Store) -> None:
     experiment_id = submit(store)
     change = AnnotationChange(labels=("paper",), note="words")
-    first, version = store.bench.annotate(experiment_id, change), store.bench.version()
+    first, version = store.experiments.annotate(experiment_id, change), store.monitor.version()
     later(store, 10)
-    assert store.bench.annotate(experiment_id, change) == first
-    assert store.bench.annotate(experiment_id, AnnotationChange()) == first
-    assert store.bench.version() == version
+    assert store.experiments.annotate(experiment_id, change) == first
+    assert store.experiments.annotate(experiment_id, AnnotationChange()) == first
+    assert store.monitor.version() == version
 
 
 def test_who_edited_a_note_last_is_known_by_their_keys_label(store: Store) -> None:
     experiment_id = submit(store)
-    key = store.bench.keyring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER)).key
-    note = store.bench.annotate(experiment_id, AnnotationChange(note="words"), by=key.id).note
+    key = store.keyring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER)).key
+    note = store.experiments.annotate(experiment_id, AnnotationChange(note="words"), by=key.id).note
     assert note is not None
     assert (note.edited_by, note.editor) == (key.id, "Ada")
 
@@ -98,25 +98,25 @@ def test_who_edited_a_note_last_is_known_by_their_keys_label(store: Store) -> No
 def test_every_change_is_seen_by_watchers(store: Store) -> None:
     experiment_id = ended(store)
     for act in (
-        lambda: store.bench.annotate(experiment_id, AnnotationChange(labels=("a",))),
-        lambda: store.bench.annotate(experiment_id, AnnotationChange(note="b")),
+        lambda: store.experiments.annotate(experiment_id, AnnotationChange(labels=("a",))),
+        lambda: store.experiments.annotate(experiment_id, AnnotationChange(note="b")),
     ):
-        all_before, one_before = store.bench.version(), store.bench.experiment_version(experiment_id)
+        all_before, one_before = store.monitor.version(), store.experiments.version(experiment_id)
         act()
-        assert store.bench.version() > all_before
-        assert store.bench.experiment_version(experiment_id) > one_before
-    before = store.bench.version()
-    store.bench.delete_experiment(experiment_id)
-    assert store.bench.version() > before
+        assert store.monitor.version() > all_before
+        assert store.experiments.version(experiment_id) > one_before
+    before = store.monitor.version()
+    store.experiments.delete(experiment_id)
+    assert store.monitor.version() > before
 
 
 def test_of_two_who_edit_at_once_the_second_one_is_told(store: Store) -> None:
     experiment_id = submit(store)
-    seen = store.bench.experiment(experiment_id).revision
-    store.bench.annotate(experiment_id, AnnotationChange(labels=("mine",)), revision=seen)
+    seen = store.experiments.get(experiment_id).revision
+    store.experiments.annotate(experiment_id, AnnotationChange(labels=("mine",)), revision=seen)
     with pytest.raises(ChangedMeanwhileError, match="revision 1, not 0"):
-        store.bench.annotate(experiment_id, AnnotationChange(labels=("yours",)), revision=seen)
-    assert store.bench.experiment(experiment_id).labels == ("mine",)
+        store.experiments.annotate(experiment_id, AnnotationChange(labels=("yours",)), revision=seen)
+    assert store.experiments.get(experiment_id).labels == ("mine",)
 
 
 def test_many_who_add_a_label_each_lose_none(store: Store) -> None:
@@ -124,10 +124,10 @@ def test_many_who_add_a_label_each_lose_none(store: Store) -> None:
 
     def add(label: str) -> None:
         while True:
-            seen = store.bench.experiment(experiment_id)
+            seen = store.experiments.get(experiment_id)
             try:
                 change = AnnotationChange(labels=(*seen.labels, label))
-                store.bench.annotate(experiment_id, change, revision=seen.revision)
+                store.experiments.annotate(experiment_id, change, revision=seen.revision)
             except ChangedMeanwhileError:
                 continue
             return
@@ -137,14 +137,14 @@ def test_many_who_add_a_label_each_lose_none(store: Store) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert store.bench.experiment(experiment_id).labels == tuple(f"label {number}" for number in range(6))
+    assert store.experiments.get(experiment_id).labels == tuple(f"label {number}" for number in range(6))
 
 
 def test_experiments_are_listed_by_their_labels_page_by_page(store: Store) -> None:
     ids = [submit(store, name=f"number {number}") for number in range(5)]
     for number, experiment_id in enumerate(ids):
         words = ("all", "even") if number % 2 == 0 else ("all",)
-        store.bench.annotate(experiment_id, AnnotationChange(labels=words))
+        store.experiments.annotate(experiment_id, AnnotationChange(labels=words))
     assert names(store, labels=("even",)) == ["number 4", "number 2", "number 0"]
     assert names(store, labels=("even", "all"), limit=2) == ["number 4", "number 2"]
     assert names(store, labels=("even", "all"), before=ids[2]) == ["number 0"]
@@ -154,56 +154,56 @@ def test_experiments_are_listed_by_their_labels_page_by_page(store: Store) -> No
 def test_a_deleted_experiment_is_nowhere_and_comes_back_as_it_was(store: Store) -> None:
     other, experiment_id = ended(store, "other"), ended(store)
     run_id = f"{experiment_id}-0000"
-    before, runs_before = store.bench.experiment(experiment_id), store.bench.runs()
-    deleted = store.bench.delete_experiment(experiment_id)
+    before, runs_before = store.experiments.get(experiment_id), store.runs.page()
+    deleted = store.experiments.delete(experiment_id)
     assert deleted.deleted_at is not None
     assert deleted.undo_until == pytest.approx(deleted.deleted_at + 7 * DAY)
-    assert store.bench.delete_experiment(experiment_id) == deleted
+    assert store.experiments.delete(experiment_id) == deleted
     assert names(store) == ["other"]
-    assert store.bench.experiments(deleted=True) == (deleted,)
-    assert [run.experiment_id for run in store.bench.runs()] == [other]
+    assert store.experiments.page(deleted=True) == (deleted,)
+    assert [run.experiment_id for run in store.runs.page()] == [other]
     lookups: tuple[Callable[[], object], ...] = (
-        lambda: store.bench.experiment(experiment_id),
-        lambda: store.bench.experiment_version(experiment_id),
-        lambda: store.bench.compare(experiment_id),
-        lambda: store.bench.runs(experiment_id=experiment_id),
-        lambda: store.bench.run(run_id),
-        lambda: store.bench.points(run_id),
-        lambda: store.bench.events(run_id),
-        lambda: store.bench.annotate(experiment_id, AnnotationChange(note="?")),
-        lambda: store.bench.clone_experiment(experiment_id),
-        lambda: store.bench.wish_experiment(experiment_id, Wish.RETRY),
-        lambda: store.bench.wish_run(run_id, Wish.RETRY),
+        lambda: store.experiments.get(experiment_id),
+        lambda: store.experiments.version(experiment_id),
+        lambda: store.analysis.compare(experiment_id),
+        lambda: store.runs.page(experiment_id=experiment_id),
+        lambda: store.runs.get(run_id),
+        lambda: store.runs.points(run_id),
+        lambda: store.runs.events(run_id),
+        lambda: store.experiments.annotate(experiment_id, AnnotationChange(note="?")),
+        lambda: store.experiments.clone(experiment_id),
+        lambda: store.experiments.apply(experiment_id, RunAction.RETRY),
+        lambda: store.runs.apply(run_id, RunAction.RETRY),
     )
     for look in lookups:
         with pytest.raises(DeletedError, match="adapm-bench restore"):
             look()
-    assert store.bench.activity().device_seconds_today < sum(run.device_seconds for run in runs_before)
-    restored = store.bench.restore_experiment(experiment_id)
+    assert store.monitor.activity().device_seconds_today < sum(run.device_seconds for run in runs_before)
+    restored = store.experiments.restore(experiment_id)
     assert restored == before.model_copy(update={"revision": 2})
-    assert store.bench.restore_experiment(experiment_id) == restored
-    assert store.bench.runs() == runs_before
+    assert store.experiments.restore(experiment_id) == restored
+    assert store.runs.page() == runs_before
 
 
 def test_what_may_still_run_is_not_deleted(store: Store) -> None:
     experiment_id = submit(store)
-    for act in (lambda: None, lambda: store.bench.wish_experiment(experiment_id, Wish.PAUSE)):
+    for act in (lambda: None, lambda: store.experiments.apply(experiment_id, RunAction.PAUSE)):
         act()
         with pytest.raises(ConflictError, match=f"1 run of experiment {experiment_id} has not ended; cancel it first"):
-            store.bench.delete_experiment(experiment_id)
-    store.bench.cancel_experiment(experiment_id)
-    store.bench.delete_experiment(experiment_id)
+            store.experiments.delete(experiment_id)
+    store.experiments.apply(experiment_id, RunAction.CANCEL)
+    store.experiments.delete(experiment_id)
     with pytest.raises(NotFoundError):
-        store.bench.delete_experiment("nothing")
+        store.experiments.delete("nothing")
     with pytest.raises(NotFoundError):
-        store.bench.restore_experiment("nothing")
+        store.experiments.restore("nothing")
 
 
 def test_a_run_that_is_retried_while_its_experiment_is_deleted_is_lost_to_neither(store: Store) -> None:
     """Either the retry comes first and the deletion is refused, or the other way round."""
     for _ in range(5):
         experiment_id = submit(store)
-        store.bench.cancel_experiment(experiment_id)
+        store.experiments.apply(experiment_id, RunAction.CANCEL)
         outcomes: list[str] = []
 
         def attempt(act: Callable[[], object], word: str, told: list[str]) -> None:
@@ -215,8 +215,8 @@ def test_a_run_that_is_retried_while_its_experiment_is_deleted_is_lost_to_neithe
 
         run_id = f"{experiment_id}-0000"
         acts = (
-            (lambda run_id=run_id: store.bench.wish_run(run_id, Wish.RETRY), "retried"),
-            (lambda experiment_id=experiment_id: store.bench.delete_experiment(experiment_id), "deleted"),
+            (lambda run_id=run_id: store.runs.apply(run_id, RunAction.RETRY), "retried"),
+            (lambda experiment_id=experiment_id: store.experiments.delete(experiment_id), "deleted"),
         )
         threads = [threading.Thread(target=attempt, args=(*act, outcomes)) for act in acts]
         for thread in threads:
@@ -231,9 +231,9 @@ def test_a_run_that_is_retried_while_its_experiment_is_deleted_is_lost_to_neithe
 
 def test_an_idempotency_key_stays_taken_until_its_experiment_is_removed(store: Store, tmp_path: Path) -> None:
     experiment_id = submit(store, key="once")
-    store.bench.cancel_experiment(experiment_id)
-    store.bench.delete_experiment(experiment_id)
-    assert store.bench.experiment_of_key("once") is None
+    store.experiments.apply(experiment_id, RunAction.CANCEL)
+    store.experiments.delete(experiment_id)
+    assert store.experiments.find_by_key("once") is None
     with pytest.raises(IdempotencyError, match=f"experiment {experiment_id}, which was deleted"):
         submit(store, key="once")
     later(store, 8 * DAY)
@@ -245,10 +245,10 @@ def test_mlflow_is_told_nothing_of_a_deleted_experiment_until_it_is_restored(sto
     experiment_id = ended(store)
     outbox = Outbox(store.database)
     told = outbox.pending()
-    assert len(told) == store.bench.census().export_backlog == 2
-    store.bench.delete_experiment(experiment_id)
-    assert (outbox.pending(), outbox.backlog(), store.bench.census().export_backlog) == ((), 0, 0)
-    store.bench.restore_experiment(experiment_id)
+    assert len(told) == store.monitor.census().export_backlog == 2
+    store.experiments.delete(experiment_id)
+    assert (outbox.pending(), outbox.backlog(), store.monitor.census().export_backlog) == ((), 0, 0)
+    store.experiments.restore(experiment_id)
     assert outbox.pending() == told
 
 
@@ -256,29 +256,29 @@ def test_after_its_time_a_deleted_experiment_is_removed_with_its_files(store: St
     folder = tmp_path / "runs"
     kept, experiment_id = ended(store, "kept"), ended(store)
     before = rows(store)
-    store.bench.annotate(experiment_id, AnnotationChange(labels=("paper",), note="words"))
+    store.experiments.annotate(experiment_id, AnnotationChange(labels=("paper",), note="words"))
     for id in (kept, experiment_id):
         (folder / f"{id}-0000" / "checkpoints").mkdir(parents=True)
         (folder / f"{id}-0000" / "checkpoints" / "step-3.pt").write_bytes(b"state")
-    counted = store.bench.census()
-    store.bench.delete_experiment(experiment_id)
+    counted = store.monitor.census()
+    store.experiments.delete(experiment_id)
     later(store, 7 * DAY - 60)
     assert remove_deleted(store.database, folder) == ()
     later(store, 120)
     with pytest.raises(ConflictError, match="has passed"):
-        store.bench.restore_experiment(experiment_id)
+        store.experiments.restore(experiment_id)
     assert remove_deleted(store.database, folder) == (experiment_id,)
     assert remove_deleted(store.database, folder) == ()
     assert [path.name for path in folder.iterdir()] == [f"{kept}-0000"]
     with pytest.raises(NotFoundError, match="there is no experiment"):
-        store.bench.deleted_experiment(experiment_id)
+        store.experiments.get_any(experiment_id, deleted_too=True)
     after = rows(store)
     assert after.pop("audit") == 1 and after.pop("removed") > 0
     assert after == {name: count - count // 2 for name, count in before.items()}
     assert faults(store.database) == ()
-    line = store.bench.audit.page(limit=1)[0]
+    line = store.audit.page(limit=1)[0]
     assert (line.address, line.target) == ("housekeeping", f"/v1/experiments/{experiment_id}")
-    now = store.bench.census()
+    now = store.monitor.census()
     assert (now.attempts, now.device_seconds) == (counted.attempts, counted.device_seconds)
     assert now.claim.count == counted.claim.count
     assert now.dispatch.seconds == pytest.approx(counted.dispatch.seconds)
@@ -292,7 +292,7 @@ def test_a_killed_removal_is_finished_later_and_cannot_be_undone(
 ) -> None:
     experiment_id = ended(store)
     (tmp_path / "runs" / f"{experiment_id}-0000").mkdir(parents=True)
-    store.bench.delete_experiment(experiment_id)
+    store.experiments.delete(experiment_id)
     later(store, 8 * DAY)
 
     def killed(*_: object) -> None:
@@ -304,7 +304,7 @@ def test_a_killed_removal_is_finished_later_and_cannot_be_undone(
             remove_deleted(store.database, tmp_path / "runs")
     store.database.clock_offset_seconds -= 5 * DAY  # even where the clock was set back
     with pytest.raises(ConflictError, match="has passed"):
-        store.bench.restore_experiment(experiment_id)
+        store.experiments.restore(experiment_id)
     assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
     assert list((tmp_path / "runs").iterdir()) == []
 
@@ -315,7 +315,7 @@ def test_a_folder_that_cannot_be_removed_keeps_its_rows(
     (tmp_path / "runs").mkdir()
     first, second = ended(store), ended(store)
     for id in (first, second):
-        store.bench.delete_experiment(id)
+        store.experiments.delete(id)
     later(store, 8 * DAY)
     remove_folder = removal._remove_folder
 
@@ -326,7 +326,7 @@ def test_a_folder_that_cannot_be_removed_keeps_its_rows(
 
     monkeypatch.setattr(removal, "_remove_folder", refuse)
     assert remove_deleted(store.database, tmp_path / "runs") == (second,)
-    assert [each.id for each in store.bench.experiments(deleted=True)] == [first]
+    assert [each.id for each in store.experiments.page(deleted=True)] == [first]
     monkeypatch.undo()
     assert remove_deleted(store.database, tmp_path / "runs") == (first,)
 
@@ -335,9 +335,9 @@ def test_a_disk_that_is_away_keeps_the_rows(store: Store, tmp_path: Path) -> Non
     """A folder that is missing is no folder that was removed, as long as the one around it is missing, too."""
     begun, folder = ended(store), tmp_path / "disk" / "runs"
     never_begun = submit(store)
-    store.bench.cancel_experiment(never_begun)
+    store.experiments.apply(never_begun, RunAction.CANCEL)
     for id in (begun, never_begun):
-        store.bench.delete_experiment(id)
+        store.experiments.delete(id)
     later(store, 8 * DAY)
     with capture_logs() as lines:
         assert remove_deleted(store.database, folder) == ()
@@ -345,7 +345,7 @@ def test_a_disk_that_is_away_keeps_the_rows(store: Store, tmp_path: Path) -> Non
     assert f"{folder}, is not there; mount its disk" in lines[0]["error"]
     folder.parent.mkdir()
     assert remove_deleted(store.database, folder) == (never_begun,)  # which can have left nothing
-    assert store.bench.deleted_experiment(begun).counts.total == 1
+    assert store.experiments.get_any(begun, deleted_too=True).counts.total == 1
     folder.mkdir()
     assert remove_deleted(store.database, folder) == (begun,)
 
@@ -355,7 +355,7 @@ def test_a_change_answers_with_what_it_made_though_the_experiment_goes_at_once(
 ) -> None:
     """Read after its transaction, it would be gone: 404 for a deletion that was made."""
     (tmp_path / "runs").mkdir()
-    store.bench.undo_days = 0.0
+    store.experiments.undo_days = 0.0
     experiment_id = ended(store)
     writing = store.database.writing
 
@@ -368,16 +368,16 @@ def test_a_change_answers_with_what_it_made_though_the_experiment_goes_at_once(
         assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
 
     monkeypatch.setattr(store.database, "writing", then_removed)
-    record = store.bench.delete_experiment(experiment_id)
+    record = store.experiments.delete(experiment_id)
     assert (record.id, record.deleted_at is not None) == (experiment_id, True)
     with pytest.raises(NotFoundError):
-        store.bench.deleted_experiment(experiment_id)
+        store.experiments.get_any(experiment_id, deleted_too=True)
 
 
 def test_a_removal_stops_where_its_process_ends(store: Store, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     experiment_id = ended(store)
-    store.bench.delete_experiment(experiment_id)
+    store.experiments.delete(experiment_id)
     later(store, 8 * DAY)
     assert remove_deleted(store.database, tmp_path / "runs", stopping=lambda: True) == ()
     assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
@@ -385,33 +385,33 @@ def test_a_removal_stops_where_its_process_ends(store: Store, tmp_path: Path) ->
 
 def test_deleting_gives_no_quota_back(store: Store, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    key = store.bench.keyring.create(KeyRequest(label="x", scope=Scope.SUBMITTER, device_hours_a_day=1.0)).key
+    key = store.keyring.create(KeyRequest(label="x", scope=Scope.SUBMITTER, device_hours_a_day=1.0)).key
     experiment_id = ended(store, by=key.id)
-    store.bench.undo_days = 0.0
-    store.bench.delete_experiment(experiment_id)
-    used = store.bench.keyring.key(key.id).device_hours_used
+    store.experiments.undo_days = 0.0
+    store.experiments.delete(experiment_id)
+    used = store.keyring.key(key.id).device_hours_used
     assert used > 0
     later(store, 60)
     assert remove_deleted(store.database, tmp_path / "runs") == ()
-    assert store.bench.keyring.key(key.id).device_hours_used == used
+    assert store.keyring.key(key.id).device_hours_used == used
     later(store, DAY)
     assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
 
 
 def test_a_clone_has_the_same_specification_and_says_of_what(store: Store) -> None:
-    source = store.bench.experiment(submit(store))
-    store.bench.annotate(source.id, AnnotationChange(labels=("paper",), note="words"))
-    clone = store.bench.clone_experiment(source.id, key="once").experiment
+    source = store.experiments.get(submit(store))
+    store.experiments.annotate(source.id, AnnotationChange(labels=("paper",), note="words"))
+    clone = store.experiments.clone(source.id, key="once").experiment
     assert (clone.spec, clone.spec_hash, clone.cloned_from) == (source.spec, source.spec_hash, source.id)
     assert (clone.labels, clone.note, clone.revision) == ((), None, 0)
-    assert store.bench.experiment(clone.id) == clone
-    again = store.bench.clone_experiment(source.id, key="once")
+    assert store.experiments.get(clone.id) == clone
+    again = store.experiments.clone(source.id, key="once")
     assert (again.created, again.experiment.id) == (False, clone.id)
-    named = store.bench.clone_experiment(clone.id, "another name").experiment
+    named = store.experiments.clone(clone.id, "another name").experiment
     assert (named.name, named.spec.name, named.cloned_from) == ("another name", "another name", clone.id)
     assert named.spec.model_copy(update={"name": source.name}) == source.spec
     with pytest.raises(ConflictError, match="would be refused today"):
-        store.bench.clone_experiment(source.id, "two\nlines")
+        store.experiments.clone(source.id, "two\nlines")
 
 
 def test_the_tables_of_this_file_are_all_emptied_by_a_removal() -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from orchestrator.errors import DamagedError
 from orchestrator.export.files import Format, write_results, write_series
-from orchestrator.jobs import RunStatus, Wish
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import DamagedExperiment
 from orchestrator.store import integrity
@@ -39,13 +39,13 @@ def finish(store: Store, count: int = 2) -> list[str]:
     """Run what waits."""
     leases = store.claim(cpus=count, limit=count)
     for lease in leases:
-        store.bench.hello(lease.run_id, lease.attempt, lease.token)
+        store.attempts.hello(lease.run_id, lease.attempt, lease.token)
         seen = batch(0, range(1, 6))
         looked = Observation(step=1, probe="norms", blocks={"a": {"norm": 1.0}})
-        store.bench.append_points(
+        store.attempts.append_points(
             lease.run_id, lease.attempt, lease.token, seen.model_copy(update={"observations": (looked,)})
         )
-        store.bench.finish(lease.run_id, lease.attempt, lease.token, result())
+        store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     return [lease.run_id for lease in leases]
 
 
@@ -57,23 +57,23 @@ def damage(store: Store, column: sa.Column[str], key: sa.Column[str], id: str, h
 
 def exported(store: Store, experiment_id: str) -> str:
     file = io.BytesIO()
-    write_results(store.bench.all_runs(experiment_id), file, Format.CSV)
+    write_results(store.runs.all(experiment_id), file, Format.CSV)
     return file.getvalue().decode()
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_result_fails_alone(store: Store, how: Damage) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1, 2))).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
     bad, good = finish(store)
     damage(store, results.c.result, results.c.run_id, bad, how)
-    marked, whole = store.bench.runs(experiment_id=experiment.id)
+    marked, whole = store.runs.page(experiment_id=experiment.id)
     assert (marked.id, marked.status, marked.result) == (bad, RunStatus.SUCCEEDED, None)
     assert marked.damaged is not None
     assert f"the stored result of run {bad}" in marked.damaged
     assert (whole.id, whole.damaged) == (good, None)
-    assert store.bench.run(bad) == marked
-    assert store.bench.experiments()[0].id == experiment.id
-    answer = store.bench.compare(experiment.id)
+    assert store.runs.get(bad) == marked
+    assert store.experiments.page()[0].id == experiment.id
+    answer = store.analysis.compare(experiment.id)
     assert "1 run cannot be read in full" in " ".join(answer.notes)
     assert answer.rows[0].val_loss is not None
     assert answer.rows[0].val_loss.n == 1
@@ -84,19 +84,19 @@ def test_a_damaged_result_fails_alone(store: Store, how: Damage) -> None:
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_specification_fails_its_run_alone(store: Store, how: Damage) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1, 2, 3))).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1, 2, 3))).experiment
     bad = f"{experiment.id}-0000"
     damage(store, run_specs.c.spec, run_specs.c.run_id, bad, how)
-    assert [run.damaged is not None for run in store.bench.runs()] == [True, False, False]
+    assert [run.damaged is not None for run in store.runs.page()] == [True, False, False]
     assert finish(store, 3) == [f"{experiment.id}-0001", f"{experiment.id}-0002"]
-    failed = store.bench.run(bad)
+    failed = store.runs.get(bad)
     assert (failed.status, failed.spec) == (RunStatus.FAILED, None)
     assert failed.reason is not None
     assert "its specification" in failed.reason
     assert "db check" in failed.reason
-    assert store.bench.events(bad)[-1].reason == failed.reason
-    assert store.bench.experiment(experiment.id).counts.done()
-    assert store.bench.compare(experiment.id).complete
+    assert store.runs.events(bad)[-1].reason == failed.reason
+    assert store.experiments.get(experiment.id).counts.done()
+    assert store.analysis.compare(experiment.id).complete
     assert bad in exported(store, experiment.id)
     (fault,) = maintenance.faults(store.database)
     assert f"run_specs {bad}: the stored specification" in fault
@@ -106,10 +106,10 @@ def test_text_that_is_no_utf_8_fails_no_query(tmp_path: Path) -> None:
     """Half of all flipped bits make such text; PostgreSQL cannot hold any."""
     with sqlite_file(tmp_path) as database:
         store = open_store(database)
-        experiment = store.bench.submit(comparison_spec(seeds=(1, 2))).experiment
+        experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
         with database.writing() as connection:
             connection.exec_driver_sql("UPDATE run_specs SET spec = CAST(x'7bff7d' AS TEXT) WHERE run_id LIKE '%0'")
-        assert [run.damaged is None for run in store.bench.runs()] == [False, True]
+        assert [run.damaged is None for run in store.runs.page()] == [False, True]
         assert finish(store) == [f"{experiment.id}-0001"]
         (fault,) = maintenance.faults(database)
         assert f"run_specs {experiment.id}-0000" in fault
@@ -123,39 +123,39 @@ def test_a_null_is_damage() -> None:
 
 
 def test_a_row_that_is_gone_fails_its_run_alone(store: Store) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1, 2))).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
     with store.database.writing() as connection:
         connection.execute(sa.delete(run_specs).where(run_specs.c.run_id == f"{experiment.id}-0000"))
-    assert store.bench.runs()[0].damaged == f"the stored specification of run {experiment.id}-0000 is missing"
+    assert store.runs.page()[0].damaged == f"the stored specification of run {experiment.id}-0000 is missing"
     assert finish(store) == [f"{experiment.id}-0001"]
-    assert store.bench.run(f"{experiment.id}-0000").status is RunStatus.FAILED
+    assert store.runs.get(f"{experiment.id}-0000").status is RunStatus.FAILED
     assert maintenance.faults(store.database) == (f"run {experiment.id}-0000 has no specification",)
 
 
 def test_a_specification_that_is_damaged_after_the_claim_is_told_to_its_worker(store: Store) -> None:
-    store.bench.submit(comparison_spec(seeds=(1, 2)))
+    store.experiments.submit(comparison_spec(seeds=(1, 2)))
     bad, good = store.claim(cpus=2, limit=2)
     damage(store, run_specs.c.spec, run_specs.c.run_id, bad.run_id, flipped)
     with pytest.raises(DamagedError, match=bad.run_id):
-        store.bench.hello(bad.run_id, 1, bad.token)
-    assert store.bench.hello(good.run_id, 1, good.token).run_id == good.run_id
+        store.attempts.hello(bad.run_id, 1, bad.token)
+    assert store.attempts.hello(good.run_id, 1, good.token).run_id == good.run_id
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_experiment_is_listed_and_can_be_put_away(store: Store, how: Damage) -> None:
-    experiment = store.bench.submit(comparison_spec(name="broken", seeds=(1,))).experiment
-    other = store.bench.submit(comparison_spec(name="whole", seeds=(1,))).experiment
+    experiment = store.experiments.submit(comparison_spec(name="broken", seeds=(1,))).experiment
+    other = store.experiments.submit(comparison_spec(name="whole", seeds=(1,))).experiment
     damage(store, experiments.c.spec, experiments.c.id, experiment.id, how)
-    whole, marked = store.bench.experiments()
+    whole, marked = store.experiments.page()
     assert whole.id == other.id
     assert isinstance(marked, DamagedExperiment)
     assert (marked.name, marked.counts.total) == ("broken", 1)
     with pytest.raises(DamagedError, match=f"the stored specification of experiment {experiment.id}"):
-        store.bench.experiment(experiment.id)
+        store.experiments.get(experiment.id)
     assert len(finish(store)) == 2  # its runs have specifications of their own
-    assert store.bench.wish_experiment(experiment.id, Wish.CANCEL).id == experiment.id
-    assert store.bench.delete_experiment(experiment.id).deleted_at is not None
-    assert store.bench.restore_experiment(experiment.id) == store.bench.experiments()[1]
+    assert store.experiments.apply(experiment.id, RunAction.CANCEL).id == experiment.id
+    assert store.experiments.delete(experiment.id).deleted_at is not None
+    assert store.experiments.restore(experiment.id) == store.experiments.page()[1]
     (fault,) = maintenance.faults(store.database)
     assert fault.startswith("experiments ")
     assert ": the stored specification " in fault
@@ -163,51 +163,51 @@ def test_a_damaged_experiment_is_listed_and_can_be_put_away(store: Store, how: D
 
 def test_a_tuned_experiment_that_is_damaged_takes_down_the_ends_of_its_runs(store: Store) -> None:
     spec = comparison_spec(seeds=(2,), learning_rates=(1e-3, 2e-3), tuning=Tuning(seeds=(1,)))
-    experiment = store.bench.submit(spec).experiment
+    experiment = store.experiments.submit(spec).experiment
     damage(store, experiments.c.spec, experiments.c.id, experiment.id, truncated)
     assert len(finish(store)) == 2
-    (marked,) = store.bench.experiments()
+    (marked,) = store.experiments.page()
     assert marked.counts.done()
     assert marked.counts.by_status == {RunStatus.SUCCEEDED: 2}
 
 
 def test_damaged_points_are_left_out_and_counted(store: Store) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1, 2))).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
     leases = store.claim(cpus=2, limit=2)
     for lease in leases:
-        store.bench.hello(lease.run_id, 1, lease.token)
-        store.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(1, 6)))
-        store.bench.append_points(lease.run_id, 1, lease.token, batch(1, range(6, 9)))
+        store.attempts.hello(lease.run_id, 1, lease.token)
+        store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(1, 6)))
+        store.attempts.append_points(lease.run_id, 1, lease.token, batch(1, range(6, 9)))
     bad, good = leases
     with store.database.writing() as connection:
         mine = (chunks.c.run_id == bad.run_id) & (chunks.c.sequence == 0)
         data = connection.execute(sa.select(chunks.c.data).where(mine)).scalar_one()
         connection.execute(sa.update(chunks).where(mine).values(data=data[:-3]))
     for lease in leases:
-        store.bench.finish(lease.run_id, 1, lease.token, result())
-    assert [point.step for point in store.bench.points(bad.run_id)] == [6, 7, 8]
-    assert [point.step for point in store.bench.points(good.run_id)] == list(range(1, 9))
-    assert (store.bench.damaged_points(bad.run_id), store.bench.damaged_points(good.run_id)) == (5, 0)
+        store.attempts.finish(lease.run_id, 1, lease.token, result())
+    assert [point.step for point in store.runs.points(bad.run_id)] == [6, 7, 8]
+    assert [point.step for point in store.runs.points(good.run_id)] == list(range(1, 9))
+    assert (store.runs.damaged_points(bad.run_id), store.runs.damaged_points(good.run_id)) == (5, 0)
     file = io.BytesIO()
-    write_series(store.bench, store.bench.all_runs(experiment.id), file, Format.CSV)
+    write_series(store.runs, store.runs.all(experiment.id), file, Format.CSV)
     assert file.getvalue().count(b"\n") == 1 + 3 + 8
     (fault,) = maintenance.faults(store.database)
     assert fault == f"chunks {bad.run_id} 1 0: the stored points is not what was written (its checksum is another)"
 
 
 def test_a_damaged_observation_is_left_out(store: Store) -> None:
-    store.bench.submit(comparison_spec(seeds=(1,)))
+    store.experiments.submit(comparison_spec(seeds=(1,)))
     (run_id,) = finish(store)
     with store.database.writing() as connection:
         connection.execute(sa.update(observations).values(blocks=b"nothing", checksum=zlib.crc32(b"nothing")))
-    assert store.bench.observations(run_id) == ()
+    assert store.runs.observations(run_id) == ()
     (fault,) = maintenance.faults(store.database)
     assert f"observations {run_id} 1 1 norms: the stored observation cannot be read" in fault
 
 
 def test_words_that_are_none_are_found(store: Store) -> None:
     """Constraints keep them out of most columns, not out of those that came later."""
-    store.bench.submit(comparison_spec(seeds=(1,)))
+    store.experiments.submit(comparison_spec(seeds=(1,)))
     with store.database.writing() as connection:
         connection.exec_driver_sql("UPDATE runs SET limit_reached = 'nonsense'")
     (fault,) = maintenance.faults(store.database)

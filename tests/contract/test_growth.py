@@ -1,5 +1,6 @@
 """Growth: phase 2 of a tuned comparison is queued exactly once, whoever ends the last run, on SQLite and PostgreSQL."""
 
+import math
 import subprocess
 import sys
 from functools import partial
@@ -8,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import NotFoundError
-from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunStatus, Wish
+from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import RunRecord
-from orchestrator.services.bench import Bench
 from orchestrator.store.queue.queue import Queue
 from tests.contract.conftest import Store, sqlite_file
 from tests.contract.test_queue_races import ROUNDS, together
 from tests.factories.scaling import scaling_spec
+from tests.factories.services import make_services
 from tests.factories.stores import comparison_spec, result
 
 RATES = (1e-3, 2e-3, 4e-3)
@@ -25,31 +26,31 @@ RATES = (1e-3, 2e-3, 4e-3)
 
 def tuned(extend_grid: int = 0, optimizers: tuple[str, ...] = ("adamw",)) -> ComparisonSpec:
     return comparison_spec(
-        optimizers=optimizers, learning_rates=RATES, seeds=(1, 2), tuning=Tuning(extend_grid=extend_grid)
+        optimizers=optimizers, learning_rates=RATES, seeds=(1, 2), tuning=Tuning(seeds=(0,), extend_grid=extend_grid)
     )
 
 
 def scaled(at: str, transfer: str | None) -> ScalingSpec:
     """One candidate at three rates, tuned at the smallest of three sizes or at each."""
     candidate = {"optimizer": "adamw", "learning_rates": RATES}
-    return scaling_spec(candidates=[candidate], tuning={"seeds": [0], "at": at, "transfer": transfer})
+    return scaling_spec(candidates=[candidate], tuning={"seeds": [0], "extend_grid": 0, "at": at, "transfer": transfer})
 
 
 def loss(lease: Lease) -> float:
-    """Lowest at 2e-3."""
-    return 2.3 + 100 * abs(lease.spec.optimizer.lr - 2e-3)
+    """Lowest at 2e-3, and as much higher at half of it as at twice."""
+    return 2.3 + 0.1 * abs(math.log2(lease.spec.optimizer.lr / 2e-3))
 
 
 def begin(store: Store, count: int) -> tuple[Lease, ...]:
     """Claim so many runs and greet for each."""
     leases = store.claim(cpus=count, gpus=0, limit=count)
     for lease in leases:
-        store.bench.hello(lease.run_id, 1, lease.token)
+        store.attempts.hello(lease.run_id, 1, lease.token)
     return leases
 
 
 def finish(store: Store, lease: Lease) -> None:
-    store.bench.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss(lease)))
+    store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss(lease)))
 
 
 def grid_of(found: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
@@ -61,84 +62,84 @@ def cells_of(found: tuple[RunRecord, ...]) -> list[tuple[str, float, int]]:
 
 
 def test_a_tuned_comparison_begins_with_the_grid_and_goes_on_with_the_winners(store: Store) -> None:
-    experiment = store.bench.submit(tuned(optimizers=("adamw", "adapm"))).experiment
+    experiment = store.experiments.submit(tuned(optimizers=("adamw", "adapm"))).experiment
     assert (experiment.counts.total, experiment.counts.growing) == (6, True)
     for lease in begin(store, 6):
-        assert not store.bench.experiment(experiment.id).counts.done()
+        assert not store.experiments.get(experiment.id).counts.done()
         finish(store, lease)
-    grown = store.bench.experiment(experiment.id)
+    grown = store.experiments.get(experiment.id)
     assert (grown.counts.total, grown.counts.growing, grown.counts.done()) == (10, False, False)
-    second = store.bench.runs(experiment_id=experiment.id)[6:]
+    second = store.runs.page(experiment_id=experiment.id)[6:]
     assert grid_of(second) == [(name, 2e-3, seed) for name in ("adamw", "adapm") for seed in (1, 2)]
     assert [run.position for run in second] == [6, 7, 8, 9]
     assert [run.status for run in second] == [RunStatus.QUEUED] * 4
     for lease in begin(store, 4):
         finish(store, lease)
-    ended = store.bench.experiment(experiment.id)
+    ended = store.experiments.get(experiment.id)
     assert ended.counts.done()
     assert ended.ended_at is not None
 
 
 def test_a_candidate_does_not_wait_for_the_others(store: Store) -> None:
-    experiment = store.bench.submit(tuned(optimizers=("adamw", "adapm"))).experiment
+    experiment = store.experiments.submit(tuned(optimizers=("adamw", "adapm"))).experiment
     for lease in begin(store, 6):
         if lease.spec.optimizer.name == "adapm":
             finish(store, lease)
-    found = store.bench.runs(experiment_id=experiment.id)
+    found = store.runs.page(experiment_id=experiment.id)
     assert grid_of(found[6:]) == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
-    assert store.bench.experiment(experiment.id).counts.growing
+    assert store.experiments.get(experiment.id).counts.growing
 
 
 def test_a_finish_that_is_repeated_adds_nothing(store: Store) -> None:
-    experiment = store.bench.submit(tuned()).experiment
+    experiment = store.experiments.submit(tuned()).experiment
     leases = begin(store, 3)
     for lease in (*leases, *leases):
         finish(store, lease)
-    assert store.bench.experiment(experiment.id).counts.total == 5
+    assert store.experiments.get(experiment.id).counts.total == 5
 
 
 def test_runs_that_fail_end_their_tuning_too(store: Store) -> None:
     """Two rates are given up after three failures each; the third one wins."""
-    experiment = store.bench.submit(tuned()).experiment
+    experiment = store.experiments.submit(tuned()).experiment
     for _ in range(3):
         store.pass_time(60)
         for lease in store.claim(cpus=3, gpus=0, limit=3):
-            store.bench.hello(lease.run_id, lease.attempt, lease.token)
+            store.attempts.hello(lease.run_id, lease.attempt, lease.token)
             if lease.spec.optimizer.lr == 4e-3:
                 finish(store, lease)
             else:
                 store.queue.release(lease.run_id, lease.attempt, AttemptOutcome.LOST, "gone")
-    found = store.bench.runs(experiment_id=experiment.id)
+    found = store.runs.page(experiment_id=experiment.id)
     assert [run.status for run in found[:3]] == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.SUCCEEDED]
     assert grid_of(found[3:]) == [("adamw", 4e-3, 1), ("adamw", 4e-3, 2)]
 
 
 def test_tuning_without_a_winner_ends_the_experiment(store: Store) -> None:
-    experiment = store.bench.submit(tuned()).experiment
-    for run in store.bench.runs(experiment_id=experiment.id):
-        store.bench.cancel_run(run.id)
-    assert store.bench.experiment(experiment.id).counts.done()
+    experiment = store.experiments.submit(tuned()).experiment
+    for run in store.runs.page(experiment_id=experiment.id):
+        store.runs.apply(run.id, RunAction.CANCEL)
+    assert store.experiments.get(experiment.id).counts.done()
 
 
 def test_of_two_processes_that_end_the_last_two_runs_exactly_one_adds_phase_two(store: Store) -> None:
     for _ in range(ROUNDS):
-        experiment = store.bench.submit(tuned(extend_grid=1)).experiment
+        experiment = store.experiments.submit(tuned(extend_grid=1)).experiment
         first, *last = begin(store, 3)
         finish(store, first)
         assert together(*(partial(finish, store, lease) for lease in last)) == [None, None]
-        assert grid_of(store.bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
-        store.bench.cancel_experiment(experiment.id)
+        assert grid_of(store.runs.page(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
+        store.experiments.apply(experiment.id, RunAction.CANCEL)
 
 
 def test_a_cancel_that_meets_the_end_of_tuning_leaves_no_run_waiting(store: Store) -> None:
     """Whoever comes first: phase 2 was never queued, or it is cancelled with the rest."""
     for _ in range(ROUNDS):
-        experiment = store.bench.submit(tuned()).experiment
+        experiment = store.experiments.submit(tuned()).experiment
         first, second, last = begin(store, 3)
         finish(store, first)
         finish(store, second)
-        together(partial(finish, store, last), partial(store.bench.cancel_experiment, experiment.id))
-        counts = store.bench.experiment(experiment.id).counts
+        together(partial(finish, store, last), partial(store.experiments.apply, experiment.id, RunAction.CANCEL))
+        counts = store.experiments.get(experiment.id).counts
         assert not counts.growing
         assert RunStatus.QUEUED not in counts.by_status
         store.queue.interrupt_all()
@@ -146,26 +147,25 @@ def test_a_cancel_that_meets_the_end_of_tuning_leaves_no_run_waiting(store: Stor
 
 def test_only_an_experiment_that_exists_is_cancelled(store: Store) -> None:
     with pytest.raises(NotFoundError):
-        store.queue.wish_experiment("nowhere", Wish.CANCEL)
+        store.experiments.apply("nowhere", RunAction.CANCEL)
 
 
 FINISHER = """
 import sys
-from pathlib import Path
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from tests.factories.stores import claim, result
 
 database = Database(sys.argv[1])
-bench, queue = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets")), Queue(database, LeasePolicy())
+attempts, queue = make_services(database).attempts, Queue(database, LeasePolicy())
 print("ready", flush=True)
 sys.stdin.readline()
 while leases := claim(queue, cpus=1, limit=1):
     (lease,) = leases
-    bench.hello(lease.run_id, lease.attempt, lease.token)
-    bench.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=2.3 + lease.spec.optimizer.lr))
+    attempts.hello(lease.run_id, lease.attempt, lease.token)
+    attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=2.3 + lease.spec.optimizer.lr))
     print(lease.run_id, flush=True)
 """
 
@@ -173,9 +173,9 @@ while leases := claim(queue, cpus=1, limit=1):
 def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(tmp_path: Path) -> None:
     """Two processes end the runs of tuned experiments, one of them dies by kill -9; the other one ends all."""
     with sqlite_file(tmp_path) as database:
-        bench = Bench(database, LeasePolicy(), Path("/runs"), Path("/datasets"))
-        ids = [bench.submit(tuned()).experiment.id for _ in range(8)]
-        law = bench.submit(scaled("smallest-size", "kept")).experiment.id
+        services = make_services(database)
+        ids = [services.experiments.submit(tuned()).experiment.id for _ in range(8)]
+        law = services.experiments.submit(scaled("smallest-size", "kept")).experiment.id
         (file,) = tmp_path.glob("*.sqlite3")
         command = [sys.executable, "-c", FINISHER, f"sqlite:///{file}"]
         start = partial(
@@ -195,13 +195,16 @@ def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(t
         Queue(database, LeasePolicy()).interrupt_all()
         with start(command) as last:
             last.communicate("go\n")
-        for experiment in map(bench.experiment, ids):
+        for experiment in map(services.experiments.get, ids):
             assert experiment.counts.by_status == {RunStatus.SUCCEEDED: 5}
             assert experiment.counts.done()
-            assert grid_of(bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 1e-3, 1), ("adamw", 1e-3, 2)]
-        assert bench.experiment(law).counts.by_status == {RunStatus.SUCCEEDED: 3 + 3 * 2}
-        assert bench.experiment(law).counts.done()
-        assert cells_of(bench.runs(experiment_id=law))[3:] == [
+            assert grid_of(services.runs.page(experiment_id=experiment.id))[3:] == [
+                ("adamw", 1e-3, 1),
+                ("adamw", 1e-3, 2),
+            ]
+        assert services.experiments.get(law).counts.by_status == {RunStatus.SUCCEEDED: 3 + 3 * 2}
+        assert services.experiments.get(law).counts.done()
+        assert cells_of(services.runs.page(experiment_id=law))[3:] == [
             (model, 1e-3, seed) for model in ("gpt2-nano", "gpt2-micro", "gpt2-tiny") for seed in (1, 2)
         ]
 
@@ -209,68 +212,68 @@ def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(t
 @pytest.mark.parametrize(("at", "transfer"), [("each-size", None), ("smallest-size", "inverse-width")])
 def test_a_tuned_scaling_experiment_goes_on_cell_by_cell(store: Store, at: str, transfer: str | None) -> None:
     """A cell waits for no other one; what is taken over comes with the winner, and once."""
-    experiment = store.bench.submit(scaled(at, transfer)).experiment
+    experiment = store.experiments.submit(scaled(at, transfer)).experiment
     assert experiment.counts.growing
     leases = begin(store, 9)
     assert len(leases) == (9 if at == "each-size" else 3)
     for lease in (*leases[:3], *leases[:3]):
         finish(store, lease)
-    found = cells_of(store.bench.runs(experiment_id=experiment.id))[len(leases) :]
+    found = cells_of(store.runs.page(experiment_id=experiment.id))[len(leases) :]
     nano = [("gpt2-nano", 2e-3, 1), ("gpt2-nano", 2e-3, 2)]
     assert found[:2] == nano
     assert found[2:] == ([] if transfer is None else [
         (model, lr, seed) for model, lr in (("gpt2-micro", 1.2e-3), ("gpt2-tiny", 7.5e-4)) for seed in (1, 2)
     ])  # fmt: skip
-    assert store.bench.experiment(experiment.id).counts.growing is (at == "each-size")
+    assert store.experiments.get(experiment.id).counts.growing is (at == "each-size")
     while more := (*leases[3:], *begin(store, 9)):
         leases = leases[:3]
         for lease in more:
             finish(store, lease)
-    ended = store.bench.experiment(experiment.id).counts
+    ended = store.experiments.get(experiment.id).counts
     assert ended.done() and ended.total == (15 if at == "each-size" else 9)
 
 
 def test_a_cancelled_tuning_that_is_retried_goes_on_to_phase_two(store: Store) -> None:
-    experiment = store.bench.submit(tuned()).experiment
+    experiment = store.experiments.submit(tuned()).experiment
     (first, *_) = begin(store, 1)
     finish(store, first)
-    store.bench.cancel_experiment(experiment.id)
-    assert store.bench.experiment(experiment.id).counts.done()
-    store.bench.wish_experiment(experiment.id, Wish.RETRY)
-    assert store.bench.experiment(experiment.id).counts.growing
+    store.experiments.apply(experiment.id, RunAction.CANCEL)
+    assert store.experiments.get(experiment.id).counts.done()
+    store.experiments.apply(experiment.id, RunAction.RETRY)
+    assert store.experiments.get(experiment.id).counts.growing
     for lease in begin(store, 2):
         finish(store, lease)
-    assert grid_of(store.bench.runs(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
-    store.bench.cancel_experiment(experiment.id)
-    store.bench.wish_experiment(experiment.id, Wish.RETRY)
-    assert not store.bench.experiment(experiment.id).counts.growing, "phase 2 is there, and is retried itself"
+    assert grid_of(store.runs.page(experiment_id=experiment.id))[3:] == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
+    store.experiments.apply(experiment.id, RunAction.CANCEL)
+    store.experiments.apply(experiment.id, RunAction.RETRY)
+    assert not store.experiments.get(experiment.id).counts.growing, "phase 2 is there, and is retried itself"
 
 
 def test_what_follows_in_a_paused_experiment_waits_for_its_resume(store: Store) -> None:
     """The last run of phase 1 ends although it was asked to pause: what is done is done, and nothing new begins."""
-    experiment = store.bench.submit(tuned()).experiment
+    experiment = store.experiments.submit(tuned()).experiment
     leases = begin(store, 3)
-    store.bench.wish_experiment(experiment.id, Wish.PAUSE)
+    store.experiments.apply(experiment.id, RunAction.PAUSE)
     for lease in leases:
         finish(store, lease)
-    second = store.bench.runs(experiment_id=experiment.id)[3:]
+    second = store.runs.page(experiment_id=experiment.id)[3:]
     assert grid_of(second) == [("adamw", 2e-3, 1), ("adamw", 2e-3, 2)]
     assert [(run.status, run.reason) for run in second] == [(RunStatus.PAUSED, "the experiment is paused")] * 2
-    assert store.bench.events(second[0].id)[0].to_status is RunStatus.PAUSED
+    assert store.runs.events(second[0].id)[0].to_status is RunStatus.PAUSED
     assert store.claim(cpus=2, gpus=0, limit=2) == ()
-    store.bench.wish_experiment(experiment.id, Wish.RESUME)
+    store.experiments.apply(experiment.id, RunAction.RESUME)
     for lease in begin(store, 2):
         finish(store, lease)
-    assert store.bench.experiment(experiment.id).counts.done()
+    assert store.experiments.get(experiment.id).counts.done()
 
 
-@pytest.mark.parametrize("wish", [Wish.RESUME, Wish.CANCEL])
-def test_a_pause_is_forgotten_by_what_ends_it(store: Store, wish: Wish) -> None:
-    experiment = store.bench.submit(tuned()).experiment
-    store.bench.wish_experiment(experiment.id, Wish.PAUSE)
-    store.bench.wish_experiment(experiment.id, wish)
-    if wish is Wish.CANCEL:
-        store.bench.wish_experiment(experiment.id, Wish.RETRY)
+@pytest.mark.parametrize("action", [RunAction.RESUME, RunAction.CANCEL])
+def test_a_pause_is_forgotten_by_what_ends_it(store: Store, action: RunAction) -> None:
+    experiment = store.experiments.submit(tuned()).experiment
+    store.experiments.apply(experiment.id, RunAction.PAUSE)
+    store.experiments.apply(experiment.id, action)
+    if action is RunAction.CANCEL:
+        store.experiments.apply(experiment.id, RunAction.RETRY)
     for lease in begin(store, 3):
         finish(store, lease)
     assert len(begin(store, 2)) == 2
@@ -278,35 +281,35 @@ def test_a_pause_is_forgotten_by_what_ends_it(store: Store, wish: Wish) -> None:
 
 def test_a_pause_that_meets_the_end_of_tuning_leaves_no_run_waiting_to_start(store: Store) -> None:
     for _ in range(ROUNDS):
-        experiment = store.bench.submit(tuned()).experiment
+        experiment = store.experiments.submit(tuned()).experiment
         first, second, last = begin(store, 3)
         finish(store, first)
         finish(store, second)
-        together(partial(finish, store, last), partial(store.bench.wish_experiment, experiment.id, Wish.PAUSE))
-        assert store.bench.experiment(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.PAUSED: 2}
+        together(partial(finish, store, last), partial(store.experiments.apply, experiment.id, RunAction.PAUSE))
+        assert store.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.PAUSED: 2}
 
 
 def test_retrying_one_run_of_a_cancelled_tuning_revives_its_candidate_alone(store: Store) -> None:
-    experiment = store.bench.submit(tuned(optimizers=("adamw", "adapm"))).experiment
+    experiment = store.experiments.submit(tuned(optimizers=("adamw", "adapm"))).experiment
     for lease in begin(store, 6):
         if lease.spec.optimizer.lr != 4e-3:
             finish(store, lease)
-    store.bench.cancel_experiment(experiment.id)
+    store.experiments.apply(experiment.id, RunAction.CANCEL)
     store.database.clock_offset_seconds += 100
     for run_id, attempt in store.queue.overdue_cancels():
         store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
-    assert store.bench.experiment(experiment.id).counts.done()
+    assert store.experiments.get(experiment.id).counts.done()
     (retried,) = (
-        run for run in store.bench.runs(experiment_id=experiment.id) if (run.candidate, run.lr) == ("adapm", 4e-3)
+        run for run in store.runs.page(experiment_id=experiment.id) if (run.candidate, run.lr) == ("adapm", 4e-3)
     )
-    store.bench.wish_run(retried.id, Wish.RETRY)
-    assert store.bench.experiment(experiment.id).counts.growing
+    store.runs.apply(retried.id, RunAction.RETRY)
+    assert store.experiments.get(experiment.id).counts.growing
     (lease,) = store.claim(cpus=9, gpus=0, limit=9)
-    store.bench.hello(lease.run_id, 2, lease.token)
-    store.bench.finish(lease.run_id, 2, lease.token, result(final_val_loss=loss(lease)))
-    grown = store.bench.experiment(experiment.id).counts
+    store.attempts.hello(lease.run_id, 2, lease.token)
+    store.attempts.finish(lease.run_id, 2, lease.token, result(final_val_loss=loss(lease)))
+    grown = store.experiments.get(experiment.id).counts
     assert (grown.total, grown.growing) == (8, False), "AdamW was cancelled and stays so"
-    assert grid_of(store.bench.runs(experiment_id=experiment.id))[6:] == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
+    assert grid_of(store.runs.page(experiment_id=experiment.id))[6:] == [("adapm", 2e-3, 1), ("adapm", 2e-3, 2)]
     for second in begin(store, 2):
         finish(store, second)
-    assert store.bench.experiment(experiment.id).counts.done()
+    assert store.experiments.get(experiment.id).counts.done()

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from orchestrator.jobs import AttemptOutcome, Lease, Limit, RunStatus, Wish
+from orchestrator.jobs import AttemptOutcome, Lease, Limit, RunAction, RunStatus
 from tests.contract.conftest import POLICY, Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import Command, Heartbeat, Stopped
@@ -16,12 +16,12 @@ from worker.records.protocol import Command, Heartbeat, Stopped
 def submit(store: Store, seeds: tuple[int, ...] = (1,), **limits: float) -> list[str]:
     """Submit a small comparison with limits; the ids of its runs."""
     spec = comparison_spec(seeds=seeds).model_copy(update=limits)
-    return [run.id for run in store.bench.runs(experiment_id=store.bench.submit(spec).experiment.id)]
+    return [run.id for run in store.runs.page(experiment_id=store.experiments.submit(spec).experiment.id)]
 
 
 def start(store: Store) -> Lease:
     (lease,) = store.claim(cpus=8, limit=1)
-    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
 
@@ -31,7 +31,7 @@ def live_for(store: Store, lease: Lease, seconds: float) -> Command:
     while seconds > 0:
         store.pass_time(min(seconds, 10))
         seconds -= 10
-        command = store.bench.heartbeat(lease.run_id, lease.attempt, lease.token, Heartbeat(step=3)).command
+        command = store.attempts.heartbeat(lease.run_id, lease.attempt, lease.token, Heartbeat(step=3)).command
     return command
 
 
@@ -45,15 +45,15 @@ def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store)
     assert store.queue.stop_late() == (), "once"
     assert live_for(store, lease, 10) is Command.CANCEL
     stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=61.0)
-    store.bench.stopped(run_id, 1, lease.token, stopped)
-    run = store.bench.run(run_id)
+    store.attempts.stopped(run_id, 1, lease.token, stopped)
+    run = store.runs.get(run_id)
     assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, Limit.MAX_RUN_SECONDS)
     told = run.reason
     assert told is not None
     assert re.fullmatch(r"its time is up: 4\d\d s of the 400 s that max_run_seconds allows", told)
-    (attempt,) = store.bench.attempts(run_id)
+    (attempt,) = store.runs.attempts(run_id)
     assert (attempt.outcome, attempt.message) == (AttemptOutcome.STOPPED, f"obeyed cancel at step 3; {told}")
-    assert [(event.to_status, event.reason) for event in store.bench.events(run_id)][-2:] == [
+    assert [(event.to_status, event.reason) for event in store.runs.events(run_id)][-2:] == [
         (RunStatus.CANCELLING, told),
         (RunStatus.CANCELLED, told),
     ]
@@ -68,7 +68,7 @@ def test_one_that_does_not_leave_is_ended_by_force(store: Store) -> None:
     live_for(store, lease, POLICY.cancel_grace_seconds)
     assert store.queue.overdue_cancels() == ((run_id, 1),)
     store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended after the grace time")
-    run, (attempt,) = store.bench.run(run_id), store.bench.attempts(run_id)
+    run, (attempt,) = store.runs.get(run_id), store.runs.attempts(run_id)
     assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, Limit.MAX_RUN_SECONDS)
     assert (attempt.message or "").startswith("ended after the grace time; its time is up")
 
@@ -77,11 +77,11 @@ def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:
     (run_id,) = submit(store, max_run_seconds=400.0)
     lease = start(store)
     live_for(store, lease, 200)
-    store.bench.wish_run(run_id, Wish.PAUSE)
-    store.bench.stopped(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=200.0))
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.attempts.stopped(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=200.0))
     store.pass_time(500)
     assert store.queue.stop_late() == ()
-    store.bench.wish_run(run_id, Wish.RESUME)
+    store.runs.apply(run_id, RunAction.RESUME)
     again = start(store)
     assert store.queue.stop_late() == ()
     live_for(store, again, 200)
@@ -98,12 +98,12 @@ def test_a_silent_worker_spends_time_too(store: Store) -> None:
 def test_the_deadline_stops_what_trains_and_keeps_the_rest_from_beginning(store: Store) -> None:
     trains, waits, rests = submit(store, seeds=(1, 2, 3), deadline_seconds=400.0)
     lease = start(store)
-    store.bench.wish_run(rests, Wish.PAUSE)
+    store.runs.apply(rests, RunAction.PAUSE)
     live_for(store, lease, 300)
     assert store.queue.stop_late() == ()
     live_for(store, lease, 100)
     assert sorted(store.queue.stop_late()) == [(each, Limit.DEADLINE_SECONDS) for each in (trains, waits, rests)]
-    found = [store.bench.run(each) for each in (trains, waits, rests)]
+    found = [store.runs.get(each) for each in (trains, waits, rests)]
     assert [run.status for run in found] == [RunStatus.CANCELLING, RunStatus.CANCELLED, RunStatus.CANCELLED]
     assert {(run.reason or "").partition(":")[0] for run in found} == {"the deadline of its experiment has passed"}
     assert store.claim(cpus=8, limit=8) == ()
@@ -115,8 +115,8 @@ def test_what_is_done_at_the_deadline_counts(store: Store) -> None:
     lease = start(store)
     live_for(store, lease, 10)
     store.queue.stop_late()
-    store.bench.finish(run_id, 1, lease.token, result())
-    run = store.bench.run(run_id)
+    store.attempts.finish(run_id, 1, lease.token, result())
+    run = store.runs.get(run_id)
     assert (run.status, run.limit_reached, run.reason) == (RunStatus.SUCCEEDED, None, None)
 
 
@@ -126,21 +126,21 @@ def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
     lease = start(store)
     live_for(store, lease, 210)
     store.queue.stop_late()
-    store.bench.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
-    store.bench.wish_run(run_id, Wish.RETRY)
+    store.attempts.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
+    store.runs.apply(run_id, RunAction.RETRY)
     start(store)
     assert store.queue.stop_late() == ()
-    assert store.bench.run(run_id).limit_reached is None
+    assert store.runs.get(run_id).limit_reached is None
 
 
 def test_a_tuned_comparison_gets_nothing_after_its_deadline(store: Store) -> None:
     from orchestrator.kinds.tuning import Tuning
 
     spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
-    experiment = store.bench.submit(spec).experiment
+    experiment = store.experiments.submit(spec).experiment
     store.pass_time(10)
     assert len(store.queue.stop_late()) == 1
-    done = store.bench.experiment(experiment.id)
+    done = store.experiments.get(experiment.id)
     assert (done.counts.total, done.counts.growing, done.counts.done()) == (1, False, True)
 
 
@@ -148,11 +148,14 @@ def test_what_follows_from_a_retry_beyond_the_deadline_has_none(store: Store) ->
     from orchestrator.kinds.tuning import Tuning
 
     spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
-    experiment = store.bench.submit(spec).experiment
+    experiment = store.experiments.submit(spec).experiment
     store.pass_time(10)
     store.queue.stop_late()
-    store.bench.wish_experiment(experiment.id, Wish.RETRY)
+    store.experiments.apply(experiment.id, RunAction.RETRY)
     lease = start(store)
-    store.bench.finish(lease.run_id, lease.attempt, lease.token, result())
+    store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     assert store.queue.stop_late() == ()
-    assert store.bench.experiment(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 1, RunStatus.QUEUED: 1}
+    assert store.experiments.get(experiment.id).counts.by_status == {
+        RunStatus.SUCCEEDED: 1,
+        RunStatus.QUEUED: 1,
+    }

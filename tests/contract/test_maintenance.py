@@ -12,35 +12,35 @@ import pytest
 import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
-from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
+from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
 from orchestrator.retention.local import prune
 from orchestrator.retention.policy import CheckpointPolicy, Keep, checkpoint_policy
-from orchestrator.services.bench import Bench
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import runs
 from tests.contract.conftest import POLICY, Store
+from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, batch, claim, comparison_spec, postgresql_programs, result
 from worker.records.protocol import CheckpointNotice
 
 
 def test_a_database_that_was_used_is_sound_and_stays_so_when_vacuumed(store: Store) -> None:
-    store.bench.submit(comparison_spec())
+    store.experiments.submit(comparison_spec())
     (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
-    store.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
-    store.bench.finish(lease.run_id, 1, lease.token, result())
+    store.attempts.hello(lease.run_id, 1, lease.token)
+    store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    store.attempts.finish(lease.run_id, 1, lease.token, result())
     assert maintenance.revision(store.database) == (newest_revision(), newest_revision())
-    before = store.bench.points(lease.run_id)
+    before = store.runs.points(lease.run_id)
     maintenance.vacuum(store.database)
     assert maintenance.faults(store.database) == ()
-    assert store.bench.points(lease.run_id) == before
+    assert store.runs.points(lease.run_id) == before
 
 
 def test_a_run_whose_state_contradicts_its_result_is_found(store: Store) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
     with store.database.writing() as connection:
         lie = sa.update(runs).values(status=RunStatus.SUCCEEDED, ended_at=1.0)
         connection.execute(lie)
@@ -111,21 +111,21 @@ def test_a_backup_of_postgresql_comes_back_by_the_command_that_is_told(
     source, target = (postgresql.url(postgresql.create_database()) for _ in range(2))
     with closing(Database(source)) as database:
         database.migrate()
-        bench = Bench(database, POLICY, tmp_path, tmp_path)
-        experiment = bench.submit(comparison_spec()).experiment
+        services = make_services(database, tmp_path, POLICY)
+        experiment = services.experiments.submit(comparison_spec()).experiment
         (lease,) = claim(Queue(database, POLICY), cpus=1, limit=1)
-        bench.hello(lease.run_id, 1, lease.token)
-        before = bench.experiment(experiment.id)
+        services.attempts.hello(lease.run_id, 1, lease.token)
+        before = services.experiments.get(experiment.id)
     maintenance.backup(source, tmp_path / "dump")
     command = maintenance.restore_command(target.replace("bench@", "bench:secret@"), tmp_path / "dump")
     assert "secret" not in command
     subprocess.run(shlex.split(command), check=True, capture_output=True)
     with closing(Database(target)) as restored:
-        bench = Bench(restored, POLICY, tmp_path, tmp_path)
-        assert bench.experiment(experiment.id) == before
+        services = make_services(restored, tmp_path, POLICY)
+        assert services.experiments.get(experiment.id) == before
         assert maintenance.faults(restored) == ()
-        bench.finish(lease.run_id, 1, lease.token, result())
-        assert bench.run(lease.run_id).status is RunStatus.SUCCEEDED
+        services.attempts.finish(lease.run_id, 1, lease.token, result())
+        assert services.runs.get(lease.run_id).status is RunStatus.SUCCEEDED
 
 
 @pytest.mark.parametrize(("keep", "left"), [("best", [40]), ("last", [40]), ("none", [])])
@@ -134,7 +134,7 @@ def test_only_ended_runs_lose_checkpoints_and_only_what_they_do_not_keep(
 ) -> None:
     ended, live = one_cancelled_of_two(store, tmp_path)
     assert prune(store.database, tmp_path, keep) == (ended,)  # type: ignore[arg-type]
-    assert [notice.step for notice in store.bench.checkpoints(ended)] == left
+    assert [notice.step for notice in store.runs.checkpoints(ended)] == left
     assert sorted(path.name for path in (tmp_path / ended).glob("checkpoints/*.pt")) == [
         f"step-{step:09d}.pt" for step in left
     ]
@@ -149,62 +149,59 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
     ended, _ = one_cancelled_of_two(store, tmp_path)
 
     def retried_meanwhile(status: RunStatus, keep: Keep) -> CheckpointPolicy:
-        store.bench.wish_run(ended, Wish.RETRY)
+        store.runs.apply(ended, RunAction.RETRY)
         return checkpoint_policy(status, keep)
 
     monkeypatch.setattr("orchestrator.retention.local.checkpoint_policy", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
-    assert [notice.step for notice in store.bench.checkpoints(ended)] == [20, 40]
+    assert [notice.step for notice in store.runs.checkpoints(ended)] == [20, 40]
 
 
 def test_the_best_checkpoint_of_every_run_is_kept_where_it_is_wanted(store: Store, tmp_path: Path) -> None:
     """A new best replaces the one before; a result leaves it alone, and so does pruning until nothing is to be kept."""
-    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
     (lease,) = store.claim(cpus=1, limit=1)
-    assert not store.bench.hello(lease.run_id, 1, lease.token).keep_best
-    assert (
-        Bench(store.database, POLICY, tmp_path, tmp_path, keep_checkpoints="best")
-        .hello(lease.run_id, 1, lease.token)
-        .keep_best
-    )
+    assert not store.attempts.hello(lease.run_id, 1, lease.token).keep_best
+    services = make_services(store.database, tmp_path, POLICY, keep_checkpoints="best")
+    assert services.attempts.hello(lease.run_id, 1, lease.token).keep_best
     folder = tmp_path / lease.run_id / "checkpoints"
     folder.mkdir(parents=True)
     for name, step, loss in (("best", 10, 3.0), ("step", 20, None), ("best", 30, 2.0)):
         for ending in ("pt", "json"):
             (folder / f"{name}-{step:09d}.{ending}").touch()
         notice = CheckpointNotice(step=step, path=name, size_bytes=1, sha256="a", val_loss=loss)
-        store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
-    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [20, 30]
+        store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
+    assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [20, 30]
     for path in folder.glob("best-000000010.*"):
         path.unlink()  # as its worker does
-    store.bench.finish(lease.run_id, 1, lease.token, result(steps=100))
+    store.attempts.finish(lease.run_id, 1, lease.token, result(steps=100))
     assert prune(store.database, tmp_path, "best") == (lease.run_id,)
     assert sorted(path.name for path in folder.iterdir()) == ["best-000000030.json", "best-000000030.pt"]
-    assert [(each.step, each.val_loss) for each in store.bench.checkpoints(lease.run_id)] == [(30, 2.0)]
+    assert [(each.step, each.val_loss) for each in store.runs.checkpoints(lease.run_id)] == [(30, 2.0)]
     assert prune(store.database, tmp_path, "best") == ()
     assert prune(store.database, tmp_path, "last") == (lease.run_id,)
     assert not folder.exists()
-    assert store.bench.checkpoints(lease.run_id) == ()
+    assert store.runs.checkpoints(lease.run_id) == ()
 
 
 def one_cancelled_of_two(store: Store, tmp_path: Path) -> tuple[str, str]:
     """Two runs with two checkpoints each: the one that was cancelled, and the one that is live."""
-    store.bench.submit(comparison_spec(seeds=(1, 2), steps=100))
+    store.experiments.submit(comparison_spec(seeds=(1, 2), steps=100))
     leases = store.claim(cpus=2, gpus=0, limit=2)
     for lease in leases:
-        store.bench.hello(lease.run_id, 1, lease.token)
+        store.attempts.hello(lease.run_id, 1, lease.token)
         folder = tmp_path / lease.run_id / "checkpoints"
         folder.mkdir(parents=True)
         for step in (20, 40):
             for ending in ("pt", "json"):
                 (folder / f"step-{step:09d}.{ending}").touch()
             notice = CheckpointNotice(step=step, path=str(folder), size_bytes=1, sha256="a")
-            store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
+            store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
     ended, live = (lease.run_id for lease in leases)
-    store.bench.cancel_run(ended)
+    store.runs.apply(ended, RunAction.CANCEL)
     store.database.clock_offset_seconds += 100
     for run_id, attempt in store.queue.overdue_cancels():
         store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
-    assert store.bench.run(ended).status is RunStatus.CANCELLED
+    assert store.runs.get(ended).status is RunStatus.CANCELLED
     return ended, live

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.jobs import AttemptOutcome, Lease, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from orchestrator.store.queue.completion import halve_micro_batch
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
@@ -17,14 +17,14 @@ def submit(store: Store, execution: Execution, batch_sequences: int = 8) -> str:
         model="gpt2-tiny", budget=Budget(steps=10, batch_sequences=batch_sequences), execution=execution
     )
     spec = comparison_spec(seeds=(1,)).model_copy(update={"workload": workload})
-    (run,) = store.bench.runs(experiment_id=store.bench.submit(spec).experiment.id)
+    (run,) = store.runs.page(experiment_id=store.experiments.submit(spec).experiment.id)
     return run.id
 
 
 def start(store: Store) -> tuple[Lease, int | None]:
     """Claim the head of the queue and say hello; the lease, and the micro-batch that the worker is told."""
     (lease,) = store.claim(cpus=8, limit=1)
-    return lease, store.bench.hello(lease.run_id, lease.attempt, lease.token).micro_batch_sequences
+    return lease, store.attempts.hello(lease.run_id, lease.attempt, lease.token).micro_batch_sequences
 
 
 @pytest.mark.parametrize("asked", [None, 8])
@@ -35,18 +35,18 @@ def test_each_try_takes_half_of_the_one_before_down_to_one_sequence(store: Store
     for _ in range(4):
         lease, micro_batch = start(store)
         told.append(micro_batch)
-        store.bench.fail(run_id, lease.attempt, lease.token, TOO_LARGE)
+        store.attempts.fail(run_id, lease.attempt, lease.token, TOO_LARGE)
         store.pass_time(10)
     assert told == [None, 4, 2, 1]
-    run = store.bench.run(run_id)
+    run = store.runs.get(run_id)
     assert (run.status, run.attempt, run.micro_batch_sequences) == (RunStatus.RETRY_WAIT, 4, 1)
-    reasons = [event.reason for event in store.bench.events(run_id) if event.to_status is RunStatus.RETRY_WAIT]
+    reasons = [event.reason for event in store.runs.events(run_id) if event.to_status is RunStatus.RETRY_WAIT]
     assert reasons[0] == "out of memory; the next attempt takes micro-batches of 4 sequences"
-    assert [each.outcome for each in store.bench.attempts(run_id)] == [AttemptOutcome.BROKEN] * 4
+    assert [each.outcome for each in store.runs.attempts(run_id)] == [AttemptOutcome.BROKEN] * 4
     assert run.device_seconds == 8.0, "every try is paid for"
     lease, _ = start(store)
-    store.bench.finish(run_id, lease.attempt, lease.token, result())
-    assert store.bench.run(run_id).status is RunStatus.SUCCEEDED
+    store.attempts.finish(run_id, lease.attempt, lease.token, result())
+    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
 
 
 def test_the_hosts_memory_counts_as_the_devices(store: Store) -> None:
@@ -55,7 +55,7 @@ def test_the_hosts_memory_counts_as_the_devices(store: Store) -> None:
     assert store.queue.release(run_id, lease.attempt, AttemptOutcome.LOST, "ended by Ray", out_of_memory=True)
     _, micro_batch = start(store)
     assert micro_batch == 4
-    assert store.bench.attempts(run_id)[0].message == "ended by Ray"
+    assert store.runs.attempts(run_id)[0].message == "ended by Ray"
 
 
 @pytest.mark.parametrize("execution", [Execution(retry_out_of_memory=False), Execution(micro_batch_sequences="auto")])
@@ -63,16 +63,16 @@ def test_it_is_a_failure_where_the_run_wants_no_smaller_one(store: Store, execut
     run_id = submit(store, execution)
     lease, _ = start(store)
     store.queue.release(run_id, lease.attempt, AttemptOutcome.LOST, "ended by Ray", out_of_memory=True)
-    run = store.bench.run(run_id)
+    run = store.runs.get(run_id)
     assert (run.status, run.reason, run.micro_batch_sequences) == (RunStatus.RETRY_WAIT, "ended by Ray", None)
 
 
 def test_a_run_that_is_being_cancelled_is_not_tried_again(store: Store) -> None:
     run_id = submit(store, Execution())
     lease, _ = start(store)
-    store.bench.cancel_run(run_id)
-    store.bench.fail(run_id, lease.attempt, lease.token, TOO_LARGE)
-    assert store.bench.run(run_id).status is RunStatus.CANCELLED
+    store.runs.apply(run_id, RunAction.CANCEL)
+    store.attempts.fail(run_id, lease.attempt, lease.token, TOO_LARGE)
+    assert store.runs.get(run_id).status is RunStatus.CANCELLED
 
 
 def test_odd_micro_batches_are_halved_upwards() -> None:

@@ -10,11 +10,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from orchestrator.errors import StoreError
-from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
 from orchestrator.store.tables import metadata
+from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, comparison_spec
 
 
@@ -77,10 +76,10 @@ def parts(sql: str) -> list[str]:
 
 def test_migrating_again_changes_nothing(empty: Database) -> None:
     empty.migrate()
-    bench = Bench(empty, LeasePolicy(), Path("/runs"), Path("/datasets"))
-    experiment = bench.submit(comparison_spec()).experiment
+    services = make_services(empty)
+    experiment = services.experiments.submit(comparison_spec()).experiment
     empty.migrate()
-    assert bench.experiment(experiment.id) == experiment
+    assert services.experiments.get(experiment.id) == experiment
 
 
 def test_a_migration_that_breaks_leaves_the_database_as_it_was(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from orchestrator.jobs import RunAction
 from orchestrator.store.outgoing.exports import Outbox, OutboxKind
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
@@ -17,13 +18,13 @@ def told(outbox: Outbox) -> list[tuple[OutboxKind, str | None]]:
 
 
 def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outbox: Outbox) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1, 2))).experiment
-    first, second = (run.id for run in store.bench.runs(experiment_id=experiment.id))
+    experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
+    first, second = (run.id for run in store.runs.page(experiment_id=experiment.id))
     (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.bench.hello(first, 1, lease.token)
+    store.attempts.hello(first, 1, lease.token)
     assert told(outbox) == [(OutboxKind.EXPERIMENT_SUBMITTED, None)]
-    store.bench.finish(first, 1, lease.token, result())
-    store.bench.cancel_run(second)
+    store.attempts.finish(first, 1, lease.token, result())
+    store.runs.apply(second, RunAction.CANCEL)
     assert told(outbox) == [
         (OutboxKind.EXPERIMENT_SUBMITTED, None),
         (OutboxKind.RUN_ENDED, first),
@@ -33,7 +34,7 @@ def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outb
 
 
 def test_a_delivered_entry_does_not_come_back(store: Store, outbox: Outbox) -> None:
-    store.bench.submit(comparison_spec())
+    store.experiments.submit(comparison_spec())
     (entry,) = outbox.pending()
     outbox.delivered([entry.id])
     outbox.delivered([entry.id])
@@ -43,7 +44,7 @@ def test_a_delivered_entry_does_not_come_back(store: Store, outbox: Outbox) -> N
 
 
 def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(store: Store, outbox: Outbox) -> None:
-    broken, fine = (store.bench.submit(comparison_spec()).experiment.id for _ in range(2))
+    broken, fine = (store.experiments.submit(comparison_spec()).experiment.id for _ in range(2))
     for pause in (1, 2, 4, 8):
         (entry, *_) = outbox.pending()
         assert entry.experiment_id == broken
@@ -58,5 +59,5 @@ def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(sto
 
 def test_no_more_than_asked_for_is_handed_out(store: Store, outbox: Outbox) -> None:
     for _ in range(3):
-        store.bench.submit(comparison_spec())
+        store.experiments.submit(comparison_spec())
     assert len(outbox.pending(limit=2)) == 2

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
-from orchestrator.jobs import AttemptOutcome, Lease, RunStatus, Wish
+from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import Outbox
 from orchestrator.store.outgoing.messages import Messages
@@ -25,8 +26,8 @@ from worker.records.protocol import CheckpointNotice, Command, Failure, FailureK
 
 def submit(store: Store, **changes: object) -> list[str]:
     """Submit a small comparison; the ids of its runs."""
-    experiment = store.bench.submit(comparison_spec(**changes)).experiment  # type: ignore[arg-type]  # passed on
-    return [run.id for run in store.bench.runs(experiment_id=experiment.id)]
+    experiment = store.experiments.submit(comparison_spec(**changes)).experiment  # type: ignore[arg-type]  # passed on
+    return [run.id for run in store.runs.page(experiment_id=experiment.id)]
 
 
 def claim(store: Store) -> Lease:
@@ -38,12 +39,12 @@ def claim(store: Store) -> Lease:
 def start(store: Store) -> Lease:
     """Claim the head of the queue and say hello."""
     lease = claim(store)
-    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
 
 def status(store: Store, run_id: str) -> RunStatus:
-    return store.bench.run(run_id).status
+    return store.runs.get(run_id).status
 
 
 def failure(kind: FailureKind = FailureKind.INFRASTRUCTURE, device_seconds: float = 1.0) -> Failure:
@@ -52,8 +53,8 @@ def failure(kind: FailureKind = FailureKind.INFRASTRUCTURE, device_seconds: floa
 
 def test_a_submission_queues_every_run_in_the_order_of_the_expansion(store: Store) -> None:
     spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(1e-3, 2e-3), seeds=(7, 8))
-    submission = store.bench.submit(spec)
-    runs = store.bench.runs(experiment_id=submission.experiment.id)
+    submission = store.experiments.submit(spec)
+    runs = store.runs.page(experiment_id=submission.experiment.id)
     assert submission.created
     assert submission.experiment.spec == spec
     assert submission.experiment.counts.by_status == {RunStatus.QUEUED: 8}
@@ -67,18 +68,18 @@ def test_a_submission_queues_every_run_in_the_order_of_the_expansion(store: Stor
 
 
 def test_the_same_key_and_specification_give_the_same_experiment(store: Store) -> None:
-    first = store.bench.submit(comparison_spec(), "key")
-    again = store.bench.submit(comparison_spec(), "key")
+    first = store.experiments.submit(comparison_spec(), "key")
+    again = store.experiments.submit(comparison_spec(), "key")
     assert (first.created, again.created) == (True, False)
     assert again.experiment == first.experiment
-    assert len(store.bench.experiments()) == 1
+    assert len(store.experiments.page()) == 1
 
 
 def test_the_same_key_with_another_specification_is_refused(store: Store) -> None:
-    store.bench.submit(comparison_spec(), "key")
+    store.experiments.submit(comparison_spec(), "key")
     with pytest.raises(IdempotencyError, match="'key' belongs to experiment"):
-        store.bench.submit(comparison_spec(name="another"), "key")
-    assert len(store.bench.experiments()) == 1
+        store.experiments.submit(comparison_spec(name="another"), "key")
+    assert len(store.experiments.page()) == 1
 
 
 def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -> None:
@@ -86,7 +87,7 @@ def test_a_claim_takes_the_oldest_runs_and_hands_out_their_specs(store: Store) -
     leases = store.claim(cpus=8, gpus=0, limit=10)
     assert [lease.run_id for lease in leases] == runs
     assert [lease.attempt for lease in leases] == [1, 1, 1]
-    assert leases[1].spec == store.bench.run(runs[1]).spec
+    assert leases[1].spec == store.runs.get(runs[1]).spec
     assert len({lease.token for lease in leases}) == 3
     assert store.claim(cpus=8, gpus=0, limit=10) == ()
 
@@ -109,10 +110,10 @@ def test_a_run_that_the_cluster_can_never_hold_says_so_and_blocks_nobody(store: 
     (large,), (small,) = submit(store, seeds=(1,), gpus=2), submit(store, seeds=(1,))
     assert store.queue.mark_unschedulable(nodes((8, 1), (8, 1), (16, 0))) == 1
     reason = "needs 2 CPUs and 2 GPUs on one node; the largest node of the cluster has 8 CPUs and 1 GPUs or 16 CPUs and"
-    assert store.bench.run(large).reason == f"{reason} 0 GPUs"
+    assert store.runs.get(large).reason == f"{reason} 0 GPUs"
     assert [lease.run_id for lease in store.claim(cpus=8, gpus=1, limit=10)] == [small]
     assert store.queue.mark_unschedulable(nodes((8, 2))) == 0
-    assert store.bench.run(large).reason is None
+    assert store.runs.get(large).reason is None
     assert [lease.run_id for lease in store.claim(cpus=8, gpus=2, limit=10)] == [large]
 
 
@@ -151,20 +152,20 @@ def test_only_the_hash_of_a_token_is_stored(store: Store) -> None:
 def test_hello_starts_the_run_and_may_be_repeated(store: Store) -> None:
     (run_id,) = submit(store, seeds=(3,))
     lease = claim(store)
-    assignment = store.bench.hello(run_id, 1, lease.token)
-    assert store.bench.hello(run_id, 1, lease.token) == assignment
+    assignment = store.attempts.hello(run_id, 1, lease.token)
+    assert store.attempts.hello(run_id, 1, lease.token) == assignment
     assert assignment.spec == lease.spec
     assert assignment.run_folder == f"/runs/{run_id}"
     assert (assignment.lease_seconds, assignment.heartbeat_seconds) == (30, 5)
     assert status(store, run_id) is RunStatus.RUNNING
-    assert len(store.bench.events(run_id)) == 3
+    assert len(store.runs.events(run_id)) == 3
 
 
 def test_a_whole_life_leaves_one_gap_free_line_of_events(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    store.bench.finish(run_id, 1, lease.token, result())
-    events = store.bench.events(run_id)
+    store.attempts.finish(run_id, 1, lease.token, result())
+    events = store.runs.events(run_id)
     assert [event.sequence for event in events] == [1, 2, 3, 4]
     assert [event.to_status for event in events] == ["queued", "leased", "running", "succeeded"]
     assert [event.from_status for event in events] == [None, "queued", "leased", "running"]
@@ -174,22 +175,22 @@ def test_a_whole_life_leaves_one_gap_free_line_of_events(store: Store) -> None:
 def test_a_finish_stores_the_result_and_may_be_repeated(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    store.bench.finish(run_id, 1, lease.token, result(final_val_loss=2.25, device_seconds=8))
-    before = store.bench.run(run_id)
-    store.bench.finish(run_id, 1, lease.token, result(final_val_loss=9.0))
-    run = store.bench.run(run_id)
+    store.attempts.finish(run_id, 1, lease.token, result(final_val_loss=2.25, device_seconds=8))
+    before = store.runs.get(run_id)
+    store.attempts.finish(run_id, 1, lease.token, result(final_val_loss=9.0))
+    run = store.runs.get(run_id)
     assert run == before
     assert run.result == result(final_val_loss=2.25, device_seconds=8)
     assert (run.status, run.step, run.last_val_loss, run.device_seconds) == (RunStatus.SUCCEEDED, 10, 2.25, 8)
-    assert store.bench.attempts(run_id)[0].outcome is AttemptOutcome.SUCCEEDED
+    assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.SUCCEEDED
 
 
 def test_a_result_without_a_hello_is_refused(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = claim(store)
     with pytest.raises(ConflictError, match="has not said hello"):
-        store.bench.finish(run_id, 1, lease.token, result())
-    assert store.bench.run(run_id).result is None
+        store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).result is None
 
 
 @dataclass(frozen=True)
@@ -201,30 +202,41 @@ class Verb:
 
 
 VERBS = (
-    Verb("hello", lambda store, run, attempt, token: store.bench.hello(run, attempt, token)),
-    Verb("heartbeat", lambda store, run, attempt, token: store.bench.heartbeat(run, attempt, token, Heartbeat())),
-    Verb("points", lambda store, run, attempt, token: store.bench.append_points(run, attempt, token, batch(0, [1]))),
+    Verb("hello", lambda store, run, attempt, token: store.attempts.hello(run, attempt, token)),
+    Verb(
+        "heartbeat",
+        lambda store, run, attempt, token: store.attempts.heartbeat(run, attempt, token, Heartbeat()),
+    ),
+    Verb(
+        "points",
+        lambda store, run, attempt, token: store.attempts.append_points(run, attempt, token, batch(0, [1])),
+    ),
     Verb(
         "checkpoint",
-        lambda store, run, attempt, token: store.bench.checkpoint(
+        lambda store, run, attempt, token: store.attempts.checkpoint(
             run, attempt, token, CheckpointNotice(step=1, path="c", size_bytes=1, sha256="s")
         ),
     ),
-    Verb("finish", lambda store, run, attempt, token: store.bench.finish(run, attempt, token, result())),
+    Verb("finish", lambda store, run, attempt, token: store.attempts.finish(run, attempt, token, result())),
     Verb(
         "stopped",
-        lambda store, run, attempt, token: store.bench.stopped(
+        lambda store, run, attempt, token: store.attempts.stopped(
             run, attempt, token, Stopped(command=Command.CANCEL, step=1, device_seconds=1)
         ),
     ),
-    Verb("fail", lambda store, run, attempt, token: store.bench.fail(run, attempt, token, failure())),
+    Verb("fail", lambda store, run, attempt, token: store.attempts.fail(run, attempt, token, failure())),
 )
 
 
 def everything(store: Store, run_id: str) -> tuple[object, ...]:
     """All that anybody can see of a run."""
-    bench = store.bench
-    return bench.run(run_id), bench.attempts(run_id), bench.events(run_id), bench.points(run_id), bench.version()
+    return (
+        store.runs.get(run_id),
+        store.runs.attempts(run_id),
+        store.runs.events(run_id),
+        store.runs.points(run_id),
+        store.monitor.version(),
+    )
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
@@ -240,7 +252,7 @@ def test_a_zombie_changes_nothing(store: Store, verb: Verb) -> None:
     with pytest.raises(LeaseLostError):
         verb.call(store, run_id, zombie.attempt, zombie.token)
     assert everything(store, run_id) == before
-    store.bench.finish(run_id, fresh.attempt, fresh.token, result())
+    store.attempts.finish(run_id, fresh.attempt, fresh.token, result())
     before = everything(store, run_id)
     with pytest.raises(LeaseLostError):
         verb.call(store, run_id, zombie.attempt, zombie.token)
@@ -264,21 +276,21 @@ def test_a_heartbeat_extends_the_lease_and_keeps_the_progress(store: Store) -> N
     lease = start(store)
     for step in range(1, 5):
         store.pass_time(POLICY.ttl_seconds * 0.9)
-        reply = store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=step, device_seconds=step * 10.0))
+        reply = store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=step, device_seconds=step * 10.0))
         assert reply.command is Command.CONTINUE
     assert store.queue.reap() == ()
-    run = store.bench.run(run_id)
+    run = store.runs.get(run_id)
     assert (run.status, run.step, run.device_seconds) == (RunStatus.RUNNING, 4, 40.0)
 
 
 def test_what_an_attempt_tells_of_itself_stays_with_it(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=1))
-    assert store.bench.attempts(run_id)[0].note is None
-    store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=2, note="went on from step 1: a reason"))
-    store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=3))
-    assert store.bench.attempts(run_id)[0].note == "went on from step 1: a reason"
+    store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=1))
+    assert store.runs.attempts(run_id)[0].note is None
+    store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2, note="went on from step 1: a reason"))
+    store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=3))
+    assert store.runs.attempts(run_id)[0].note == "went on from step 1: a reason"
 
 
 def test_a_full_disk_of_a_worker_is_not_held_against_the_run(store: Store) -> None:
@@ -286,7 +298,7 @@ def test_a_full_disk_of_a_worker_is_not_held_against_the_run(store: Store) -> No
     (run_id,) = submit(store, seeds=(1,))
     for attempt in range(1, 6):
         lease = start(store)
-        store.bench.fail(run_id, attempt, lease.token, failure(FailureKind.STORAGE_FULL))
+        store.attempts.fail(run_id, attempt, lease.token, failure(FailureKind.STORAGE_FULL))
         assert status(store, run_id) is RunStatus.QUEUED
         assert store.claim(cpus=1, limit=1) == ()
         store.pass_time(ROOM_SECONDS + 1)
@@ -297,17 +309,17 @@ def test_silence_loses_the_lease_and_the_run_is_tried_again_until_attempts_are_u
     for attempt in (1, 2, 3):
         lease = start(store)
         assert lease.attempt == attempt
-        store.bench.heartbeat(run_id, attempt, lease.token, Heartbeat(step=1, device_seconds=5))
+        store.attempts.heartbeat(run_id, attempt, lease.token, Heartbeat(step=1, device_seconds=5))
         store.pass_time(POLICY.ttl_seconds + 1)
         store.queue.reap()
         expected = RunStatus.FAILED if attempt == 3 else RunStatus.RETRY_WAIT
         assert status(store, run_id) is expected
         store.pass_time(POLICY.backoff_seconds * 2**attempt)
-    run = store.bench.run(run_id)
+    run = store.runs.get(run_id)
     assert run.reason == "gave up after 3 failed attempts; the last one: no sign of life for 30 s"
     held = 3 * POLICY.ttl_seconds
     assert run.device_seconds == pytest.approx(held, abs=1), "lost attempts hold their device until the lease ends"
-    assert [attempt.outcome for attempt in store.bench.attempts(run_id)] == [AttemptOutcome.LOST] * 3
+    assert [attempt.outcome for attempt in store.runs.attempts(run_id)] == [AttemptOutcome.LOST] * 3
     assert store.claim(cpus=8, gpus=0, limit=1) == ()
 
 
@@ -318,7 +330,7 @@ def test_a_worker_may_take_longer_to_begin_than_to_breathe(store: Store) -> None
     store.pass_time(POLICY.start_seconds - 1)
     assert store.queue.reap() == ()
     assert status(store, run_id) is RunStatus.LEASED
-    store.bench.hello(run_id, 1, lease.token)
+    store.attempts.hello(run_id, 1, lease.token)
     store.pass_time(POLICY.ttl_seconds + 1)
     assert status(store, run_id) is RunStatus.RETRY_WAIT, "once begun, it has to breathe"
 
@@ -327,7 +339,7 @@ def test_a_worker_may_take_longer_to_begin_than_to_breathe(store: Store) -> None
     store.pass_time(POLICY.start_seconds + 1)
     store.queue.reap()
     assert status(store, run_id) is RunStatus.RETRY_WAIT
-    assert store.bench.run(run_id).reason == "the worker did not begin within 120 s"
+    assert store.runs.get(run_id).reason == "the worker did not begin within 120 s"
 
 
 def test_a_lost_attempt_of_several_processes_held_all_of_their_devices(store: Store) -> None:
@@ -337,14 +349,14 @@ def test_a_lost_attempt_of_several_processes_held_all_of_their_devices(store: St
     start(store)
     store.pass_time(POLICY.ttl_seconds + 1)
     store.queue.reap()
-    assert store.bench.run(run_id).device_seconds == pytest.approx(2 * POLICY.ttl_seconds, abs=1)
+    assert store.runs.get(run_id).device_seconds == pytest.approx(2 * POLICY.ttl_seconds, abs=1)
 
 
 def test_a_retry_waits_longer_each_time(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     for shortest, longest in ((2, 6), (4, 12)):  # 4 s and 8 s, each times 0.5 to 1.5
         lease = start(store)
-        store.bench.fail(run_id, lease.attempt, lease.token, failure())
+        store.attempts.fail(run_id, lease.attempt, lease.token, failure())
         assert status(store, run_id) is RunStatus.RETRY_WAIT
         store.pass_time(shortest - 1)
         assert store.claim(cpus=8, gpus=0, limit=1) == ()
@@ -354,9 +366,9 @@ def test_a_retry_waits_longer_each_time(store: Store) -> None:
 def test_a_fault_of_the_program_is_not_tried_again(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    store.bench.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
-    store.bench.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
-    run = store.bench.run(run_id)
+    store.attempts.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
+    store.attempts.fail(run_id, 1, lease.token, failure(FailureKind.PROGRAM, device_seconds=3))
+    run = store.runs.get(run_id)
     assert (run.status, run.reason, run.device_seconds) == (RunStatus.FAILED, "the disk is full", 3)
 
 
@@ -379,7 +391,7 @@ def test_the_dispatcher_releases_a_dead_attempt_once(store: Store) -> None:
     arguments = (run_id, 1, AttemptOutcome.LOST, "the actor died")
     assert store.queue.release(*arguments) is True
     assert store.queue.release(*arguments) is False
-    run = store.bench.run(run_id)
+    run = store.runs.get(run_id)
     assert (run.status, run.reason) == (RunStatus.RETRY_WAIT, "the actor died")
 
 
@@ -397,7 +409,7 @@ def test_the_loss_of_a_node_is_held_against_a_run_only_where_one_follows_the_oth
     few = ["node"] * (MOST_NODES_LOST - 1)
     assert {lose(message) for message in (*few, "the service was stopped", *few)} == {RunStatus.QUEUED}
     assert lose("node") is RunStatus.RETRY_WAIT
-    outcomes = [each.outcome for each in store.bench.attempts(run_id)]
+    outcomes = [each.outcome for each in store.runs.attempts(run_id)]
     assert outcomes == [AttemptOutcome.INTERRUPTED] * (2 * len(few) + 1) + [AttemptOutcome.LOST]
 
 
@@ -417,15 +429,15 @@ def test_an_interruption_does_not_count_and_the_next_attempt_resumes(store: Stor
     for attempt in range(1, POLICY.max_failures + 2):
         lease = start(store)
         notice = CheckpointNotice(step=attempt, path=f"c{attempt}", size_bytes=9, sha256="s")
-        store.bench.checkpoint(run_id, attempt, lease.token, notice)
-        store.bench.heartbeat(run_id, attempt, lease.token, Heartbeat(step=attempt, device_seconds=2))
+        store.attempts.checkpoint(run_id, attempt, lease.token, notice)
+        store.attempts.heartbeat(run_id, attempt, lease.token, Heartbeat(step=attempt, device_seconds=2))
         assert store.queue.interrupt_all() == 1
         assert status(store, run_id) is RunStatus.QUEUED
     lease = claim(store)
-    told = store.bench.hello(run_id, lease.attempt, lease.token)
+    told = store.attempts.hello(run_id, lease.attempt, lease.token)
     assert told.checkpoint == notice.model_copy(update={"attempt": POLICY.max_failures + 1})
     assert told.counted_steps == {attempt: attempt for attempt in range(1, lease.attempt)}
-    assert store.bench.run(run_id).device_seconds == 2 * (POLICY.max_failures + 1)
+    assert store.runs.get(run_id).device_seconds == 2 * (POLICY.max_failures + 1)
 
 
 def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(store: Store) -> None:
@@ -435,48 +447,48 @@ def test_what_an_attempt_left_behind_where_a_later_one_began_does_not_count(stor
         lease = start(store)
         for step in steps:
             notice = CheckpointNotice(step=step, path=f"c{attempt}", size_bytes=9, sha256="s")
-            store.bench.checkpoint(run_id, attempt, lease.token, notice)
+            store.attempts.checkpoint(run_id, attempt, lease.token, notice)
         assert store.queue.interrupt_all() == 1
     lease = claim(store)
-    told = store.bench.hello(run_id, lease.attempt, lease.token)
+    told = store.attempts.hello(run_id, lease.attempt, lease.token)
     assert (told.checkpoint and told.checkpoint.step, told.counted_steps) == (15, {3: 15})
-    assert store.bench.hello(run_id, lease.attempt, lease.token) == told
+    assert store.attempts.hello(run_id, lease.attempt, lease.token) == told
 
 
 def test_an_attempt_is_not_resumed_from_its_own_checkpoint(store: Store) -> None:
     """A repeated hello is answered as the first time was."""
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    store.bench.checkpoint(run_id, 1, lease.token, CheckpointNotice(step=1, path="c", size_bytes=9, sha256="s"))
-    assert store.bench.hello(run_id, 1, lease.token).checkpoint is None
+    store.attempts.checkpoint(run_id, 1, lease.token, CheckpointNotice(step=1, path="c", size_bytes=9, sha256="s"))
+    assert store.attempts.hello(run_id, 1, lease.token).checkpoint is None
 
 
 def test_cancelling_a_waiting_run_ends_it_at_once(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
-    assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLED
-    assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLED
+    assert store.runs.apply(run_id, RunAction.CANCEL).status is RunStatus.CANCELLED
+    assert store.runs.apply(run_id, RunAction.CANCEL).status is RunStatus.CANCELLED
     assert store.claim(cpus=8, gpus=0, limit=1) == ()
-    assert len(store.bench.events(run_id)) == 2
+    assert len(store.runs.events(run_id)) == 2
 
 
 def test_cancelling_a_running_run_asks_its_worker_first(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    assert store.bench.cancel_run(run_id).status is RunStatus.CANCELLING
-    assert store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.CANCEL
+    assert store.runs.apply(run_id, RunAction.CANCEL).status is RunStatus.CANCELLING
+    assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.CANCEL
     stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=6)
-    store.bench.stopped(run_id, 1, lease.token, stopped)
-    store.bench.stopped(run_id, 1, lease.token, stopped)
-    run = store.bench.run(run_id)
+    store.attempts.stopped(run_id, 1, lease.token, stopped)
+    store.attempts.stopped(run_id, 1, lease.token, stopped)
+    run = store.runs.get(run_id)
     assert (run.status, run.step, run.device_seconds) == (RunStatus.CANCELLED, 3, 6)
-    assert store.bench.attempts(run_id)[0].outcome is AttemptOutcome.STOPPED
+    assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.STOPPED
 
 
 def test_a_worker_that_stops_unasked_is_refused(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
     with pytest.raises(ConflictError, match="nobody asked"):
-        store.bench.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=6))
+        store.attempts.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=6))
     assert status(store, run_id) is RunStatus.RUNNING
 
 
@@ -484,25 +496,25 @@ def test_a_worker_that_stops_unasked_is_refused(store: Store) -> None:
 def test_a_run_that_breaks_while_it_is_cancelled_is_cancelled(store: Store, kind: FailureKind) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    store.bench.cancel_run(run_id)
-    store.bench.fail(run_id, 1, lease.token, failure(kind))
+    store.runs.apply(run_id, RunAction.CANCEL)
+    store.attempts.fail(run_id, 1, lease.token, failure(kind))
     assert status(store, run_id) is RunStatus.CANCELLED
 
 
 def test_a_result_that_arrives_while_a_run_is_cancelled_counts(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
-    store.bench.cancel_run(run_id)
-    store.bench.finish(run_id, 1, lease.token, result())
+    store.runs.apply(run_id, RunAction.CANCEL)
+    store.attempts.finish(run_id, 1, lease.token, result())
     assert status(store, run_id) is RunStatus.SUCCEEDED
     with pytest.raises(ConflictError, match="already succeeded"):
-        store.bench.cancel_run(run_id)
+        store.runs.apply(run_id, RunAction.CANCEL)
 
 
 def test_a_worker_that_does_not_obey_is_reported_after_the_grace_time(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     start(store)
-    store.bench.cancel_run(run_id)
+    store.runs.apply(run_id, RunAction.CANCEL)
     assert store.queue.overdue_cancels() == ()
     store.pass_time(POLICY.cancel_grace_seconds + 1)
     assert store.queue.overdue_cancels() == ((run_id, 1),)
@@ -514,22 +526,32 @@ def test_a_worker_that_does_not_obey_is_reported_after_the_grace_time(store: Sto
 def test_cancelling_an_experiment_leaves_what_has_ended(store: Store) -> None:
     done, running, waiting = submit(store, seeds=(1, 2, 3))
     first, _ = start(store), start(store)
-    store.bench.finish(done, 1, first.token, result())
-    experiment_id = store.bench.run(done).experiment_id
-    store.bench.cancel_experiment(experiment_id)
-    record = store.bench.cancel_experiment(experiment_id)
+    store.attempts.finish(done, 1, first.token, result())
+    experiment_id = store.runs.get(done).experiment_id
+    store.experiments.apply(experiment_id, RunAction.CANCEL)
+    record = store.experiments.apply(experiment_id, RunAction.CANCEL)
     assert [status(store, run) for run in (done, running, waiting)] == ["succeeded", "cancelling", "cancelled"]
     assert record.ended_at is None
     store.queue.release(running, 1, AttemptOutcome.LOST, "gone")
-    assert store.bench.experiment(experiment_id).ended_at is not None
+    assert store.experiments.get(experiment_id).ended_at is not None
 
 
 def test_what_does_not_exist_is_not_found(store: Store) -> None:
-    for call in (store.bench.cancel_run, store.bench.run, store.bench.attempts, store.bench.events, store.bench.points):
+    for call in (
+        partial(store.runs.apply, action=RunAction.CANCEL),
+        store.runs.get,
+        store.runs.attempts,
+        store.runs.events,
+        store.runs.points,
+    ):
         for run_id in ("nothing", "\x00"):
             with pytest.raises(NotFoundError, match="there is no run"):
                 call(run_id)
-    for find in (store.bench.cancel_experiment, store.bench.experiment, store.bench.compare):
+    for find in (
+        partial(store.experiments.apply, action=RunAction.CANCEL),
+        store.experiments.get,
+        store.analysis.compare,
+    ):
         with pytest.raises(NotFoundError, match="there is no experiment"):
             find("\x00")
 
@@ -537,8 +559,8 @@ def test_what_does_not_exist_is_not_found(store: Store) -> None:
 def test_exactly_the_succeeded_runs_have_a_result_row(store: Store) -> None:
     finished, cancelled = submit(store, seeds=(1, 2))
     lease = start(store)
-    store.bench.finish(finished, 1, lease.token, result())
-    store.bench.cancel_run(cancelled)
+    store.attempts.finish(finished, 1, lease.token, result())
+    store.runs.apply(cancelled, RunAction.CANCEL)
     with store.database.reading() as connection:
         assert [row.run_id for row in connection.execute(results.select())] == [finished]
 
@@ -578,7 +600,7 @@ def test_a_lease_of_a_clock_that_was_ahead_ends_as_soon_as_one_of_now(store: Sto
     leases = [start(store), start(store)]
     store.database.clock_offset_seconds -= HOUR_SECONDS
     for _ in range(int((POLICY.start_seconds + POLICY.ttl_seconds) / 10) + 1):
-        store.bench.heartbeat(alive, 1, leases[1].token, Heartbeat(step=1))
+        store.attempts.heartbeat(alive, 1, leases[1].token, Heartbeat(step=1))
         store.pass_time(10)
     assert (status(store, silent), status(store, alive)) == (RunStatus.RETRY_WAIT, RunStatus.RUNNING)
 
@@ -587,7 +609,7 @@ def test_a_cancelled_run_of_a_clock_that_was_ahead_is_overdue(store: Store) -> N
     store.database.clock_offset_seconds += HOUR_SECONDS
     (run_id,) = submit(store, seeds=(1,))
     start(store)
-    store.bench.wish_run(run_id, Wish.CANCEL)
+    store.runs.apply(run_id, RunAction.CANCEL)
     assert store.queue.overdue_cancels() == ()
     store.database.clock_offset_seconds -= HOUR_SECONDS
     assert store.queue.overdue_cancels() == ((run_id, 1),)

@@ -37,16 +37,16 @@ from orchestrator.jobs import (
     AttemptOutcome,
     Lease,
     LeasePolicy,
+    RunAction,
     RunId,
     RunStatus,
     Token,
-    Wish,
 )
 from orchestrator.keys import KeyRequest
-from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import attempts, events, outbox, results, runs
+from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result, sqlite_database
 from worker.records.protocol import Command, Failure, FailureKind, Heartbeat, Stopped
 
@@ -60,10 +60,10 @@ START_TICKS = 9
 
 UNDER_WAY = CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING}
 GRANTED = {
-    Wish.CANCEL: frozenset(RunStatus) - {RunStatus.SUCCEEDED, RunStatus.FAILED},
-    Wish.PAUSE: UNDER_WAY | {RunStatus.PAUSING, RunStatus.PAUSED},
-    Wish.RESUME: UNDER_WAY | {RunStatus.PAUSING, RunStatus.PAUSED},
-    Wish.RETRY: UNDER_WAY | {RunStatus.FAILED, RunStatus.CANCELLED},
+    RunAction.CANCEL: frozenset(RunStatus) - {RunStatus.SUCCEEDED, RunStatus.FAILED},
+    RunAction.PAUSE: UNDER_WAY | {RunStatus.PAUSING, RunStatus.PAUSED},
+    RunAction.RESUME: UNDER_WAY | {RunStatus.PAUSING, RunStatus.PAUSED},
+    RunAction.RETRY: UNDER_WAY | {RunStatus.FAILED, RunStatus.CANCELLED},
 }
 
 
@@ -142,16 +142,16 @@ class QueueMachine(RuleBasedStateMachine):
         # Time stands still between ticks, however busy the machine is that runs this.
         still = sa.bindparam("clock", callable_=lambda: self.moment, type_=sa.Double, unique=True)
         self.database._now, self.database._clock = still, sa.select(still)
-        self.bench = Bench(self.database, POLICY, Path("/runs"), Path("/datasets"))
+        self.services = make_services(self.database, policy=POLICY)
         self.queue = Queue(self.database, POLICY)
         self.model: dict[str, ModelRun] = {}
-        self.owners = {label: self.bench.keyring.create(request).key.id for label, request in QUOTAS.items()}
+        self.owners = {label: self.services.keyring.create(request).key.id for label, request in QUOTAS.items()}
         self.keys: dict[str, str] = {}
         self.experiments = 0
         self.tick = 0
         for _ in range(TTL_TICKS + 1):  # the grace after a start
             self.advance()
-        self.version = self.bench.version()
+        self.version = self.services.monitor.version()
 
     def teardown(self) -> None:
         self.stack.close()
@@ -170,13 +170,13 @@ class QueueMachine(RuleBasedStateMachine):
         spec = comparison_spec(seeds=range(seeds))
         spec = spec.model_copy(update={"priority": priority, "deadline_seconds": seconds})
         turn = self.served(-priority)
-        submission = self.bench.submit(spec, key, by=owner and self.owners[owner])
+        submission = self.services.experiments.submit(spec, key, by=owner and self.owners[owner])
         assert submission.created == (key not in self.keys)
         if key is not None:
             assert self.keys.setdefault(key, submission.experiment.id) == submission.experiment.id
         if submission.created:
             self.experiments += 1
-            for run in self.bench.runs(experiment_id=submission.experiment.id):
+            for run in self.services.runs.page(experiment_id=submission.experiment.id):
                 order = (-priority, turn + run.position, self.experiments, run.position)
                 late = None if deadline_ticks is None else self.tick + deadline_ticks
                 self.model[run.id] = ModelRun(order=order, owner=owner, deadline_tick=late)
@@ -191,7 +191,7 @@ class QueueMachine(RuleBasedStateMachine):
         """How many runs of a key may begin: what its attempts have used is the store's word, which has its own rule."""
         mine = [id for id, run in self.model.items() if run.owner == owner]
         at_work = sum(self.model[id].status in LIVE for id in mine)
-        seconds = sum(self.bench.run(id).device_seconds for id in mine)
+        seconds = sum(self.services.runs.get(id).device_seconds for id in mine)
         quota = QUOTAS[owner]
         assert quota.runs_at_once is not None
         used_up = quota.device_hours_a_day is not None and seconds / 3600 >= quota.device_hours_a_day
@@ -221,7 +221,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(lease=leases)
     def hello(self, lease: Lease) -> None:
         run = self.model[lease.run_id]
-        if self.accepted(run.live(lease), lambda: self.bench.hello(*identity(lease))) and not run.started:
+        if self.accepted(run.live(lease), lambda: self.services.attempts.hello(*identity(lease))) and not run.started:
             run.started, run.expiry_tick = True, self.tick + TTL_TICKS
             if run.status is RunStatus.LEASED:
                 run.status = RunStatus.RUNNING
@@ -230,7 +230,7 @@ class QueueMachine(RuleBasedStateMachine):
     def heartbeat(self, lease: Lease, seconds: float) -> None:
         run = self.model[lease.run_id]
         beat = Heartbeat(step=1, device_seconds=seconds)
-        if self.accepted(run.live(lease), lambda: self.bench.heartbeat(*identity(lease), beat)):
+        if self.accepted(run.live(lease), lambda: self.services.attempts.heartbeat(*identity(lease), beat)):
             run.expiry_tick = self.tick + TTL_TICKS
             self.held(run, seconds)
 
@@ -240,7 +240,10 @@ class QueueMachine(RuleBasedStateMachine):
         repeated = self.ended_as(lease, AttemptOutcome.SUCCEEDED)
         allowed = run.live(lease) and run.status is not RunStatus.LEASED
         report = result(device_seconds=seconds)
-        if self.accepted(allowed or repeated, lambda: self.bench.finish(*identity(lease), report)) and allowed:
+        if (
+            self.accepted(allowed or repeated, lambda: self.services.attempts.finish(*identity(lease), report))
+            and allowed
+        ):
             run.end(RunStatus.SUCCEEDED)
             self.held(run, seconds)
 
@@ -251,7 +254,7 @@ class QueueMachine(RuleBasedStateMachine):
         outcome = AttemptOutcome.INTERRUPTED if interrupted else AttemptOutcome.BROKEN
         live, repeated = run.live(lease), self.ended_as(lease, outcome)
         failure = Failure(kind=kind, message="broken", device_seconds=seconds)
-        if self.accepted(live or repeated, lambda: self.bench.fail(*identity(lease), failure)) and live:
+        if self.accepted(live or repeated, lambda: self.services.attempts.fail(*identity(lease), failure)) and live:
             self.held(run, seconds)
             if kind is FailureKind.OUT_OF_MEMORY and run.halve(self.tick):
                 return
@@ -269,7 +272,10 @@ class QueueMachine(RuleBasedStateMachine):
         asked = run.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
         allowed = run.live(lease) and (asked or withdrawn)
         stopped = Stopped(command=command, step=1, device_seconds=0)
-        if self.accepted(allowed or repeated, lambda: self.bench.stopped(*identity(lease), stopped)) and allowed:
+        if (
+            self.accepted(allowed or repeated, lambda: self.services.attempts.stopped(*identity(lease), stopped))
+            and allowed
+        ):
             run.lose(self.tick, counts=False)
 
     @rule(
@@ -285,35 +291,35 @@ class QueueMachine(RuleBasedStateMachine):
         if live and not (memory and run.halve(self.tick)):
             run.lose(self.tick, counts=outcome is AttemptOutcome.LOST)
 
-    @rule(choice=st.integers(0, 99), wish=st.sampled_from(Wish))
-    def wish(self, choice: int, wish: Wish) -> None:
+    @rule(choice=st.integers(0, 99), action=st.sampled_from(RunAction))
+    def apply(self, choice: int, action: RunAction) -> None:
         if not self.model:
             return
         run_id, run = list(self.model.items())[choice % len(self.model)]
-        if run.status not in GRANTED[wish]:
+        if run.status not in GRANTED[action]:
             with pytest.raises(ConflictError):
-                self.bench.wish_run(run_id, wish)
+                self.services.runs.apply(run_id, action)
             return
-        self.bench.wish_run(run_id, wish)
-        self.grant(run, wish)
+        self.services.runs.apply(run_id, action)
+        self.grant(run, action)
 
-    def grant(self, run: ModelRun, wish: Wish) -> None:
-        """What a wish makes of a run whose state allows it."""
+    def grant(self, run: ModelRun, action: RunAction) -> None:
+        """What an action makes of a run whose state allows it."""
         live, waits = run.status in LIVE, run.status in CLAIMABLE
-        if wish is Wish.CANCEL and live:
+        if action is RunAction.CANCEL and live:
             run.status = RunStatus.CANCELLING
-        elif wish is Wish.CANCEL and run.status is not RunStatus.CANCELLED:
+        elif action is RunAction.CANCEL and run.status is not RunStatus.CANCELLED:
             run.end(RunStatus.CANCELLED)
-        elif wish is Wish.PAUSE and live:
+        elif action is RunAction.PAUSE and live:
             run.status = RunStatus.PAUSING
             run.paused_attempts.add(run.attempt)
-        elif wish is Wish.PAUSE and waits:
+        elif action is RunAction.PAUSE and waits:
             run.status = RunStatus.PAUSED
-        elif wish is Wish.RESUME and run.status is RunStatus.PAUSED:
+        elif action is RunAction.RESUME and run.status is RunStatus.PAUSED:
             run.status, run.due_tick = RunStatus.QUEUED, self.tick
-        elif wish is Wish.RESUME and run.status is RunStatus.PAUSING:
+        elif action is RunAction.RESUME and run.status is RunStatus.PAUSING:
             run.status = RunStatus.RUNNING if run.started else RunStatus.LEASED
-        elif wish is Wish.RETRY and run.status in TERMINAL:
+        elif action is RunAction.RETRY and run.status in TERMINAL:
             run.status, run.due_tick = RunStatus.QUEUED, self.tick
             run.failures = min(run.failures, POLICY.max_failures - 1)
             if run.deadline_tick is not None and run.deadline_tick <= self.tick:
@@ -329,7 +335,7 @@ class QueueMachine(RuleBasedStateMachine):
         }
         assert {id for id, _ in self.queue.stop_late()} == late.keys()
         for run in late.values():
-            self.grant(run, Wish.CANCEL)
+            self.grant(run, RunAction.CANCEL)
 
     @rule()
     def restart(self) -> None:
@@ -349,7 +355,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_key_has_more_at_work_than_its_quota(self) -> None:
-        used = {key.label: key.runs_at_work for key in self.bench.keyring.all()}
+        used = {key.label: key.runs_at_work for key in self.services.keyring.all()}
         for owner, quota in QUOTAS.items():
             at_work = sum(run.owner == owner and run.status in LIVE for run in self.model.values())
             assert used[owner] == at_work
@@ -389,7 +395,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def ended_as(self, lease: Lease, outcome: AttemptOutcome) -> bool:
         """Whether this attempt has ended in that way, so that saying it again is a repetition."""
-        found = [each for each in self.bench.attempts(lease.run_id) if each.attempt == lease.attempt]
+        found = [each for each in self.services.runs.attempts(lease.run_id) if each.attempt == lease.attempt]
         return found[0].outcome is outcome
 
     def accepted(self, expected: bool, call: Callable[[], object]) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.errors import NotFoundError
-from orchestrator.jobs import Wish
+from orchestrator.jobs import RunAction
 from orchestrator.records import Standing
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
@@ -13,16 +13,16 @@ from tests.factories.stores import comparison_spec, result
 
 def submit(store: Store, name: str, runs: int, priority: int = 0) -> None:
     spec = comparison_spec(name=name, seeds=tuple(range(runs)))
-    store.bench.submit(spec.model_copy(update={"priority": priority}))
+    store.experiments.submit(spec.model_copy(update={"priority": priority}))
 
 
 def started(store: Store, limit: int) -> list[str]:
     """The names and positions of the next runs."""
-    names = {experiment.id: experiment.name for experiment in store.bench.experiments()}
+    names = {experiment.id: experiment.name for experiment in store.experiments.page()}
     leases = store.claim(cpus=999, gpus=0, limit=limit)
     for lease in leases:
-        store.bench.hello(lease.run_id, lease.attempt, lease.token)
-        store.bench.finish(lease.run_id, lease.attempt, lease.token, result())
+        store.attempts.hello(lease.run_id, lease.attempt, lease.token)
+        store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     return [f"{names[id]}{int(position)}" for id, _, position in (lease.run_id.partition("-") for lease in leases)]
 
 
@@ -63,7 +63,7 @@ def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(st
     submit(store, "usual", 3)
     submit(store, "urgent", 2, priority=1)
     submit(store, "newcomer", 2)
-    places = {run.id: store.bench.standing(run.id) for run in store.bench.runs()}
+    places = {run.id: store.runs.queue_position(run.id) for run in store.runs.page()}
     assert {place.waiting for place in places.values()} == {7}
     order = sorted(places, key=lambda id: places[id].position or 0)
     assert [places[id].position for id in order] == list(range(1, 8))
@@ -73,34 +73,34 @@ def test_a_waiting_run_knows_its_place_in_the_order_in_which_runs_are_claimed(st
 def test_the_estimate_is_the_pace_of_the_last_runs(store: Store) -> None:
     """Two at work, 60 s a run: a place every 30 s, as long as a dispatcher begins them."""
     submit(store, "runs", 5)
-    nothing_known = store.bench.standing(store.bench.runs()[4].id)
+    nothing_known = store.runs.queue_position(store.runs.page()[4].id)
     assert nothing_known == Standing(position=5, waiting=5, starts_in_seconds=None)
     first = store.claim(cpus=1, limit=1)[0]
-    store.bench.hello(first.run_id, 1, first.token)
+    store.attempts.hello(first.run_id, 1, first.token)
     store.database.clock_offset_seconds += 60
-    store.bench.finish(first.run_id, 1, first.token, result())
+    store.attempts.finish(first.run_id, 1, first.token, result())
     store.claim(cpus=2, limit=2)
     not_begun = Standing(position=2, waiting=2, starts_in_seconds=None)
-    assert store.bench.standing(store.bench.runs()[4].id) == not_begun
+    assert store.runs.queue_position(store.runs.page()[4].id) == not_begun
     dispatcher = Leadership(store.database, "this one")
     assert dispatcher.hold()
-    standing = store.bench.standing(store.bench.runs()[4].id)
+    standing = store.runs.queue_position(store.runs.page()[4].id)
     assert (standing.position, standing.waiting) == (2, 2)
     assert standing.starts_in_seconds == pytest.approx(60, abs=5)
-    assert [one.starts_in_seconds for one in store.bench.activity().waiting] == pytest.approx([30, 60], abs=5)
+    assert [one.starts_in_seconds for one in store.monitor.activity().waiting] == pytest.approx([30, 60], abs=5)
     dispatcher.resign()
-    assert store.bench.standing(store.bench.runs()[4].id) == not_begun
-    assert [one.starts_in_seconds for one in store.bench.activity().waiting] == [None, None]
+    assert store.runs.queue_position(store.runs.page()[4].id) == not_begun
+    assert [one.starts_in_seconds for one in store.monitor.activity().waiting] == [None, None]
 
 
 def test_what_does_not_wait_has_no_place(store: Store) -> None:
     submit(store, "runs", 3)
-    working, paused, waiting = (run.id for run in store.bench.runs())
+    working, paused, waiting = (run.id for run in store.runs.page())
     store.claim(cpus=1, limit=1)
-    store.bench.wish_run(paused, Wish.PAUSE)
+    store.runs.apply(paused, RunAction.PAUSE)
     nowhere = Standing(position=None, waiting=1, starts_in_seconds=None)
-    assert [store.bench.standing(run_id) for run_id in (working, paused)] == [nowhere, nowhere]
+    assert [store.runs.queue_position(run_id) for run_id in (working, paused)] == [nowhere, nowhere]
     store.queue.mark_unschedulable([Node(id=NodeId("gpu only"), cpus=0, gpus=8)])
-    assert store.bench.standing(waiting) == Standing(position=None, waiting=0, starts_in_seconds=None)
+    assert store.runs.queue_position(waiting) == Standing(position=None, waiting=0, starts_in_seconds=None)
     with pytest.raises(NotFoundError, match="there is no run"):
-        store.bench.standing("nothing")
+        store.runs.queue_position("nothing")

@@ -18,12 +18,12 @@ DAY_SECONDS = 86_400
 
 
 def key(store: Store, **quota: float) -> str:
-    return store.bench.keyring.create(KeyRequest.model_validate({"label": "Ada", **quota})).key.id
+    return store.keyring.create(KeyRequest.model_validate({"label": "Ada", **quota})).key.id
 
 
 def submit(store: Store, by: str | None, runs: int = 4, priority: int = 0) -> str:
     spec = comparison_spec(seeds=range(runs)).model_copy(update={"priority": priority})
-    return store.bench.submit(spec, by=by).experiment.id
+    return store.experiments.submit(spec, by=by).experiment.id
 
 
 def owners(leases: tuple[Lease, ...]) -> list[str]:
@@ -31,8 +31,8 @@ def owners(leases: tuple[Lease, ...]) -> list[str]:
 
 
 def finish(store: Store, lease: Lease, device_seconds: float = 0.0) -> None:
-    store.bench.hello(lease.run_id, lease.attempt, lease.token)
-    store.bench.finish(lease.run_id, lease.attempt, lease.token, result(device_seconds=device_seconds))
+    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
+    store.attempts.finish(lease.run_id, lease.attempt, lease.token, result(device_seconds=device_seconds))
 
 
 def test_no_more_runs_are_at_work_than_the_key_allows(store: Store) -> None:
@@ -65,7 +65,7 @@ def test_two_experiments_of_a_key_share_its_quota_and_two_keys_do_not(store: Sto
     for owner in (one, one, other):
         submit(store, owner)
     assert len(store.claim(cpus=99, limit=99)) == 3
-    used = {each.id: each.runs_at_work for each in store.bench.keyring.all()}
+    used = {each.id: each.runs_at_work for each in store.keyring.all()}
     assert used == {one: 2, other: 1}
 
 
@@ -73,7 +73,7 @@ def test_a_key_without_a_quota_is_charged_and_not_held(store: Store) -> None:
     free = key(store)
     submit(store, free, runs=3)
     assert len(store.claim(cpus=99, limit=99)) == 3
-    assert store.bench.keyring.key(free).runs_at_work == 3
+    assert store.keyring.key(free).runs_at_work == 3
 
 
 def test_nothing_begins_once_the_device_hours_of_a_day_are_used_up(store: Store) -> None:
@@ -82,12 +82,12 @@ def test_nothing_begins_once_the_device_hours_of_a_day_are_used_up(store: Store)
     first, second = store.claim(cpus=2, limit=2)
     finish(store, first, device_seconds=3_600)
     (third,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(second.run_id, 1, second.token)
-    store.bench.heartbeat(second.run_id, 1, second.token, Heartbeat(step=1, device_seconds=3_600))
+    store.attempts.hello(second.run_id, 1, second.token)
+    store.attempts.heartbeat(second.run_id, 1, second.token, Heartbeat(step=1, device_seconds=3_600))
     assert store.claim(cpus=9, limit=9) == (), "what is at work counts, too"
     finish(store, third, device_seconds=60)  # what had begun goes on
     finish(store, second, device_seconds=3_600)
-    assert store.bench.keyring.key(owner).device_hours_used == pytest.approx(2 + 1 / 60)
+    assert store.keyring.key(owner).device_hours_used == pytest.approx(2 + 1 / 60)
     assert store.claim(cpus=9, limit=9) == ()
     store.database.clock_offset_seconds += DAY_SECONDS + 1
     assert len(store.claim(cpus=9, limit=9)) == 1
@@ -97,8 +97,8 @@ def test_lost_attempts_are_charged_too(store: Store) -> None:
     owner = key(store, device_hours_a_day=1)
     submit(store, owner, runs=1)
     (lease,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
-    store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=1, device_seconds=3_600))
+    store.attempts.hello(lease.run_id, 1, lease.token)
+    store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=1, device_seconds=3_600))
     store.queue.release(lease.run_id, 1, AttemptOutcome.LOST, "died")
     store.pass_time(60)
     assert store.claim(cpus=9, limit=9) == ()
@@ -113,7 +113,7 @@ def test_a_quota_of_nothing_starts_nothing(store: Store) -> None:
 def test_a_revoked_key_has_its_quota_still(store: Store) -> None:
     owner = key(store, runs_at_once=1)
     submit(store, owner)
-    store.bench.keyring.revoke(owner)
+    store.keyring.revoke(owner)
     assert len(store.claim(cpus=9, limit=9)) == 1
     assert store.claim(cpus=9, limit=9) == ()
 
@@ -121,7 +121,7 @@ def test_a_revoked_key_has_its_quota_still(store: Store) -> None:
 def test_a_waiting_run_says_which_quota_it_waits_for(store: Store) -> None:
     mine, nobodys = submit(store, key(store, runs_at_once=1), runs=2), submit(store, None, runs=2)
     store.claim(cpus=2, limit=2)
-    held, free = (store.bench.standing(f"{each}-0001") for each in (mine, nobodys))
+    held, free = (store.runs.queue_position(f"{each}-0001") for each in (mine, nobodys))
     assert held.waits_for == "waits for the quota of the key 'Ada': 1 of 1 runs at work"
     assert (held.position, held.starts_in_seconds, free.waits_for) == (1, None, None)
 
@@ -130,14 +130,14 @@ def test_a_waiting_run_says_that_the_device_hours_are_used_up(store: Store) -> N
     mine = submit(store, key(store, device_hours_a_day=0.5), runs=2)
     finish(store, store.claim(cpus=1, limit=1)[0], device_seconds=1_800)
     reason = "waits for the quota of the key 'Ada': 0.5 of 0.5 device-hours of 24 hours are used"
-    assert store.bench.standing(f"{mine}-0001").waits_for == reason
+    assert store.runs.queue_position(f"{mine}-0001").waits_for == reason
 
 
 def test_the_runs_of_a_repeated_submission_stay_with_the_key_that_made_them(store: Store) -> None:
     one, other = key(store, runs_at_once=1), key(store)
     spec = comparison_spec()
-    first = store.bench.submit(spec, "same", by=one)
-    again = store.bench.submit(spec, "same", by=other)
+    first = store.experiments.submit(spec, "same", by=one)
+    again = store.experiments.submit(spec, "same", by=other)
     assert (again.created, again.experiment.key_id) == (False, one)
     assert first.experiment.id == again.experiment.id
 

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.errors import NotFoundError
-from orchestrator.jobs import RunStatus
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.records import SORT_KEYS, Progress, RunFilter, RunSort
 from tests.contract.conftest import Store
 from tests.factories.stores import batch, comparison_spec, result
@@ -11,61 +11,61 @@ from worker.records.protocol import Heartbeat
 
 
 def test_pages_of_experiments_go_from_new_to_old_without_gap_or_repetition(store: Store) -> None:
-    ids = [store.bench.submit(comparison_spec(seeds=(1,))).experiment.id for _ in range(7)]
-    pages = [store.bench.experiments(limit=3)]
+    ids = [store.experiments.submit(comparison_spec(seeds=(1,))).experiment.id for _ in range(7)]
+    pages = [store.experiments.page(limit=3)]
     while pages[-1] and len(pages) < 10:
-        pages.append(store.bench.experiments(limit=3, before=pages[-1][-1].id))
+        pages.append(store.experiments.page(limit=3, before=pages[-1][-1].id))
     assert [len(page) for page in pages] == [3, 3, 1, 0]
     assert [experiment.id for page in pages for experiment in page] == ids[::-1]
 
 
 def test_pages_of_runs_go_through_all_experiments_without_gap_or_repetition(store: Store) -> None:
-    old, new = (store.bench.submit(comparison_spec(seeds=range(5))).experiment.id for _ in range(2))
-    pages = [store.bench.runs(limit=4)]
+    old, new = (store.experiments.submit(comparison_spec(seeds=range(5))).experiment.id for _ in range(2))
+    pages = [store.runs.page(limit=4)]
     while pages[-1] and len(pages) < 10:
-        pages.append(store.bench.runs(limit=4, after=pages[-1][-1].id))
+        pages.append(store.runs.page(limit=4, after=pages[-1][-1].id))
     found = [(run.experiment_id, run.position) for page in pages for run in page]
     assert found == [(new, n) for n in range(5)] + [(old, n) for n in range(5)]
 
 
 def test_runs_are_found_by_experiment_and_state(store: Store) -> None:
-    first, _ = (store.bench.submit(comparison_spec(seeds=range(3))).experiment.id for _ in range(2))
+    first, _ = (store.experiments.submit(comparison_spec(seeds=range(3))).experiment.id for _ in range(2))
     store.claim(cpus=1, gpus=0, limit=1)
-    (leased,) = store.bench.runs(status=RunStatus.LEASED)
+    (leased,) = store.runs.page(status=RunStatus.LEASED)
     assert leased.experiment_id == first
-    assert len(store.bench.runs(status=RunStatus.QUEUED)) == 5
-    assert len(store.bench.runs(experiment_id=first, status=RunStatus.QUEUED)) == 2
-    assert store.bench.runs(status=RunStatus.FAILED) == ()
+    assert len(store.runs.page(status=RunStatus.QUEUED)) == 5
+    assert len(store.runs.page(experiment_id=first, status=RunStatus.QUEUED)) == 2
+    assert store.runs.page(status=RunStatus.FAILED) == ()
 
 
 def test_a_page_behind_something_that_does_not_exist_is_not_found(store: Store) -> None:
     with pytest.raises(NotFoundError):
-        store.bench.experiments(before="nothing")
+        store.experiments.page(before="nothing")
     with pytest.raises(NotFoundError):
-        store.bench.runs(after="nothing")
+        store.runs.page(after="nothing")
     with pytest.raises(NotFoundError):
-        store.bench.runs(experiment_id="nothing")
+        store.runs.page(experiment_id="nothing")
 
 
 def test_a_page_of_an_experiments_runs_begins_after_none_of_anothers(store: Store) -> None:
-    one, other = (store.bench.submit(comparison_spec(seeds=range(2))).experiment.id for _ in range(2))
-    assert len(store.bench.runs(experiment_id=one, after=f"{one}-0000")) == 1
+    one, other = (store.experiments.submit(comparison_spec(seeds=range(2))).experiment.id for _ in range(2))
+    assert len(store.runs.page(experiment_id=one, after=f"{one}-0000")) == 1
     with pytest.raises(NotFoundError, match=f"experiment '{one}' has no run '{other}-0000'"):
-        store.bench.runs(experiment_id=one, after=f"{other}-0000")
+        store.runs.page(experiment_id=one, after=f"{other}-0000")
 
 
 def test_sorted_pages_go_through_all_runs_with_unknown_values_last(store: Store) -> None:
     spec = comparison_spec(optimizers=("adamw", "lion"), learning_rates=(2e-3, 1e-3), seeds=range(3))
-    store.bench.submit(spec)
+    store.experiments.submit(spec)
     leases = store.claim(cpus=5, gpus=0, limit=5)
     for lease, loss in zip(leases, (3.0, 1.0, 2.0, 1.0, 5.0), strict=True):
-        store.bench.hello(lease.run_id, 1, lease.token)
-        store.bench.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss))
+        store.attempts.hello(lease.run_id, 1, lease.token)
+        store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss))
     for sign, expected in ((False, [1.0, 1.0, 2.0, 3.0, 5.0]), (True, [5.0, 3.0, 2.0, 1.0, 1.0])):
         sort = RunSort(key="last_val_loss", descending=sign)
-        pages = [store.bench.runs(sort=sort, limit=2)]
+        pages = [store.runs.page(sort=sort, limit=2)]
         while pages[-1] and len(pages) < 10:
-            pages.append(store.bench.runs(sort=sort, limit=2, after=pages[-1][-1].id))
+            pages.append(store.runs.page(sort=sort, limit=2, after=pages[-1][-1].id))
         found = [run for page in pages for run in page]
         assert [run.last_val_loss for run in found] == expected + [None] * 7
         assert len({run.id for run in found}) == 12
@@ -73,113 +73,113 @@ def test_sorted_pages_go_through_all_runs_with_unknown_values_last(store: Store)
 
 @pytest.mark.parametrize("key", SORT_KEYS)
 def test_every_sort_key_is_a_total_order(store: Store, key: str) -> None:
-    store.bench.submit(comparison_spec(optimizers=("adamw", "lion"), seeds=range(3)))
+    store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), seeds=range(3)))
     store.claim(cpus=2, gpus=0, limit=2)
-    whole = store.bench.runs(sort=RunSort(key=key, descending=True))
-    behind = store.bench.runs(sort=RunSort(key=key, descending=True), after=whole[2].id)
+    whole = store.runs.page(sort=RunSort(key=key, descending=True))
+    behind = store.runs.page(sort=RunSort(key=key, descending=True), after=whole[2].id)
     assert behind == whole[3:]
     values = [getattr(run, key) for run in whole if getattr(run, key) is not None]
     assert values == sorted(values, reverse=True)
 
 
 def test_runs_are_filtered_by_what_they_are(store: Store) -> None:
-    store.bench.submit(comparison_spec(optimizers=("adamw", "lion"), learning_rates=(1e-3, 2e-3), seeds=(1, 2)))
+    store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), learning_rates=(1e-3, 2e-3), seeds=(1, 2)))
     where = RunFilter(optimizer="lion", seed=2, model="gpt2-tiny", candidate="lion")
-    assert [(run.optimizer, run.lr, run.seed) for run in store.bench.runs(where=where)] == [
+    assert [(run.optimizer, run.lr, run.seed) for run in store.runs.page(where=where)] == [
         ("lion", 1e-3, 2),
         ("lion", 2e-3, 2),
     ]
-    assert store.bench.runs(where=RunFilter(candidate="no\x00body")) == ()
+    assert store.runs.page(where=RunFilter(candidate="no\x00body")) == ()
 
 
 def test_progress_counts_steps_pace_and_time_left(store: Store) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1, 2, 3), steps=100)).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1, 2, 3), steps=100)).experiment
     assert experiment.progress == Progress(steps_done=0, steps_total=300, tokens_per_second=None, seconds_left=None)
     leases = store.claim(cpus=2, gpus=0, limit=2)
     for lease in leases:
-        store.bench.hello(lease.run_id, 1, lease.token)
-        store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=25, device_seconds=50))
-        store.bench.append_points(lease.run_id, 1, lease.token, batch(0, [25]))
+        store.attempts.hello(lease.run_id, 1, lease.token)
+        store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=25, device_seconds=50))
+        store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, [25]))
     # 2 s a step, 250 steps left, two runs at work.
-    assert store.bench.experiment(experiment.id).progress == Progress(
+    assert store.experiments.get(experiment.id).progress == Progress(
         steps_done=50, steps_total=300, tokens_per_second=2 * 1024 / 0.05, seconds_left=250.0
     )
 
 
 def test_steps_that_an_ended_run_never_took_are_neither_done_nor_left(store: Store) -> None:
-    experiment = store.bench.submit(comparison_spec(seeds=(1, 2), steps=100)).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1, 2), steps=100)).experiment
     (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
-    store.bench.finish(lease.run_id, 1, lease.token, result(steps=7, final_val_loss=None))
-    progress = store.bench.experiment(experiment.id).progress
+    store.attempts.hello(lease.run_id, 1, lease.token)
+    store.attempts.finish(lease.run_id, 1, lease.token, result(steps=7, final_val_loss=None))
+    progress = store.experiments.get(experiment.id).progress
     assert (progress.steps_done, progress.steps_total) == (7, 107)
-    record = store.bench.cancel_experiment(experiment.id)
+    record = store.experiments.apply(experiment.id, RunAction.CANCEL)
     assert (record.progress.steps_done, record.progress.seconds_left) == (7, 0.0)
     assert record.counts.done()
     assert record.ended_at is not None
 
 
 def test_versions_grow_with_every_visible_change_and_only_then(store: Store) -> None:
-    quiet = store.bench.submit(comparison_spec(seeds=(1,))).experiment
-    versions = [store.bench.version()]
+    quiet = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
+    versions = [store.monitor.version()]
 
     def changed() -> bool:
-        versions.append(store.bench.version())
+        versions.append(store.monitor.version())
         return versions[-1] > versions[-2]
 
-    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
     assert changed()
-    store.bench.cancel_experiment(quiet.id)
+    store.experiments.apply(quiet.id, RunAction.CANCEL)
     assert changed()
-    before = store.bench.experiment_version(quiet.id), store.bench.experiment_version(experiment.id)
+    before = store.experiments.version(quiet.id), store.experiments.version(experiment.id)
     (lease,) = store.claim(cpus=1, gpus=0, limit=1)
     assert changed()
-    store.bench.hello(lease.run_id, 1, lease.token)
+    store.attempts.hello(lease.run_id, 1, lease.token)
     assert changed()
-    store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=1))
+    store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=1))
     assert changed()
-    store.bench.append_points(lease.run_id, 1, lease.token, batch(0, [1]))
+    store.attempts.append_points(lease.run_id, 1, lease.token, batch(0, [1]))
     assert changed()
-    store.bench.finish(lease.run_id, 1, lease.token, result())
+    store.attempts.finish(lease.run_id, 1, lease.token, result())
     assert changed()
-    store.bench.runs()
+    store.runs.page()
     store.queue.reap()
     store.claim(cpus=1, gpus=0, limit=1)
     assert not changed()
-    assert store.bench.experiment_version(quiet.id) == before[0]
-    assert store.bench.experiment_version(experiment.id) > before[1]
+    assert store.experiments.version(quiet.id) == before[0]
+    assert store.experiments.version(experiment.id) > before[1]
 
 
 def test_a_distributed_run_gets_through_its_steps_with_all_of_its_processes(store: Store) -> None:
     """Two processes that have each taken 5 s for 5 of 10 steps take 5 s more."""
-    experiment = store.bench.submit(comparison_spec(seeds=(1,), gpus=2)).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1,), gpus=2)).experiment
     (lease,) = store.claim(cpus=2, gpus=2, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
-    store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=5, device_seconds=10.0))
-    assert store.bench.experiment(experiment.id).progress.seconds_left == 5.0
+    store.attempts.hello(lease.run_id, 1, lease.token)
+    store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat(step=5, device_seconds=10.0))
+    assert store.experiments.get(experiment.id).progress.seconds_left == 5.0
 
 
 def test_device_time_of_today_grows_with_signs_of_life_and_not_with_silence(store: Store) -> None:
     day, noon = 86_400, 43_200
-    store.database.clock_offset_seconds += (noon - store.bench.activity().now) % day
+    store.database.clock_offset_seconds += (noon - store.monitor.activity().now) % day
     for _ in range(2):
-        store.bench.submit(comparison_spec(seeds=(1,)))
+        store.experiments.submit(comparison_spec(seeds=(1,)))
     first, silent = store.claim(cpus=64, limit=2)
-    store.bench.hello(first.run_id, 1, first.token)
-    store.bench.hello(silent.run_id, 1, silent.token)
+    store.attempts.hello(first.run_id, 1, first.token)
+    store.attempts.hello(silent.run_id, 1, silent.token)
     store.database.clock_offset_seconds += 20
-    store.bench.heartbeat(first.run_id, 1, first.token, Heartbeat(step=1, device_seconds=20.0))
+    store.attempts.heartbeat(first.run_id, 1, first.token, Heartbeat(step=1, device_seconds=20.0))
 
     def today() -> float:
-        return store.bench.activity().device_seconds_today
+        return store.monitor.activity().device_seconds_today
 
     assert today() == pytest.approx(20, abs=2)
     store.database.clock_offset_seconds += 3_600
     assert today() == pytest.approx(20, abs=2)
-    store.bench.finish(first.run_id, 1, first.token, result())
+    store.attempts.finish(first.run_id, 1, first.token, result())
     assert today() == pytest.approx(3_620, abs=2)
     store.pass_time(120)  # the reaper waits after it has slept; then it gives the silent one up
-    assert store.bench.run(silent.run_id).status is not RunStatus.RUNNING
+    assert store.runs.get(silent.run_id).status is not RunStatus.RUNNING
     assert today() == pytest.approx(3_650, abs=2)
     store.database.clock_offset_seconds += day
     assert today() == 0

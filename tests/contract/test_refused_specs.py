@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from optim.catalog.plugins import VARIABLE
-from orchestrator.jobs import RunStatus, Wish
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store import integrity
 from orchestrator.store.integrity import checksum
@@ -38,17 +38,17 @@ def written(table: sa.Table, text: str) -> dict[str, object]:
 @pytest.fixture(params=["", "signum"])
 def lost(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     """An experiment whose optimizer is not allowed any more, or is, and its package is gone."""
-    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
+    experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
     lose_the_optimizer(store, experiment.id)
     monkeypatch.setenv(VARIABLE, request.param)
     return experiment.id
 
 
 def test_a_run_that_is_refused_today_waits_with_its_fault_and_others_are_leased(store: Store, lost: str) -> None:
-    other = store.bench.submit(comparison_spec(name="another", seeds=(1,))).experiment
+    other = store.experiments.submit(comparison_spec(name="another", seeds=(1,))).experiment
     leases = store.claim(cpus=4, limit=4)
     assert [lease.run_id for lease in leases] == [f"{other.id}-0000"]
-    (run,) = store.bench.runs(experiment_id=lost)
+    (run,) = store.runs.page(experiment_id=lost)
     assert run.status is RunStatus.QUEUED
     assert run.reason is not None
     assert "optimizer" in run.reason
@@ -65,17 +65,17 @@ def test_it_is_leased_once_it_is_allowed_again(store: Store, lost: str, monkeypa
         connection.execute(mine.values(written(run_specs, text)))
     store.pass_time(REFUSED_SECONDS + 1)
     (lease,) = store.claim(cpus=4, limit=4)
-    assert store.bench.run(lease.run_id).reason is None
+    assert store.runs.get(lease.run_id).reason is None
 
 
 def test_it_can_be_read_and_cancelled(store: Store, lost: str) -> None:
-    spec = store.bench.experiments()[0].spec
+    spec = store.experiments.page()[0].spec
     assert isinstance(spec, ComparisonSpec)
     assert spec.candidates[0].optimizer == "signum"
-    (run,) = store.bench.runs()
+    (run,) = store.runs.page()
     assert run.spec is not None
     assert run.spec.optimizer.name == "signum"
-    cancelled = store.bench.wish_experiment(lost, Wish.CANCEL)
+    cancelled = store.experiments.apply(lost, RunAction.CANCEL)
     assert cancelled.counts.by_status == {RunStatus.CANCELLED: 1}
 
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
-from orchestrator.jobs import RunStatus, Wish
+from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.records import RunFilter, RunRecord
 from orchestrator.store import reads
 from orchestrator.store.ended_runs import FEW, EndedRuns
@@ -31,14 +31,14 @@ def recalled(store: Store, memory: EndedRuns, experiment_id: str) -> tuple[RunRe
 def test_what_is_remembered_is_what_would_be_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through results, a cancel and a retry; and a run that has ended is not read a second time."""
     memory = EndedRuns()
-    id = store.bench.submit(comparison_spec(seeds=(1, 2, 3))).experiment.id
+    id = store.experiments.submit(comparison_spec(seeds=(1, 2, 3))).experiment.id
     recalled(store, memory, id)
     first, *_ = store.claim(cpus=2, gpus=0, limit=2)
-    store.bench.hello(first.run_id, 1, first.token)
+    store.attempts.hello(first.run_id, 1, first.token)
     recalled(store, memory, id)
-    store.bench.finish(first.run_id, 1, first.token, result(final_val_loss=2.5))
+    store.attempts.finish(first.run_id, 1, first.token, result(final_val_loss=2.5))
     recalled(store, memory, id)
-    store.bench.cancel_experiment(id)
+    store.experiments.apply(id, RunAction.CANCEL)
     ended = [run.id for run in recalled(store, memory, id) if run.status is RunStatus.CANCELLED]
     asked: list[list[str]] = []
     read = reads.runs_of
@@ -50,16 +50,16 @@ def test_what_is_remembered_is_what_would_be_read(store: Store, monkeypatch: pyt
     monkeypatch.setattr(reads, "runs_of", noted)
     recalled(store, memory, id)
     assert not {first.run_id, *ended} & {each for ids in asked for each in ids}
-    store.bench.wish_experiment(id, Wish.RETRY)
+    store.experiments.apply(id, RunAction.RETRY)
     assert {run.status for run in recalled(store, memory, id) if run.id in ended} == {RunStatus.QUEUED}
 
 
 def test_a_large_experiment_is_read_whole_and_memory_is_bounded(store: Store) -> None:
     memory = EndedRuns(most=FEW)
-    small = store.bench.submit(comparison_spec()).experiment.id
-    large = store.bench.submit(comparison_spec(seeds=tuple(range(256)))).experiment.id
+    small = store.experiments.submit(comparison_spec()).experiment.id
+    large = store.experiments.submit(comparison_spec(seeds=tuple(range(256)))).experiment.id
     for id in (small, large):
-        store.bench.cancel_experiment(id)
+        store.experiments.apply(id, RunAction.CANCEL)
     for id in (small, large, small, large):
         recalled(store, memory, id)
     with store.database.reading() as connection, pytest.raises(NotFoundError):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.jobs import AttemptOutcome, RunStatus, Wish
+from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
 from orchestrator.retention import local
 from orchestrator.retention.policy import CheckpointPolicy, Keep, checkpoint_policy
 from orchestrator.retention.remote import KnownCheckpoints, prune_remote, surplus
@@ -20,17 +20,17 @@ from worker.remote.folder import RemoteFolder
 
 def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newer(store: Store, tmp_path: Path) -> None:
     remote = RemoteFolder(f"file://{tmp_path}/remote")
-    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
     (lease,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
+    store.attempts.hello(lease.run_id, 1, lease.token)
     _put(remote.subfolder(lease.run_id), *(f"attempt-0001/step-{step:09d}" for step in (10, 20, 30, 40)))
     _put(remote, "somebody-elses/attempt-0001/step-000000001", "notes/read me")
     assert prune_remote(store.database, remote, "last") == 0  # nothing was told of yet
     for step in (10, 20, 30):
-        store.bench.checkpoint(lease.run_id, 1, lease.token, _notice(step))
+        store.attempts.checkpoint(lease.run_id, 1, lease.token, _notice(step))
     assert prune_remote(store.database, remote, "last") == 2
     assert _steps(remote, lease.run_id) == [20, 30, 40]
-    store.bench.finish(lease.run_id, 1, lease.token, result(steps=100))
+    store.attempts.finish(lease.run_id, 1, lease.token, result(steps=100))
     assert prune_remote(store.database, remote, "last") == 6
     assert _steps(remote, lease.run_id) == []
     assert len(remote.sizes()) == 4  # what belongs to no run of ours is left alone
@@ -50,23 +50,23 @@ def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int]
 def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Store, tmp_path: Path) -> None:
     """Attempt 1 was lost, or does not know that it was; its steps beyond 500, where attempt 2 began, are void."""
     remote = RemoteFolder(f"file://{tmp_path}/remote")
-    store.bench.submit(comparison_spec(seeds=(1,), steps=1000))
+    store.experiments.submit(comparison_spec(seeds=(1,), steps=1000))
     (first,) = store.claim(cpus=1, limit=1)
     run_id = first.run_id
-    store.bench.hello(run_id, 1, first.token)
+    store.attempts.hello(run_id, 1, first.token)
     for notice in (_notice(490), _notice(400, val_loss=3.0)):
-        store.bench.checkpoint(run_id, 1, first.token, notice)
+        store.attempts.checkpoint(run_id, 1, first.token, notice)
     store.queue.release(run_id, 1, AttemptOutcome.LOST, "its machine is gone")
     store.database.clock_offset_seconds += 1000
     (second,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(run_id, 2, second.token)
+    store.attempts.hello(run_id, 2, second.token)
     left = _files("step", 490, 900) + _files("best", 400, 900)
     begun = _files("step", 480, 600, attempt=2) + _files("best", 600, attempt=2)
     for name in left + begun:
         remote.subfolder(run_id).write(name, b"{}")
     assert prune_remote(store.database, remote, "best") == 0  # nothing of the second attempt was told of yet
     for notice in (_notice(480), _notice(600, val_loss=2.0)):
-        store.bench.checkpoint(run_id, 2, second.token, notice)
+        store.attempts.checkpoint(run_id, 2, second.token, notice)
     assert prune_remote(store.database, remote, "best") == len(left)
     assert sorted(remote.subfolder(run_id).sizes()) == sorted(begun)
 
@@ -75,25 +75,25 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = RemoteFolder(f"file://{tmp_path}/remote")
-    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
     (lease,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
-    store.bench.checkpoint(lease.run_id, 1, lease.token, _notice(10))
+    store.attempts.hello(lease.run_id, 1, lease.token)
+    store.attempts.checkpoint(lease.run_id, 1, lease.token, _notice(10))
     _put(remote.subfolder(lease.run_id), "attempt-0001/step-000000010")
-    store.bench.cancel_run(lease.run_id)
+    store.runs.apply(lease.run_id, RunAction.CANCEL)
     store.database.clock_offset_seconds += 100
     for run_id, attempt in store.queue.overdue_cancels():
         store.queue.release(run_id, attempt, AttemptOutcome.LOST, "ended")
 
     def retried_meanwhile(status: RunStatus, keep: Keep) -> CheckpointPolicy:
-        store.bench.wish_run(lease.run_id, Wish.RETRY)
+        store.runs.apply(lease.run_id, RunAction.RETRY)
         return checkpoint_policy(status, keep)
 
     assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
     monkeypatch.setattr("orchestrator.retention.remote.checkpoint_policy", retried_meanwhile)
     assert prune_remote(store.database, remote, "none") == 0
     assert _steps(remote, lease.run_id) == [10]
-    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [10]
+    assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [10]
 
 
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
@@ -126,21 +126,23 @@ def test_a_service_that_stops_does_not_wait_for_storage(
     looking.close()
     waited_seconds = time.monotonic() - started
     back.set()
-    looking._thread.join(60)
+    deadline = time.monotonic() + 60
+    while "retention" in {thread.name for thread in threading.enumerate()}:
+        assert time.monotonic() < deadline, "it does not leave though storage is back"
+        time.sleep(0.01)
     assert 0.2 <= waited_seconds < 10
-    assert not looking._thread.is_alive()  # it leaves when storage is back
 
 
 def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_reached(
     store: Store, tmp_path: Path
 ) -> None:
     remote = RemoteFolder(f"file://{tmp_path}/remote")
-    experiment = store.bench.submit(comparison_spec(seeds=(1,))).experiment
-    (run,) = store.bench.runs(experiment_id=experiment.id)
+    experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
+    (run,) = store.runs.page(experiment_id=experiment.id)
     _put(remote.subfolder(run.id), "attempt-0001/step-000000010")
-    store.bench.cancel_experiment(experiment.id)
-    store.bench.undo_days = 0
-    store.bench.delete_experiment(experiment.id)
+    store.experiments.apply(experiment.id, RunAction.CANCEL)
+    store.experiments.undo_days = 0
+    store.experiments.delete(experiment.id)
     store.database.clock_offset_seconds += 100
     away = RemoteFolder("no-such-scheme://bucket")
     assert remove_deleted(store.database, tmp_path / "runs", remote=away) == ()
@@ -149,12 +151,12 @@ def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_
 
 
 def test_a_late_copy_of_an_older_best_does_not_replace_the_newer_one(store: Store) -> None:
-    store.bench.submit(comparison_spec(seeds=(1,), steps=100))
+    store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
     (lease,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
+    store.attempts.hello(lease.run_id, 1, lease.token)
     for notice in (_notice(10, val_loss=3.0), _notice(20, val_loss=2.0), _notice(10, val_loss=3.0)):
-        store.bench.checkpoint(lease.run_id, 1, lease.token, notice)
-    assert [each.step for each in store.bench.checkpoints(lease.run_id)] == [20]
+        store.attempts.checkpoint(lease.run_id, 1, lease.token, notice)
+    assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [20]
 
 
 def _put(folder: RemoteFolder, *stems: str) -> None:

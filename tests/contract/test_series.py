@@ -31,23 +31,23 @@ points = st.builds(
 
 def start(store: Store) -> Lease:
     (lease,) = store.claim(cpus=1, gpus=0, limit=1)
-    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
 
 @pytest.fixture
 def lease(store: Store) -> Lease:
-    store.bench.submit(comparison_spec(seeds=(1,), steps=100_000))
+    store.experiments.submit(comparison_spec(seeds=(1,), steps=100_000))
     return start(store)
 
 
 def send(store: Store, lease: Lease, *batches: PointsBatch) -> None:
     for each in batches:
-        store.bench.append_points(lease.run_id, lease.attempt, lease.token, each)
+        store.attempts.append_points(lease.run_id, lease.attempt, lease.token, each)
 
 
 def losses(store: Store, lease: Lease) -> dict[int, float | None]:
-    return {point.step: point.train_loss for point in store.bench.points(lease.run_id)}
+    return {point.step: point.train_loss for point in store.runs.points(lease.run_id)}
 
 
 def chunk_sizes(store: Store) -> list[int]:
@@ -68,16 +68,16 @@ def test_a_chunk_keeps_every_bit(sent: list[Point]) -> None:
 def test_points_come_back_as_they_were_sent(store: Store, lease: Lease) -> None:
     first, second = batch(0, [0, 1, 2], loss=5.5), batch(1, [3, 4], loss=4.5)
     send(store, lease, first, second)
-    assert store.bench.points(lease.run_id) == first.points + second.points
-    assert store.bench.points(lease.run_id, after_step=2) == second.points
-    assert store.bench.points(lease.run_id, after_step=10**30) == ()
+    assert store.runs.points(lease.run_id) == first.points + second.points
+    assert store.runs.points(lease.run_id, after_step=2) == second.points
+    assert store.runs.points(lease.run_id, after_step=10**30) == ()
 
 
 def test_a_repeated_batch_changes_nothing(store: Store, lease: Lease) -> None:
     send(store, lease, batch(0, [1]), batch(1, [2]))
-    before = store.bench.points(lease.run_id), store.bench.version()
+    before = store.runs.points(lease.run_id), store.monitor.version()
     send(store, lease, batch(0, [1], loss=9.0), batch(1, [2], loss=9.0))
-    assert (store.bench.points(lease.run_id), store.bench.version()) == before
+    assert (store.runs.points(lease.run_id), store.monitor.version()) == before
 
 
 def test_a_lost_batch_does_not_stop_the_next_one(store: Store, lease: Lease) -> None:
@@ -102,22 +102,22 @@ def test_of_a_step_that_several_attempts_reached_nothing_of_an_older_one_is_left
     send(store, second, PointsBatch.from_points(sequence=0, points=(Point(step=1, tokens=8, train_loss=2.0),)))
     send(store, second, PointsBatch.from_points(sequence=1, points=(Point(step=1, tokens=8, grad_norm=0.5),)))
     merged = Point(step=1, tokens=8, train_loss=2.0, grad_norm=0.5)
-    assert store.bench.points(lease.run_id) == (merged, sent[1])
+    assert store.runs.points(lease.run_id) == (merged, sent[1])
 
 
 def test_a_chart_keeps_the_spike_of_a_long_run(store: Store, lease: Lease) -> None:
     steps = range(9_000)
     points = tuple(Point(step=n, tokens=n, train_loss=50.0 if n == 4_321 else 2.0) for n in steps)
     send(store, lease, PointsBatch.from_points(sequence=0, points=points))
-    (chart,) = store.bench.charts([lease.run_id], "train_loss", 90)
+    (chart,) = store.runs.charts([lease.run_id], "train_loss", 90)
     assert len(chart.first_step) == len(chart.high) == 90
     assert (chart.first_step[0], chart.last_step[-1], sum(chart.points)) == (0, 8_999, 9_000)
     assert [first for first, high in zip(chart.first_step, chart.high, strict=True) if high == 50.0] == [4_300]
     assert max(chart.mean) == pytest.approx(2.0 + 48.0 / 100)
     assert set(chart.low) == {2.0}
-    (part,) = store.bench.charts([lease.run_id], "train_loss", 90, after_step=4_319, until_step=4_322)
+    (part,) = store.runs.charts([lease.run_id], "train_loss", 90, after_step=4_319, until_step=4_322)
     assert part.high == part.mean == (2.0, 50.0, 2.0)
-    (nothing,) = store.bench.charts([lease.run_id], "val_loss", 90)
+    (nothing,) = store.runs.charts([lease.run_id], "val_loss", 90)
     assert nothing.points == ()
 
 
@@ -129,7 +129,7 @@ def test_two_reports_of_one_step_become_one_point(store: Store, lease: Lease) ->
         PointsBatch.from_points(sequence=0, points=(trained,)),
         PointsBatch.from_points(sequence=1, points=(validated,)),
     )
-    assert store.bench.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.5),)
+    assert store.runs.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.5),)
 
 
 def test_small_batches_do_not_pile_up(store: Store, lease: Lease) -> None:
@@ -140,7 +140,7 @@ def test_small_batches_do_not_pile_up(store: Store, lease: Lease) -> None:
     sizes = chunk_sizes(store)
     assert len(sizes) == 1 + 5
     assert sizes[0] == 4 * MERGE_BATCHES * per_batch >= FULL_POINTS
-    store.bench.finish(lease.run_id, 1, lease.token, result())
+    store.attempts.finish(lease.run_id, 1, lease.token, result())
     assert chunk_sizes(store) == [sizes[0], 5 * per_batch]
     assert sorted(losses(store, lease)) == list(range(count * per_batch))
 
@@ -148,7 +148,7 @@ def test_small_batches_do_not_pile_up(store: Store, lease: Lease) -> None:
 def test_a_run_shows_its_newest_losses_and_pace(store: Store, lease: Lease) -> None:
     send(store, lease, PointsBatch.from_points(sequence=0, points=(Point(step=0, tokens=0, val_loss=5.5),)))
     send(store, lease, batch(1, range(1, 5), loss=4.0))
-    run = store.bench.run(lease.run_id)
+    run = store.runs.get(lease.run_id)
     assert (run.last_train_loss, run.last_val_loss) == (4.0, 5.5)
     assert run.tokens_per_second == pytest.approx(1024 / 0.05)
 
@@ -162,16 +162,16 @@ def test_observations_are_read_by_step_and_probe_from_the_newest_attempt(store: 
     first = [observed(2, 0.5, "residual"), observed(2, 0.1, "gradient-sparsity"), observed(4, 0.6)]
     sent = batch(0, range(5)).model_copy(update={"observations": tuple(first)})
     send(store, lease, sent, sent)
-    assert store.bench.observations(lease.run_id) == (first[1], first[0], first[2])
+    assert store.runs.observations(lease.run_id) == (first[1], first[0], first[2])
 
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
     second = start(store)
     again = observed(2, 0.7)
     send(store, second, batch(0, range(3)).model_copy(update={"observations": (again,)}))
-    assert store.bench.observations(lease.run_id) == (first[1], again, first[2])
-    assert store.bench.observations(lease.run_id, after_step=2) == (first[2],)
-    assert store.bench.observations(lease.run_id, most_steps=1) == (first[1], again)
-    assert store.bench.observations(lease.run_id, after_step=4) == ()
+    assert store.runs.observations(lease.run_id) == (first[1], again, first[2])
+    assert store.runs.observations(lease.run_id, after_step=2) == (first[2],)
+    assert store.runs.observations(lease.run_id, most_steps=1) == (first[1], again)
+    assert store.runs.observations(lease.run_id, after_step=4) == ()
 
 
 def test_an_observation_that_comes_twice_is_kept_once(store: Store, lease: Lease) -> None:
@@ -179,4 +179,4 @@ def test_an_observation_that_comes_twice_is_kept_once(store: Store, lease: Lease
     first, second = observed(1, 0.5), observed(2, 0.6)
     send(store, lease, batch(0, [1]).model_copy(update={"observations": (first, first)}))
     send(store, lease, batch(1, [2]).model_copy(update={"observations": (first, second)}))
-    assert store.bench.observations(lease.run_id) == (first, second)
+    assert store.runs.observations(lease.run_id) == (first, second)

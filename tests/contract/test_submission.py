@@ -3,39 +3,37 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import IntegrityError
 
 from orchestrator.errors import ConflictError, IdempotencyError, MissingDataError, StoreError
-from orchestrator.jobs import LeasePolicy
+from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest
 from orchestrator.kinds.scaling import ScalingSpec, Size, TokenBudget
 from orchestrator.records import RunFilter, Submission
-from orchestrator.services.bench import Bench
-from orchestrator.services.submission import Proposal
-from orchestrator.settings import Remote
+from orchestrator.services.experiments import Proposal
 from orchestrator.store import reads, series, submission
 from orchestrator.store.database import Database
 from orchestrator.store.submission import LARGE_RUNS, Submittal, submit_together
 from tests.contract.conftest import Store
+from tests.factories.services import make_services
 from tests.factories.stores import batch, comparison_spec
 
 
 def test_a_new_experiment_is_answered_as_it_is_read(store: Store) -> None:
     spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=(1, 2, 3))
     for each in (spec, spec.model_copy(update={"priority": 7})):
-        submission = store.bench.submit(each)
+        submission = store.experiments.submit(each)
         assert submission.created
-        assert submission.experiment == store.bench.experiment(submission.experiment.id)
+        assert submission.experiment == store.experiments.get(submission.experiment.id)
 
 
 def test_runs_read_back_have_the_specifications_that_were_planned(store: Store) -> None:
     """The part that they share is read once and is still all there."""
     spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(1e-3, 2e-3), seeds=(1, 2))
-    submission = store.bench.submit(spec)
-    runs = store.bench.runs(experiment_id=submission.experiment.id)
+    submission = store.experiments.submit(spec)
+    runs = store.runs.page(experiment_id=submission.experiment.id)
     specs = [run.spec for run in runs if run.spec]
     assert specs == [planned.spec for planned in spec.first_runs()]
     assert [each.content_hash() for each in specs] == [planned.spec.content_hash() for planned in spec.first_runs()]
@@ -58,8 +56,8 @@ def test_each_of_a_group_gets_its_own_answer(store: Store) -> None:
     assert again == (first[0], None)
     assert isinstance(refused, IdempotencyError)
     assert len({first[0], keyless[0], last[0]}) == 3
-    assert {each.id for each in store.bench.experiments()} == {first[0], keyless[0], last[0]}
-    assert all(answer[1] == store.bench.experiment(answer[0]) for answer in (first, keyless, last))
+    assert {each.id for each in store.experiments.page()} == {first[0], keyless[0], last[0]}
+    assert all(answer[1] == store.experiments.get(answer[0]) for answer in (first, keyless, last))
 
 
 def test_what_is_wrong_with_one_of_a_group_refuses_no_other(store: Store) -> None:
@@ -71,17 +69,17 @@ def test_what_is_wrong_with_one_of_a_group_refuses_no_other(store: Store) -> Non
     proposals = [
         Proposal(spec=each, key=key) for each, key in ((spec, "a"), (homeless, None), (other, "a"), (spec, "a"))
     ]
-    made, missing, refused, again = store.bench.submit_together(proposals)
+    made, missing, refused, again = store.experiments.submit_together(proposals)
     assert isinstance(made, Submission) and isinstance(again, Submission)
     assert (made.created, again.created) == (True, False)
-    assert made.experiment == again.experiment == store.bench.experiment(made.experiment.id)
+    assert made.experiment == again.experiment == store.experiments.get(made.experiment.id)
     assert isinstance(missing, MissingDataError) and isinstance(refused, IdempotencyError)
 
     fine = Submittal.of(spec, None)
-    before, broken, after = store.queue.submit([fine, replace(fine, spec_hash=None), fine])  # type: ignore[arg-type]
+    before, broken, after = submit_together(store.database, [fine, replace(fine, spec_hash=None), fine])  # type: ignore[arg-type]
     assert isinstance(broken, IntegrityError)
     assert isinstance(before, tuple) and isinstance(after, tuple)
-    assert {each.id for each in store.bench.experiments()} == {made.experiment.id, before[0], after[0]}
+    assert {each.id for each in store.experiments.page()} == {made.experiment.id, before[0], after[0]}
 
 
 def test_a_store_that_is_away_refuses_all_of_a_group_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,15 +89,15 @@ def test_a_store_that_is_away_refuses_all_of_a_group_at_once(store: Store, monke
         asked.append(len(submittals))
         raise StoreError("away")
 
-    monkeypatch.setattr(submission, "submit_together", away)
+    monkeypatch.setattr(submission, "_store_together", away)
     with pytest.raises(StoreError):
-        store.bench.submit_together([Proposal(spec=comparison_spec())] * 3)
+        store.experiments.submit_together([Proposal(spec=comparison_spec())] * 3)
     assert asked == [3], "and is not asked for each of them"
 
 
 def test_only_what_is_quick_is_submitted_with_others(store: Store) -> None:
     small, large = comparison_spec(seeds=(1,)), comparison_spec(seeds=range(LARGE_RUNS + 1))
-    assert store.bench.is_quick(small) and not store.bench.is_quick(large)
+    assert store.experiments.is_quick(small) and not store.experiments.is_quick(large)
     scaling = ScalingSpec(
         name="sizes",
         sizes=(Size(model="gpt2-tiny"),),
@@ -108,9 +106,9 @@ def test_only_what_is_quick_is_submitted_with_others(store: Store) -> None:
         candidates=small.candidates,
         seeds=(1,),
     )
-    assert not store.bench.is_quick(scaling), "each of its cells is planned"
-    away = Bench(store.database, LeasePolicy(), Path("/r"), Path("/d"), remote=Remote(dataset_url="memory://data"))
-    assert not away.is_quick(small), "a storage may take its time to answer"
+    assert not store.experiments.is_quick(scaling), "each of its cells is planned"
+    away = make_services(store.database, dataset_url="s3://bucket/data")
+    assert not away.experiments.is_quick(small), "a storage may take its time to answer"
 
 
 def test_those_of_a_group_take_turns_as_if_they_had_come_one_by_one(store: Store) -> None:
@@ -119,7 +117,7 @@ def test_those_of_a_group_take_turns_as_if_they_had_come_one_by_one(store: Store
     for _ in range(2):
         submit_together(store.database, [Submittal.of(spec, None) for spec in specs])
         leases = store.claim(cpus=64, limit=6)
-        names = [store.bench.experiment(lease.run_id.rpartition("-")[0]).name for lease in leases]
+        names = [store.experiments.get(lease.run_id.rpartition("-")[0]).name for lease in leases]
         assert (sorted(names[:3]), sorted(names[3:])) == (["a", "b", "c"], ["a", "b", "c"])
         submit_together(store.database, [Submittal.of(comparison_spec(name="before", seeds=(1,)), None)])
         store.claim(cpus=64, limit=6)
@@ -131,10 +129,10 @@ def test_many_threads_submit_at_once_and_each_experiment_is_there_once(store: St
     large = comparison_spec(name="large", optimizers=("adamw",), seeds=range(LARGE_RUNS + 1))
     calls = [(small, f"key {number % 4}") for number in range(8)] + [(small, None)] * 8 + [(large, None)]
     with ThreadPoolExecutor(len(calls)) as threads:
-        answers = list(threads.map(lambda call: store.bench.submit(*call), calls))
+        answers = list(threads.map(lambda call: store.experiments.submit(*call), calls))
     assert sum(answer.created for answer in answers) == 4 + 8 + 1
     ids = {answer.experiment.id for answer in answers}
-    assert ids == {each.id for each in store.bench.experiments()}
+    assert ids == {each.id for each in store.experiments.page()}
     with store.database.reading() as connection:
         page = reads.run_page(connection, where=RunFilter(), sort=None, limit=None, after=None)
     assert len(page) == 12 * len(small.first_runs()) + len(large.first_runs())
@@ -142,13 +140,13 @@ def test_many_threads_submit_at_once_and_each_experiment_is_there_once(store: St
 
 def test_series_of_many_runs_are_those_of_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "MOST_RUNS", 2)
-    store.bench.submit(comparison_spec(seeds=(1, 2, 3, 4), steps=100))
+    store.experiments.submit(comparison_spec(seeds=(1, 2, 3, 4), steps=100))
     leases = store.claim(cpus=64, limit=5)
     for count, lease in enumerate(leases[:4]):
-        store.bench.hello(lease.run_id, lease.attempt, lease.token)
+        store.attempts.hello(lease.run_id, lease.attempt, lease.token)
         for number in range(count):
             sent = batch(number, range(3 * number, 3 * number + 3), loss=float(count))
-            store.bench.append_points(lease.run_id, lease.attempt, lease.token, sent)
+            store.attempts.append_points(lease.run_id, lease.attempt, lease.token, sent)
     asked = [lease.run_id for lease in leases]
     with store.database.reading() as connection:
         found = {id: list(columns.points()) for id, columns in series.read_many(connection, asked, ("train_loss",))}
@@ -158,7 +156,7 @@ def test_series_of_many_runs_are_those_of_each(store: Store, monkeypatch: pytest
 
 
 def key_of(store: Store, label: str) -> str:
-    return store.bench.keyring.create(KeyRequest(label=label)).key.id
+    return store.keyring.create(KeyRequest(label=label)).key.id
 
 
 def proposal(by: str | None, runs: int) -> Proposal:
@@ -172,28 +170,28 @@ def outcome(answer: Submission | Exception) -> str:
 def test_a_key_has_so_many_waiting_runs_and_no_more(store: Store) -> None:
     """What is refused leaves nothing behind; what began, was answered before, or is another's takes no room."""
     ada, bob = key_of(store, "Ada"), key_of(store, "Bob")
-    store.bench._queue.most_waiting = 5
-    made = store.bench.submit(comparison_spec(seeds=range(3)), "first", by=ada)
+    store.experiments.most_waiting = 5
+    made = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
     proposals = [proposal(ada, 3), proposal(ada, 2), proposal(bob, 5), proposal(None, 9)]
-    refused, *others = store.bench.submit_together(proposals)
+    refused, *others = store.experiments.submit_together(proposals)
     assert [outcome(each) for each in others] == ["taken"] * 3
     assert isinstance(refused, ConflictError)
     assert "may have 5 runs that wait to be begun, and has room for 2 more; this experiment has 3" in str(refused)
-    assert len(store.bench.experiments(limit=9)) == 4
-    again = store.bench.submit(comparison_spec(seeds=range(3)), "first", by=ada)
+    assert len(store.experiments.page(limit=9)) == 4
+    again = store.experiments.submit(comparison_spec(seeds=range(3)), "first", by=ada)
     assert again.experiment.id == made.experiment.id
     with pytest.raises(ConflictError, match="room for 0 more"):
-        store.bench.submit(comparison_spec(seeds=(1,)), by=ada)
+        store.experiments.submit(comparison_spec(seeds=(1,)), by=ada)
     begun = store.claim(cpus=1, limit=1)[0].run_id
     assert begun.startswith(made.experiment.id)
-    store.bench.submit(comparison_spec(seeds=(1,)), by=ada)
-    store.bench.cancel_experiment(made.experiment.id)
-    store.bench.submit(comparison_spec(seeds=(1, 2)), by=ada)
+    store.experiments.submit(comparison_spec(seeds=(1,)), by=ada)
+    store.experiments.apply(made.experiment.id, RunAction.CANCEL)
+    store.experiments.submit(comparison_spec(seeds=(1, 2)), by=ada)
 
 
 def test_submissions_at_once_do_not_pass_the_limit_together(store: Store) -> None:
     ada = key_of(store, "Ada")
-    store.bench._queue.most_waiting = 10
+    store.experiments.most_waiting = 10
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: store.bench.submit_together([proposal(ada, 3)])[0], range(8)))
+        answers = list(pool.map(lambda _: store.experiments.submit_together([proposal(ada, 3)])[0], range(8)))
     assert sum(isinstance(each, Submission) for each in answers) == 3

@@ -66,13 +66,13 @@ def test_a_run_is_one_trace_from_submit_to_finish(
     """The three later spans are children of the submission's; the worker learns of it by its assignment."""
     monkeypatch.delenv(tracing.ENDPOINT_VARIABLE, raising=False)
     monkeypatch.setattr(tracing, "stop", lambda: None)  # the worker of this test is this process, which goes on
-    store.bench.submit(comparison_spec(seeds=(1,)))
+    store.experiments.submit(comparison_spec(seeds=(1,)))
     runner = KeepingRunner()
     Dispatcher(store.queue, runner, Leadership(store.database, "here")).tick()
     (lease,) = runner.leases
-    assignment = store.bench.hello(lease.run_id, 1, lease.token)
+    assignment = store.attempts.hello(lease.run_id, 1, lease.token)
     with attempt_span(assignment):
-        store.bench.finish(lease.run_id, 1, lease.token, result())
+        store.attempts.finish(lease.run_id, 1, lease.token, result())
     monkeypatch.undo()
     spans: dict[str, ReadableSpan] = {span.name: span for span in exporter.get_finished_spans()}
     assert spans.keys() == {"submit", "claim", "run", "finish"}
@@ -88,13 +88,13 @@ def test_runs_that_come_later_are_of_the_trace_of_their_submission(
     store: Store, exporter: InMemorySpanExporter
 ) -> None:
     """Phase 2 of a tuned comparison, queued by the end of a run, and a sweep's trials, added by its driver."""
-    tuned = comparison_spec(learning_rates=(1e-3,), seeds=(1,), tuning=Tuning())
-    comparison = store.bench.submit(tuned).experiment
+    tuned = comparison_spec(learning_rates=(1e-3,), seeds=(1,), tuning=Tuning(seeds=(0,)))
+    comparison = store.experiments.submit(tuned).experiment
     (lease,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(lease.run_id, 1, lease.token)
-    store.bench.finish(lease.run_id, 1, lease.token, result())
+    store.attempts.hello(lease.run_id, 1, lease.token)
+    store.attempts.finish(lease.run_id, 1, lease.token, result())
     spec = sweep_spec()
-    sweep = store.bench.submit(spec).experiment
+    sweep = store.experiments.submit(spec).experiment
     parameters = planned_parameters(spec, 0)
     assert parameters is not None
     trials.add(store.database, sweep.id, spec, 0, trial_run(spec, 0, parameters))
@@ -110,9 +110,9 @@ def test_runs_that_come_later_are_of_the_trace_of_their_submission(
 
 def test_without_an_endpoint_nothing_is_recorded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(tracing.ENDPOINT_VARIABLE, raising=False)
-    store.bench.submit(comparison_spec(seeds=(1,)))
+    store.experiments.submit(comparison_spec(seeds=(1,)))
     (lease,) = store.claim(cpus=1, limit=1)
-    assert store.bench.hello(lease.run_id, 1, lease.token).trace_parent is None
+    assert store.attempts.hello(lease.run_id, 1, lease.token).trace_parent is None
 
 
 def test_without_an_endpoint_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from orchestrator.errors import ConflictError
-from orchestrator.jobs import Lease, RunStatus, Wish
+from orchestrator.jobs import Lease, RunAction, RunStatus
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending, planned_parameters, trial_run
 from orchestrator.records import RunRecord
@@ -24,7 +24,7 @@ ASHA = sweep_spec(algorithm="asha")
 
 
 def begun(store: Store, spec: SweepSpec = ASHA) -> str:
-    return store.bench.submit(spec).experiment.id
+    return store.experiments.submit(spec).experiment.id
 
 
 def add(store: Store, sweep_id: str, number: int, spec: SweepSpec = ASHA) -> str | None:
@@ -35,25 +35,25 @@ def add(store: Store, sweep_id: str, number: int, spec: SweepSpec = ASHA) -> str
 
 def work(store: Store) -> Lease:
     (lease,) = store.claim(cpus=1, limit=1)
-    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
 
 def tell(store: Store, lease: Lease, losses: dict[int, float]) -> None:
     points = tuple(Point(step=step, tokens=step, val_loss=loss) for step, loss in losses.items())
-    store.bench.append_points(
+    store.attempts.append_points(
         lease.run_id, lease.attempt, lease.token, PointsBatch.from_points(sequence=0, points=points)
     )
 
 
 def all_of(store: Store, sweep_id: str) -> tuple[RunRecord, ...]:
-    return store.bench.runs(experiment_id=sweep_id)
+    return store.runs.page(experiment_id=sweep_id)
 
 
 def test_a_sweep_begins_without_runs_and_may_grow(store: Store):
     sweep_id = begun(store)
     assert trials.live_sweeps(store.database) == (sweep_id,)
-    record = store.bench.experiment(sweep_id)
+    record = store.experiments.get(sweep_id)
     assert (record.kind, record.counts.total, record.counts.growing, record.counts.done()) == ("sweep", 0, True, False)
     assert record.spec == ASHA
 
@@ -62,14 +62,14 @@ def test_a_sweep_begins_without_runs_and_may_grow(store: Store):
 def test_the_end_of_a_sweep_without_trials_is_seen(store: Store, how: str):
     """Streams and pages wait for another version, and there is no run that could have one."""
     sweep_id = begun(store)
-    seen = store.bench.experiment_version(sweep_id), store.bench.version()
+    seen = store.experiments.version(sweep_id), store.monitor.version()
     if how == "cancelled":
-        store.bench.wish_experiment(sweep_id, Wish.CANCEL)
+        store.experiments.apply(sweep_id, RunAction.CANCEL)
     else:
         trials.close(store.database, sweep_id)
-    assert store.bench.experiment(sweep_id).counts.done()
-    assert store.bench.experiment_version(sweep_id) > seen[0]
-    assert store.bench.version() > seen[1]
+    assert store.experiments.get(sweep_id).counts.done()
+    assert store.experiments.version(sweep_id) > seen[0]
+    assert store.monitor.version() > seen[1]
 
 
 def test_a_trial_is_added_once_whatever_it_is_asked_with(store: Store):
@@ -91,11 +91,11 @@ def test_drivers_that_race_add_one_run(store: Store):
 
 def test_a_new_trial_and_the_end_are_changes_that_pages_see(store: Store):
     sweep_id = begun(store)
-    seen = [store.bench.experiment_version(sweep_id)]
+    seen = [store.experiments.version(sweep_id)]
     add(store, sweep_id, 0)
-    seen.append(store.bench.experiment_version(sweep_id))
+    seen.append(store.experiments.version(sweep_id))
     trials.close(store.database, sweep_id)
-    seen.append(store.bench.experiment_version(sweep_id))
+    seen.append(store.experiments.version(sweep_id))
     assert seen == sorted(set(seen))
     assert trials.live_sweeps(store.database) == ()
 
@@ -105,13 +105,13 @@ def test_an_early_stop_is_a_command_and_then_a_result(store: Store):
     add(store, sweep_id, 0)
     lease = work(store)
     beat = Heartbeat(step=4, device_seconds=3.0)
-    assert store.bench.heartbeat(lease.run_id, 1, lease.token, beat).command is Command.CONTINUE
+    assert store.attempts.heartbeat(lease.run_id, 1, lease.token, beat).command is Command.CONTINUE
     tell(store, lease, {2: 4.0, 4: 3.5})
     assert trials.ask_to_stop(store.database, lease.run_id)
-    assert store.bench.heartbeat(lease.run_id, 1, lease.token, beat).command is Command.STOP_EARLY
+    assert store.attempts.heartbeat(lease.run_id, 1, lease.token, beat).command is Command.STOP_EARLY
     early = result(final_val_loss=None, verdict=Verdict.STOPPED_EARLY, steps=4)
-    store.bench.finish(lease.run_id, 1, lease.token, early)
-    run = store.bench.run(lease.run_id)
+    store.attempts.finish(lease.run_id, 1, lease.token, early)
+    run = store.runs.get(lease.run_id)
     assert (run.status, run.result, run.last_val_loss) == (RunStatus.SUCCEEDED, early, 3.5)
     assert not trials.ask_to_stop(store.database, lease.run_id)
 
@@ -123,15 +123,15 @@ def test_a_stop_outlives_the_attempt_that_it_was_meant_for(store: Store):
     trials.ask_to_stop(store.database, lease.run_id)
     store.queue.interrupt_all()
     again = work(store)
-    assert store.bench.heartbeat(again.run_id, 2, again.token, Heartbeat()).command is Command.STOP_EARLY
+    assert store.attempts.heartbeat(again.run_id, 2, again.token, Heartbeat()).command is Command.STOP_EARLY
 
 
 def test_a_person_comes_before_the_sweep(store: Store):
     add(store, begun(store), 0)
     lease = work(store)
     trials.ask_to_stop(store.database, lease.run_id)
-    store.bench.wish_run(lease.run_id, Wish.CANCEL)
-    assert store.bench.heartbeat(lease.run_id, 1, lease.token, Heartbeat()).command is Command.CANCEL
+    store.runs.apply(lease.run_id, RunAction.CANCEL)
+    assert store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat()).command is Command.CANCEL
 
 
 def test_only_trials_of_such_sweeps_can_be_stopped_early(store: Store):
@@ -143,26 +143,26 @@ def test_only_trials_of_such_sweeps_can_be_stopped_early(store: Store):
 def test_trials_hear_sooner_than_other_runs(store: Store):
     add(store, begun(store), 0)
     (lease,) = store.claim(cpus=1, limit=1)
-    assert store.bench.hello(lease.run_id, 1, lease.token).heartbeat_seconds == 1.0
+    assert store.attempts.hello(lease.run_id, 1, lease.token).heartbeat_seconds == 1.0
 
 
 def test_a_cancelled_sweep_takes_no_trial_and_goes_on_when_it_is_retried(store: Store):
     sweep_id = begun(store)
     first = add(store, sweep_id, 0)
-    store.bench.cancel_experiment(sweep_id)
+    store.experiments.apply(sweep_id, RunAction.CANCEL)
     assert add(store, sweep_id, 1) is None and add(store, sweep_id, 0) == first
-    assert store.bench.experiment(sweep_id).counts.done()
-    store.bench.wish_experiment(sweep_id, Wish.RETRY)
+    assert store.experiments.get(sweep_id).counts.done()
+    store.experiments.apply(sweep_id, RunAction.RETRY)
     assert trials.live_sweeps(store.database) == (sweep_id,)
     assert add(store, sweep_id, 1) is not None
 
 
 def test_a_paused_sweep_gets_trials_that_wait(store: Store):
     sweep_id = begun(store)
-    store.bench.wish_experiment(sweep_id, Wish.PAUSE)
+    store.experiments.apply(sweep_id, RunAction.PAUSE)
     add(store, sweep_id, 0)
     assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.PAUSED]
-    store.bench.wish_experiment(sweep_id, Wish.RESUME)
+    store.experiments.apply(sweep_id, RunAction.RESUME)
     assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.QUEUED]
 
 
@@ -172,8 +172,8 @@ def test_what_a_sweep_has_spent(store: Store):
     for number in range(3):
         add(store, sweep_id, number)
     lease, other = work(store), work(store)
-    store.bench.finish(lease.run_id, 1, lease.token, result(device_seconds=7.0))
-    store.bench.heartbeat(other.run_id, 1, other.token, Heartbeat(step=1, device_seconds=2.0))
+    store.attempts.finish(lease.run_id, 1, lease.token, result(device_seconds=7.0))
+    store.attempts.heartbeat(other.run_id, 1, other.token, Heartbeat(step=1, device_seconds=2.0))
     expected = Spending(device_seconds=9.0, ended=1, ended_seconds=7.0, live=2)
     assert trials.spending(store.database, sweep_id) == expected
 
@@ -194,7 +194,7 @@ def test_a_follower_tells_every_loss_and_how_it_ended(
     add(store, begun(store), 0)
     lease = work(store)
     tell(store, lease, {0: 5.6, 2: 4.0, 4: 3.5})
-    store.bench.finish(lease.run_id, 1, lease.token, result(final_val_loss=final, verdict=verdict, steps=4))
+    store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=final, verdict=verdict, steps=4))
     expected = [TuneReport(step=2, loss=4.0), TuneReport(step=4, loss=3.5), *([word] if word else [])]
     for _ in range(2):
         assert list(reports(store.database, lease.run_id, 10)) == expected
@@ -203,7 +203,7 @@ def test_a_follower_tells_every_loss_and_how_it_ended(
 def test_a_trial_that_was_cancelled_says_nothing_of_its_hyperparameters(store: Store):
     run_id = add(store, begun(store), 0)
     assert run_id is not None
-    store.bench.cancel_run(run_id)
+    store.runs.apply(run_id, RunAction.CANCEL)
     assert [told.faultless for told in reports(store.database, run_id, 10)] == [False]
 
 
@@ -218,22 +218,22 @@ def test_a_glance_sees_what_is_new(store: Store):
 def test_other_verbs_say_what_a_sweep_is(store: Store):
     sweep_id = begun(store)
     with pytest.raises(ConflictError, match="is a sweep: its trials have one seed"):
-        store.bench.compare(sweep_id)
+        store.analysis.compare(sweep_id)
     with pytest.raises(ConflictError, match="is a sweep"):
-        store.bench.fit([sweep_id])
+        store.analysis.fit([sweep_id])
     with pytest.raises(ConflictError, match="no trial of AdamW, AdaPM"):
-        store.bench.sweep_comparison(sweep_id, 3)
+        store.analysis.sweep_comparison(sweep_id, 3)
 
 
 def test_the_end_of_a_sweep_is_told_of_though_no_run_ends_then(store: Store):
     """Who follows the outbox saw its last trial end while more could follow."""
     outbox = Outbox(store.database)
-    for end in (lambda id: trials.close(store.database, id), store.bench.cancel_experiment):
+    for end in (lambda id: trials.close(store.database, id), partial(store.experiments.apply, action=RunAction.CANCEL)):
         sweep_id = begun(store)
         outbox.delivered([entry.id for entry in outbox.pending()])
         end(sweep_id)
         assert [entry.experiment_id for entry in outbox.pending()] == [sweep_id]
-        assert store.bench.experiment(sweep_id).counts.done()
+        assert store.experiments.get(sweep_id).counts.done()
 
 
 def test_a_sweep_is_not_reopened_beyond_its_deadline(store: Store):
@@ -242,13 +242,13 @@ def test_a_sweep_is_not_reopened_beyond_its_deadline(store: Store):
     add(store, sweep_id, 0, spec)
     store.pass_time(10)
     assert len(store.queue.stop_late()) == 1
-    store.bench.wish_experiment(sweep_id, Wish.RETRY)
+    store.experiments.apply(sweep_id, RunAction.RETRY)
     assert trials.live_sweeps(store.database) == ()
     assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.QUEUED]
 
 
 def test_nobody_knows_how_long_a_sweep_takes_that_has_no_trial_yet(store: Store):
     sweep_id = begun(store)
-    assert store.bench.experiment(sweep_id).progress.seconds_left is None
+    assert store.experiments.get(sweep_id).progress.seconds_left is None
     trials.close(store.database, sweep_id)
-    assert store.bench.experiment(sweep_id).progress.seconds_left == 0.0
+    assert store.experiments.get(sweep_id).progress.seconds_left == 0.0

@@ -9,51 +9,55 @@ import pytest
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError, NotFoundError
-from orchestrator.jobs import AttemptOutcome, Lease, RunStatus, Wish
+from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from tests.contract.conftest import POLICY, Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
 
 
 def submit(store: Store, runs: int = 1) -> list[str]:
-    experiment = store.bench.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
-    return [run.id for run in store.bench.runs(experiment_id=experiment.id)]
+    experiment = store.experiments.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
+    return [run.id for run in store.runs.page(experiment_id=experiment.id)]
 
 
 def start(store: Store) -> Lease:
     (lease,) = store.claim(cpus=64, gpus=8, limit=1)
-    store.bench.hello(lease.run_id, lease.attempt, lease.token)
+    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
     return lease
 
 
 def stop(store: Store, lease: Lease, command: Command = Command.PAUSE, step: int = 3) -> None:
-    store.bench.stopped(lease.run_id, lease.attempt, lease.token, Stopped(command=command, step=step, device_seconds=6))
+    store.attempts.stopped(
+        lease.run_id, lease.attempt, lease.token, Stopped(command=command, step=step, device_seconds=6)
+    )
 
 
 def fail(store: Store, lease: Lease, kind: FailureKind = FailureKind.PROGRAM) -> None:
-    store.bench.fail(lease.run_id, lease.attempt, lease.token, Failure(kind=kind, message="broke", device_seconds=1))
+    store.attempts.fail(lease.run_id, lease.attempt, lease.token, Failure(kind=kind, message="broke", device_seconds=1))
 
 
 def statuses(store: Store, run_id: str) -> list[str]:
-    return [event.to_status.value for event in store.bench.events(run_id)]
+    return [event.to_status.value for event in store.runs.events(run_id)]
 
 
 def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) -> None:
     (run_id,) = submit(store)
     lease = start(store)
-    assert store.bench.wish_run(run_id, Wish.PAUSE).status is RunStatus.PAUSING
-    assert store.bench.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.PAUSE
+    assert store.runs.apply(run_id, RunAction.PAUSE).status is RunStatus.PAUSING
+    assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.PAUSE
     notice = CheckpointNotice(step=3, path="c", size_bytes=9, sha256="s")
-    store.bench.checkpoint(run_id, 1, lease.token, notice)
+    store.attempts.checkpoint(run_id, 1, lease.token, notice)
     stop(store, lease)
-    assert store.bench.run(run_id).status is RunStatus.PAUSED
+    assert store.runs.get(run_id).status is RunStatus.PAUSED
     store.pass_time(1000)
     assert store.claim(cpus=8, gpus=0, limit=1) == ()
-    assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.QUEUED
+    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.QUEUED
     (again,) = store.claim(cpus=8, gpus=0, limit=1)
-    assert store.bench.hello(run_id, again.attempt, again.token).checkpoint == notice.model_copy(update={"attempt": 1})
-    store.bench.finish(run_id, again.attempt, again.token, result())
-    run = store.bench.run(run_id)
+    assert store.attempts.hello(run_id, again.attempt, again.token).checkpoint == notice.model_copy(
+        update={"attempt": 1}
+    )
+    store.attempts.finish(run_id, again.attempt, again.token, result())
+    run = store.runs.get(run_id)
     assert (run.status, run.attempt, run.device_seconds) == (RunStatus.SUCCEEDED, 2, 6 + 4)
     events = ["queued", "leased", "running", "pausing", "paused", "queued", "leased", "running", "succeeded"]
     assert statuses(store, run_id) == events
@@ -61,20 +65,20 @@ def test_a_paused_run_stops_with_a_checkpoint_and_goes_on_from_it(store: Store) 
 
 def test_a_waiting_run_is_paused_at_once_and_may_be_cancelled(store: Store) -> None:
     first, second = submit(store, 2)
-    assert store.bench.wish_run(first, Wish.PAUSE).status is RunStatus.PAUSED
+    assert store.runs.apply(first, RunAction.PAUSE).status is RunStatus.PAUSED
     assert [lease.run_id for lease in store.claim(cpus=8, gpus=0, limit=9)] == [second]
-    assert store.bench.wish_run(first, Wish.CANCEL).status is RunStatus.CANCELLED
+    assert store.runs.apply(first, RunAction.CANCEL).status is RunStatus.CANCELLED
 
 
 def test_a_worker_that_dies_while_it_pauses_leaves_a_paused_run(store: Store) -> None:
     """It is not blamed: the next attempt goes on from the last checkpoint."""
     (run_id,) = submit(store)
     start(store)
-    store.bench.wish_run(run_id, Wish.PAUSE)
+    store.runs.apply(run_id, RunAction.PAUSE)
     store.pass_time(POLICY.cancel_grace_seconds + 1)
     assert store.queue.overdue_cancels() == ((run_id, 1),)
     assert store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended by force")
-    assert store.bench.run(run_id).status is RunStatus.PAUSED
+    assert store.runs.get(run_id).status is RunStatus.PAUSED
 
 
 @pytest.mark.parametrize("said_hello", [True, False])
@@ -82,36 +86,36 @@ def test_a_pause_can_be_taken_back_while_the_worker_does_not_know(store: Store, 
     (run_id,) = submit(store)
     (lease,) = store.claim(cpus=8, gpus=0, limit=1)
     if said_hello:
-        store.bench.hello(run_id, 1, lease.token)
-    store.bench.wish_run(run_id, Wish.PAUSE)
-    resumed = store.bench.wish_run(run_id, Wish.RESUME)
+        store.attempts.hello(run_id, 1, lease.token)
+    store.runs.apply(run_id, RunAction.PAUSE)
+    resumed = store.runs.apply(run_id, RunAction.RESUME)
     assert resumed.status is (RunStatus.RUNNING if said_hello else RunStatus.LEASED)
-    store.bench.hello(run_id, 1, lease.token)
-    assert store.bench.heartbeat(run_id, 1, lease.token, Heartbeat()).command is Command.CONTINUE
-    store.bench.finish(run_id, 1, lease.token, result())
-    assert store.bench.run(run_id).status is RunStatus.SUCCEEDED
+    store.attempts.hello(run_id, 1, lease.token)
+    assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat()).command is Command.CONTINUE
+    store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
 
 
 def test_a_worker_that_begins_while_its_run_is_pausing_can_go_on_after_the_resume(store: Store) -> None:
     (run_id,) = submit(store)
     (lease,) = store.claim(cpus=8, gpus=0, limit=1)
-    store.bench.wish_run(run_id, Wish.PAUSE)
-    store.bench.hello(run_id, 1, lease.token)
-    assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.RUNNING
-    store.bench.finish(run_id, 1, lease.token, result())
-    assert store.bench.run(run_id).status is RunStatus.SUCCEEDED
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.attempts.hello(run_id, 1, lease.token)
+    assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.RUNNING
+    store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).status is RunStatus.SUCCEEDED
 
 
 def test_a_worker_that_had_stopped_before_the_pause_was_taken_back_sends_its_run_to_the_queue(store: Store) -> None:
     (run_id,) = submit(store)
     lease = start(store)
-    store.bench.wish_run(run_id, Wish.PAUSE)
-    store.bench.wish_run(run_id, Wish.RESUME)
+    store.runs.apply(run_id, RunAction.PAUSE)
+    store.runs.apply(run_id, RunAction.RESUME)
     with pytest.raises(ConflictError, match="nobody asked"):
         stop(store, lease, Command.CANCEL)
     stop(store, lease)
     stop(store, lease)
-    run = store.bench.run(run_id)
+    run = store.runs.get(run_id)
     assert (run.status, run.step) == (RunStatus.QUEUED, 3)
     assert start(store).attempt == 2
 
@@ -121,34 +125,34 @@ def test_a_failed_run_that_is_retried_gets_one_more_failure(store: Store) -> Non
     for attempt in range(1, POLICY.max_failures + 1):
         fail(store, start(store), FailureKind.INFRASTRUCTURE)
         store.pass_time(POLICY.backoff_seconds * 2**attempt)
-    assert store.bench.run(run_id).status is RunStatus.FAILED
-    retried = store.bench.wish_run(run_id, Wish.RETRY)
+    assert store.runs.get(run_id).status is RunStatus.FAILED
+    retried = store.runs.apply(run_id, RunAction.RETRY)
     assert (retried.status, retried.ended_at, retried.reason) == (RunStatus.QUEUED, None, None)
     lease = start(store)
     assert lease.attempt == POLICY.max_failures + 1
     fail(store, lease, FailureKind.INFRASTRUCTURE)
-    assert store.bench.run(run_id).status is RunStatus.FAILED
-    store.bench.wish_run(run_id, Wish.RETRY)
+    assert store.runs.get(run_id).status is RunStatus.FAILED
+    store.runs.apply(run_id, RunAction.RETRY)
     last = start(store)
-    store.bench.finish(run_id, last.attempt, last.token, result())
-    assert [each.outcome for each in store.bench.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]
+    store.attempts.finish(run_id, last.attempt, last.token, result())
+    assert [each.outcome for each in store.runs.attempts(run_id)] == ["broken"] * 4 + ["succeeded"]
 
 
 def test_a_token_of_the_failed_attempt_opens_nothing_after_the_retry(store: Store) -> None:
     (run_id,) = submit(store)
     zombie = start(store)
     fail(store, zombie)
-    store.bench.wish_run(run_id, Wish.RETRY)
+    store.runs.apply(run_id, RunAction.RETRY)
     with pytest.raises(LeaseLostError):
-        store.bench.finish(run_id, 1, zombie.token, result())
-    assert store.bench.run(run_id).status is RunStatus.QUEUED
+        store.attempts.finish(run_id, 1, zombie.token, result())
+    assert store.runs.get(run_id).status is RunStatus.QUEUED
 
 
 ALLOWED = {
-    Wish.PAUSE: {"queued", "leased", "running", "retry_wait", "pausing", "paused"},
-    Wish.RESUME: {"queued", "leased", "running", "retry_wait", "pausing", "paused"},
-    Wish.RETRY: {"queued", "leased", "running", "retry_wait", "failed", "cancelled"},
-    Wish.CANCEL: {"queued", "leased", "running", "retry_wait", "pausing", "paused", "cancelling", "cancelled"},
+    RunAction.PAUSE: {"queued", "leased", "running", "retry_wait", "pausing", "paused"},
+    RunAction.RESUME: {"queued", "leased", "running", "retry_wait", "pausing", "paused"},
+    RunAction.RETRY: {"queued", "leased", "running", "retry_wait", "failed", "cancelled"},
+    RunAction.CANCEL: {"queued", "leased", "running", "retry_wait", "pausing", "paused", "cancelling", "cancelled"},
 }
 
 
@@ -160,56 +164,56 @@ def bring(store: Store, status: RunStatus) -> str:
     elif status not in ("queued", "paused"):
         lease = start(store)
     if status in ("pausing", "paused"):
-        store.bench.wish_run(run_id, Wish.PAUSE)
+        store.runs.apply(run_id, RunAction.PAUSE)
     if status in ("cancelling", "cancelled"):
-        store.bench.wish_run(run_id, Wish.CANCEL)
+        store.runs.apply(run_id, RunAction.CANCEL)
     if status == "cancelled":
         stop(store, lease, Command.CANCEL)
     if status in ("retry_wait", "failed"):
         fail(store, lease, FailureKind.PROGRAM if status == "failed" else FailureKind.INFRASTRUCTURE)
     if status == "succeeded":
-        store.bench.finish(run_id, 1, lease.token, result())
-    assert store.bench.run(run_id).status is status
+        store.attempts.finish(run_id, 1, lease.token, result())
+    assert store.runs.get(run_id).status is status
     return run_id
 
 
 def test_every_wish_in_every_state_is_granted_or_refused_and_may_be_repeated(store: Store) -> None:
-    for status, wish in product(RunStatus, Wish):
+    for status, action in product(RunStatus, RunAction):
         run_id = bring(store, status)
-        if status.value not in ALLOWED[wish]:
-            before = store.bench.events(run_id)
+        if status.value not in ALLOWED[action]:
+            before = store.runs.events(run_id)
             with pytest.raises(ConflictError, match=rf"run {run_id} .*{status.value}; "):
-                store.bench.wish_run(run_id, wish)
-            assert store.bench.events(run_id) == before
+                store.runs.apply(run_id, action)
+            assert store.runs.events(run_id) == before
         else:
-            once = store.bench.wish_run(run_id, wish)
-            assert store.bench.wish_run(run_id, wish) == once
-        store.bench.cancel_experiment(run_id.partition("-")[0])
+            once = store.runs.apply(run_id, action)
+            assert store.runs.apply(run_id, action) == once
+        store.experiments.apply(run_id.partition("-")[0], RunAction.CANCEL)
         store.queue.interrupt_all()
 
 
 def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(store: Store) -> None:
     done, broken, running, waiting = submit(store, 4)
     leases = [start(store) for _ in range(3)]
-    store.bench.finish(done, 1, leases[0].token, result())
+    store.attempts.finish(done, 1, leases[0].token, result())
     fail(store, leases[1])
     experiment = done.partition("-")[0]
 
     def now() -> list[str]:
-        return [store.bench.run(run_id).status.value for run_id in (done, broken, running, waiting)]
+        return [store.runs.get(run_id).status.value for run_id in (done, broken, running, waiting)]
 
-    store.bench.wish_experiment(experiment, Wish.PAUSE)
+    store.experiments.apply(experiment, RunAction.PAUSE)
     assert now() == ["succeeded", "failed", "pausing", "paused"]
     stop(store, leases[2])
-    store.bench.wish_experiment(experiment, Wish.RETRY)
+    store.experiments.apply(experiment, RunAction.RETRY)
     assert now() == ["succeeded", "queued", "paused", "paused"]
-    store.bench.wish_experiment(experiment, Wish.RESUME)
+    store.experiments.apply(experiment, RunAction.RESUME)
     assert now() == ["succeeded", "queued", "queued", "queued"]
-    for wish in Wish:
+    for action in RunAction:
         with pytest.raises(NotFoundError, match="there is no experiment"):
-            store.bench.wish_experiment("\x00", wish)
+            store.experiments.apply("\x00", action)
         with pytest.raises(NotFoundError, match="there is no run"):
-            store.bench.wish_run("\x00", wish)
+            store.runs.apply("\x00", action)
 
 
 @pytest.mark.parametrize("of", ["run", "experiment"])
@@ -219,7 +223,7 @@ def test_a_wish_is_answered_with_what_it_did_whatever_comes_after(
     """A dispatcher that claims the run between the commit and the answer is not what was asked for."""
     (run_id,) = submit(store)
     experiment_id = run_id.partition("-")[0]
-    store.bench.wish_run(run_id, Wish.PAUSE)
+    store.runs.apply(run_id, RunAction.PAUSE)
     writing = store.database.writing
     claimed: list[Lease] = []
 
@@ -233,11 +237,11 @@ def test_a_wish_is_answered_with_what_it_did_whatever_comes_after(
 
     monkeypatch.setattr(store.database, "writing", claimed_at_once)
     if of == "run":
-        assert store.bench.wish_run(run_id, Wish.RESUME).status is RunStatus.QUEUED
+        assert store.runs.apply(run_id, RunAction.RESUME).status is RunStatus.QUEUED
     else:
-        assert store.bench.wish_experiment(experiment_id, Wish.RESUME).counts.by_status == {RunStatus.QUEUED: 1}
+        assert store.experiments.apply(experiment_id, RunAction.RESUME).counts.by_status == {RunStatus.QUEUED: 1}
     assert [lease.run_id for lease in claimed] == [run_id]
-    assert store.bench.run(run_id).status is RunStatus.LEASED
+    assert store.runs.get(run_id).status is RunStatus.LEASED
 
 
 def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store: Store) -> None:
@@ -245,7 +249,7 @@ def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store:
     for _ in range(12):
         (run_id,) = submit(store)
         lease = start(store)
-        store.bench.wish_run(run_id, Wish.PAUSE)
+        store.runs.apply(run_id, RunAction.PAUSE)
         barrier = threading.Barrier(2)
 
         def obey(lease: Lease = lease, barrier: threading.Barrier = barrier) -> None:
@@ -255,7 +259,7 @@ def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store:
         worker = threading.Thread(target=obey)
         worker.start()
         barrier.wait()
-        store.bench.wish_run(run_id, Wish.RESUME)
+        store.runs.apply(run_id, RunAction.RESUME)
         worker.join()
-        assert store.bench.run(run_id).status is RunStatus.QUEUED
-        store.bench.wish_run(run_id, Wish.CANCEL)
+        assert store.runs.get(run_id).status is RunStatus.QUEUED
+        store.runs.apply(run_id, RunAction.CANCEL)

@@ -17,16 +17,17 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from orchestrator.errors import LeaseLostError
+from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
-from tests.browser.playing import PlayedRun, Player
-from tests.browser.serving import opened_bench
+from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields
+from tests.factories.serving import open_services
 from tests.factories.sweep import sweep_spec
 from tests.integration.api_service import comparison_fields
 from worker.reporting.log import log_path
@@ -42,7 +43,7 @@ class House:
     """The service, what opens it, and who plays its workers."""
 
     url: str
-    bench: Bench
+    services: Services
     player: Player
     app: FastAPI
     secret: str
@@ -59,7 +60,7 @@ class House:
             except LeaseLostError:
                 self.at_work = None
         if self.at_work is None:
-            self.bench.submit(spec_of(comparison_fields(seeds=[1])))
+            self.services.experiments.submit(spec_of(comparison_fields(seeds=[1])))
             self.at_work = self.player.begin()
         return self.at_work.identity
 
@@ -69,26 +70,26 @@ def spec_of(fields: dict[str, Any]) -> Any:
     return read_spec(canonical_json(fields))
 
 
-def furnish(bench: Bench, player: Player, by: str) -> dict[str, dict[str, str]]:
+def furnish(services: Services, player: Player, by: str) -> dict[str, dict[str, str]]:
     """A comparison with points, observations and a log, a law, a sweep, a deleted experiment; the house's `kinds`."""
     workload = comparison_fields()["workload"] | {"probes": PROBES}
-    experiment_id = bench.submit(spec_of(comparison_fields(workload=workload)), by=by).experiment.id
+    experiment_id = services.experiments.submit(spec_of(comparison_fields(workload=workload)), by=by).experiment.id
     player.finish(3)
-    log = log_path(bench._runs_folder / f"{experiment_id}-0000", 1)
+    log = log_path(services.storage.runs_folder() / f"{experiment_id}-0000", 1)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("step 10 of 10: loss 2.31\n")
-    law = bench.submit(spec_of(scaling_fields()), by=by).experiment.id
+    law = services.experiments.submit(spec_of(scaling_fields()), by=by).experiment.id
     player.finish()
-    gone = bench.clone_experiment(law, "to be deleted", by=by).experiment.id
-    bench.cancel_experiment(gone)
-    bench.delete_experiment(gone)
+    gone = services.experiments.clone(law, "to be deleted", by=by).experiment.id
+    services.experiments.apply(gone, RunAction.CANCEL)
+    services.experiments.delete(gone)
     sweep = sweep_spec()
-    sweep_id = bench.submit(sweep, by=by).experiment.id
+    sweep_id = services.experiments.submit(sweep, by=by).experiment.id
     for number in range(4):
         parameters = planned_parameters(sweep, number)
         assert parameters is not None
-        trials.add(bench._database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
-    trials.close(bench._database, sweep_id)
+        trials.add(services.database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
+    trials.close(services.database, sweep_id)
     player.finish()
     here = "/v1/experiments/{experiment_id}"
     return {
@@ -103,18 +104,18 @@ def furnish(bench: Bench, player: Player, by: str) -> dict[str, dict[str, str]]:
 @contextmanager
 def furnished(folder: Path) -> Iterator[House]:
     """The house behind a real server until the block ends; its streams end at once, and nobody is throttled."""
-    with opened_bench(folder) as (bench, player):
-        bench.webhooks.policy = WebhookPolicy.of(HOOKS, "")
-        key = bench.keyring.create(KeyRequest(label="the fuzzer", scope=Scope.ADMIN))
-        kinds = furnish(bench, player, key.key.id)
-        bench.webhooks.add(WebhookRequest(url=HOOKS + "bench"), by=key.key.id)
-        app = create_app(bench, stopping=lambda: True, requests_a_second=NO_THROTTLE)
+    with open_services(folder) as (services, player):
+        services.webhooks.policy = WebhookPolicy.of(HOOKS, "")
+        key = services.keyring.create(KeyRequest(label="the fuzzer", scope=Scope.ADMIN))
+        kinds = furnish(services, player, key.key.id)
+        services.webhooks.add(WebhookRequest(url=HOOKS + "bench"), by=key.key.id)
+        app = create_app(services, stopping=lambda: True, requests_a_second=NO_THROTTLE)
         app.state.doors.failures.burst = app.state.doors.strange_workers.burst = NO_THROTTLE
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=2))
         with _running(server) as url:
             yield House(
                 url=url,
-                bench=bench,
+                services=services,
                 player=player,
                 app=app,
                 secret=key.secret,

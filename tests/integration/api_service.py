@@ -13,41 +13,42 @@ import uvicorn
 from api.app import create_app
 from api.processes.api import server_config
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
-from orchestrator.settings import NOWHERE, Remote
+from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from tests.factories.stores import sqlite_database
 
 
-@dataclass
-class Service:
-    """A service that answers at `url`, and the dispatcher's side of the same database."""
+@dataclass(frozen=True, kw_only=True)
+class Service(Services):
+    """Services that answer at `url`, and the dispatcher's side of the same database."""
 
     url: str
-    bench: Bench
     queue: Queue
 
 
 @contextmanager
 def serving(
-    folder: Path, policy: LeasePolicy | None = None, database: Database | None = None, remote: Remote = NOWHERE
+    folder: Path, policy: LeasePolicy | None = None, database: Database | None = None, **settings: Any
 ) -> Iterator[Service]:
     """Serve a fresh database in `folder`, or the given one, until the block ends."""
     database = database or sqlite_database(folder)
     policy = policy or LeasePolicy()
-    bench = Bench(database, policy, folder / "runs", folder / "datasets", remote=remote)
+    services = make_services(database, folder, policy, **settings)
     # With the protocol named, asyncio sets TCP_NODELAY on connections; without it every answer waits 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
     stopping = threading.Event()
-    app = create_app(bench, stopping=stopping.is_set)
+    app = create_app(services, stopping=stopping.is_set)
     server = uvicorn.Server(server_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
-        yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", bench, Queue(database, policy))
+        yield Service(
+            **vars(services), url=f"http://127.0.0.1:{listener.getsockname()[1]}", queue=Queue(database, policy)
+        )
     finally:
         stopping.set()
         server.should_exit = True

@@ -16,9 +16,9 @@ from api.app import create_app
 from api.auth.scopes import PLACES, Access, place_of
 from api.auth.throttle import Throttle
 from orchestrator.keys import KeyRequest, Scope
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.tables import keys
-from tests.browser.serving import opened_bench
+from tests.factories.serving import open_services
 from tests.factories.stores import claim, comparison_spec
 
 UNKNOWN = "adapm_0123456789_" + "x" * 43
@@ -41,19 +41,19 @@ class House:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("house")
-    with opened_bench(folder) as (bench, player):
-        ring = bench.keyring
+    with open_services(folder) as (services, player):
+        ring = services.keyring
         made = {scope.value: ring.create(KeyRequest(label=scope.value, scope=scope)) for scope in Scope}
         made |= {name: ring.create(KeyRequest(label=name, scope=Scope.ADMIN)) for name in ("revoked", "expired")}
         ring.revoke(made["revoked"].key.id)
         with player.queue._database.writing() as connection:
             connection.execute(keys.update().where(keys.c.label == "expired").values(expires_at=1.0))
         headers = {name: {"Authorization": f"Bearer {key.secret}"} for name, key in made.items()}
-        run_id = bench.runs(experiment_id=bench.submit(comparison_spec()).experiment.id)[0].id
+        run_id = services.runs.page(experiment_id=services.experiments.submit(comparison_spec()).experiment.id)[0].id
         (lease,) = claim(player.queue, cpus=1, limit=1)
         headers |= {"nobody": {}, "unknown": {"Authorization": f"Bearer {UNKNOWN}"}}
         headers["lease"] = {"Authorization": f"Bearer {lease.token}"}
-        headers["session"] = signed_in(bench, made["viewer"].key.id)
+        headers["session"] = signed_in(services, made["viewer"].key.id)
         names = {"experiment_id": run_id.rpartition("-")[0], "run_id": run_id, "attempt": "1", "form": "csv"}
         names |= {
             "name": "results.csv",
@@ -65,18 +65,18 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         }
 
         def refresh() -> None:
-            headers["session"] = signed_in(bench, made["viewer"].key.id)
+            headers["session"] = signed_in(services, made["viewer"].key.id)
 
         # Streams end at once; nobody is throttled.
-        app = create_app(bench, stopping=lambda: True, requests_a_second=1e6)
+        app = create_app(services, stopping=lambda: True, requests_a_second=1e6)
         app.state.doors.failures.burst = app.state.doors.strange_workers.burst = 1e6
         with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:
             yield House(client=client, app=app, headers=headers, names=names, sign_in_again=refresh)
 
 
-def signed_in(bench: Bench, key_id: str) -> dict[str, str]:
+def signed_in(services: Services, key_id: str) -> dict[str, str]:
     """What a page of a new session sends."""
-    return {"Cookie": f"adapm_bench_session={bench.keyring.log_in(key_id)}", "Origin": "http://127.0.0.1"}
+    return {"Cookie": f"adapm_bench_session={services.keyring.log_in(key_id)}", "Origin": "http://127.0.0.1"}
 
 
 def routes_of(app: FastAPI) -> set[str]:
@@ -161,9 +161,9 @@ def test_a_method_that_a_route_does_not_have_is_no_way_in(house: House, caller: 
 
 
 def test_a_route_that_nobody_placed_opens_to_admins_alone(tmp_path: Path):
-    with opened_bench(tmp_path) as (bench, _):
-        keys = {scope: bench.keyring.create(KeyRequest(label="x", scope=scope)).secret for scope in Scope}
-        app = create_app(bench)
+    with open_services(tmp_path) as (services, _):
+        keys = {scope: services.keyring.create(KeyRequest(label="x", scope=scope)).secret for scope in Scope}
+        app = create_app(services)
         app.get("/v1/new")(lambda: "the secret of the house")
         with TestClient(app, base_url="http://127.0.0.1") as client:
             answers = {

@@ -74,16 +74,16 @@ def test_every_verb_returns_the_records_of_the_service(service: Service, client:
     submission = client.submit(ComparisonSpec.model_validate(comparison_fields()))
     experiment = submission.experiment
     assert submission.created
-    assert client.experiment(experiment.id) == service.bench.experiment(experiment.id)
-    assert client.experiments(limit=1) == service.bench.experiments(limit=1)
+    assert client.experiment(experiment.id) == service.experiments.get(experiment.id)
+    assert client.experiments(limit=1) == service.experiments.page(limit=1)
     runs = client.runs(experiment_id=experiment.id)
-    assert runs == service.bench.runs(experiment_id=experiment.id)
+    assert runs == service.runs.page(experiment_id=experiment.id)
     assert client.run(runs[0].id) == runs[0]
     assert client.runs(experiment_id=experiment.id, status=RunStatus.FAILED) == ()
     assert client.points(runs[0].id) == ()
     assert client.attempts(runs[0].id) == ()
-    assert client.events(runs[0].id) == service.bench.events(runs[0].id)
-    assert client.compare(experiment.id) == service.bench.compare(experiment.id)
+    assert client.events(runs[0].id) == service.runs.events(runs[0].id)
+    assert client.compare(experiment.id) == service.analysis.compare(experiment.id)
     assert client.cancel_run(runs[0].id).status is RunStatus.CANCELLED
     assert client.cancel_experiment(experiment.id).counts.by_status == {RunStatus.CANCELLED: 4}
     assert client.health().status == "ok"
@@ -102,18 +102,18 @@ def test_a_key_is_always_sent_and_one_given_is_used(client: Client):
 
 
 def test_a_submission_whose_answer_was_lost_is_sent_again_and_made_once(service: Service):
-    before = len(service.bench.experiments(limit=1000))
+    before = len(service.experiments.page(limit=1000))
     with proxy(service.url, cut=2) as url, Client(url) as client:
         submission = client.submit(comparison_fields(name="once"))
     assert submission.created is False
-    assert len(service.bench.experiments(limit=1000)) == before + 1
+    assert len(service.experiments.page(limit=1000)) == before + 1
 
 
 def test_runs_and_points_are_read_to_the_last_page(service: Service, client: Client, monkeypatch):
     monkeypatch.setattr("api.client.client.PAGE_LIMIT", 3)
     spec = ComparisonSpec.model_validate(comparison_fields(seeds=list(range(5))))
-    experiment = service.bench.submit(spec).experiment
-    assert client.runs(experiment_id=experiment.id) == service.bench.runs(experiment_id=experiment.id)
+    experiment = service.experiments.submit(spec).experiment
+    assert client.runs(experiment_id=experiment.id) == service.runs.page(experiment_id=experiment.id)
 
 
 def test_watching_yields_every_change_until_every_run_has_ended(client: Client):
@@ -188,7 +188,9 @@ def test_a_single_id_is_one_id(service: Service, client: Client):
         client.fit("nothing")
     with pytest.raises(ClientError, match="nothing"):
         client.charts("nothing", "train_loss")
-    client.add_labels(service.bench.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id, "whole")
+    client.add_labels(
+        service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id, "whole"
+    )
     assert [each.labels for each in client.experiments(labels="whole")] == [("whole",)]
 
 

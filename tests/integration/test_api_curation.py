@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.client.client import Client, ClientError
 from orchestrator.annotations import AnnotationChange
+from orchestrator.jobs import RunAction
 from tests.integration.api_service import Service, comparison_fields, serving
 
 Cli = Callable[..., Result]
@@ -44,7 +45,7 @@ def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
 def cancelled(service: Service) -> str:
     """The id of an experiment that has ended."""
     experiment_id = submit(service)
-    service.bench.cancel_experiment(experiment_id)
+    service.experiments.apply(experiment_id, RunAction.CANCEL)
     return experiment_id
 
 
@@ -95,8 +96,8 @@ def test_what_is_no_label_and_no_note_is_refused_by_its_place(
 
 def test_a_list_is_narrowed_by_labels(http: httpx2.Client, service: Service) -> None:
     first, second = submit(service), submit(service)
-    service.bench.annotate(first, AnnotationChange(labels=("narrow", "one")))
-    service.bench.annotate(second, AnnotationChange(labels=("narrow",)))
+    service.experiments.annotate(first, AnnotationChange(labels=("narrow", "one")))
+    service.experiments.annotate(second, AnnotationChange(labels=("narrow",)))
 
     def found(query: str) -> list[str]:
         return [each["id"] for each in http.get(f"/v1/experiments?{query}").json()["items"]]
@@ -125,7 +126,7 @@ def test_a_deletion_is_refused_done_seen_and_undone(http: httpx2.Client, service
     assert experiment_id not in http.get("/v1/experiments").text
     assert http.post(f"{path}/restore").json()["deleted_at"] is None
     assert http.get(path).status_code == 200
-    told = [(line.action, line.outcome) for line in service.bench.audit.page(limit=3)]
+    told = [(line.action, line.outcome) for line in service.audit.page(limit=3)]
     assert told[0] == ("POST /v1/experiments/{experiment_id}/restore", 200)
     assert ("DELETE /v1/experiments/{experiment_id}", 200) in told
 
@@ -188,7 +189,7 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert cli("label", cancelled, "add", "second try", "cli").stdout == f"experiment {cancelled}: cli, second try\n"
     assert cli("label", cancelled, "remove", "second try").stdout == f"experiment {cancelled}: cli\n"
     assert cancelled in cli("ls", "--label", "cli").stdout
-    assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no such experiments"
+    assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no experiments match"
     refused = cli("label", cancelled, "add", "a,b")
     assert (refused.exit_code, "without a comma" in refused.stderr) == (2, True)
     without = cli("note", cancelled)
@@ -204,7 +205,7 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert "labels            cli" in view and "note              piped" in view
     assert cli("note", cancelled, "x", "--clear").exit_code == 2
     assert cli("note", cancelled, "--file", str(tmp_path / "nothing")).exit_code == 2
-    assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is taken away\n"
+    assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is removed\n"
 
 
 def test_a_note_that_is_printed_can_be_written_again(cli: Cli, client: Client, cancelled: str, tmp_path: Any) -> None:
@@ -228,11 +229,11 @@ def test_an_empty_text_takes_no_note_away(cli: Cli, client: Client, cancelled: s
 
 def test_the_command_line_deletes_restores_and_clones(cli: Cli, service: Service, cancelled: str) -> None:
     unasked = cli("delete", cancelled)
-    assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
+    assert (unasked.exit_code, "give --yes" in unasked.stderr) == (2, True)
     active = cli("delete", submit(service), "--yes")
     assert (active.exit_code, "cancel it first" in active.stderr) == (1, True)
     done = cli("delete", cancelled, "--yes").stdout
-    assert f"`adapm-bench restore {cancelled}` brings it back" in done and "MLflow is left" in done
+    assert f"`adapm-bench restore {cancelled}` brings it back" in done and "MLflow keeps its copy" in done
     assert cancelled in cli("ls", "--deleted").stdout
     assert "was deleted" in cli("show", cancelled).stderr
     assert cli("restore", cancelled).stdout == f"experiment {cancelled}: 4: 4 cancelled\n"

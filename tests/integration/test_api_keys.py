@@ -17,10 +17,11 @@ from api.client.client import Client, ClientError
 from api.middleware.audit import MOST_STRANGERS
 from api.middleware.authentication import FAILURES_AT_ONCE
 from orchestrator.errors import StoreError
+from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRecord, KeyRequest, Scope
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.admin.keyring import Keyring
-from tests.browser.serving import opened_bench
+from tests.factories.serving import open_services
 from tests.factories.stores import comparison_spec
 from tests.integration.api_service import Service, comparison_fields, serving
 
@@ -28,20 +29,20 @@ ORIGIN = {"Origin": "http://127.0.0.1"}
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with opened_bench(tmp_path) as (found, _):
+def services(tmp_path: Path) -> Iterator[Services]:
+    with open_services(tmp_path) as (found, _):
         yield found
 
 
 @pytest.fixture
-def keys(bench: Bench) -> dict[Scope, str]:
+def keys(services: Services) -> dict[Scope, str]:
     """A key of each scope."""
-    return {scope: bench.keyring.create(KeyRequest(label=scope.value, scope=scope)).secret for scope in Scope}
+    return {scope: services.keyring.create(KeyRequest(label=scope.value, scope=scope)).secret for scope in Scope}
 
 
 @pytest.fixture
-def http(bench: Bench, keys: dict[Scope, str]) -> Iterator[TestClient]:
-    app = create_app(bench, stopping=lambda: True)
+def http(services: Services, keys: dict[Scope, str]) -> Iterator[TestClient]:
+    app = create_app(services, stopping=lambda: True)
     with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:
         yield client
 
@@ -63,7 +64,10 @@ class Clock:
 
 
 def test_without_keys_the_service_lets_this_machine_in(tmp_path: Path):
-    with opened_bench(tmp_path) as (bench, _), TestClient(create_app(bench), base_url="http://127.0.0.1") as client:
+    with (
+        open_services(tmp_path) as (services, _),
+        TestClient(create_app(services), base_url="http://127.0.0.1") as client,
+    ):
         assert client.get("/v1/experiments").status_code == 200
         made = client.post("/v1/keys", json={"label": "first", "scope": "admin"})
         assert (made.status_code, made.headers["Cache-Control"]) == (201, "no-store")
@@ -77,7 +81,9 @@ def test_a_key_in_the_query_or_in_another_scheme_is_no_key(http: TestClient, key
     assert http.get("/v1/runs", headers={"Authorization": f"bearer  {keys[Scope.ADMIN]}"}).status_code == 200
 
 
-def test_a_revoked_key_is_refused_at_once_here_and_within_two_seconds_elsewhere(http: TestClient, bench: Bench, keys):
+def test_a_revoked_key_is_refused_at_once_here_and_within_two_seconds_elsewhere(
+    http: TestClient, services: Services, keys
+):
     viewer, admin = bearer(keys[Scope.VIEWER]), bearer(keys[Scope.ADMIN])
     assert http.get("/v1/runs", headers=viewer).status_code == 200
     key_id = keys[Scope.VIEWER].split("_")[1]
@@ -86,7 +92,7 @@ def test_a_revoked_key_is_refused_at_once_here_and_within_two_seconds_elsewhere(
     assert http.get("/v1/runs", headers=viewer).status_code == 401
 
 
-def test_a_key_is_looked_up_once_in_two_seconds(bench: Bench, keys):
+def test_a_key_is_looked_up_once_in_two_seconds(services: Services, keys):
     asked: list[str] = []
 
     class Counting(Keyring):
@@ -95,11 +101,11 @@ def test_a_key_is_looked_up_once_in_two_seconds(bench: Bench, keys):
             return super().open_with(secret)
 
     clock, secret = Clock(), PresentedSecret(secret=keys[Scope.VIEWER], by_cookie=False)
-    callers = Callers(Counting(bench._database), clock)
+    callers = Callers(Counting(services.database), clock)
 
     async def asks() -> list[bool]:
         found = [await callers.key(secret) is not None for _ in range(5)]
-        bench.keyring.revoke(keys[Scope.VIEWER].split("_")[1])
+        services.keyring.revoke(keys[Scope.VIEWER].split("_")[1])
         found.append(await callers.key(secret) is not None)
         clock.now += BELIEVED_SECONDS
         return [*found, await callers.key(secret) is not None]
@@ -109,7 +115,7 @@ def test_a_key_is_looked_up_once_in_two_seconds(bench: Bench, keys):
     assert keys[Scope.VIEWER] not in repr(secret)
 
 
-def test_a_look_up_that_a_revocation_overtakes_is_not_believed(bench: Bench, keys):
+def test_a_look_up_that_a_revocation_overtakes_is_not_believed(services: Services, keys):
     class Overtaken(Keyring):
         def open_with(self, secret: str) -> KeyRecord | None:
             found = super().open_with(secret)
@@ -118,7 +124,7 @@ def test_a_look_up_that_a_revocation_overtakes_is_not_believed(bench: Bench, key
                 callers.forget()
             return found
 
-    callers = Callers(Overtaken(bench._database), Clock())
+    callers = Callers(Overtaken(services.database), Clock())
     secret = PresentedSecret(secret=keys[Scope.VIEWER], by_cookie=False)
 
     async def asks() -> list[bool]:
@@ -133,13 +139,13 @@ def test_an_experiment_tells_which_key_submitted_it(http: TestClient, keys):
     assert answer.json()["experiment"]["key_id"] == keys[Scope.SUBMITTER].split("_")[1]
 
 
-def test_a_database_that_is_away_lets_nobody_in(http: TestClient, bench: Bench, keys, monkeypatch):
+def test_a_database_that_is_away_lets_nobody_in(http: TestClient, services: Services, keys, monkeypatch):
     def away(_: str) -> None:
         raise StoreError("the database cannot be used: it is away")
 
     assert http.get("/v1/optimizers", headers=bearer(keys[Scope.VIEWER])).status_code == 200
     http.app.state.doors.callers.forget()  # type: ignore[attr-defined]
-    monkeypatch.setattr(bench.keyring, "open_with", away)
+    monkeypatch.setattr(services.keyring, "open_with", away)
     answer = http.get("/v1/optimizers", headers=bearer(keys[Scope.VIEWER]))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
 
@@ -168,8 +174,8 @@ def test_a_page_asks_people_to_sign_in_and_brings_them_back(http: TestClient, ke
     assert page.status_code == 200 and 'action="/logout"' in page.text
 
 
-def test_behind_tls_the_cookie_goes_over_tls_only(bench: Bench, keys):
-    with TestClient(create_app(bench), base_url="https://127.0.0.1", follow_redirects=False) as client:
+def test_behind_tls_the_cookie_goes_over_tls_only(services: Services, keys):
+    with TestClient(create_app(services), base_url="https://127.0.0.1", follow_redirects=False) as client:
         assert "Secure" in client.post("/login", data={"key": keys[Scope.VIEWER]}).headers["Set-Cookie"]
 
 
@@ -192,14 +198,14 @@ def test_a_cookie_changes_nothing_without_an_origin_and_nothing_from_another_sit
     assert http.post("/v1/experiments", json=comparison_fields(), headers=ORIGIN).status_code == 201
 
 
-def test_only_who_may_change_runs_sees_the_buttons_for_it(http: TestClient, bench: Bench, keys):
+def test_only_who_may_change_runs_sees_the_buttons_for_it(http: TestClient, services: Services, keys):
     experiment = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER])).json()
     path = f"/experiments/{experiment['experiment']['id']}"
     assert "data-wish" in http.get(path, headers=bearer(keys[Scope.SUBMITTER])).text
     assert "data-wish" not in http.get(path, headers=bearer(keys[Scope.VIEWER])).text
 
 
-def test_a_viewer_is_led_to_no_form_and_told_so_on_a_page(http: TestClient, bench: Bench, keys):
+def test_a_viewer_is_led_to_no_form_and_told_so_on_a_page(http: TestClient, services: Services, keys):
     viewer, page = bearer(keys[Scope.VIEWER]), {"Accept": "text/html"}
     assert "/new" not in http.get("/", headers=viewer).text + http.get("/queue", headers=viewer).text
     answer = http.get("/new", headers=viewer | page)
@@ -230,8 +236,8 @@ def test_a_wrong_key_is_told_so_and_not_repeated(http: TestClient):
 # Those who ask for too much
 
 
-def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(bench: Bench, keys):
-    app = create_app(bench, requests_a_second=2)
+def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(services: Services, keys):
+    app = create_app(services, requests_a_second=2)
     with TestClient(app, base_url="http://127.0.0.1") as client:
         answers = [client.get("/v1/models", headers=bearer(keys[Scope.VIEWER])) for _ in range(60)]
         refused = [answer for answer in answers if answer.status_code == 429]
@@ -241,10 +247,10 @@ def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(bench: Bench, ke
         assert client.get("/v1/models", headers=bearer(keys[Scope.ADMIN])).status_code == 200, "others are not held up"
 
 
-def test_wrong_keys_are_looked_up_no_more_than_a_few_times(http: TestClient, bench: Bench, keys, monkeypatch):
+def test_wrong_keys_are_looked_up_no_more_than_a_few_times(http: TestClient, services: Services, keys, monkeypatch):
     looked_up: list[str] = []
     monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
-    monkeypatch.setattr(bench.keyring, "open_with", looked_up.append)
+    monkeypatch.setattr(services.keyring, "open_with", looked_up.append)
     wrong = [f"adapm_{number:010d}_" + "x" * 43 for number in range(int(FAILURES_AT_ONCE) + 200)]
     answers = [http.get("/v1/runs", headers=bearer(secret)).status_code for secret in wrong]
     assert answers == [401] * int(FAILURES_AT_ONCE) + [429] * 200
@@ -252,7 +258,7 @@ def test_wrong_keys_are_looked_up_no_more_than_a_few_times(http: TestClient, ben
     assert http.post("/login", data={"key": "x"}, headers=ORIGIN).status_code == 429
 
 
-def test_wrong_keys_do_not_hold_up_who_was_right_lately(http: TestClient, bench: Bench, keys, monkeypatch):
+def test_wrong_keys_do_not_hold_up_who_was_right_lately(http: TestClient, services: Services, keys, monkeypatch):
     monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
     right = keys[Scope.VIEWER]
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 200
@@ -262,7 +268,7 @@ def test_wrong_keys_do_not_hold_up_who_was_right_lately(http: TestClient, bench:
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 200
     assert http.post("/login", data={"key": right}, headers=ORIGIN).status_code == 303
     assert http.get("/v1/runs", headers=bearer(keys[Scope.SUBMITTER])).status_code == 429
-    bench.keyring.revoke(right.split("_")[1])
+    services.keyring.revoke(right.split("_")[1])
     http.app.state.doors.callers.forget()  # type: ignore[attr-defined]
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 401, "it is looked up all the same"
 
@@ -278,8 +284,8 @@ def test_all_addresses_of_one_customer_are_one_caller():
     assert [throttle.take(each) for each in ("0123456789", "9876543210", "unknown", "testclient")] == [None] * 4
 
 
-def test_guesses_from_one_network_are_throttled_together(bench: Bench, keys):
-    app = create_app(bench)
+def test_guesses_from_one_network_are_throttled_together(services: Services, keys):
+    app = create_app(services)
     app.state.doors.failures._clock = lambda: 0.0
     answers = []
     with TestClient(app, base_url="http://127.0.0.1") as client:
@@ -339,7 +345,7 @@ def test_too_many_runs_and_too_large_a_body_are_refused_with_the_limit(http: Tes
 # The audit log
 
 
-def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, bench: Bench, keys):
+def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, services: Services, keys):
     submitter, admin = bearer(keys[Scope.SUBMITTER]), bearer(keys[Scope.ADMIN])
     made = http.post("/v1/experiments", json=comparison_fields(), headers=submitter).json()["experiment"]["id"]
     http.post(f"/v1/runs/{made}-0000/cancel", headers=submitter)
@@ -363,9 +369,9 @@ def test_every_change_leaves_a_line_and_reading_leaves_none(http: TestClient, be
     assert page["next"] == str(lines[3]["number"])
 
 
-def test_strangers_cannot_fill_the_audit_log(bench: Bench, keys):
+def test_strangers_cannot_fill_the_audit_log(services: Services, keys):
     """However many of them fail to log in, from however many addresses: a bounded number of lines, with the counts."""
-    app = create_app(bench)
+    app = create_app(services)
     with TestClient(app, base_url="http://127.0.0.1", client=("2001:db8::1", 1)) as one:
         for number in range(20):
             one._transport.client = (f"2001:db8::{number}", 1)  # type: ignore[attr-defined]  # a customer has 2^64
@@ -375,8 +381,8 @@ def test_strangers_cannot_fill_the_audit_log(bench: Bench, keys):
             one._transport.client = (f"192.0.2.{number}", 1)  # type: ignore[attr-defined]
             for _ in range(3):
                 assert one.post("/login", data={"key": "wrong"}, headers=ORIGIN).status_code == 401
-        before = bench.audit.page(limit=200)
-    lines = bench.audit.page(limit=200)
+        before = services.audit.page(limit=200)
+    lines = services.audit.page(limit=200)
     assert {(line.action, line.outcome, line.key_id) for line in lines} == {("POST /login", 401, None)}
     assert [line.target for line in before] == ["/login"] * MOST_STRANGERS
     counts = {line.address: int(line.target.split()[1]) for line in lines[: -len(before)]}
@@ -388,11 +394,11 @@ def test_strangers_cannot_fill_the_audit_log(bench: Bench, keys):
     assert sum(counts.values()) + len(before) == 20 + 150, "none is lost"
 
 
-def test_failed_logins_of_a_minute_are_counted_when_it_is_over(http: TestClient, bench: Bench, keys, monkeypatch):
+def test_failed_logins_of_a_minute_are_counted_when_it_is_over(http: TestClient, services: Services, keys, monkeypatch):
     monkeypatch.setattr("api.middleware.audit.MINUTE_SECONDS", 0.05)
 
     def targets() -> list[str]:
-        return [line.target for line in bench.audit.page(limit=200)]
+        return [line.target for line in services.audit.page(limit=200)]
 
     for _ in range(3):
         http.post("/login", data={"key": "wrong"}, headers=ORIGIN)
@@ -402,11 +408,13 @@ def test_failed_logins_of_a_minute_are_counted_when_it_is_over(http: TestClient,
         time.sleep(0.01)
 
 
-def test_a_change_is_answered_although_its_line_cannot_be_written(http: TestClient, bench: Bench, keys, monkeypatch):
+def test_a_change_is_answered_although_its_line_cannot_be_written(
+    http: TestClient, services: Services, keys, monkeypatch
+):
     def away(_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(bench.audit, "add", away)
+    monkeypatch.setattr(services.audit, "add", away)
     answer = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER]))
     assert answer.status_code == 201
 
@@ -417,12 +425,12 @@ def test_a_change_is_answered_although_its_line_cannot_be_written(http: TestClie
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service")) as running:
-        running.bench.keyring.create(KeyRequest(label="first"))
+        running.keyring.create(KeyRequest(label="first"))
         yield running
 
 
 def test_the_client_makes_uses_and_revokes_keys(service: Service, monkeypatch: pytest.MonkeyPatch):
-    admin = service.bench.keyring.create(KeyRequest(label="admin", scope=Scope.ADMIN)).secret
+    admin = service.keyring.create(KeyRequest(label="admin", scope=Scope.ADMIN)).secret
     with Client(service.url, key=admin) as client:
         made = client.create_key(KeyRequest(label="Ada", scope=Scope.SUBMITTER, runs_at_once=2))
         monkeypatch.setenv("ADAPM_BENCH_KEY", made.secret)
@@ -460,16 +468,16 @@ def test_a_key_comes_from_the_environment_or_from_a_file_and_is_never_shown(tmp_
 
 def test_an_open_event_stream_ends_with_its_key(service: Service):
     """The next event is not sent any more; the service goes on without a complaint."""
-    made = service.bench.keyring.create(KeyRequest(label="listener"))
-    experiment_id = service.bench.submit(comparison_spec()).experiment.id
+    made = service.keyring.create(KeyRequest(label="listener"))
+    experiment_id = service.experiments.submit(comparison_spec()).experiment.id
     with (
         httpx2.Client(base_url=service.url, headers=bearer(made.secret), trust_env=False, timeout=60) as listener,
         listener.stream("GET", f"/v1/experiments/{experiment_id}/stream") as stream,
     ):
         lines = stream.iter_lines()
         assert any(line.startswith("event: changed") for line in lines)
-        service.bench.keyring.revoke(made.key.id)
+        service.keyring.revoke(made.key.id)
         time.sleep(BELIEVED_SECONDS)
-        service.bench.cancel_experiment(experiment_id)
+        service.experiments.apply(experiment_id, RunAction.CANCEL)
         rest = "".join(lines)
     assert rest.count("event: changed") == 0

@@ -45,12 +45,12 @@ def leases(service: Service) -> tuple[Lease, ...]:
     """Two runs of an experiment, the first one finished; both have points, and a third one waits."""
     spec = comparison_spec(seeds=(1, 2, 3), steps=5_000)
     hostile = (Candidate(optimizer="adamw", label=FORMULA, learning_rates=(1e-3,)),)
-    service.bench.submit(spec.model_copy(update={"candidates": hostile}))
+    service.experiments.submit(spec.model_copy(update={"candidates": hostile}))
     leases = claim(service.queue, cpus=2, limit=2)
     for lease in leases:
-        service.bench.hello(lease.run_id, 1, lease.token)
-        service.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(4_000)))
-    service.bench.finish(leases[0].run_id, 1, leases[0].token, result(steps=5_000))
+        service.attempts.hello(lease.run_id, 1, lease.token)
+        service.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(4_000)))
+    service.attempts.finish(leases[0].run_id, 1, leases[0].token, result(steps=5_000))
     return leases
 
 
@@ -58,7 +58,7 @@ def test_a_chart_of_several_runs_is_small(service: Service, leases: tuple[Lease,
     ids = [lease.run_id for lease in leases]
     with Client(service.url) as client:
         charts = client.charts(ids, "train_loss", buckets=100)
-        assert charts == service.bench.charts(ids, "train_loss", 100)
+        assert charts == service.runs.charts(ids, "train_loss", 100)
     assert [chart.run_id for chart in charts] == ids
     assert [len(chart.mean) for chart in charts] == [100, 100]
 
@@ -144,7 +144,7 @@ def test_an_export_has_every_run_and_every_point(
     service: Service, leases: tuple[Lease, ...], tmp_path: Path, form: str
 ) -> None:
     read = pyarrow.parquet.read_table if form == "parquet" else pyarrow.csv.read_csv
-    experiment = service.bench.run(leases[0].run_id).experiment_id
+    experiment = service.runs.get(leases[0].run_id).experiment_id
     with Client(service.url) as client:
         for table in ("results", "series"):
             client.export(experiment, f"{table}.{form}", tmp_path / table)
@@ -163,7 +163,7 @@ def test_many_exports_at_once_hold_up_no_heartbeat(
     service: Service, leases: tuple[Lease, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever asked for them: two are at work, some wait without a thread, the others are told to come again."""
-    experiment, at_work, may_end = service.bench.run(leases[0].run_id).experiment_id, Semaphore(0), Event()
+    experiment, at_work, may_end = service.runs.get(leases[0].run_id).experiment_id, Semaphore(0), Event()
 
     def write_slowly(*arguments: Any) -> None:
         at_work.release()
@@ -210,12 +210,12 @@ def test_an_export_of_nothing_is_not_found(http: httpx2.Client, path: str) -> No
 def test_a_batch_that_cannot_be_read_is_a_problem_and_changes_nothing(
     service: Service, http: httpx2.Client, leases: tuple[Lease, ...], body: bytes
 ) -> None:
-    before = service.bench.points(leases[1].run_id)
+    before = service.runs.points(leases[1].run_id)
     path = f"/v1/attempts/{leases[1].run_id}/1/points"
     response = http.post(path, content=body, headers={"Authorization": f"Bearer {leases[1].token}"})
     assert response.status_code == 422
     assert response.json()["errors"]
-    assert service.bench.points(leases[1].run_id) == before
+    assert service.runs.points(leases[1].run_id) == before
 
 
 def test_a_spike_survives_on_its_runs_page(service: Service, http: httpx2.Client, leases: tuple[Lease, ...]) -> None:
@@ -223,7 +223,7 @@ def test_a_spike_survives_on_its_runs_page(service: Service, http: httpx2.Client
         Point(step=step, tokens=step, train_loss=77.0 if step == 4_321 else 3.0) for step in range(4_000, 5_000)
     )
     running = leases[1]
-    service.bench.append_points(running.run_id, 1, running.token, PointsBatch.from_points(sequence=1, points=points))
+    service.attempts.append_points(running.run_id, 1, running.token, PointsBatch.from_points(sequence=1, points=points))
     figure = http.get(f"/runs/{running.run_id}/figures/series.json").json()
     losses = figure["data"][0]["y"]
     assert 77.0 in losses

@@ -16,9 +16,10 @@ from api.app import NOUNS, create_app
 from api.middleware.query_check import known_queries
 from api.openapi import document
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.queue.queue import Queue
 from orchestrator.webhooks.policy import WebhookPolicy
+from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
 from tests.integration.api_service import Service, comparison_fields, serving
 
@@ -80,7 +81,7 @@ def test_no_other_site_may_read(http):
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestClient, Bench, Queue]]:
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestClient, Services, Queue]]:
     """The application over each of the two databases."""
     with ExitStack() as stack:
         if request.param == "postgresql":
@@ -88,9 +89,9 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestC
             database = stack.enter_context(server.database())
         else:
             database = sqlite_database(tmp_path)
-        bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
-        client = TestClient(create_app(bench, stopping=lambda: True), base_url="http://127.0.0.1")
-        yield stack.enter_context(client), bench, Queue(database, LeasePolicy())
+        services = make_services(database, tmp_path)
+        client = TestClient(create_app(services, stopping=lambda: True), base_url="http://127.0.0.1")
+        yield stack.enter_context(client), services, Queue(database, LeasePolicy())
         database.close()
 
 
@@ -113,9 +114,9 @@ def filled(path: str, names: dict[str, str]) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], "x"), path)
 
 
-def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Bench, Queue]):
-    client, bench, _ = both
-    experiment_id = bench.submit(comparison_spec()).experiment.id
+def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Services, Queue]):
+    client, services, _ = both
+    experiment_id = services.experiments.submit(comparison_spec()).experiment.id
     names = {"experiment_id": experiment_id, "run_id": f"{experiment_id}-0000"}
     sent = Counter[str]()
     for operation, parameters in known_queries((noun.router for noun in NOUNS), "/v1").items():
@@ -131,7 +132,7 @@ def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Ben
         assert (answer.status_code, "U+0000" in answer.text) == (422, True)
 
 
-def test_nul_in_an_address_is_nowhere_on_both_databases(both: tuple[TestClient, Bench, Queue]):
+def test_nul_in_an_address_is_nowhere_on_both_databases(both: tuple[TestClient, Services, Queue]):
     client, _, _ = both
     for operation in EXAMPLES:
         method, _, path = operation.partition(" ")
@@ -142,16 +143,16 @@ def test_nul_in_an_address_is_nowhere_on_both_databases(both: tuple[TestClient, 
         assert client.get(page).status_code == 404
 
 
-def test_nul_in_a_body_fails_on_neither_database(both: tuple[TestClient, Bench, Queue]):
+def test_nul_in_a_body_fails_on_neither_database(both: tuple[TestClient, Services, Queue]):
     """Each string of every body that the document has an example of, workers' bodies included."""
-    client, bench, queue = both
-    bench.webhooks.policy = WebhookPolicy.of("https://hooks.example/", "")
-    bench.submit(comparison_spec(seeds=range(200)))
+    client, services, queue = both
+    services.webhooks.policy = WebhookPolicy.of("https://hooks.example/", "")
+    services.experiments.submit(comparison_spec(seeds=range(200)))
     sent = Counter[str]()
     for operation, example in EXAMPLES.items():
         method, _, path = operation.partition(" ")
         for body in (changed for each in example["sent"].values() for changed in with_nul(each)):
-            headers, names = {}, {"experiment_id": bench.experiments(limit=1)[0].id}
+            headers, names = {}, {"experiment_id": services.experiments.page(limit=1)[0].id}
             if path.startswith("/v1/attempts/"):
                 (lease,) = claim(queue, cpus=1, limit=1)
                 headers = {"Authorization": f"Bearer {lease.token}"}

@@ -32,7 +32,7 @@ def play(service: Service, *, diverged: bool = False, exponent: float = 0.08) ->
     """End every run that waits; losses fall as N^-0.08, AdaPM's are 1 % lower, and states are as large as they are."""
     while leases := claim(service.queue, cpus=64, limit=64):
         for lease in leases:
-            service.bench.hello(lease.run_id, lease.attempt, lease.token)
+            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
             spec = lease.spec
             parameters = parameter_count(presets.preset(spec.workload.model))
             better = 0.99 if spec.optimizer.name == "adapm" else 1.0
@@ -40,7 +40,7 @@ def play(service: Service, *, diverged: bool = False, exponent: float = 0.08) ->
             ended = result(final_val_loss=None, verdict=Verdict.DIVERGED) if diverged else result(final_val_loss=loss)
             sizes = {"parameters": parameters, "tokens": spec.workload.tokens(), "parameter_bytes": 4 * parameters}
             sizes["optimizer_state_bytes"] = (8 if spec.optimizer.name == "adamw" else 5) * parameters
-            service.bench.finish(lease.run_id, lease.attempt, lease.token, ended.model_copy(update=sizes))
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, ended.model_copy(update=sizes))
 
 
 @pytest.fixture(scope="module")

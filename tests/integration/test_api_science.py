@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from api.client.client import Client
+from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Comparison
 from tests.factories.stores import claim, result
@@ -31,12 +32,12 @@ def play(service: Service, parameters: int) -> None:
             spec = lease.spec
             better = 0.99 if spec.optimizer.name == "adapm" else 1.0
             loss = 12 * parameters**-0.08 * better * (1 + abs(spec.optimizer.lr - 0.002) + 1e-4 * spec.seed)
-            service.bench.hello(lease.run_id, lease.attempt, lease.token)
+            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
             points = (Point(step=0, tokens=0, val_loss=9.0), Point(step=10, tokens=10_240, val_loss=loss))
             batch = PointsBatch.from_points(sequence=0, points=points)
-            service.bench.append_points(lease.run_id, lease.attempt, lease.token, batch)
+            service.attempts.append_points(lease.run_id, lease.attempt, lease.token, batch)
             ended = result(final_val_loss=loss).model_copy(update={"parameters": parameters, "tokens": 20 * parameters})
-            service.bench.finish(lease.run_id, lease.attempt, lease.token, ended)
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, ended)
 
 
 def fields(name: str) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def ids(service: Service) -> tuple[str, ...]:
     for size in SIZES:
         asked = fields(f"{HOSTILE} {size}")
         asked["workload"] |= {"clip_grad_norm": 1e-6 * size}
-        found.append(service.bench.submit(ComparisonSpec.model_validate(asked)).experiment.id)
+        found.append(service.experiments.submit(ComparisonSpec.model_validate(asked)).experiment.id)
         play(service, size)
     return tuple(found)
 
@@ -179,8 +180,8 @@ def test_malformed_questions_are_refused(service: Service, query: str, status: i
 
 def test_experiments_without_a_common_candidate_are_a_conflict(service: Service, ids) -> None:
     lone = comparison_fields(candidates=[{"optimizer": "lion", "learning_rates": [0.001]}])
-    other = service.bench.submit(ComparisonSpec.model_validate(lone)).experiment.id
+    other = service.experiments.submit(ComparisonSpec.model_validate(lone)).experiment.id
     answer = httpx2.get(f"{service.url}/v1/fits?experiment={ids[0]}&experiment={other}", trust_env=False)
-    service.bench.cancel_experiment(other)
+    service.experiments.apply(other, RunAction.CANCEL)
     assert answer.status_code == 409
     assert "'adamw' is not a candidate of every experiment; common ones: none" in answer.json()["detail"]

@@ -14,6 +14,7 @@ import pytest
 
 from api.client.async_client import AsyncClient
 from api.client.client import Client, ClientError
+from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.cut_connections import Relay, relay
@@ -29,7 +30,7 @@ def service(tmp_path):
 
 
 def submitted(service: Service, **changes: Any) -> str:
-    return service.bench.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
+    return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
 
 
 def events(response: httpx2.Response) -> Iterator[dict[str, Any]]:
@@ -57,7 +58,7 @@ def test_changes_are_told_as_they_happen(service: Service):
         told = events(response)
         first = next(told)
         assert (first["counts"], first["done"]) == (counts("queued"), False)
-        service.bench.cancel_experiment(experiment_id)
+        service.experiments.apply(experiment_id, RunAction.CANCEL)
         second = next(told)
     assert second["version"] > first["version"]
     assert (second["counts"], second["done"]) == (counts("cancelled"), True)
@@ -68,10 +69,10 @@ def test_changes_in_quick_succession_are_told_as_one(service: Service):
     with ExitStack() as stack:
         told = events(listening(stack, service, experiment_id))
         next(told)
-        runs = service.bench.runs(experiment_id=experiment_id)
+        runs = service.runs.page(experiment_id=experiment_id)
         started = time.monotonic()
         for run in runs:
-            service.bench.cancel_run(run.id)
+            service.runs.apply(run.id, RunAction.CANCEL)
         elapsed = time.monotonic() - started
         count = 0
         for event in told:
@@ -87,7 +88,7 @@ def test_many_listeners_do_not_block_the_service(service: Service):
         streams = [events(listening(stack, service, experiment_id)) for _ in range(MORE_THAN_THREADS)]
         assert {next(stream)["done"] for stream in streams} == {False}
         assert httpx2.get(f"{service.url}/healthz", trust_env=False, timeout=60).status_code == 200
-        service.bench.cancel_experiment(experiment_id)
+        service.experiments.apply(experiment_id, RunAction.CANCEL)
         assert {next(stream)["done"] for stream in streams} == {True}
 
 
@@ -128,15 +129,15 @@ def coming_back(service: Service, experiment_id: str, last: int | None, then: Ca
 
 def test_who_comes_back_is_told_what_was_missed_once_and_nothing_twice(service: Service):
     experiment_id = submitted(service)
-    runs = [run.id for run in service.bench.runs(experiment_id=experiment_id)]
+    runs = [run.id for run in service.runs.page(experiment_id=experiment_id)]
     first = coming_back(service, experiment_id, None, lambda: None)
-    second = coming_back(service, experiment_id, first, lambda: service.bench.cancel_run(runs[0]))
+    second = coming_back(service, experiment_id, first, lambda: service.runs.apply(runs[0], RunAction.CANCEL))
     assert second > first, "what it had heard is not told again"
     for run_id in runs[1:3]:
-        service.bench.cancel_run(run_id)
+        service.runs.apply(run_id, RunAction.CANCEL)
     third = coming_back(service, experiment_id, second, lambda: None)
     assert third > second, "what it missed is told at once, both changes as one"
-    fourth = coming_back(service, experiment_id, third, lambda: service.bench.cancel_run(runs[3]))
+    fourth = coming_back(service, experiment_id, third, lambda: service.runs.apply(runs[3], RunAction.CANCEL))
     assert fourth > third
     newer = fourth + 1000  # of a database that went back to a backup
     assert coming_back(service, experiment_id, newer, lambda: None) == fourth
@@ -184,22 +185,22 @@ class Watcher:
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_watcher_whose_connection_is_cut_misses_nothing_and_sees_nothing_twice(service: Service, awaited: bool):
     experiment_id = submitted(service)
-    runs = [run.id for run in service.bench.runs(experiment_id=experiment_id)]
+    runs = [run.id for run in service.runs.page(experiment_id=experiment_id)]
     with relay(service.url) as line:
         watcher = Watcher(line.url, experiment_id, awaited=awaited)
         watcher.wait_for([0])
         line.cut()  # nothing happens while it is away
         _await_streams(line, 2)
-        service.bench.cancel_run(runs[0])
+        service.runs.apply(runs[0], RunAction.CANCEL)
         watcher.wait_for([0, 1])
         line.lets_through = False
         line.cut()
         for run_id in runs[1:3]:  # two things happen while it is away
-            service.bench.cancel_run(run_id)
+            service.runs.apply(run_id, RunAction.CANCEL)
         line.lets_through = True
         watcher.wait_for([0, 1, 3])
         line.cut()
-        service.bench.cancel_run(runs[3])
+        service.runs.apply(runs[3], RunAction.CANCEL)
         watcher.wait_for([0, 1, 3, 4])
         watcher.thread.join(30)
         assert not watcher.thread.is_alive(), "it ends with the experiment"

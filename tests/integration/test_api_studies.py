@@ -131,13 +131,13 @@ def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_
 def test_a_finished_experiment_is_judged_without_a_file(service: Service, client: Client) -> None:
     """Whoever ran it: the verdict is made from the stored results, and is renewed with them."""
     (part,) = study("gradient-sparsity").plans[Scale.TINY].parts
-    service.bench.submit(part.spec, part.key())
+    service.experiments.submit(part.spec, part.key())
     finding = client.study("gradient-sparsity").scale(Scale.TINY).own
     assert finding is not None
     assert finding.sentence == "No verdict: runs of GPT-2 have not ended."
     for lease in claim(service.queue, cpus=8, limit=8):
-        service.bench.hello(lease.run_id, lease.attempt, lease.token)
-        service.bench.finish(lease.run_id, lease.attempt, lease.token, result())
+        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+        service.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
     ended = client.study("gradient-sparsity").scale(Scale.TINY)
     assert ended.own is not None
     assert ended.own.answer is Answer.MISSING

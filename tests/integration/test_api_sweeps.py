@@ -40,14 +40,14 @@ def swept(service: Service, client: Client) -> str:
     """A sweep of four trials that has ended: AdaPM's second one is the best."""
     spec = sweep_spec()
     sweep_id = client.submit(spec).experiment.id
-    database = service.bench._database
+    database = service.database
     for number, loss in enumerate((2.7, 2.6, 2.8, 2.5)):
         parameters = planned_parameters(spec, number)
         assert parameters is not None
         trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
         (lease,) = claim(service.queue, cpus=1, limit=1)
-        service.bench.hello(lease.run_id, 1, lease.token)
-        service.bench.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss))
+        service.attempts.hello(lease.run_id, 1, lease.token)
+        service.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss))
     trials.close(database, sweep_id)
     return sweep_id
 

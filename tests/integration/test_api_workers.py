@@ -32,12 +32,12 @@ def running(tmp_path_factory):
     """A run whose lease is held, for requests that change nothing."""
     with serving(tmp_path_factory.mktemp("running")) as service:
         _, (lease,) = claim(service)
-        service.bench.hello(lease.run_id, lease.attempt, lease.token)
+        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
         yield service, lease
 
 
 def claim(service: Service, limit: int = 1, **changes: Any) -> tuple[str, tuple[Lease, ...]]:
-    submission = service.bench.submit(ComparisonSpec.model_validate(comparison_fields(**changes)))
+    submission = service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes)))
     return submission.experiment.id, stores.claim(service.queue, cpus=64, limit=limit)
 
 
@@ -120,7 +120,7 @@ def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: 
 
 def test_points_are_paged_by_step(service: Service, http: httpx2.Client):
     _, (lease,) = claim(service)
-    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    service.attempts.hello(lease.run_id, lease.attempt, lease.token)
     columns = {"step": [*range(5)], "tokens": [*range(5)]}
     answer = http.post(path(lease, "points"), json={"sequence": 0, "columns": columns}, headers=bearer(lease.token))
     assert answer.status_code == 204
@@ -133,7 +133,7 @@ def test_points_are_paged_by_step(service: Service, http: httpx2.Client):
 def test_observations_travel_with_points_and_are_paged_by_step(service: Service, http: httpx2.Client):
     """A page holds whole steps; the client puts the pages together."""
     _, (lease,) = claim(service)
-    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    service.attempts.hello(lease.run_id, lease.attempt, lease.token)
     columns = {"step": [1, 2, 3, 4], "tokens": [1, 2, 3, 4]}
     seen = [
         {"step": step, "probe": probe, "blocks": {"wte": {"norm": step / 3}}}
@@ -170,8 +170,8 @@ def test_no_verb_works_without_the_token_or_with_another_one(service: Service, h
     for token in ("wrong", other.token):
         answer = http.post(path(lease, verb), json=body, headers=bearer(token))
         assert (answer.status_code, answer.json()["type"]) == (409, "urn:adapm-bench:problem:lease-lost")
-    assert service.bench.run(lease.run_id).status is RunStatus.LEASED
-    assert service.bench.points(lease.run_id) == ()
+    assert service.runs.get(lease.run_id).status is RunStatus.LEASED
+    assert service.runs.points(lease.run_id) == ()
 
 
 @pytest.mark.parametrize("verb", ["points", "heartbeat", "finish"])
@@ -191,11 +191,11 @@ def test_nothing_of_a_strangers_body_is_waited_for(service: Service, verb: str, 
 
 def test_a_lost_lease_cannot_write_a_result(service: Service, http: httpx2.Client):
     _, (lease,) = claim(service)
-    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    service.attempts.hello(lease.run_id, lease.attempt, lease.token)
     service.queue.release(lease.run_id, lease.attempt, AttemptOutcome.LOST, "its process died")
     body = made_result(lease, 3.0).model_dump(mode="json")
     assert http.post(path(lease, "finish"), json=body, headers=bearer(lease.token)).status_code == 409
-    assert service.bench.run(lease.run_id).result is None
+    assert service.runs.get(lease.run_id).result is None
 
 
 @pytest.mark.parametrize("attempt", ["0", "x", "99999999999"])
@@ -212,7 +212,7 @@ def test_a_running_run_is_told_to_cancel_and_then_is_cancelled(service: Service,
     http.post(f"/v1/experiments/{experiment_id}/cancel")
     assert http.post(path(lease, "heartbeat"), json={}, headers=worker).json() == {"command": "cancel"}
     assert http.post(path(lease, "stopped"), json=VERBS["stopped"], headers=worker).status_code == 204
-    assert service.bench.run(lease.run_id).status is RunStatus.CANCELLED
+    assert service.runs.get(lease.run_id).status is RunStatus.CANCELLED
 
 
 REFUSED = {
@@ -245,7 +245,7 @@ def test_columns_that_are_no_points_are_refused_and_write_nothing(running: tuple
     )
     (fault,) = answer.json()["errors"]
     assert (answer.status_code, fault["pointer"], fault["value"]) == (422, *REFUSED[columns])
-    assert service.bench.points(lease.run_id) == ()
+    assert service.runs.points(lease.run_id) == ()
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_what_is_no_number_is_refused_and_ends_no_run(
     )
     (fault,) = answer.json()["errors"]
     assert (answer.status_code, fault["pointer"]) == (422, f"/{field}")
-    assert service.bench.run(lease.run_id).status is RunStatus.RUNNING
+    assert service.runs.get(lease.run_id).status is RunStatus.RUNNING
 
 
 def test_more_points_than_a_batch_may_hold_are_one_fault(running: tuple[Service, Lease]):
@@ -293,8 +293,8 @@ def test_more_points_than_a_batch_may_hold_are_one_fault(running: tuple[Service,
 def test_a_step_that_a_batch_names_twice_becomes_one_point(service: Service, http: httpx2.Client):
     """Of each field the later value counts, as in two batches."""
     _, (lease,) = claim(service)
-    service.bench.hello(lease.run_id, lease.attempt, lease.token)
+    service.attempts.hello(lease.run_id, lease.attempt, lease.token)
     columns = {"step": [4, 4], "tokens": [8, 8], "train_loss": [2.0, None], "val_loss": [2.5, 2.25]}
     answer = http.post(path(lease, "points"), json={"sequence": 0, "columns": columns}, headers=bearer(lease.token))
     assert answer.status_code == 204
-    assert service.bench.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.25),)
+    assert service.runs.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.25),)

@@ -52,7 +52,7 @@ def test_awaited_verbs_give_the_records_of_the_service(service: Service):
             submission = await client.submit(comparison_fields(), key="once")
             experiment = submission.experiment
             assert (await client.submit(comparison_fields(), key="once")).created is False
-            assert await client.experiment(experiment.id) == service.bench.experiment(experiment.id)
+            assert await client.experiment(experiment.id) == service.experiments.get(experiment.id)
             runs = await client.runs(experiment_id=experiment.id)
             assert await asyncio.gather(*(client.run(run.id) for run in runs)) == list(runs)
             watched = client.watch(experiment.id, pause_seconds=0.01)
@@ -82,8 +82,8 @@ def test_dataframes_have_a_row_a_run_and_a_row_a_point(service: Service, client:
     assert list(results["id"]) == [run.id for run in client.runs(experiment_id=experiment.id)]
     assert len(client.series_dataframe(experiment.id)) == 0
     (lease,) = claim(service.queue, cpus=1, limit=1)
-    service.bench.hello(lease.run_id, 1, lease.token)
-    service.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    service.attempts.hello(lease.run_id, 1, lease.token)
+    service.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
     points = client.points_dataframe(lease.run_id)
     assert list(points["step"]) == [point.step for point in client.points(lease.run_id)] == list(range(5))
     assert set(client.series_dataframe(client.run(lease.run_id).experiment_id)["run_id"]) == {lease.run_id}

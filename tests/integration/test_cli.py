@@ -34,7 +34,7 @@ def cli(service: Service, monkeypatch):
 
 @pytest.fixture
 def experiment_id(service: Service) -> str:
-    return service.bench.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id
+    return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id
 
 
 def written(folder: Path, fields: Any) -> Path:
@@ -50,13 +50,13 @@ def pure_json(result: Result) -> Any:
 
 def unique_beginning(id: str, service: Service) -> str:
     """The shortest beginning that no other experiment's id has."""
-    others = {one.id for one in service.bench.experiments(limit=500)} - {id}
+    others = {one.id for one in service.experiments.page(limit=500)} - {id}
     return next(id[:length] for length in range(1, len(id)) if not any(o.startswith(id[:length]) for o in others))
 
 
 def test_the_beginning_of_an_id_stands_for_it_wherever_an_id_is_asked_for(cli, experiment_id: str, service: Service):
     short = unique_beginning(experiment_id, service)
-    run = service.bench.runs(experiment_id=experiment_id)[2]
+    run = service.runs.page(experiment_id=experiment_id)[2]
     assert run.id == f"{experiment_id}-0002"
     assert pure_json(cli("show", short, "--json"))["experiment"]["id"] == experiment_id
     assert pure_json(cli("show", f"{short}-2", "--json"))["run"]["id"] == run.id
@@ -75,23 +75,23 @@ def test_an_id_that_is_none_says_which_may_have_been_meant(cli, experiment_id: s
         result = cli("show", id)
         assert (result.exit_code, result.stdout) == (1, "")
         assert "did you mean" in result.stderr and meant in result.stderr
-    while len({one.id[0] for one in service.bench.experiments(limit=500)}) == len(service.bench.experiments(limit=500)):
-        fields = comparison_fields(name=f"number {len(service.bench.experiments(limit=500))}")
-        service.bench.submit(ComparisonSpec.model_validate(fields))
-    firsts = [one.id[0] for one in service.bench.experiments(limit=500)]
+    while len({one.id[0] for one in service.experiments.page(limit=500)}) == len(service.experiments.page(limit=500)):
+        fields = comparison_fields(name=f"number {len(service.experiments.page(limit=500))}")
+        service.experiments.submit(ComparisonSpec.model_validate(fields))
+    firsts = [one.id[0] for one in service.experiments.page(limit=500)]
     common = next(letter for letter in firsts if firsts.count(letter) > 1)
-    before = [run.status for run in service.bench.runs()]
+    before = [run.status for run in service.runs.page()]
     for verb in ("show", "cancel"):
         result = cli(verb, common)
         assert (result.exit_code, result.stdout) == (1, "")
         assert f"there is no experiment '{common}'; several begin with it: " in result.stderr
-    assert [run.status for run in service.bench.runs()] == before
+    assert [run.status for run in service.runs.page()] == before
     assert cli("show", "nothing/like it").exit_code == 1
 
 
 def test_submit_says_the_id_and_what_is_next(cli, tmp_path: Path, service: Service):
     result = cli("submit", written(tmp_path, comparison_fields()))
-    newest = service.bench.experiments(limit=1)[0]
+    newest = service.experiments.page(limit=1)[0]
     assert result.stdout.splitlines() == [
         f"submitted {newest.id}: small, 4 runs",
         f"dashboard: {service.url}/experiments/{newest.id}",
@@ -106,10 +106,10 @@ def test_the_example_of_the_documentation_is_accepted(cli):
 
 @pytest.mark.parametrize("name", ["example.yaml", "example-scaling.yaml", "example-sweep.yaml"])
 def test_validate_takes_every_kind_and_stores_nothing(cli, service: Service, name: str):
-    before = len(service.bench.experiments())
+    before = len(service.experiments.page())
     found = pure_json(cli("validate", REPOSITORY / "docs" / name, "--json"))
     assert found["kind"] in name.replace("example.yaml", "comparison")
-    assert len(service.bench.experiments()) == before
+    assert len(service.experiments.page()) == before
 
 
 def test_validate_names_every_fault_with_its_line(cli, tmp_path: Path):
@@ -162,7 +162,7 @@ def test_ls_lists_experiments_and_runs(cli, experiment_id: str, service: Service
     assert pure_json(cli("ls", "--json"))[0]["id"] == experiment_id
     assert experiment_id in cli("ls").stdout
     runs = pure_json(cli("ls", "--experiment", experiment_id, "--json"))
-    assert [run["id"] for run in runs] == [run.id for run in service.bench.runs(experiment_id=experiment_id)]
+    assert [run["id"] for run in runs] == [run.id for run in service.runs.page(experiment_id=experiment_id)]
     table = cli("ls", "--experiment", experiment_id).stdout
     assert all(run["id"] in table for run in runs)
     assert pure_json(cli("ls", "--experiment", experiment_id, "--status", "failed", "--json")) == []
@@ -179,7 +179,7 @@ def test_ls_refuses_what_can_only_be_asked_of_the_other_list(
 
 
 def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
-    run = service.bench.runs(experiment_id=experiment_id)[0]
+    run = service.runs.page(experiment_id=experiment_id)[0]
     shown = pure_json(cli("show", experiment_id, "--json"))
     assert (shown["experiment"]["id"], len(shown["runs"])) == (experiment_id, 4)
     story = pure_json(cli("show", run.id, "--json"))
@@ -192,20 +192,20 @@ def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Servi
 
 def test_compare_prints_the_leaderboard_and_the_same_figures_as_json(cli, experiment_id: str, service: Service):
     comparison = pure_json(cli("compare", experiment_id, "--json"))
-    assert comparison == service.bench.compare(experiment_id).model_dump(mode="json")
+    assert comparison == service.analysis.compare(experiment_id).model_dump(mode="json")
     text = cli("compare", experiment_id).stdout
     assert "not complete" in text
     assert "adapm" in text
 
 
 def test_cancel_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
-    run = service.bench.runs(experiment_id=experiment_id)[0]
+    run = service.runs.page(experiment_id=experiment_id)[0]
     assert cli("cancel", run.id).stdout == f"run {run.id}: cancelled\n"
     assert cli("cancel", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 cancelled\n"
 
 
 def test_pause_resume_and_retry_know_experiments_and_runs(cli, experiment_id: str, service: Service):
-    run = service.bench.runs(experiment_id=experiment_id)[0]
+    run = service.runs.page(experiment_id=experiment_id)[0]
     assert cli("pause", run.id).stdout == f"run {run.id}: paused\n"
     assert cli("pause", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 paused\n"
     assert "4: 4 paused" in cli("show", experiment_id).stdout
@@ -311,13 +311,13 @@ def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
     for content, what in (
         (f'{{"spec_hash": "{"ab" * 32}"}}', "has the result of another specification (abababababab, not "),
         ('{"step', "has a result.json that cannot be read"),
-        ("[]", "has a result.json that is no run's"),
+        ("[]", "has a result.json that does not belong to a run"),
     ):
         there.write_text(content)
         result = CliRunner().invoke(main, words, catch_exceptions=False)
         assert (result.exit_code, result.stdout) == (2, "")
         assert what in result.stderr
-        assert "--again replaces it, --out FOLDER trains into another folder" in result.stderr
+        assert "--again replaces it, --out FOLDER uses another folder" in result.stderr
         assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
 
 
@@ -375,7 +375,7 @@ def test_run_trains_without_any_service(tmp_path: Path):
         return CliRunner().invoke(main, [*words, *more], env=environment, catch_exceptions=False).stdout
 
     assert json.loads(repeated("--json")) == json.loads(result.stdout), "what was measured is not replaced"
-    assert repeated().startswith("finished before; --again trains it anew\n")
+    assert repeated().startswith("already finished; --again trains it once more\n")
     again = json.loads(repeated("--again", "--json"))
     assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
     assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]

@@ -41,25 +41,25 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def bench(*words: str | Path) -> Result:
+def services(*words: str | Path) -> Result:
     return CliRunner().invoke(main, ["data", *map(str, words)])
 
 
 def listed() -> list[dict[str, Any]]:
-    prepared: list[dict[str, Any]] = json.loads(bench("ls", "--json").stdout)["prepared"]
+    prepared: list[dict[str, Any]] = json.loads(services("ls", "--json").stdout)["prepared"]
     return prepared
 
 
 def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path: Path) -> None:
     """Prepared with a tokenizer of their own, listed, verified, trained on by a tiny model of that vocabulary."""
-    done = bench("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-512")
+    done = services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-512")
     assert done.exit_code == 0, done.stderr
-    assert "in a specification: data: {dataset: own/mine, tokenizer: bpe-512}" in done.stdout
+    assert "to use it in a specification: data: {dataset: own/mine, tokenizer: bpe-512}" in done.stdout
     (entry,) = listed()
     assert (entry["dataset"], entry["tokenizer"], entry["vocabulary_size"]) == ("own/mine", "bpe-512", 512)
     assert entry["documents"] == 300
-    assert entry["data_hash"][:12] in bench("ls").stdout
-    assert bench("verify").stdout == "own-mine-bpe-512: good\n"
+    assert entry["data_hash"][:12] in services("ls").stdout
+    assert services("verify").stdout == "own-mine-bpe-512: good\n"
 
     spec = {
         "workload": {
@@ -87,9 +87,9 @@ def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path:
 def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> None:
     """The same files again are taken at once; others are refused, under this tokenizer and under another."""
     words = ("prepare", "own/mine", "--from", corpus, "--column", "body")
-    assert bench(*words).stdout == bench(*words).stdout != ""
+    assert services(*words).stdout == services(*words).stdout != ""
     corpus.write_text(corpus.read_text().replace("self", "this"))
-    same, other = bench(*words), bench(*words, "--tokenizer", "bpe-300")
+    same, other = services(*words), services(*words, "--tokenizer", "bpe-300")
     assert (same.exit_code, other.exit_code) == (1, 1)
     assert "own-mine-byte is prepared with source_version = 1 files" in same.stderr
     assert "own/mine stands for other files already: " in other.stderr
@@ -98,8 +98,8 @@ def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> 
 
 def test_few_held_out_tokens_are_told(corpus: Path) -> None:
     words = ("--from", corpus, "--column", "body")
-    few = bench("prepare", "own/few", *words)
-    enough = bench("prepare", "own/half", *words, "--validation-percent", "50")
+    few = services("prepare", "own/few", *words)
+    enough = services("prepare", "own/half", *words, "--validation-percent", "50")
     assert few.stderr.startswith("only 3,315 tokens are held out, 25 sequences of 128: an evaluation of 64 repeats")
     assert (few.exit_code, enough.exit_code, enough.stderr) == (0, 0, "")
 
@@ -111,7 +111,7 @@ def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkey
     assert entry is not None and entry.hub is not None
     here = replace(entry, hub=replace(entry.hub, repository=str(tmp_path / "c4")))
     monkeypatch.setattr(datasets, "DATASETS", (here,))
-    done = bench("prepare", "c4", "--tokens", "0.02M", "--validation-percent", "10", "--json")
+    done = services("prepare", "c4", "--tokens", "0.02M", "--validation-percent", "10", "--json")
     assert done.exit_code == 0, done.stderr
     manifest = json.loads(done.stdout)
     assert manifest["recipe"]["source_version"].endswith(f"en at {entry.hub.revision}")
@@ -120,7 +120,7 @@ def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkey
 
 
 def test_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, corpus: Path) -> None:
-    bench("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-300")
+    services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-300")
     prepare_made_dataset(data_folder)
     folder = data_folder / "own-mine-bpe-300"
     shard, other = folder / "train-00000.bin", folder / "validation-00000.bin"
@@ -130,15 +130,15 @@ def test_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, corp
     other.unlink()
     (folder / "tokenizer.json").write_text("{}")
 
-    found = bench("verify")
+    found = services("verify")
     assert found.exit_code == 1
     assert found.stdout.splitlines() == ["own-mine-bpe-300: damaged", "python-stdlib-byte: good"]
     for part in (f"{shard} has SHA-256", f"{other} is missing", "tokenizer.json is missing or not the one"):
         assert part in found.stderr
     assert found.stderr.count(f"Delete the folder {folder} and prepare it again") == 3
-    assert [entry["good"] for entry in json.loads(bench("verify", "--json").stdout)] == [False, True]
-    assert bench("verify", "python-stdlib").exit_code == 0
-    assert bench("verify", "c4").stderr.startswith("nothing of c4 is prepared")
+    assert [entry["good"] for entry in json.loads(services("verify", "--json").stdout)] == [False, True]
+    assert services("verify", "python-stdlib").exit_code == 0
+    assert services("verify", "c4").stderr.startswith("nothing of c4 is prepared")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, corp
         (["python-stdlib", "--tokenizer", "word"], 1, "unknown tokenizer 'word'; known: byte, gpt2"),
         (["python-stdlib", "--tokenizer-file", "CORPUS"], 1, "the tokenizer 'byte' takes no file"),
         (["python-stdlib", "--tokenizer", "gpt2", "--tokenizer-file", "CORPUS"], 1, "cannot be read as a tokenizer"),
-        (["python-stdlib", "--tokens", "many"], 2, "--tokens many is no count; write 500000, 10M or 1.5B"),
+        (["python-stdlib", "--tokens", "many"], 2, "--tokens many is not a count; write 500000, 10M or 1.5B"),
         (
             ["own/mine", "--from", "CORPUS", "--column", "body", "--documents", "3"],
             1,
@@ -163,7 +163,7 @@ def test_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, corp
 def test_what_cannot_be_prepared_ends_with_a_sentence(
     words: list[str], code: int, said: str, corpus: Path, data_folder: Path
 ) -> None:
-    found = bench("prepare", *(str(corpus) if word == "CORPUS" else word for word in words))
+    found = services("prepare", *(str(corpus) if word == "CORPUS" else word for word in words))
     assert (found.exit_code, found.stdout) == (code, "")
     assert said in found.stderr
     assert len(found.stderr.splitlines()) == 1
@@ -179,8 +179,8 @@ def test_killed_while_it_prepares_the_same_command_goes_on(corpus: Path, data_fo
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    undisturbed = bench("prepare", "own/other", *words, "--json")
-    assert bench("prepare", "own/mine", *words).exit_code == 0
+    undisturbed = services("prepare", "own/other", *words, "--json")
+    assert services("prepare", "own/mine", *words).exit_code == 0
     assert [entry["data_hash"] for entry in listed()] == [json.loads(undisturbed.stdout)["data_hash"]] * 2
 
 
@@ -203,7 +203,7 @@ def test_conversations_that_a_run_has_prepared_are_listed(data_folder: Path) -> 
     assert entry["training_tokens"] == len(opened.train.tokens)
     assert entry["documents"] == len(opened.train) + len(opened.validation)
     assert entry["data_hash"] == opened.data_hash
-    assert opened.data_hash[:12] in bench("ls").stdout
+    assert opened.data_hash[:12] in services("ls").stdout
 
     (data_folder / "chats-byte" / "conversations.json").write_text("{")
-    assert "Delete the folder" in bench("ls").stderr
+    assert "Delete the folder" in services("ls").stderr

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
+from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.studies.demo import DEMO
 from tests.factories.stores import claim, result
@@ -55,7 +56,7 @@ def test_every_verb_takes_json():
 
 
 def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tmp_path: Path):
-    experiment = service.bench.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
+    experiment = service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
     report = tmp_path / "report.html"
     assert json.loads(cli("report", experiment.id, "-o", report, "--json").stdout) == [
         {"file": str(report), "bytes": report.stat().st_size}
@@ -68,8 +69,8 @@ def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tm
 
 
 def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
-    experiment = service.bench.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
-    service.bench.cancel_experiment(experiment.id)
+    experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
+    service.experiments.apply(experiment.id, RunAction.CANCEL)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
     monkeypatch.setattr("api.cli.studies.demo.own_service", running)
     said = cli("demo", "--json")
@@ -81,17 +82,17 @@ def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, 
 
 def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
     """Played to its end, tuned first: it ends with a sentence, a picture and an address, and no rate at an edge."""
-    experiment = service.bench.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}-played").experiment
+    experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}-played").experiment
     above = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.0}
     state = {"adamw": 650_000, "adapm": 360_000, "adapm-mini": 45_000}
-    while not service.bench.experiment(experiment.id).counts.done():
+    while not service.experiments.get(experiment.id).counts.done():
         for lease in claim(service.queue, cpus=8, limit=8):
-            run = service.bench.run(lease.run_id)
+            run = service.runs.get(lease.run_id)
             loss = 2.66 + 10 * abs(run.lr - 4e-3) + above[run.candidate] + 0.01 * (run.seed % 3)
             loss += {"adamw": 0.0, "adapm": 0.002 * (run.seed % 3), "adapm-mini": 0.01 * (run.seed - 3)}[run.candidate]
             played = result(final_val_loss=loss).model_copy(update={"optimizer_state_bytes": state[run.candidate]})
-            service.bench.hello(lease.run_id, lease.attempt, lease.token)
-            service.bench.finish(lease.run_id, lease.attempt, lease.token, played)
+            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, played)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
     monkeypatch.setattr("api.cli.studies.demo.own_service", running)
     monkeypatch.setattr("api.cli.studies.demo.time.time_ns", lambda: "played")
@@ -104,7 +105,7 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
     assert "AdaPM-mini with 6.9 % of its optimizer state is not told apart from AdamW (95 % interval" in sentence
     assert "● adapm-mini" in said and "adamw ●" in said
     assert f"/experiments/{experiment.id}" in said.split("Its page: ")[1]
-    assert len(list(service.bench.all_runs(experiment.id))) == 24
+    assert len(list(service.runs.all(experiment.id))) == 24
 
 
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):

@@ -63,7 +63,7 @@ def test_the_first_key_says_before_it_is_made_that_it_closes_the_service(tmp_pat
     words = ("keys", "create", "--data", str(tmp_path / "d"), "--label", "x")
     monkeypatch.setattr("api.cli.admin.keys._is_interactive", lambda: True)
     undone = say(*words, status=2)
-    assert undone.stdout == "" and "from now on whoever shows none is refused" in undone.stderr
+    assert undone.stdout == "" and "refuse everybody without a key" in undone.stderr
     assert "without --url" in undone.stderr and "--scope admin" in undone.stderr
     assert json.loads(say("keys", "ls", "--data", str(tmp_path / "d"), "--json").stdout) == []
     assert "first key" in say(*words, "--yes").stderr
@@ -160,7 +160,7 @@ def test_no_secret_is_kept_in_the_database_or_in_a_log(
                 http.post("/v1/keys", content="{" + secret, headers=bearer)
                 http.post("/login", data={"key": secret}, headers={"Origin": service.url})
             session = http.cookies["adapm_bench_session"]
-            monkeypatch.setattr(service.bench, "runs", lambda **_: 1 / 0)
+            monkeypatch.setattr(service.runs, "page", lambda **_: 1 / 0)
             assert http.get("/v1/runs", headers={"Authorization": f"Bearer {admin}"}).status_code == 500
         monkeypatch.setenv("ADAPM_BENCH_KEY", wrong)
         say("ls", "--url", service.url, status=1)

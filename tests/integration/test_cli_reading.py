@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from orchestrator.jobs import Lease
-from orchestrator.settings import Remote
 from orchestrator.store.migrations import newest_revision
 from tests.factories.stores import batch, claim, comparison_spec
 from tests.integration.api_service import Service, serving
@@ -35,10 +34,10 @@ def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 @pytest.fixture
 def lease(service: Service) -> Lease:
-    service.bench.submit(comparison_spec())
+    service.experiments.submit(comparison_spec())
     (lease,) = claim(service.queue, cpus=1, limit=1)
-    service.bench.hello(lease.run_id, 1, lease.token)
-    service.bench.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    service.attempts.hello(lease.run_id, 1, lease.token)
+    service.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
     return lease
 
 
@@ -73,10 +72,10 @@ def test_the_log_of_a_machine_that_is_lost_is_read_from_its_copy(
 ) -> None:
     """By the verb and on the run's page; nothing of it is in the service's own folder."""
     url = f"file://{tmp_path}/remote"
-    with serving(tmp_path, remote=Remote(checkpoint_url=url)) as service:
-        service.bench.submit(comparison_spec())
+    with serving(tmp_path, checkpoint_url=url) as service:
+        service.experiments.submit(comparison_spec())
         (lease,) = claim(service.queue, cpus=1, limit=1)
-        assert service.bench.hello(lease.run_id, 1, lease.token).checkpoint_url == f"{url}/{lease.run_id}"
+        assert service.attempts.hello(lease.run_id, 1, lease.token).checkpoint_url == f"{url}/{lease.run_id}"
         monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
         missing = CliRunner().invoke(main, ["logs", lease.run_id])
         assert missing.exit_code == 1 and "nor a copy at file://" in missing.stderr
@@ -96,12 +95,12 @@ def test_a_misspelt_setting_ends_every_verb(cli: Cli, monkeypatch: pytest.Monkey
 
 def test_a_database_is_upgraded_checked_copied_and_vacuumed(cli: Cli, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert cli("db", "upgrade", "--data", data).stdout == f"the schema was missing and is {newest_revision()}\n"
+    assert cli("db", "upgrade", "--data", data).stdout == f"upgraded the schema from nothing to {newest_revision()}\n"
     assert cli("db", "upgrade", "--data", data).stdout == f"the schema is {newest_revision()}\n"
     assert cli("db", "check", "--data", data).stdout == "the database is sound\n"
     copy = tmp_path / "copy.sqlite3"
     told = cli("db", "backup", copy, "--data", data).stdout
-    assert told.startswith(f"{copy}  {copy.stat().st_size:,} bytes\nto go back to it, with the service stopped:\n")
+    assert told.startswith(f"{copy}  {copy.stat().st_size:,} bytes\nto restore it, with the service stopped:\n")
     assert cli("db", "vacuum", "--data", data).exit_code == 0
     again = cli("db", "backup", copy, "--data", data)
     assert again.exit_code == 1

@@ -15,14 +15,14 @@ import pytest
 
 from api.app import create_app
 from api.client.client import Client
-from orchestrator.jobs import Wish
+from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest
 from orchestrator.webhooks.records import WebhookRequest
-from tests.browser.serving import opened_bench
+from tests.factories.serving import open_services
 from tests.integration.api_service import comparison_fields
 
 OF_OTHER_VERBS = frozenset(
-    {"close", "watch", "watch_run", "dataframe", "series_dataframe", "points_dataframe", "export", "wish_run"}
+    {"close", "watch", "watch_run", "dataframe", "series_dataframe", "points_dataframe", "export", "apply_to_run"}
 )
 """They are made of the others, listen to a stream, or read a file of Parquet."""
 GIVEN: dict[str, Any] = {
@@ -35,7 +35,7 @@ GIVEN: dict[str, Any] = {
     "spec": comparison_fields(),
     "change": {"note": "The first look."},
     "text": "The first look.",
-    "wish": Wish.CANCEL,
+    "action": RunAction.CANCEL,
     "metric": "train_loss",
     "attempt": 1,
     "form": "csv",
@@ -87,8 +87,8 @@ class Asked(httpx2.MockTransport):
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    with opened_bench(tmp_path_factory.mktemp("contract")) as (bench, _):
-        return create_app(bench).openapi()
+    with open_services(tmp_path_factory.mktemp("contract")) as (services, _):
+        return create_app(services).openapi()
 
 
 def arguments(name: str, verb: Any) -> Iterator[Any]:

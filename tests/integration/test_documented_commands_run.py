@@ -34,11 +34,11 @@ ELSEWHERE = {
     r"up$": "test_cli.py and tests/chaos start it",
     r"(api|dispatcher) ": "make cluster-test",
     r"doctor$": "test_doctor.py: what it finds is this machine's",
-    r"run run.yaml": "test_main_job.py: seconds of training",
+    r"run run.yaml": "service/test_main_job.py: seconds of training",
     r"data prepare (openwebtext|c4|fineweb|DATASET) ": "the hub; test_cli_data.py has a copy of one",
     r"data prepare own/pages ": "test_cli_data.py: GPT-2's tokenizer is a download",
     r"optimizer check ": "test_own_optimizer.py: the package is its own",
-    r"study run ": "test_studies.py: minutes to an hour",
+    r"study run ": "service/test_studies.py: minutes to an hour",
     r"webhook test ": "test_webhooks.py: somebody has to listen",
     r"--install-completion": "it writes into the files of the shell that calls",
 }
@@ -67,7 +67,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     """A service whose operator names the host of the documents' webhooks."""
     (tmp_path / "data").mkdir()
     with serving(tmp_path / "data") as running:
-        running.bench.webhooks.policy = WebhookPolicy.of("https://hooks.example", "")
+        running.webhooks.policy = WebhookPolicy.of("https://hooks.example", "")
         yield running
 
 
@@ -106,7 +106,7 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
         if elsewhere(command) is not None:
             continue
         if "ID" in shlex.split(command) and not ids["ID"]:
-            ids["ID"] = service.bench.submit(comparison_spec()).experiment.id
+            ids["ID"] = service.experiments.submit(comparison_spec()).experiment.id
         end_everything(service)
         line = re.sub(r"\b(ID|WEBHOOK)\b", lambda found: ids[found[0]], command).replace("~/", f"{folder}/")
         arguments, _, target = line.partition(" > ")
@@ -118,7 +118,7 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
         if said := re.search(r"^submitted (\w+)", done.output, flags=re.MULTILINE):
             ids["ID"] = said[1]
         if command.startswith("webhook add"):
-            ids["WEBHOOK"] = service.bench.webhooks.all()[-1].id
+            ids["WEBHOOK"] = service.webhooks.all()[-1].id
         if command.startswith("keys create"):  # the first one opens the service to the next commands
             os.environ.setdefault("ADAPM_BENCH_KEY", done.stdout.strip())
             ids["ID"] = json.loads(CliRunner().invoke(main, ["keys", "ls", "--json"]).stdout)[0]["id"]
@@ -127,14 +127,14 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
 
 def end_everything(service: Service) -> None:
     """Carry out whatever waits: the trials of sweeps, and every run."""
-    for experiment in service.bench.experiments():
+    for experiment in service.experiments.page():
         if isinstance(spec := experiment.spec, SweepSpec) and not experiment.counts.done():
             by_chance = spec.model_copy(update={"algorithm": "random"})  # TPE would draw them in a process of its own
             for number in range((spec.trials or 4) * len(spec.candidates)):
                 parameters = planned_parameters(by_chance, number)
                 assert parameters is not None
-                trials.add(service.bench._database, experiment.id, spec, number, trial_run(spec, number, parameters))
-            trials.close(service.bench._database, experiment.id)
+                trials.add(service.database, experiment.id, spec, number, trial_run(spec, number, parameters))
+            trials.close(service.database, experiment.id)
     play(service)
 
 

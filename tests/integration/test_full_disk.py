@@ -137,20 +137,19 @@ from pathlib import Path
 from orchestrator.errors import DiskFullError
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
-from orchestrator.store.queue.leases import Leases
 from orchestrator.store.queue.queue import Queue
-from orchestrator.store.submission import Submittal
 from tests.integration.small_disk import fill_up
+from tests.factories.services import make_services
 from tests.factories.stores import claim, comparison_spec
 from worker.records.protocol import Heartbeat
 
 folder = Path(sys.argv[1])
 database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
 database.migrate()
-queue, leases = Queue(database, LeasePolicy()), Leases(database, LeasePolicy())
-queue.submit([Submittal.of(comparison_spec(seeds=(1,)), None)])
+queue, services = Queue(database, LeasePolicy()), make_services(database, folder)
+services.experiments.submit(comparison_spec(seeds=(1,)))
 (lease,) = claim(queue, cpus=1, limit=1)
-leases.hello(lease.run_id, lease.attempt, lease.token)
+services.attempts.hello(lease.run_id, lease.attempt, lease.token)
 queue.reap()
 ballast = fill_up(folder)
 refusals = 0
@@ -163,7 +162,7 @@ for seconds in range(10, 100, 10):  # as long as the disk is full no heartbeat i
 assert refusals and database.is_full()
 ballast.unlink()
 assert queue.reap() == ()
-leases.heartbeat(lease.run_id, lease.attempt, lease.token, Heartbeat(step=1, device_seconds=1.0))
+services.attempts.heartbeat(lease.run_id, lease.attempt, lease.token, Heartbeat(step=1, device_seconds=1.0))
 assert queue.reap() == () and not database.is_full()
 lost = 0
 for _ in range(6):

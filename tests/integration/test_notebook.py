@@ -37,9 +37,9 @@ def work(service: Service) -> None:
             Point(step=step, tokens=step * 256, train_loss=5.0 - step / 20, val_loss=5.0 - step / 25)
             for step in (5, 10, 15, 20)
         )
-        service.bench.hello(lease.run_id, 1, lease.token)
-        service.bench.append_points(lease.run_id, 1, lease.token, PointsBatch.from_points(sequence=0, points=points))
-        service.bench.finish(lease.run_id, 1, lease.token, result(steps=20))
+        service.attempts.hello(lease.run_id, 1, lease.token)
+        service.attempts.append_points(lease.run_id, 1, lease.token, PointsBatch.from_points(sequence=0, points=points))
+        service.attempts.finish(lease.run_id, 1, lease.token, result(steps=20))
 
 
 def test_every_cell_runs_and_the_plot_has_a_line_for_each_candidate(

@@ -14,7 +14,7 @@ from api.app import create_app
 from api.openapi.document import FILE
 from api.openapi.links import WAYS
 from api.records import Problem
-from tests.browser.serving import opened_bench
+from tests.factories.serving import open_services
 from tests.openapi_examples.write import made_examples
 
 PROBLEM = "application/problem+json"
@@ -23,8 +23,8 @@ JSON = "application/json"
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    with opened_bench(tmp_path_factory.mktemp("document")) as (bench, _):
-        return create_app(bench).openapi()
+    with open_services(tmp_path_factory.mktemp("document")) as (services, _):
+        return create_app(services).openapi()
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from orchestrator.jobs import Outcome, RunStatus
+from orchestrator.jobs import Outcome, RunAction, RunStatus
 from orchestrator.records import StateCounts
 from tests.factories.stores import claim, comparison_spec, result
 from tests.integration.api_service import Service, serving
@@ -39,21 +39,21 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 @pytest.fixture(scope="module")
 def experiment(service: Service) -> str:
     """One in which every outcome occurs, and a run that waits."""
-    found = service.bench.submit(comparison_spec(learning_rates=(1e-3,), seeds=range(len(WORDS)))).experiment
-    runs = {run.id: run for run in service.bench.all_runs(found.id)}
+    found = service.experiments.submit(comparison_spec(learning_rates=(1e-3,), seeds=range(len(WORDS)))).experiment
+    runs = {run.id: run for run in service.runs.all(found.id)}
     for run in runs.values():
         if run.seed == 6:
-            service.bench.cancel_run(run.id)
+            service.runs.apply(run.id, RunAction.CANCEL)
     for lease in claim(service.queue, cpus=6, limit=6):
-        service.bench.hello(lease.run_id, lease.attempt, lease.token)
+        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
         seed = runs[lease.run_id].seed
         if seed in VERDICTS:
             loss = 2.5 if VERDICTS[seed] is Verdict.CONVERGED else None
             ended = result(final_val_loss=loss, verdict=VERDICTS[seed])
-            service.bench.finish(lease.run_id, lease.attempt, lease.token, ended)
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, ended)
         else:
             broken = Failure(kind=FailureKind.PROGRAM, message="an exception", device_seconds=1.0)
-            service.bench.fail(lease.run_id, lease.attempt, lease.token, broken)
+            service.attempts.fail(lease.run_id, lease.attempt, lease.token, broken)
     return found.id
 
 
@@ -82,7 +82,7 @@ def test_rest_keeps_its_words_and_they_say_the_same(service: Service, experiment
     assert record["counts"]["by_verdict"] == {"diverged": 1, "out_of_memory": 1, "stopped_early": 1}
     counts = StateCounts.model_validate(record["counts"])
     assert {state.value.replace("_", " "): number for state, number in counts.by_outcome().items()} == COUNTED
-    runs = service.bench.all_runs(experiment)
+    runs = service.runs.all(experiment)
     assert [run.state_word() for run in runs] == list(WORDS)
 
 
@@ -116,7 +116,7 @@ def test_pages(service: Service, experiment: str) -> None:
     assert bar == COUNTED_WORDS
     for word, number in COUNTED.items():
         assert word == "queued" or f">{word} {number}</a>" in html, "the choices of the run table add up"
-    for run, word in zip(service.bench.all_runs(experiment), WORDS, strict=True):
+    for run, word in zip(service.runs.all(experiment), WORDS, strict=True):
         seen = page(service, f"/runs/{run.id}")
         assert f">{word}</span>" in seen.partition("</h1>")[2][:200]
         assert "converged" not in text(seen) and "succeeded" not in text(seen)
@@ -133,5 +133,5 @@ def test_report_and_files(service: Service, experiment: str) -> None:
     rows = sorted(told, key=lambda row: int(row["position"]))
     assert [row["outcome"] for row in rows] == list(WORDS)
     assert {row["status"] for row in rows} <= {status.value for status in RunStatus}
-    for run, word in zip(service.bench.all_runs(experiment), WORDS, strict=True):
+    for run, word in zip(service.runs.all(experiment), WORDS, strict=True):
         assert f"{run.id} {run.candidate} {run.model} 0.001 {run.seed} {word}" in report

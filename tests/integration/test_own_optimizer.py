@@ -24,11 +24,11 @@ seed: 0
 """
 
 
-Bench = Callable[..., Result]
+Services = Callable[..., Result]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
     """`adapm-bench …` with the package on its path, in a folder of its own."""
     monkeypatch.syspath_prepend(str(PACKAGE))
     monkeypatch.chdir(tmp_path)
@@ -41,14 +41,14 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return call
 
 
-def test_one_that_keeps_every_promise(bench: Bench):
-    checked = bench("optimizer", "check", "signum")
+def test_one_that_keeps_every_promise(services: Services):
+    checked = services("optimizer", "check", "signum")
     assert checked.exit_code == 0, checked.stdout
     assert "signum keeps 22 of 22 promises" in checked.stdout
 
 
-def test_one_that_breaks_some_is_told_which(bench: Bench):
-    checked = bench("optimizer", "check", "sloppy", "--json")
+def test_one_that_breaks_some_is_told_which(services: Services):
+    checked = services("optimizer", "check", "sloppy", "--json")
     assert checked.exit_code == 1
     broken = {finding["promise"]: finding["found"] for finding in json.loads(checked.stdout) if not finding["kept"]}
     assert {"Weight decay shrinks matrices, and leaves vectors alone."} < set(broken)
@@ -56,11 +56,11 @@ def test_one_that_breaks_some_is_told_which(bench: Bench):
     assert found.endswith("bytes of state were saved, 0 loaded")
 
 
-def test_it_trains_like_any_other(bench: Bench, tmp_path: Path):
+def test_it_trains_like_any_other(services: Services, tmp_path: Path):
     (tmp_path / "spec.yaml").write_text(SPEC)
-    trained = bench("run", "spec.yaml", "--json")
+    trained = services("run", "spec.yaml", "--json")
     assert trained.exit_code == 0, trained.stderr
-    listed = bench("optimizers", "signum", "--json")
+    listed = services("optimizers", "signum", "--json")
     assert json.loads(listed.stdout)["options_schema"]["properties"]["beta"]["default"] == 0.9
 
 
@@ -71,7 +71,7 @@ def test_it_trains_like_any_other(bench: Bench, tmp_path: Path):
         ("signun", "signum", "names 'signun', which no installed package offers"),
     ],
 )
-def test_what_is_not_allowed_is_refused(bench: Bench, allowed: str, name: str, sentence: str):
-    checked = bench("optimizer", "check", name, allowed=allowed)
+def test_what_is_not_allowed_is_refused(services: Services, allowed: str, name: str, sentence: str):
+    checked = services("optimizer", "check", name, allowed=allowed)
     assert (checked.exit_code, checked.stdout) == (2, "")
     assert sentence in checked.stderr

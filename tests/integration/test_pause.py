@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
+from orchestrator.jobs import Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.stores import claim
@@ -35,21 +35,21 @@ def test_a_paused_and_resumed_run_gives_the_bits_of_one_that_was_left_alone(
     with serving(tmp_path, LeasePolicy(heartbeat_seconds=0.05)) as service:
         paused, whole = submit(service), submit(service)
         worker = start(service, processes, paused)
-        until(lambda: service.bench.run(paused).step >= 10)
-        service.bench.wish_run(paused, Wish.PAUSE)
+        until(lambda: service.runs.get(paused).step >= 10)
+        service.runs.apply(paused, RunAction.PAUSE)
         worker.join(60)
-        run = service.bench.run(paused)
+        run = service.runs.get(paused)
         assert run.status is RunStatus.PAUSED
         assert 10 <= run.step < STEPS
         stopped_at = run.step
         start(service, processes, whole).join(60)
-        service.bench.wish_run(paused, Wish.RESUME)
+        service.runs.apply(paused, RunAction.RESUME)
         start(service, processes, paused).join(60)
 
-        record = service.bench.run(paused)
+        record = service.runs.get(paused)
         assert record.result is not None
         assert (record.status, record.attempt, record.result.resumed_from_step) == ("succeeded", 2, stopped_at)
-        assert losses(service.bench.points(paused)) == losses(service.bench.points(whole))
+        assert losses(service.runs.points(paused)) == losses(service.runs.points(whole))
 
 
 def submit(service: Service) -> str:
@@ -57,8 +57,8 @@ def submit(service: Service) -> str:
     fields["workload"]["budget"]["steps"] = STEPS
     fields["workload"]["data"] = {"sequence_length_tokens": 32}
     fields["workload"]["evaluation"] = {"every_steps": 50, "sequences": 8}
-    experiment = service.bench.submit(ComparisonSpec.model_validate(fields)).experiment
-    return service.bench.runs(experiment_id=experiment.id)[0].id
+    experiment = service.experiments.submit(ComparisonSpec.model_validate(fields)).experiment
+    return service.runs.page(experiment_id=experiment.id)[0].id
 
 
 def start(service: Service, processes: ForkServerContext, run_id: str) -> multiprocessing.context.ForkServerProcess:

@@ -13,10 +13,11 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from dashboards.figures.registry import COMPARISON_FIGURES
 from orchestrator.annotations import AnnotationChange
+from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import Candidate
-from tests.browser.playing import DEMO
-from tests.browser.serving import opened_bench
+from tests.factories.playing import DEMO
+from tests.factories.serving import open_services
 
 CORPUS = (
     "<script>alert(1)</script>",
@@ -69,24 +70,24 @@ def read(html: str) -> Reader:
 def played(names: tuple[str, ...], folder) -> Iterator[tuple[TestClient, str, dict[str, str]]]:
     """A finished experiment whose name, labels and note are these, and a deleted clone of it; its id, and the headers
     of a viewer named so."""
-    with opened_bench(folder) as (bench, player):
+    with open_services(folder) as (services, player):
         candidates = tuple(
             Candidate(optimizer="adamw", learning_rates=(2e-3,), label=label) for label in (names or ("plain",))
         )
         name = " ".join(names)[:120].strip() or "plain"
         spec = DEMO.model_copy(update={"candidates": candidates, "name": name, "seeds": (1,), "baseline": None})
-        experiment_id = bench.submit(spec).experiment.id
+        experiment_id = services.experiments.submit(spec).experiment.id
         player.finish()
         label = (names[0] if names else "plain")[:80]
-        key = bench.keyring.create(KeyRequest(label=label, scope=Scope.ADMIN))
+        key = services.keyring.create(KeyRequest(label=label, scope=Scope.ADMIN))
         words = AnnotationChange(labels=names, note="\n".join(names))
-        bench.annotate(experiment_id, words, by=key.key.id)
-        clone = bench.clone_experiment(experiment_id, name).experiment.id
-        bench.annotate(clone, words)
-        bench.cancel_experiment(clone)
-        bench.delete_experiment(clone)
-        cookie = {"Cookie": f"adapm_bench_session={bench.keyring.log_in(key.key.id)}"}
-        with TestClient(create_app(bench, stopping=lambda: True), base_url="http://127.0.0.1") as client:
+        services.experiments.annotate(experiment_id, words, by=key.key.id)
+        clone = services.experiments.clone(experiment_id, name).experiment.id
+        services.experiments.annotate(clone, words)
+        services.experiments.apply(clone, RunAction.CANCEL)
+        services.experiments.delete(clone)
+        cookie = {"Cookie": f"adapm_bench_session={services.keyring.log_in(key.key.id)}"}
+        with TestClient(create_app(services, stopping=lambda: True), base_url="http://127.0.0.1") as client:
             yield client, experiment_id, cookie
 
 

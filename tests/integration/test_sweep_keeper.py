@@ -8,12 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.jobs import ExperimentId, LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.jobs import ExperimentId
 from orchestrator.store import trials
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.sweeps.keeper import MOST_DRIVERS, ROLE, Order, SweepKeeper
+from tests.factories.services import make_services
 from tests.factories.stores import sqlite_database
 from tests.factories.sweep import sweep_spec
 
@@ -60,8 +60,8 @@ def until(look: Callable[[], object]) -> None:
 
 
 def submit(database: Database, tmp_path: Path) -> ExperimentId:
-    bench = Bench(database, LeasePolicy(), tmp_path / "runs", tmp_path / "datasets")
-    return ExperimentId(bench.submit(sweep_spec()).experiment.id)
+    services = make_services(database, tmp_path)
+    return ExperimentId(services.experiments.submit(sweep_spec()).experiment.id)
 
 
 def test_a_sweep_has_one_driver_until_it_ends(keeper: SweepKeeper, database: Database, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.auth.scopes import STREAMS
 from api.middleware.transfer import MOST_BYTES, matches
+from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
-from tests.browser.playing import Player
-from tests.browser.serving import opened_bench
+from tests.factories.playing import Player
+from tests.factories.serving import open_services
 from tests.factories.stores import comparison_spec
 
 Http = tuple[TestClient, Player, str]
@@ -19,10 +20,10 @@ Http = tuple[TestClient, Player, str]
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http]:
-    with opened_bench(tmp_path_factory.mktemp("tags")) as (bench, player):
-        experiment_id = bench.submit(comparison_spec(seeds=(1, 2))).experiment.id
+    with open_services(tmp_path_factory.mktemp("tags")) as (services, player):
+        experiment_id = services.experiments.submit(comparison_spec(seeds=(1, 2))).experiment.id
         player.finish(1)
-        app = create_app(bench, stopping=lambda: True)
+        app = create_app(services, stopping=lambda: True)
         with TestClient(app, base_url="http://127.0.0.1") as client:
             yield client, player, experiment_id
 
@@ -85,7 +86,7 @@ def test_a_change_makes_another_tag(house: Http):
     client, player, experiment_id = house
     path = f"/v1/runs/{experiment_id}-0001"
     tag = client.get(path).headers["ETag"]
-    player.bench.cancel_run(f"{experiment_id}-0001")
+    player.services.runs.apply(f"{experiment_id}-0001", RunAction.CANCEL)
     changed = client.get(path, headers={"If-None-Match": tag})
     assert changed.status_code == 200
     assert changed.headers["ETag"] != tag
@@ -122,10 +123,10 @@ def test_what_is_large_goes_through_untouched(house: Http, monkeypatch: pytest.M
 
 
 def test_an_answer_to_a_key_stays_private(tmp_path: Path):
-    with opened_bench(tmp_path) as (bench, _):
-        secret = bench.keyring.create(KeyRequest(label="x", scope=Scope.VIEWER)).secret
+    with open_services(tmp_path) as (services, _):
+        secret = services.keyring.create(KeyRequest(label="x", scope=Scope.VIEWER)).secret
         shown = {"Authorization": f"Bearer {secret}"}
-        with TestClient(create_app(bench), base_url="http://127.0.0.1") as client:
+        with TestClient(create_app(services), base_url="http://127.0.0.1") as client:
             first = client.get("/v1/runs", headers=shown)
             again = client.get("/v1/runs", headers=shown | {"If-None-Match": first.headers["ETag"]})
             assert client.get("/v1/runs", headers={"If-None-Match": "*"}).status_code == 401

@@ -11,12 +11,13 @@ import pyarrow.parquet
 import pytest
 
 from orchestrator.export.mlflow import ROLE, Exporter, MlflowCopy, NotOursError, make_store
-from orchestrator.jobs import Lease, LeasePolicy, RunStatus, Wish
-from orchestrator.services.bench import Bench
+from orchestrator.jobs import Lease, LeasePolicy, RunAction, RunStatus
+from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import Outbox
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from tests.factories.stores import claim, comparison_spec, result, sqlite_database
 from worker.records.protocol import CheckpointNotice, Failure, FailureKind, PointsBatch
 from worker.records.result import Point
@@ -64,26 +65,28 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-def played(database: Database, folder: Path, name: str, *, seeds: tuple[int, ...] = (1, 2)) -> Bench:
+def played(database: Database, folder: Path, name: str, *, seeds: tuple[int, ...] = (1, 2)) -> Services:
     """An experiment of two runs: one with a result, one that broke down behind a checkpoint; or of the first alone."""
     policy = LeasePolicy()
-    bench, queue = Bench(database, policy, folder, folder), Queue(database, policy)
-    bench.submit(comparison_spec(name=name, seeds=seeds))
+    services, queue = make_services(database, folder, policy), Queue(database, policy)
+    services.experiments.submit(comparison_spec(name=name, seeds=seeds))
     fine, *others = claim(queue, cpus=2, limit=2)
     for lease in (fine, *others):
-        bench.hello(lease.run_id, 1, lease.token)
-        bench.append_points(lease.run_id, 1, lease.token, PointsBatch.from_points(sequence=0, points=POINTS))
-    bench.finish(fine.run_id, 1, fine.token, result())
+        services.attempts.hello(lease.run_id, 1, lease.token)
+        services.attempts.append_points(
+            lease.run_id, 1, lease.token, PointsBatch.from_points(sequence=0, points=POINTS)
+        )
+    services.attempts.finish(fine.run_id, 1, fine.token, result())
     for broken in others:
-        break_down(bench, broken)
-    return bench
+        break_down(services, broken)
+    return services
 
 
-def break_down(bench: Bench, broken: Lease) -> None:
+def break_down(services: Services, broken: Lease) -> None:
     notice = CheckpointNotice(step=3, path="/runs/x/step-000000003.pt", size_bytes=7, sha256="ab")
-    bench.checkpoint(broken.run_id, 1, broken.token, notice)
+    services.attempts.checkpoint(broken.run_id, 1, broken.token, notice)
     failure = Failure(kind=FailureKind.PROGRAM, message="a bug", device_seconds=1.0)
-    bench.fail(broken.run_id, 1, broken.token, failure)
+    services.attempts.fail(broken.run_id, 1, broken.token, failure)
 
 
 def contents(client: Any, name: str) -> list[dict[str, Any]]:
@@ -131,8 +134,8 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
     undisturbed: list[dict[str, Any]] | None = None
     dies_at, died = 0, True
     while died:
-        bench = played(database, tmp_path, f"cut {dies_at}", seeds=(1,))
-        copy = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts")
+        services = played(database, tmp_path, f"cut {dies_at}", seeds=(1,))
+        copy = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts")
         mortal = Mortal(copy._client)
         copy._client = mortal
         mortal.dies_at = dies_at
@@ -153,11 +156,13 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
 
 
 def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, database: Database, tmp_path: Path) -> None:
-    bench = played(database, tmp_path, "whole")
-    exporter = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="the only one")
+    services = played(database, tmp_path, "whole")
+    exporter = Exporter(
+        services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="the only one"
+    )
     exporter.start()
     exporter.close()
-    client = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts")._client
+    client = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts")._client
     fine, broken, parent = sorted(
         contents(client, "whole"), key=lambda run: (not run["parent"], run["status"] == "FAILED")
     )
@@ -179,9 +184,16 @@ def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, data
 
 
 def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Database, tmp_path: Path) -> None:
-    bench = played(database, tmp_path, "away")
+    services = played(database, tmp_path, "away")
     outbox = Outbox(database)
-    exporter = Exporter(bench, database, "http://127.0.0.1:9", tmp_path / "artifacts", holder="the only one")
+    exporter = Exporter(
+        services.experiments,
+        services.runs,
+        database,
+        "http://127.0.0.1:9",
+        tmp_path / "artifacts",
+        holder="the only one",
+    )
     exporter.start()
     exporter.close()
     assert outbox.backlog() == 3
@@ -194,15 +206,19 @@ def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_
     mlflow_uri: str, database: Database, tmp_path: Path
 ) -> None:
     """A standby dispatcher exports, too: it must not look for runs in MLflow that the leader is about to make."""
-    bench = played(database, tmp_path, "two")
+    services = played(database, tmp_path, "two")
     leader = Leadership(database, "the leader", role=ROLE)
     assert leader.hold() == 1
-    standby = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="a standby")
+    standby = Exporter(
+        services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="a standby"
+    )
     standby.start()
     standby.close()
     assert Outbox(database).backlog() == 3
     leader.resign()
-    heir = Exporter(bench, database, mlflow_uri, tmp_path / "artifacts", holder="another standby")
+    heir = Exporter(
+        services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="another standby"
+    )
     heir.start()
     heir.close()
     assert Outbox(database).backlog() == 0
@@ -212,12 +228,12 @@ def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_
 def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
     mlflow_uri: str, database: Database, tmp_path: Path
 ) -> None:
-    bench = played(database, tmp_path, "replaced", seeds=(1,))
+    services = played(database, tmp_path, "replaced", seeds=(1,))
 
     def lost() -> None:
         raise NotOursError
 
-    copy = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
+    copy = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
     (_, ended) = Outbox(database).pending()
     with pytest.raises(NotOursError):
         copy.write(ended)
@@ -227,18 +243,18 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
     mlflow_uri: str, database: Database, tmp_path: Path
 ) -> None:
     """The second attempt goes on behind the checkpoint of the first, at another pace; each ending is exported."""
-    bench = played(database, tmp_path, "retried")
-    copy, outbox = MlflowCopy(bench, mlflow_uri, tmp_path / "artifacts"), Outbox(database)
+    services = played(database, tmp_path, "retried")
+    copy, outbox = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts"), Outbox(database)
     deliver(copy, outbox)
-    (broken,) = (run for run in bench.runs() if run.status is RunStatus.FAILED)
-    bench.wish_run(broken.id, Wish.RETRY)
+    (broken,) = (run for run in services.runs.page() if run.status is RunStatus.FAILED)
+    services.runs.apply(broken.id, RunAction.RETRY)
     (lease,) = claim(Queue(database, LeasePolicy()), cpus=1, limit=1)
-    bench.hello(lease.run_id, 2, lease.token)
+    services.attempts.hello(lease.run_id, 2, lease.token)
     slower = tuple(
         Point(step=n, tokens=n * 1024, train_loss=6.0 - n, val_loss=None, step_seconds=0.9) for n in (2, 3, 4)
     )
-    bench.append_points(lease.run_id, 2, lease.token, PointsBatch.from_points(sequence=0, points=slower))
-    bench.finish(lease.run_id, 2, lease.token, result())
+    services.attempts.append_points(lease.run_id, 2, lease.token, PointsBatch.from_points(sequence=0, points=slower))
+    services.attempts.finish(lease.run_id, 2, lease.token, result())
     deliver(copy, outbox)
     (again,) = (run for run in contents(copy._client, "retried") if run["tags"].get("bench.attempts") == "2")
     assert again["status"] == "FINISHED"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 from api.client.client import Client, ClientError
 from orchestrator.dispatch.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _Line, post
 from orchestrator.errors import OrchestratorError
+from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.settings import Settings
@@ -53,19 +55,17 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, receiver: Receiver) 
             server: PostgresqlServer = request.getfixturevalue("postgresql")
             database = stack.enter_context(server.database())
         running = stack.enter_context(serving(tmp_path, database=database))
-        running.bench.webhooks.policy = WebhookPolicy.of(receiver.url, LOOPBACK)
+        running.webhooks.policy = WebhookPolicy.of(receiver.url, LOOPBACK)
         yield running
 
 
 def sender(service: Service, folder: Path) -> WebhookSender:
-    bench = service.bench
-    return WebhookSender(
-        bench._database, bench.deleted_experiment, bench.webhooks.policy, SigningKey(folder), holder="here"
-    )
+    find = partial(service.experiments.get_any, deleted_too=True)
+    return WebhookSender(service.database, find, service.webhooks.policy, SigningKey(folder), holder="here")
 
 
 def submitted(service: Service, **changes: Any) -> str:
-    return service.bench.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
+    return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
 
 
 def until(look: Callable[[], object], what: str) -> None:
@@ -84,16 +84,16 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
         experiment_id = submitted(service)
         posting = sender(service, tmp_path)
         assert posting.tick() is False, "nothing has ended"
-        service.bench.cancel_run(f"{experiment_id}-0000")
+        service.runs.apply(f"{experiment_id}-0000", RunAction.CANCEL)
         posting.tick()
         assert receiver.posts == [], "its other runs have not ended"
-        service.bench.cancel_experiment(experiment_id)
+        service.experiments.apply(experiment_id, RunAction.CANCEL)
         posting.tick()
         assert posting.tick() is False
         (got,) = receiver.posts
         assert got.path == "/hook?a=1"
         body = got.verified(made.secret)
-        ended = service.bench.experiment(experiment_id)
+        ended = service.experiments.get(experiment_id)
         assert body["type"] == "experiment.ended"
         assert body["data"] == {
             "id": experiment_id,
@@ -117,8 +117,7 @@ def test_the_end_of_an_experiment_is_told_once_and_signed(service: Service, rece
 def test_a_sweep_that_never_began_and_what_was_deleted_since_are_told_too(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    bench = service.bench
-    sweep, deleted = bench.submit(sweep_spec()).experiment.id, submitted(service)
+    sweep, deleted = service.experiments.submit(sweep_spec()).experiment.id, submitted(service)
     with Client(service.url) as client:
         client.add_webhook(WebhookRequest(url=receiver.url))
         time.sleep(0.01)
@@ -140,7 +139,7 @@ def test_one_receiver_that_fails_holds_up_no_other(service: Service, receiver: R
             client.test_webhook(first, key=str(number))
         second = client.add_webhook(WebhookRequest(url=f"{receiver.url}second")).webhook.id
         client.test_webhook(second)
-    due = Messages(service.bench._database).due(8)
+    due = Messages(service.database).due(8)
     assert {each.webhook_id for each in due} == {first, second}
     assert len(due) == 2
 
@@ -151,13 +150,12 @@ def test_receivers_that_hang_delay_nobody_else(
     """More than are posted to at once: neither another host, nor another path of the same one has to wait."""
     monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 0.2)
     receiver.hold("/hangs")
-    bench = service.bench
     with receiving() as healthy:
-        bench.webhooks.policy = WebhookPolicy.of(f"{receiver.url},{healthy.url}", LOOPBACK)
+        service.webhooks.policy = WebhookPolicy.of(f"{receiver.url},{healthy.url}", LOOPBACK)
 
         def add_and_test(url: str) -> str:
-            webhook_id = bench.webhooks.add(WebhookRequest(url=url))[0].webhook.id
-            bench.webhooks.test(webhook_id)
+            webhook_id = service.webhooks.add(WebhookRequest(url=url))[0].webhook.id
+            service.webhooks.test(webhook_id)
             return webhook_id
 
         hanging = [add_and_test(f"{receiver.url}hangs/{number}") for number in range(AT_ONE_HOST + 4)]
@@ -165,7 +163,7 @@ def test_receivers_that_hang_delay_nobody_else(
 
         posting.start()
         try:
-            until(lambda: all(bench.webhooks.webhook(id).last_error for id in hanging), "all have failed once")
+            until(lambda: all(service.webhooks.webhook(id).last_error for id in hanging), "all have failed once")
             monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 60.0)
             before = len(receiver.posts)
             # They have half of their host's places from now on.
@@ -173,7 +171,7 @@ def test_receivers_that_hang_delay_nobody_else(
             add_and_test(f"{receiver.url}well")
             add_and_test(healthy.url)
             until(lambda: healthy.confirmed() and receiver.confirmed(), "those that answer are told")
-            assert [post.path for post in receiver._answered] == ["/well"]
+            assert [post.path for post in receiver.answered] == ["/well"]
         finally:
             receiver.let_go()
             posting.close()
@@ -207,8 +205,7 @@ def test_a_resolver_that_hangs_holds_one_thread_a_name(service: Service, monkeyp
 
 def test_one_key_has_so_many_webhooks_and_one_webhook_so_many_tests_waiting(service: Service, receiver: Receiver):
     """Another key may still add its own; what was added is answered again."""
-    bench = service.bench
-    one, other = (bench.keyring.create(KeyRequest(label=name, scope=Scope.SUBMITTER)) for name in ("Ada", "Bob"))
+    one, other = (service.keyring.create(KeyRequest(label=name, scope=Scope.SUBMITTER)) for name in ("Ada", "Bob"))
     with Client(service.url, key=one.secret) as client:
         for number in range(MOST_OF_A_KEY):
             made = client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number))
@@ -217,7 +214,7 @@ def test_one_key_has_so_many_webhooks_and_one_webhook_so_many_tests_waiting(serv
         assert refused.value.status == 409
         assert client.add_webhook(WebhookRequest(url=f"{receiver.url}{number}"), key=str(number)) == made
         for number in range(MOST_TESTS):
-            bench.webhooks.test(made.webhook.id, key=str(number))
+            service.webhooks.test(made.webhook.id, key=str(number))
         with pytest.raises(ClientError, match=f"{MOST_TESTS} tests"):
             client.test_webhook(made.webhook.id)
         client.test_webhook(made.webhook.id, key="0")
@@ -231,7 +228,7 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
     service: Service, receiver: Receiver, tmp_path: Path
 ):
     early, other = submitted(service), submitted(service)
-    service.bench.cancel_experiment(early)
+    service.experiments.apply(early, RunAction.CANCEL)
     with Client(service.url) as client:
         made = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
         again = client.add_webhook(WebhookRequest(url=receiver.url, experiment_id=early), key="once")
@@ -250,24 +247,24 @@ def test_a_webhook_of_one_experiment_hears_of_no_other_and_of_an_end_that_came_f
 
 
 def test_without_webhooks_nothing_is_written_when_runs_end(service: Service):
-    service.bench.cancel_experiment(submitted(service))
-    with service.bench._database.reading() as connection:
+    service.experiments.apply(submitted(service), RunAction.CANCEL)
+    with service.database.reading() as connection:
         assert connection.exec_driver_sql("select count(*) from webhook_endings").scalar_one() == 0
 
 
 def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    posting, database = sender(service, tmp_path), service.bench._database
+    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    posting, database = sender(service, tmp_path), service.database
     receiver.statuses = [500, 302, 404]
-    service.bench.cancel_experiment(submitted(service))
+    service.experiments.apply(submitted(service), RunAction.CANCEL)
     for pause in (1, 2, 4):
         posting.tick()
         assert posting.tick() is False, "not before its pause is over"
         database.clock_offset_seconds += pause + 0.1
         posting._leadership._renewed_at = time.monotonic()  # the clock of its lease jumped with the database's
-    (waiting,) = service.bench.webhooks.deliveries(made.webhook.id)
+    (waiting,) = service.webhooks.deliveries(made.webhook.id)
     assert (waiting.tries, waiting.state, waiting.last_error) == (
         3,
         DeliveryState.WAITING,
@@ -278,17 +275,17 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_id_and_body(
     assert len({(each.headers["webhook-id"], each.body) for each in receiver.posts}) == 1
     for each in receiver.posts:
         each.verified(made.secret)
-    assert service.bench.webhooks.webhook(made.webhook.id).last_error is None
+    assert service.webhooks.webhook(made.webhook.id).last_error is None
 
 
 def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiver: Receiver, tmp_path: Path):
-    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    service.bench.webhooks.test(made.webhook.id)
+    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.webhooks.test(made.webhook.id)
     receiver.statuses = [503]
     sender(service, tmp_path).tick()
-    service.bench._database.clock_offset_seconds += 86_401
+    service.database.clock_offset_seconds += 86_401
     sender(service, tmp_path).tick()
-    (lost,) = service.bench.webhooks.deliveries(made.webhook.id)
+    (lost,) = service.webhooks.deliveries(made.webhook.id)
     assert (lost.state, lost.next_try_at, lost.last_error) == (
         DeliveryState.GIVEN_UP,
         None,
@@ -298,10 +295,10 @@ def test_what_is_not_delivered_within_a_day_is_given_up(service: Service, receiv
 
 
 def test_the_webhooks_of_a_revoked_key_are_silent(service: Service, receiver: Receiver, tmp_path: Path):
-    key = service.bench.keyring.create(KeyRequest(label="Bob", scope=Scope.SUBMITTER)).key
-    service.bench.webhooks.add(WebhookRequest(url=receiver.url), by=key.id)
-    service.bench.cancel_experiment(submitted(service))
-    service.bench.keyring.revoke(key.id)
+    key = service.keyring.create(KeyRequest(label="Bob", scope=Scope.SUBMITTER)).key
+    service.webhooks.add(WebhookRequest(url=receiver.url), by=key.id)
+    service.experiments.apply(submitted(service), RunAction.CANCEL)
+    service.keyring.revoke(key.id)
     sender(service, tmp_path).tick()
     assert receiver.posts == []
 
@@ -475,12 +472,12 @@ def test_the_secret_is_kept_nowhere(
 def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    service.bench.webhooks.test(made.webhook.id)
+    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.webhooks.test(made.webhook.id)
     (tmp_path / KEY_NAME).write_text("00" * 32)
     sender(service, tmp_path).tick()
     assert receiver.posts == []
-    assert "add it again" in (service.bench.webhooks.webhook(made.webhook.id).last_error or "")
+    assert "add it again" in (service.webhooks.webhook(made.webhook.id).last_error or "")
     (tmp_path / KEY_NAME).write_text("no key")
     with pytest.raises(OrchestratorError, match="backup"):
         SigningKey(tmp_path).secret("x")
@@ -490,18 +487,16 @@ def test_with_another_key_nothing_is_sent_that_nobody_could_verify(
 
 SENDING = """
 import sys, threading
-from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.dispatch.webhook_sender import WebhookSender
 from orchestrator.webhooks.signing import SigningKey
 from pathlib import Path
+from tests.factories.services import make_services
 folder, url = Path(sys.argv[1]), sys.argv[2]
 database = Database(sys.argv[3])
-bench = Bench(database, LeasePolicy(), folder / "runs", folder / "datasets")
 policy = WebhookPolicy.of(url, "127.0.0.0/8")
-WebhookSender(database, bench.experiment, policy, SigningKey(folder), holder="one").start()
+WebhookSender(database, make_services(database).experiments.get, policy, SigningKey(folder), holder="one").start()
 threading.Event().wait()
 """
 
@@ -509,25 +504,25 @@ threading.Event().wait()
 def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     service: Service, receiver: Receiver, tmp_path: Path
 ):
-    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    database_url = service.bench._database._engine.url.render_as_string(hide_password=False)
+    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    database_url = service.database._engine.url.render_as_string(hide_password=False)
     command = [sys.executable, "-c", SENDING, str(tmp_path), receiver.url, database_url]
     experiments = [submitted(service, name=f"e{number}") for number in range(3)]
     receiver.hold()  # it has read the message and does not answer
     first = subprocess.Popen(command)
     try:
-        service.bench.cancel_experiment(experiments[0])
+        service.experiments.apply(experiments[0], RunAction.CANCEL)
         until(lambda: len(receiver.posts) == 1, "the first message is on its way")
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait(30)
     receiver.let_go()
     for experiment_id in experiments[1:]:
-        service.bench.cancel_experiment(experiment_id)
+        service.experiments.apply(experiment_id, RunAction.CANCEL)
     second = subprocess.Popen(command)
     try:
         until(lambda: len(receiver.confirmed()) == 3, "all three are confirmed")
-        until(lambda: service.bench.webhooks.webhook(made.webhook.id).waiting == 0, "all three are noted")
+        until(lambda: service.webhooks.webhook(made.webhook.id).waiting == 0, "all three are noted")
     finally:
         second.send_signal(signal.SIGKILL)
         second.wait(30)
@@ -535,7 +530,7 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     assert sorted({experiment_id for _, experiment_id in told}) == sorted(experiments)
     assert len({id for id, _ in told}) == 3
     assert told.count(told[0]) == 2, "the one that was cut is told again, under its id"
-    states = [each.state for each in service.bench.webhooks.deliveries(made.webhook.id)]
+    states = [each.state for each in service.webhooks.deliveries(made.webhook.id)]
     assert states == [DeliveryState.DELIVERED] * 3
 
 
@@ -575,8 +570,8 @@ def test_the_documents_receiver_verifies_and_its_message_is_one(service: Service
     blocks = dict(re.findall(r"^```(python|json)\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL))
     known: dict[str, Any] = {}
     exec(blocks["python"], known)
-    made = service.bench.webhooks.add(WebhookRequest(url=receiver.url))[0]
-    service.bench.cancel_experiment(submitted(service))
+    made = service.webhooks.add(WebhookRequest(url=receiver.url))[0]
+    service.experiments.apply(submitted(service), RunAction.CANCEL)
     sender(service, tmp_path).tick()
     (got,) = receiver.posts
     assert known["verified"](made.secret, got.headers, got.body)

@@ -17,12 +17,12 @@ from api.app import create_app
 from api.openapi.document import FILE
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store import trials
 from orchestrator.webhooks.policy import WebhookPolicy
-from tests.browser.playing import PlayedRun, Player
-from tests.browser.serving import opened_bench
+from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields
+from tests.factories.serving import open_services
 from tests.factories.stores import claim
 from tests.factories.sweep import sweep_fields, sweep_spec
 from tests.integration.api_service import comparison_fields
@@ -112,18 +112,18 @@ class RestWorker:
 
 def made_examples(folder: Path) -> dict[str, Any]:
     """The examples of every operation, from a story told in an empty folder."""
-    with opened_bench(folder) as (bench, player):
-        bench.webhooks.policy = WebhookPolicy.of("https://hooks.example.org/", "")
-        secret = bench.keyring.create(KeyRequest(label="Ada", scope=Scope.ADMIN)).secret
+    with open_services(folder) as (services, player):
+        services.webhooks.policy = WebhookPolicy.of("https://hooks.example.org/", "")
+        secret = services.keyring.create(KeyRequest(label="Ada", scope=Scope.ADMIN)).secret
         looks = iter((False, True))
-        app = create_app(bench, stopping=lambda: next(looks, True), requests_a_second=NO_THROTTLE)
+        app = create_app(services, stopping=lambda: next(looks, True), requests_a_second=NO_THROTTLE)
         client = TestClient(app, base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {secret}"})
         with client:
             story = Story(client)
             _keys(story)
-            experiment_id = _comparison(story, bench, player)
+            experiment_id = _comparison(story, services, player)
             _curation(story, experiment_id)
-            _several(story, bench, player, experiment_id)
+            _several(story, services, player, experiment_id)
             _webhooks(story)
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
@@ -138,7 +138,7 @@ def _keys(story: Story) -> None:
     story.ask(f"DELETE {KEY}", key_id=made["key"]["id"])
 
 
-def _comparison(story: Story, bench: Bench, player: Player) -> str:
+def _comparison(story: Story, services: Services, player: Player) -> str:
     """A comparison from its submission to its figures, trained by workers over REST."""
     fields = comparison_fields(name="AdaPM against AdamW")
     fields["workload"] |= {"probes": PROBES}
@@ -149,7 +149,7 @@ def _comparison(story: Story, bench: Bench, player: Player) -> str:
     here: dict[str, Any] = {"experiment_id": experiment_id}
     first, last = f"{experiment_id}-0000", f"{experiment_id}-0003"
     story.ask(f"GET {RUN}/standing", run_id=last)
-    log = log_path(bench._runs_folder / first, 1)
+    log = log_path(services.storage.runs_folder() / first, 1)
     log.parent.mkdir(parents=True)
     log.write_text("step 5 of 10: loss 2.9314\nstep 10 of 10: loss 2.3127\n")
     worker = RestWorker(story)
@@ -209,7 +209,7 @@ def _curation(story: Story, experiment_id: str) -> None:
     story.client.delete(EXPERIMENT.format(**clone))
 
 
-def _several(story: Story, bench: Bench, player: Player, experiment_id: str) -> None:
+def _several(story: Story, services: Services, player: Player, experiment_id: str) -> None:
     """A law, a sweep, and what several experiments say together."""
     for fields in (scaling_fields(), sweep_fields()):
         story.ask("POST /v1/experiments/validate", fields, called=fields["kind"])
@@ -223,8 +223,8 @@ def _several(story: Story, bench: Bench, player: Player, experiment_id: str) -> 
     for number in range(4):
         parameters = planned_parameters(sweep, number)
         assert parameters is not None
-        trials.add(bench._database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
-    trials.close(bench._database, sweep_id)
+        trials.add(services.database, sweep_id, sweep, number, trial_run(sweep, number, parameters))
+    trials.close(services.database, sweep_id)
     player.finish()
     story.ask(f"GET {EXPERIMENT}/sweep", experiment_id=sweep_id)
     story.ask(f"GET {EXPERIMENT}/sweep/comparison", experiment_id=sweep_id)

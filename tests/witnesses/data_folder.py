@@ -19,7 +19,7 @@ from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
-from tests.browser.playing import PlayedRun
+from tests.factories.playing import PlayedRun
 from tests.factories.stores import claim
 from tests.factories.sweep import sweep_spec
 from tests.witnesses.product import NOW, Clock, OpenedFolder, client_of, fixed_clock, opened
@@ -91,7 +91,7 @@ class Story:
     def begin(self, lease: Lease) -> SizedRun:
         """The worker of a lease says hello two seconds later."""
         self.clock.now += 2.0
-        return SizedRun(self.folder.bench, lease)
+        return SizedRun(self.folder.services.attempts, lease)
 
     def finish_all(self) -> None:
         """Train whatever waits, and what follows from it, to its end."""
@@ -109,7 +109,7 @@ class Story:
 
     def log(self, run: SizedRun) -> None:
         """What the attempt wrote."""
-        path = log_path(self.folder.bench._runs_folder / run.lease.run_id, run.lease.attempt)
+        path = log_path(self.folder.services.storage.runs_folder() / run.lease.run_id, run.lease.attempt)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("step 10 of 40: loss 2.9314\nstep 20 of 40: loss 2.5127\n")
 
@@ -142,7 +142,7 @@ def _finished_comparison(story: Story) -> str:
     run.report(20)
     story.log(run)
     notice = CheckpointNotice(path="checkpoints/step-20", step=20, size_bytes=10_051_584, sha256="5f" * 32, attempt=1)
-    story.folder.bench.checkpoint(*run.identity, notice)
+    story.folder.services.attempts.checkpoint(*run.identity, notice)
     story.finish(run)
     story.finish_all()
     story.ask("PATCH", f"/experiments/{one}", {"labels": ["paper", "tiny"], "note": "The *first* look: <0.1 nats>."})
@@ -160,7 +160,7 @@ def _mixed_comparison(story: Story) -> None:
         ],
         seeds=[1, 2, 3, 4, 5],
     )
-    bench = story.folder.bench
+    services = story.folder.services
     broken, small, cancelled, interrupted, *rest = (story.begin(lease) for lease in story.leases(6))
     broken.report(10)
     story.log(broken)
@@ -174,13 +174,13 @@ def _mixed_comparison(story: Story) -> None:
             "step_seconds_median": None, "optimizer_seconds_median": None, "tokens_per_second": None,
         }
     )  # fmt: skip
-    bench.finish(*small.identity, result)
+    services.attempts.finish(*small.identity, result)
     cancelled.report(12)
     story.ask("POST", f"/runs/{cancelled.lease.run_id}/cancel")
-    bench.stopped(*cancelled.identity, Stopped(command=Command.CANCEL, step=12, device_seconds=3.5))
+    services.attempts.stopped(*cancelled.identity, Stopped(command=Command.CANCEL, step=12, device_seconds=3.5))
     interrupted.report(15)
     told = Failure(kind=FailureKind.INTERRUPTED, message="the service was stopped", device_seconds=4.0)
-    bench.fail(*interrupted.identity, told)
+    services.attempts.fail(*interrupted.identity, told)
     for run in rest:
         story.finish(run)
     story.clock.now += 120.0
@@ -249,11 +249,13 @@ def _at_work(story: Story) -> None:
     resting = story.begin(paused)
     resting.report(8)
     story.ask("POST", f"/runs/{paused.run_id}/pause")
-    story.folder.bench.stopped(*resting.identity, Stopped(command=Command.PAUSE, step=8, device_seconds=2.0))
+    story.folder.services.attempts.stopped(
+        *resting.identity, Stopped(command=Command.PAUSE, step=8, device_seconds=2.0)
+    )
     unlucky = story.begin(lost)
     unlucky.report(4)
     told = Failure(kind=FailureKind.INFRASTRUCTURE, message="OSError: the disk is away", device_seconds=1.0)
-    story.folder.bench.fail(*unlucky.identity, told)
+    story.folder.services.attempts.fail(*unlucky.identity, told)
     story.clock.now = NOW - 8.0
     story.begin(working).report(19)
 

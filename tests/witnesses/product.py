@@ -22,9 +22,8 @@ from api.cli import main as command_line
 from optim.adapm import devices
 from optim.build import build
 from optim.catalog import entries
-from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.registry import planned_runs, validate_spec
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services, compose_services
 from orchestrator.settings import Settings
 from orchestrator.specs.text import TextForm, parse
 from orchestrator.store.admin import maintenance
@@ -91,7 +90,7 @@ class OpenedFolder:
     """A data folder with the application over it."""
 
     app: FastAPI
-    bench: Bench
+    services: Services
     database: Database
 
     def faults(self) -> tuple[str, ...]:
@@ -105,10 +104,10 @@ def opened(folder: Path) -> Iterator[OpenedFolder]:
     settings = Settings(data_folder=folder)
     database = Database(settings.resolved_database_url())
     database.migrate()
-    bench = Bench(database, LeasePolicy(), settings.runs_folder(), settings.datasets_folder())
+    services = compose_services(database, settings)
     try:
         with patch(COUNTER, lambda: "stored"):
-            yield OpenedFolder(create_app(bench, requests_a_second=NO_THROTTLE), bench, database)
+            yield OpenedFolder(create_app(services, requests_a_second=NO_THROTTLE), services, database)
     finally:
         database.close()
 

@@ -6,7 +6,7 @@ To run one is to find or submit its experiments, follow them, gather what they m
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,8 @@ from api.cli.experiments.watch import follow
 from api.cli.service import Data, Slots, environment_settings
 from api.cli.studies.own_service import exit_in_order, own_service
 from api.cli.tables.studies import finding_view, list_table, study_view
+from api.client.answers import ClientError
+from api.client.client import Client
 from dashboards.text.study import Entry, reproduction
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.errors import NotFoundError
@@ -27,34 +29,29 @@ from orchestrator.studies.gathering import Source, gather, machine, round_figure
 from orchestrator.studies.results import StoredFinding, stored_findings, write_evidence
 from orchestrator.studies.study import Study
 
-if TYPE_CHECKING:
-    from api.client.client import Client
-
 Names = Annotated[list[str] | None, typer.Argument(help="Studies by name; `study ls` lists them.", metavar="[NAME]...")]
 Name = Annotated[str, typer.Argument(help="A study by name.", metavar="NAME")]
 ScaleOption = Annotated[Scale, typer.Option("--scale", help="tiny: minutes on a CPU; paper: its setting, for GPUs.")]
-All = Annotated[bool, typer.Option("--all", help="Every study; ends with the reproduction report.")]
-Again = Annotated[bool, typer.Option("--again", help="Train anew although finished experiments are there.")]
+All = Annotated[bool, typer.Option("--all", help="Run every study, and write the reproduction report.")]
+Again = Annotated[bool, typer.Option("--again", help="Train again, even if there are finished experiments.")]
 Compare = Annotated[
-    bool, typer.Option("--compare-with-published", help="End with exit code 1 where a result deviates.")
+    bool, typer.Option("--compare-with-published", help="Exit with code 1 if a result deviates from the published one.")
 ]
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", help="A service to use; default: the one on the data folder, or one for as long as this lasts."
-    ),
+    typer.Option("--url", help="The service to use; default: the one on the data folder, or a temporary one."),
 ]
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Write the report into this file.")]
 Results = Annotated[
     Path | None, typer.Option("--results", help="Folder of results; default: studies in the data folder.")
 ]
 
-verbs = typer.Typer(name="study", help="Does the paper hold? Studies with a verdict each.", no_args_is_help=True)
+verbs = typer.Typer(name="study", help="Does the paper hold? Run studies, each to its verdict.", no_args_is_help=True)
 
 
 @verbs.command(name="ls")
 def list_studies(json: Json = False, data: Data = None) -> None:
-    """List the studies with the best verdict that there is for each: yours, or the published one."""
+    """List the studies, each with its best verdict so far: yours, or the published one."""
     folder = _results_folder(None, data)
     rows = [(each, stored_findings(each, folder)) for each in registry.all_studies()]
     if json:
@@ -83,7 +80,7 @@ def run(
     slots: Slots = None,
     json: Json = False,
 ) -> None:
-    """Run studies: finished experiments are used again, interrupted ones go on. Each ends with its verdict."""
+    """Run studies to their verdicts; finished experiments are reused, interrupted ones continue."""
     if bool(names) == everything:
         refuse("name the studies to run, or give --all")
     chosen = _studies(registry.names() if everything else names or ())
@@ -105,7 +102,7 @@ def run(
 
 @verbs.command()
 def report(out: Out = None, results: Results = None, data: Data = None) -> None:
-    """Write what was reproduced as Markdown: every study's claim, figures, verdict, and the machine."""
+    """Write the reproduction report in Markdown: every study's claim, figures, verdict, and the machine."""
     text = _report(_results_folder(results, data))
     if out is None:
         print(text, end="")
@@ -155,8 +152,6 @@ class StudyRunner:
 
     def run(self, studies: Sequence[Study], settings: Settings, url: str | None) -> None:
         """Compute and train what the studies need, on the service at `url`, or on one of our own."""
-        from api.client.client import Client  # loads httpx2
-
         self._compute(studies)
         with_experiments = [study for study in studies if study.plans[self.scale].parts]
         if with_experiments and url:
@@ -179,7 +174,7 @@ class StudyRunner:
             )
             self._store(study, evidence)
 
-    def _train(self, client: "Client", studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
+    def _train(self, client: Client, studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
         """Run the experiments; all are submitted first, so that no core waits between two of them."""
         found = {study.name: self._submit(client, study) for study in studies}
         for study in studies:
@@ -210,7 +205,7 @@ class StudyRunner:
         found = [self.stored_finding(study) for study in studies]
         return any(each is None or each.finding.answer is Answer.MISSING for each in found)
 
-    def _submit(self, client: "Client", study: Study) -> dict[str, str]:
+    def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
         known = {each.part: each for each in client.study(study.name).scale(self.scale).experiments}
         ids: dict[str, str] = {}
@@ -238,9 +233,7 @@ class StudyRunner:
         return next((each for each in found if each.scale is self.scale and not each.published), None)
 
 
-def _fit(client: "Client", ids: Sequence[str]) -> FitReport | None:
-    from api.client.answers import ClientError  # loads httpx2
-
+def _fit(client: Client, ids: Sequence[str]) -> FitReport | None:
     try:
         return client.fit(ids)
     except ClientError as error:
@@ -249,7 +242,7 @@ def _fit(client: "Client", ids: Sequence[str]) -> FitReport | None:
         raise
 
 
-def _continue(client: "Client", experiment_id: str) -> None:
+def _continue(client: Client, experiment_id: str) -> None:
     """Queue again what was paused, cancelled or has failed: whoever runs a study wants its answer."""
     states = client.experiment(experiment_id).counts.by_status
     if states.get(RunStatus.PAUSED):

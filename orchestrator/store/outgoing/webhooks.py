@@ -30,6 +30,7 @@ from orchestrator.webhooks.signing import SigningKey, fingerprint
 
 MOST_WEBHOOKS = 1_000
 """More would make each end of an experiment a burst."""
+NOWHERE = WebhookPolicy()
 MOST_OF_A_KEY = 20
 """Webhooks that one key may have, so that no key fills the places of all."""
 MOST_TESTS = 100
@@ -40,12 +41,12 @@ class Webhooks:
     """The webhooks in a database. Thread-safe; every method may raise `StoreError`, and `NotFoundError` for a webhook
     that is not there."""
 
-    def __init__(self, database: Database, folder: Path) -> None:
+    def __init__(self, database: Database, folder: Path, policy: WebhookPolicy = NOWHERE) -> None:
         """`folder`: the data folder, which has the key that signs."""
         self._database = database
         self._key = SigningKey(folder)
-        self.policy = WebhookPolicy()
-        """Where webhooks may go; nowhere, until the operator's settings are here."""
+        self.policy = policy
+        """Where webhooks may go."""
 
     def add(self, request: WebhookRequest, *, by: str | None = None, key: str | None = None) -> tuple[NewWebhook, bool]:
         """Add a webhook: it with its secret, and whether that made it, or an earlier call with the same `key` did.

@@ -1,4 +1,4 @@
-"""`Queue`: the dispatcher's and the user's side of the durable queue; the worker's side is `leases.py`.
+"""`Queue`: the dispatcher's side of the durable queue; the worker's side is `attempts.py`.
 
     submit ─► claim ─► (the worker: hello, heartbeat, …, finish) ─► ended
                  └──── release (the process is dead) | reap (nobody heard of it in time) ─► retry_wait, queued or failed
@@ -17,7 +17,7 @@ import structlog
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import DamagedError, DiskFullError, StoreError
+from orchestrator.errors import DamagedError, DiskFullError
 from orchestrator.jobs import (
     LIVE,
     AttemptOutcome,
@@ -28,18 +28,15 @@ from orchestrator.jobs import (
     RunId,
     RunStatus,
     Token,
-    Wish,
 )
-from orchestrator.records import AnyExperiment, RunRecord
-from orchestrator.store import follow_up_runs, integrity, submission
+from orchestrator.store import integrity
 from orchestrator.store.admin import limits, quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue import completion, run_actions
+from orchestrator.store.queue import completion
 from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
 from orchestrator.store.queue.lease_check import token_hash
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
-from orchestrator.store.submission import Submittal, Submitted
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
 from orchestrator.store.transitions import AttemptEnd, end_attempts, longest_backoff_seconds, move, status_after_loss
 from worker.spec.run import RunSpec
@@ -62,40 +59,9 @@ class Queue:
     def __init__(self, database: Database, policy: LeasePolicy) -> None:
         self._database = database
         self._policy = policy
-        self.most_waiting: int | None = None
-        """Runs of one key that may wait to be begun when it submits more; None is no limit."""
         self._reaped_at: float | None = None
         self._grace_ends_at = 0.0
         self._due = self._waiting()
-
-    # The user's side
-
-    def submit(self, submittals: Sequence[Submittal]) -> list[Submitted | Exception]:
-        """Queue experiments in one transaction; see `submission.submit_together`. The answer of each, or what refuses
-        it; a fault that nobody foresaw refuses the guilty one alone."""
-        try:
-            if not submittals:
-                return []
-            return list(submission.submit_together(self._database, submittals, self.most_waiting))
-        except StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001 - its answer
-            if len(submittals) == 1:
-                return [error]
-            return [answer for each in submittals for answer in self.submit([each])]
-
-    def wish_run(self, run_id: str, wish: Wish) -> RunRecord:
-        """Cancel, pause, resume or retry a run; see `run_actions.wish_run`."""
-        return run_actions.wish_run(self._database, self._policy, run_id, wish)
-
-    def wish_experiment(self, experiment_id: str, wish: Wish) -> AnyExperiment:
-        """Cancel, pause, resume or retry what can be of an experiment; see `run_actions.wish_experiment`."""
-        if wish in follow_up_runs.HEEDED:  # committed first: no run can slip in behind those that are found
-            with self._database.writing() as connection:
-                follow_up_runs.heed(connection, experiment_id, wish, self._database.read_clock(connection))
-        return run_actions.wish_experiment(self._database, self._policy, experiment_id, wish)
-
-    # The dispatcher's side
 
     def claim(self, room: Room, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
         """Lease waiting runs in the order of the queue, each with the node that it fits on; takes its place in `room`.

@@ -1,8 +1,8 @@
-"""Wishes: what users ask of runs, cancel, pause, resume and retry, for one run or a whole experiment.
+"""What users ask of runs: cancel, pause, resume and retry, for one run or a whole experiment.
 
-A wish is a pure function from a locked run to what it should become. One that is granted already changes nothing; one
-that the state rules out is refused for a run, with the way out, and passed over in an experiment. The answer is read in
-the wish's own transaction: it says what was done, whatever comes after.
+An action is a pure function from a locked run to what it should become. Repeating one changes nothing; one that the
+state rules out is refused for a run, with the way out, and passed over in an experiment. The answer is read in the
+action's own transaction: it says what was done, whatever comes after.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError
-from orchestrator.jobs import CLAIMABLE, CONCERNED, LIVE, LeasePolicy, RunId, RunStatus, Wish
+from orchestrator.jobs import ACTIONABLE, CLAIMABLE, LIVE, LeasePolicy, RunAction, RunId, RunStatus
 from orchestrator.records import AnyExperiment, RunRecord
-from orchestrator.store import reads
+from orchestrator.store import follow_up_runs, reads
 from orchestrator.store.admin.limits import with_time_anew
 from orchestrator.store.database import Database
 from orchestrator.store.ids import no_experiment, validate_id
@@ -25,7 +25,7 @@ from orchestrator.store.transitions import move
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What a wish depends on besides the run."""
+    """What an action depends on besides the run."""
 
     now: float
     policy: LeasePolicy
@@ -33,23 +33,28 @@ class Circumstances:
     """Whether the worker of the live attempt has said hello."""
 
 
-def wish_run(database: Database, policy: LeasePolicy, run_id: str, wish: Wish) -> RunRecord:
-    """What the run has become. Raises `NotFoundError`, and `ConflictError` where its state rules the wish out."""
+def apply_to_run(database: Database, policy: LeasePolicy, run_id: str, action: RunAction) -> RunRecord:
+    """What the run has become. Raises `NotFoundError`, and `ConflictError` where its state rules the action out."""
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
         if found is None:
             raise reads.no_run(connection, run_id)
         run, now = found
         reads.require_kept(connection, run.experiment_id)
-        after = _after(connection, [run], wish, policy, now)[0]
+        after = _after(connection, [run], action, policy, now)[0]
         if after is None:
-            raise ConflictError(_refusal(run, wish))
+            raise ConflictError(_refusal(run, action))
         move(connection, _changes([run], [after]), now)
         return reads.run(connection, run_id)
 
 
-def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str, wish: Wish) -> AnyExperiment:
-    """The wish for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
+def apply_to_experiment(
+    database: Database, policy: LeasePolicy, experiment_id: str, action: RunAction
+) -> AnyExperiment:
+    """The action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
+    if action in follow_up_runs.GROWTH_AFTER:  # committed first: no run can slip in behind those that are found
+        with database.writing() as connection:
+            follow_up_runs.steer_growth(connection, experiment_id, action, database.read_clock(connection))
     with database.writing() as connection:
         known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
         number = connection.execute(known).scalar_one_or_none()
@@ -57,9 +62,9 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
             raise no_experiment(connection, experiment_id)
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
-        locked = lock(database, connection, query.where(runs.c.status.in_(CONCERNED[wish])))
+        locked = lock(database, connection, query.where(runs.c.status.in_(ACTIONABLE[action])))
         reads.require_kept(connection, experiment_id)
-        after = _after(connection, locked.runs, wish, policy, locked.now)
+        after = _after(connection, locked.runs, action, policy, locked.now)
         move(connection, _changes(locked.runs, after), locked.now)
         return reads.any_experiment(connection, experiment_id)
 
@@ -68,12 +73,12 @@ def wish_experiment(database: Database, policy: LeasePolicy, experiment_id: str,
 
 
 def _after(
-    connection: Connection, found: Iterable[RunRow], wish: Wish, policy: LeasePolicy, now: float
+    connection: Connection, found: Iterable[RunRow], action: RunAction, policy: LeasePolicy, now: float
 ) -> list[RunRow | None]:
     found = list(found)
     stopping = [run.id for run in found if run.status is RunStatus.PAUSING]
-    working = _at_work(connection, stopping) if stopping and wish is Wish.RESUME else frozenset()
-    decide = WISHES[wish]
+    working = _at_work(connection, stopping) if stopping and action is RunAction.RESUME else frozenset()
+    decide = ACTIONS[action]
     return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in found]
 
 
@@ -89,10 +94,10 @@ def _changes(before: Iterable[RunRow], after: Iterable[RunRow | None]) -> list[t
     return [(old, new) for old, new in pairs if new is not None and new.status is not old.status]
 
 
-def _refusal(run: RunRow, wish: Wish) -> str:
-    if wish is Wish.CANCEL:
+def _refusal(run: RunRow, action: RunAction) -> str:
+    if action is RunAction.CANCEL:
         return f"run {run.id} has already {run.status}; there is nothing to cancel"
-    return f"run {run.id} is {run.status}; {WAYS_OUT[wish]}"
+    return f"run {run.id} is {run.status}; {WAYS_OUT[action]}"
 
 
 def _cancel(run: RunRow, _: Circumstances) -> RunRow | None:
@@ -133,16 +138,18 @@ def _retry(run: RunRow, around: Circumstances) -> RunRow | None:
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 
-WISHES: dict[Wish, Callable[[RunRow, Circumstances], RunRow | None]] = {
-    Wish.CANCEL: _cancel,
-    Wish.PAUSE: _pause,
-    Wish.RESUME: _resume,
-    Wish.RETRY: _retry,
+ACTIONS: dict[RunAction, Callable[[RunRow, Circumstances], RunRow | None]] = {
+    RunAction.CANCEL: _cancel,
+    RunAction.PAUSE: _pause,
+    RunAction.RESUME: _resume,
+    RunAction.RETRY: _retry,
 }
-"""What a run becomes; itself where the wish is granted already, None where its state rules the wish out."""
+"""What a run becomes; itself where it is there already, None where its state rules the action out."""
 
 WAYS_OUT = {
-    Wish.PAUSE: "only a run that waits or trains can be paused",
-    Wish.RESUME: "only a paused run can be resumed; retry one that failed or was cancelled",
-    Wish.RETRY: "only a run that failed or was cancelled can be retried; resume a paused one, wait for a stopping one",
+    RunAction.PAUSE: "only a run that waits or trains can be paused",
+    RunAction.RESUME: "only a paused run can be resumed; retry one that failed or was cancelled",
+    RunAction.RETRY: (
+        "only a run that failed or was cancelled can be retried; resume a paused one, wait for a stopping one"
+    ),
 }

@@ -9,36 +9,36 @@ import pytest
 from fastapi.testclient import TestClient
 
 from orchestrator.kinds.comparison import Candidate
-from orchestrator.services.bench import Bench
-from tests.browser.playing import DEMO, Player
-from tests.browser.serving import application, opened_bench
+from orchestrator.services.composition import Services
+from tests.factories.playing import DEMO, Player
+from tests.factories.serving import application, open_services
 
 HOSTILE = "<script>alert(1)</script> <b>&amp;\"'"
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[tuple[Bench, Player]]:
-    """An empty bench and its player."""
-    with opened_bench(tmp_path) as found:
+def opened(tmp_path: Path) -> Iterator[tuple[Services, Player]]:
+    """Services on an empty database, and who plays their workers."""
+    with open_services(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def bench(opened: tuple[Bench, Player]) -> Bench:
-    """The bench."""
+def services(opened: tuple[Services, Player]) -> Services:
+    """The services."""
     return opened[0]
 
 
 @pytest.fixture
-def player(opened: tuple[Bench, Player]) -> Player:
-    """Its player."""
+def player(opened: tuple[Services, Player]) -> Player:
+    """Who plays their workers."""
     return opened[1]
 
 
 @pytest.fixture
-def client(bench: Bench) -> Iterator[TestClient]:
+def client(services: Services) -> Iterator[TestClient]:
     """A client for the pages."""
-    with TestClient(application(bench)) as found:
+    with TestClient(application(services)) as found:
         yield found
 
 
@@ -50,16 +50,16 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         Candidate(optimizer="adamw", learning_rates=(2e-3, 4e-3, 1e3)),
         Candidate(optimizer="adapm", learning_rates=(2e-3, 4e-3), label=HOSTILE),
     )
-    with opened_bench(folder) as (bench, player):
+    with open_services(folder) as (services, player):
         spec = DEMO.model_copy(update={"candidates": candidates, "name": HOSTILE, "unequal_grids": True})
-        experiment = bench.submit(spec).experiment
+        experiment = services.experiments.submit(spec).experiment
         player.finish()
     return folder / "bench.sqlite3", experiment.id
 
 
 @pytest.fixture
-def finished(bench: Bench, tmp_path: Path, played: tuple[Path, str]) -> str:
-    """The id of a finished experiment with hostile names, of which AdamW diverges at one rate; the bench has it."""
+def finished(services: Services, tmp_path: Path, played: tuple[Path, str]) -> str:
+    """The id of a finished experiment with hostile names, of which AdamW diverges at one rate; the services have it."""
     database, experiment_id = played
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(tmp_path / "bench.sqlite3")) as target:
         source.backup(target)

@@ -17,8 +17,8 @@ def queries() -> list[str]:
     return [target["expr"] for panel in json.loads(BOARD.read_text())["panels"] for target in panel["targets"]]
 
 
-def test_every_metric_of_the_board_exists(bench):
-    meters = Meters(bench)
+def test_every_metric_of_the_board_exists(services):
+    meters = Meters(services.monitor)
     meters.requests.labels("GET", "/", "200").observe(0.1)
     exported = set(re.findall(rf"^({PREFIX}\w+)", generate_latest(meters.registry).decode(), re.MULTILINE))
     asked = {name for query in queries() for name in re.findall(rf"{PREFIX}\w+", query)}

@@ -19,7 +19,7 @@ def test_a_misspelt_setting_is_named_with_the_nearest_one() -> None:
 
 def test_remote_folders_are_urls_without_secrets() -> None:
     settings = Settings(checkpoint_url="s3://bucket/bench/", dataset_url=None)
-    assert settings.remote().run_url("r1") == "s3://bucket/bench/r1"
-    assert Settings().remote().run_url("r1") is None
+    assert settings.storage().run_url("r1") == "s3://bucket/bench/r1"
+    assert Settings().storage().run_url("r1") is None
     with pytest.raises(ValidationError, match="put keys into the environment"):
         Settings(dataset_url="s3://key:secret@bucket")

@@ -9,8 +9,8 @@ from dashboards.view_state import ROW_KEYS, RUN_KEYS, ViewState
 
 
 @pytest.fixture
-def snapshot(bench, finished):
-    return Reader(bench).snapshot(finished)
+def snapshot(services, finished):
+    return Reader(services.experiments, services.runs, services.analysis).snapshot(finished)
 
 
 def test_the_leaderboard_is_sorted_and_ranks_stay(snapshot):

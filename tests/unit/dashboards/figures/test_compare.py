@@ -11,8 +11,8 @@ from worker.spec.task import RegressionTask, RlhfTask
 
 
 @pytest.fixture
-def runs(bench, finished):
-    return list(bench.runs(experiment_id=finished))
+def runs(services, finished):
+    return list(services.runs.page(experiment_id=finished))
 
 
 def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
@@ -54,8 +54,8 @@ def test_relatives_of_several_experiments_keep_the_optimizers_colour(runs):
 
 
 @pytest.mark.parametrize("metric", ["loss", "grad_norm", "lr", "step_seconds"])
-def test_every_metric_has_a_line_for_every_run(bench, runs, metric):
-    reader = Reader(bench)
+def test_every_metric_has_a_line_for_every_run(services, runs, metric):
+    reader = Reader(services.experiments, services.runs, services.analysis)
     view = CompareView(runs=tuple(run.id for run in runs[:3]), metric=metric, x="hours", log=True)
     figure = overlay(runs[:3], [reader.own_series(run) for run in runs[:3]], view, "light")
     lines = [trace for trace in figure["data"] if trace["mode"] == "lines"]
@@ -66,16 +66,16 @@ def test_every_metric_has_a_line_for_every_run(bench, runs, metric):
     )
 
 
-def test_the_page_names_what_it_does_not_know(client, finished, bench):
-    run = bench.runs(experiment_id=finished)[0]
+def test_the_page_names_what_it_does_not_know(client, finished, services):
+    run = services.runs.page(experiment_id=finished)[0]
     page = client.get(f"/compare?runs={run.id},<b>none").text
     assert "There is no run <bdi>&lt;b&gt;none</bdi>" in page
     assert run.id in page
     assert "No runs selected" in client.get("/compare").text
 
 
-def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(bench, runs):
-    reader = Reader(bench)
+def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(services, runs):
+    reader = Reader(services.experiments, services.runs, services.analysis)
     hot = next(run for run in runs if run.result and run.result.final_val_loss is None)
     calm = next(run for run in runs if run.result and run.result.final_val_loss is not None)
     view = CompareView(runs=(calm.id, hot.id))
@@ -109,9 +109,9 @@ def test_losses_of_different_measures_have_no_best(runs):
     assert best([one, of_task(other, RegressionTask())]) is None
 
 
-def test_rewards_are_all_in_sight(bench, runs):
+def test_rewards_are_all_in_sight(services, runs):
     """Below zero nothing is cut off, and the axis is not logarithmic."""
-    series = [Reader(bench).own_series(run) for run in runs[:2]]
+    series = [Reader(services.experiments, services.runs, services.analysis).own_series(run) for run in runs[:2]]
     below = [replace(one, smoothed=one.smoothed - 20, val_loss=one.val_loss - 20) for one in series]
     spiked = replace(below[0], smoothed=np.where(below[0].steps == below[0].steps[2], 5.0, below[0].smoothed))
     axis = overlay(runs[:2], [spiked, below[1]], CompareView(log=True), "light")["layout"]["yaxis"]

@@ -23,9 +23,9 @@ from worker.records.result import Verdict
 
 
 @pytest.fixture
-def reader(bench) -> Reader:
-    """A reader of the played bench."""
-    return Reader(bench)
+def reader(services) -> Reader:
+    """A reader of the played services."""
+    return Reader(services.experiments, services.runs, services.analysis)
 
 
 def figure(
@@ -58,11 +58,11 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_compared_ones(
-    reader, bench, player, narrow
+    reader, services, player, narrow
 ):
     spec = DEMO.model_copy(update={"tuning": Tuning(seeds=(0,)), "seeds": (1, 2, 3)})
     rates = spec.candidates[0].learning_rates
-    experiment = bench.submit(spec).experiment
+    experiment = services.experiments.submit(spec).experiment
     player.finish()
     snapshot = reader.snapshot(experiment.id)
     made = figure(reader, snapshot, "learning-rates", ViewState(), "light", narrow=narrow)
@@ -111,8 +111,8 @@ def test_hidden_candidates_leave_all_figures(reader, finished):
     assert [trace["name"] for trace in rates if trace["name"] == "diverged"] == []
 
 
-def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
-    run = bench.runs(experiment_id=finished)[0]
+def test_a_runs_figure_has_its_losses_and_three_meters(reader, services, finished):
+    run = services.runs.page(experiment_id=finished)[0]
     made = run_series(reader.series([run])[0], style("adamw"), run.steps_total, "light")
     assert [trace["name"] for trace in made["data"]] == [
         "training loss, each step",
@@ -125,8 +125,8 @@ def test_a_runs_figure_has_its_losses_and_three_meters(reader, bench, finished):
     assert made["data"][2]["x"] == [60, 120, 180, 240]
 
 
-def test_on_a_phone_the_small_plots_stand_below_each_other(reader, bench, finished):
-    run = bench.runs(experiment_id=finished)[0]
+def test_on_a_phone_the_small_plots_stand_below_each_other(reader, services, finished):
+    run = services.runs.page(experiment_id=finished)[0]
     for narrow, columns in ((False, 3), (True, 1)):
         layout = run_series(reader.series([run])[0], style("adamw"), 240, "light", narrow=narrow)["layout"]
         small = [(layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"]) for place in (2, 3, 4)]
@@ -138,13 +138,13 @@ def test_on_a_phone_the_small_plots_stand_below_each_other(reader, bench, finish
                 assert apart or up[1] + 0.05 < other_up[0] or other_up[1] + 0.05 < up[0]
 
 
-def test_a_snapshot_is_read_once_for_each_version(reader, bench, finished):
+def test_a_snapshot_is_read_once_for_each_version(reader, services, finished):
     assert reader.snapshot(finished) is reader.snapshot(finished)
 
 
-def test_a_snapshot_follows_its_experiment(reader, bench, player, finished):
-    spec = bench.experiment(finished).spec
-    again = bench.submit(spec.model_copy(update={"name": "again"})).experiment.id
+def test_a_snapshot_follows_its_experiment(reader, services, player, finished):
+    spec = services.experiments.get(finished).spec
+    again = services.experiments.submit(spec.model_copy(update={"name": "again"})).experiment.id
     before = reader.snapshot(again)
     player.begin().report(10)
     assert reader.snapshot(again).version > before.version

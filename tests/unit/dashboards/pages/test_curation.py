@@ -5,19 +5,20 @@ from fastapi.testclient import TestClient
 
 from dashboards.text.formats import moment
 from orchestrator.annotations import AnnotationChange
-from tests.browser.playing import DEMO
+from orchestrator.jobs import RunAction
+from tests.factories.playing import DEMO
 
 
 @pytest.fixture
-def ended(bench) -> str:
+def ended(services) -> str:
     """The id of an experiment that was cancelled before it began."""
-    experiment_id = bench.submit(DEMO).experiment.id
-    bench.cancel_experiment(experiment_id)
+    experiment_id = services.experiments.submit(DEMO).experiment.id
+    services.experiments.apply(experiment_id, RunAction.CANCEL)
     return str(experiment_id)
 
 
-def test_a_form_that_cannot_be_taken_comes_back_as_it_was_written(client: TestClient, bench, ended) -> None:
-    bench.annotate(ended, AnnotationChange(labels=("theirs",)))
+def test_a_form_that_cannot_be_taken_comes_back_as_it_was_written(client: TestClient, services, ended) -> None:
+    services.experiments.annotate(ended, AnnotationChange(labels=("theirs",)))
     sent = {"labels": "mine, too", "note": "an hour of words", "revision": "0"}
     overtaken = client.post(f"/experiments/{ended}/edit", data=sent)
     assert overtaken.status_code == 412
@@ -26,19 +27,19 @@ def test_a_form_that_cannot_be_taken_comes_back_as_it_was_written(client: TestCl
     wrong = client.post(f"/experiments/{ended}/edit", data=sent | {"labels": "x" * 61, "revision": "1"})
     assert wrong.status_code == 422
     assert "an hour of words" in wrong.text and "at most" not in wrong.text and "1 to 60" in wrong.text
-    assert bench.experiment(ended).labels == ("theirs",)
+    assert services.experiments.get(ended).labels == ("theirs",)
     taken = client.post(f"/experiments/{ended}/edit", data=sent | {"revision": "1"}, follow_redirects=False)
     assert (taken.status_code, taken.headers["Location"]) == (303, f"/experiments/{ended}")
-    assert bench.experiment(ended).labels == ("mine", "too")
+    assert services.experiments.get(ended).labels == ("mine", "too")
 
 
-def test_a_form_without_fields_changes_nothing(client: TestClient, bench, ended) -> None:
-    bench.annotate(ended, AnnotationChange(labels=("kept",), note="kept"))
+def test_a_form_without_fields_changes_nothing(client: TestClient, services, ended) -> None:
+    services.experiments.annotate(ended, AnnotationChange(labels=("kept",), note="kept"))
     assert client.post(f"/experiments/{ended}/edit", content="[").status_code == 200
-    assert bench.experiment(ended).revision == 1
+    assert services.experiments.get(ended).revision == 1
 
 
-def test_a_clone_page_sent_twice_makes_one_clone(client: TestClient, bench, ended) -> None:
+def test_a_clone_page_sent_twice_makes_one_clone(client: TestClient, services, ended) -> None:
     page = client.get(f"/experiments/{ended}/clone").text
     assert f'value="{DEMO.name}"' in page
     sent = {"name": "again", "nonce": "0123abcd"}
@@ -47,13 +48,13 @@ def test_a_clone_page_sent_twice_makes_one_clone(client: TestClient, bench, ende
         for _ in range(2)
     }
     assert len(places) == 1
-    assert bench.experiment(places.pop().rpartition("/")[2]).cloned_from == ended
+    assert services.experiments.get(places.pop().rpartition("/")[2]).cloned_from == ended
     refused = client.post(f"/experiments/{ended}/clone", data={"name": "x" * 121})
     assert (refused.status_code, "would be refused" in refused.text) == (409, True)
 
 
-def test_what_has_not_ended_has_no_button_to_delete_it(client: TestClient, bench) -> None:
-    active = bench.submit(DEMO).experiment.id
+def test_what_has_not_ended_has_no_button_to_delete_it(client: TestClient, services) -> None:
+    active = services.experiments.submit(DEMO).experiment.id
     assert f'href="/experiments/{active}/delete"' not in client.get(f"/experiments/{active}").text
     asked = client.get(f"/experiments/{active}/delete").text
     assert "cancel it first" in asked and 'class="button danger"' not in asked
@@ -61,7 +62,7 @@ def test_what_has_not_ended_has_no_button_to_delete_it(client: TestClient, bench
     assert (refused.status_code, "cancel it first" in refused.text) == (409, True)
 
 
-def test_a_deleted_experiment_is_offered_back_wherever_it_is_looked_for(client: TestClient, bench, ended) -> None:
+def test_a_deleted_experiment_is_offered_back_wherever_it_is_looked_for(client: TestClient, services, ended) -> None:
     undo = f'action="/experiments/{ended}/restore"'
     assert "/deleted" not in client.get("/").text
     shown = client.post(f"/experiments/{ended}/delete")
@@ -75,20 +76,23 @@ def test_a_deleted_experiment_is_offered_back_wherever_it_is_looked_for(client: 
         lost = client.get(path)
         assert (lost.status_code, undo in lost.text, 'href="/deleted"' in lost.text) == (404, True, True)
         assert 'data-label="Can be restored until"' in lost.text
-        assert moment(bench.deleted_experiment(ended).undo_until) in lost.text
+        assert moment(services.experiments.get_any(ended, deleted_too=True).undo_until) in lost.text
     compared = client.get(f"/compare?runs={ended}-0000,{ended}-9999").text
     assert f"Run {ended}-0000 belongs to <bdi>{DEMO.name}</bdi>, which has been deleted; until " in compared
-    assert moment(bench.deleted_experiment(ended).undo_until) in compared and 'href="/deleted"' in compared
+    assert (
+        moment(services.experiments.get_any(ended, deleted_too=True).undo_until) in compared
+        and 'href="/deleted"' in compared
+    )
     assert f"There is no run <bdi>{ended}-9999</bdi>" in compared
     restored = client.post(f"/experiments/{ended}/restore")
     assert (restored.status_code, restored.url.path) == (200, f"/experiments/{ended}")
     assert undo not in client.get(f"/?deleted={ended}").text
 
 
-def test_after_its_time_nothing_is_offered(client: TestClient, bench, ended) -> None:
-    bench.undo_days = 0.0
+def test_after_its_time_nothing_is_offered(client: TestClient, services, ended) -> None:
+    services.experiments.undo_days = 0.0
     assert "Its results" in client.get(f"/experiments/{ended}/delete").text
-    bench.delete_experiment(ended)
+    services.experiments.delete(ended)
     late = client.post(f"/experiments/{ended}/restore")
     assert (late.status_code, "Too late" in late.text) == (409, True)
 
@@ -100,8 +104,8 @@ def test_of_what_does_not_exist_nothing_is_asked(client: TestClient, page: str) 
     assert client.post("/experiments/nothing/restore").status_code == 404
 
 
-def test_a_search_keeps_its_labels(client: TestClient, bench, ended) -> None:
-    bench.annotate(ended, AnnotationChange(labels=("paper", "a b")))
+def test_a_search_keeps_its_labels(client: TestClient, services, ended) -> None:
+    services.experiments.annotate(ended, AnnotationChange(labels=("paper", "a b")))
     page = client.get("/", params={"label": ["paper", "a b"], "q": "adapm", "state": "done"}).text
     assert f'href="/experiments/{ended}"' in page
     assert 'name="label" value="a b"' in page

@@ -11,7 +11,7 @@ from dashboards.pages.queue import concerns
 from dashboards.pages.search import Search, find_experiments
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from worker.records.footprint import Footprint, OptimizerFootprint
 
 
@@ -35,8 +35,8 @@ def test_an_empty_queue_says_what_to_do(client):
     assert "Needs attention" not in page
 
 
-def test_the_queue_shows_places_progress_and_failures(client, bench, player):
-    bench.submit(DEMO)
+def test_the_queue_shows_places_progress_and_failures(client, services, player):
+    services.experiments.submit(DEMO)
     player.finish(2)
     player.begin().report(60)
     player.begin().break_down("the device <b>fell</b> off")
@@ -48,25 +48,25 @@ def test_the_queue_shows_places_progress_and_failures(client, bench, player):
     for path in ("/", "/queue"):
         shown = re.sub(r"<[^>]+>", " ", client.get(path).text)
         assert re.search(r"Failed runs\s+1\s+in the last 24 hours", shown) and "Failed today" not in shown
-    waiting = bench.activity().waiting
+    waiting = services.monitor.activity().waiting
     assert [one.position for one in waiting] == list(range(1, 9))
     for one in waiting[:3]:
-        assert bench.standing(one.run_id).position == one.position
+        assert services.runs.queue_position(one.run_id).position == one.position
 
 
-def test_device_time_of_today_is_that_of_every_attempt(bench, player):
-    bench.submit(DEMO)
+def test_device_time_of_today_is_that_of_every_attempt(services, player):
+    services.experiments.submit(DEMO)
     player.finish(3)
-    stints = bench.stints(bench.experiments()[0].id)
+    stints = services.runs.attempt_spans(services.experiments.page()[0].id)
     assert len(stints) == 3
     spent = sum((one.ended_at or 0) - one.leased_at for one in stints)
-    assert bench.activity().device_seconds_today == pytest.approx(spent, abs=0.01)
+    assert services.monitor.activity().device_seconds_today == pytest.approx(spent, abs=0.01)
 
 
-def test_what_hinders_stands_first_and_nothing_is_said_where_all_is_well(bench, player):
-    assert concerns(bench.activity(), None) == ()
-    bench.submit(DEMO)
-    texts = [one.text for one in concerns(bench.activity(), "The disk is full.")]
+def test_what_hinders_stands_first_and_nothing_is_said_where_all_is_well(services, player):
+    assert concerns(services.monitor.activity(), None) == ()
+    services.experiments.submit(DEMO)
+    texts = [one.text for one in concerns(services.monitor.activity(), "The disk is full.")]
     assert texts[0] == "The disk is full."
     assert len(texts) == 2
 
@@ -79,51 +79,54 @@ def test_bars_share_one_scale_and_name_the_smallest_device():
     assert (first.share, second.share, last.share) == (0.0, 1.0, None)
 
 
-def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, bench, monkeypatch):
-    monkeypatch.setattr(bench.footprints, "_begin", lambda question: None)
+def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, services, monkeypatch):
+    monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
     page = client.get("/memory?model=gpt2-124m&rank=0.05").text
     assert "Counting gpt2-124m" in page and "data-poll" in page
-    monkeypatch.setattr(bench.footprints, "known", lambda question: footprint(adamw=8 * 10**9, adapm=None))
+    monkeypatch.setattr(services.footprints, "known", lambda question: footprint(adamw=8 * 10**9, adapm=None))
     page = client.get("/memory?model=gpt2-124m").text
     assert "16.0 GB" in page and "data-poll" not in page
     for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int8", "?model=<b>"):
         assert client.get(f"/memory{wrong}").status_code == 404
 
 
-def test_search_finds_by_every_word_and_by_state(bench, player):
-    first = bench.submit(DEMO.model_copy(update={"name": "Alpha beta", "priority": 1})).experiment.id
+def test_search_finds_by_every_word_and_by_state(services, player):
+    first = services.experiments.submit(DEMO.model_copy(update={"name": "Alpha beta", "priority": 1})).experiment.id
     player.finish()
-    second = bench.submit(DEMO.model_copy(update={"name": "Beta gamma"})).experiment.id
+    second = services.experiments.submit(DEMO.model_copy(update={"name": "Beta gamma"})).experiment.id
 
     def ids(**query: str) -> list[str]:
-        return [one.id for one in find_experiments(bench, Search.parse(query.items()), 50)]
+        return [one.id for one in find_experiments(services.experiments, Search.parse(query.items()), 50)]
 
     assert ids() == ids(q="beta GPT2") == ids(q="adapm-mini") == [second, first]
     assert ids(q="alpha beta") == ids(state="done") == [first]
     assert ids(state="active") == [second]
     assert ids(q="nothing") == ids(state="failed") == []
-    assert find_experiments(bench, Search(text="beta"), 1)[0].id == second
+    assert find_experiments(services.experiments, Search(text="beta"), 1)[0].id == second
 
 
-def test_a_few_silent_runs_are_named_and_many_are_told_together(bench, player):
-    bench.submit(DEMO)
+def test_a_few_silent_runs_are_named_and_many_are_told_together(services, player):
+    services.experiments.submit(DEMO)
     at_work = [
-        player.begin() and bench.activity().at_work[0].model_copy(update={"silent_seconds": 90.0}) for _ in "123"
+        player.begin() and services.monitor.activity().at_work[0].model_copy(update={"silent_seconds": 90.0})
+        for _ in "123"
     ]
 
     def texts(number: int) -> list[str]:
-        activity = bench.activity().model_copy(update={"at_work": tuple(at_work[:number]), "waiting_total": 0})
+        activity = services.monitor.activity().model_copy(
+            update={"at_work": tuple(at_work[:number]), "waiting_total": 0}
+        )
         return [one.text for one in concerns(activity, None)]
 
     assert len(texts(2)) == 2 and all("has not reported for 1 min 30 s" in one for one in texts(2))
     assert texts(3) == ["3 runs have stopped reporting, the longest for 1 min 30 s; their leases will expire."]
 
 
-def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, bench, player, tmp_path):
-    bench.submit(DEMO)
+def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, services, player, tmp_path):
+    services.experiments.submit(DEMO)
     player.finish(2)
     player.begin()
-    waiting = bench.activity().waiting[0].run_id
+    waiting = services.monitor.activity().waiting[0].run_id
     for path in ("/", "/queue", f"/runs/{waiting}"):
         page = client.get(path).text
         assert "next starts in about" not in page and "starts in about" not in page
@@ -135,8 +138,8 @@ def test_a_start_is_estimated_only_where_a_dispatcher_begins_runs(client, bench,
     assert "starts in about" in client.get(f"/runs/{waiting}").text
 
 
-def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, bench, player, tmp_path):
-    bench.submit(DEMO)
+def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, services, player, tmp_path):
+    services.experiments.submit(DEMO)
     played = player.begin()
     played.report(30)
     run_id = played.lease.run_id
@@ -150,11 +153,11 @@ def test_the_page_of_a_silent_run_says_what_the_first_page_says(client, bench, p
     assert f'href="/runs/{run_id}">Details' not in page
 
 
-def test_the_planners_bars_are_files_of_what_the_page_shows(client, bench, monkeypatch):
-    monkeypatch.setattr(bench.footprints, "_begin", lambda question: None)
+def test_the_planners_bars_are_files_of_what_the_page_shows(client, services, monkeypatch):
+    monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
     waiting = client.get("/memory/figures/plan.svg?model=gpt2-124m")
     assert waiting.status_code == 404 and "still being counted" in waiting.text
-    monkeypatch.setattr(bench.footprints, "known", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
+    monkeypatch.setattr(services.footprints, "known", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
     page = client.get("/memory?model=gpt2-124m&dtype=bfloat16").text
     assert 'href="/memory/figures/plan.csv?model=gpt2-124m&amp;dtype=bfloat16"' in page
     parts = client.get("/memory/figures/plan.json?theme=dark").json()["data"]

@@ -11,7 +11,7 @@ from dashboards.files import publication
 from dashboards.text import formats
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.tuning import Tuning
-from tests.browser.playing import DEMO, STATE_BYTES
+from tests.factories.playing import DEMO, STATE_BYTES
 from tests.factories.stores import claim
 
 
@@ -21,30 +21,32 @@ def test_empty_home_says_what_to_do(client):
     assert "adapm-bench submit spec.yaml" in page
 
 
-def test_home_lists_experiments_newest_first(client, bench):
+def test_home_lists_experiments_newest_first(client, services):
     for name in ("first one", "second one"):
-        bench.submit(DEMO.model_copy(update={"name": name}))
+        services.experiments.submit(DEMO.model_copy(update={"name": name}))
     page = client.get("/").text
     assert page.index("second one") < page.index("first one")
     assert page.count("0/12") == 2
 
 
-def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, bench, player):
-    experiment = bench.submit(DEMO).experiment
+def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, services, player):
+    experiment = services.experiments.submit(DEMO).experiment
     player.finish()
     text = " ".join(re.sub(r"<[^>]+>", " ", client.get("/").text).replace("&nbsp;", " ").split())
-    for row in bench.compare(experiment.id).rows:
+    for row in services.analysis.compare(experiment.id).rows:
         assert row.val_loss is not None
         assert f"{row.title} {formats.loss(row.val_loss.mean)} ±" in text
         if row.difference is not None:
-            told = f"{formats.signed(row.difference.mean)} {formats.p_value(row.difference.p_value)}"
+            told = f"{formats.difference(row.difference.mean)} {formats.p_value(row.difference.p_value)}"
             assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
-    assert f"{formats.hours(sum(run.device_seconds for run in bench.all_runs(experiment.id)) / 3600)} device-h" in text
+    assert (
+        f"{formats.hours(sum(run.device_seconds for run in services.runs.all(experiment.id)) / 3600)} device-h" in text
+    )
 
 
-def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, bench, player):
+def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, services, player):
     """Runs have ended, only not yet those that are compared."""
-    tuned = bench.submit(DEMO.model_copy(update={"tuning": Tuning(seeds=(99,))})).experiment
+    tuned = services.experiments.submit(DEMO.model_copy(update={"tuning": Tuning(seeds=(99,))})).experiment
     page = client.get(f"/experiments/{tuned.id}").text
     assert "No run has finished yet" in page
     player.finish(1)
@@ -54,10 +56,10 @@ def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, b
     assert "tuning" in client.get("/").text
 
 
-def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, bench, player):
+def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, services, player):
     """Which says that there is none."""
     ids = [
-        bench.submit(
+        services.experiments.submit(
             DEMO.model_copy(update={"candidates": (one,), "baseline": None, "unequal_grids": True})
         ).experiment.id
         for one in DEMO.candidates[:2]
@@ -68,9 +70,9 @@ def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, b
     assert "No candidate appears in every comparison." in answer.text
 
 
-def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):
+def test_leaderboard_holds_what_the_comparison_says(client, services, finished):
     page = client.get(f"/experiments/{finished}").text
-    for row in bench.compare(finished).rows:
+    for row in services.analysis.compare(finished).rows:
         assert row.val_loss is not None
         assert f"{row.val_loss.mean:.4f}" in page
         assert row.verdict in page
@@ -79,9 +81,9 @@ def test_leaderboard_holds_what_the_comparison_says(client, bench, finished):
     assert f"{100 * STATE_BYTES['adapm'] / STATE_BYTES['adamw']:.0f} %" in page
 
 
-def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, bench, finished):
-    rows = bench.compare(finished).rows
-    runs = [run for run in bench.all_runs(finished) if run.result is not None]
+def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, services, finished):
+    rows = services.analysis.compare(finished).rows
+    runs = [run for run in services.runs.all(finished) if run.result is not None]
     largest = {
         row.candidate: max(run.result.memory_breakdown.peak_bytes for run in runs if run.candidate == row.candidate)
         for row in rows
@@ -90,7 +92,7 @@ def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, 
     host = {formats.size(run.result.peak_memory.host_rss_bytes) for run in runs}
     for path in (f"/experiments/{finished}", "/"):
         assert not any(each in client.get(path).text for each in host)
-    page, table = client.get(f"/experiments/{finished}").text, publication.markdown(bench.compare(finished))
+    page, table = client.get(f"/experiments/{finished}").text, publication.markdown(services.analysis.compare(finished))
     for row in rows:
         assert f'{formats.size(row.peak_memory_bytes)}<span class="sub">tensors</span>' in page
         assert publication.md(formats.size(row.peak_memory_bytes)) in table
@@ -110,34 +112,34 @@ def test_run_table_shows_a_diverged_run_beside_the_others(client, finished):
     assert page.count(">finished</span>") == 8
 
 
-def test_hostile_names_are_text(client, bench, finished):
-    run = next(run for run in bench.runs(experiment_id=finished) if run.optimizer == "adapm")
+def test_hostile_names_are_text(client, services, finished):
+    run = next(run for run in services.runs.page(experiment_id=finished) if run.optimizer == "adapm")
     for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", f"/experiments/{finished}?hide=<script>&x=<b>"):
         page = client.get(path).text
         assert "<script>alert" not in page
         assert "&lt;script&gt;alert(1)" in page
 
 
-def test_no_page_holds_anything_inline(client, bench, finished):
-    run = bench.runs(experiment_id=finished)[0]
+def test_no_page_holds_anything_inline(client, services, finished):
+    run = services.runs.page(experiment_id=finished)[0]
     for path in ("/", f"/experiments/{finished}", f"/runs/{run.id}", "/experiments/none"):
         page = client.get(path).text
         assert not re.search(r"<script(?![^>]*\bsrc=)", page)
         assert not re.search(r"<style|\sstyle=|\son\w+=", page)
 
 
-def test_a_failed_run_tells_why(client, bench, player):
-    experiment = bench.submit(DEMO).experiment
+def test_a_failed_run_tells_why(client, services, player):
+    experiment = services.experiments.submit(DEMO).experiment
     run = player.begin()
     run.break_down("CUDA error: an illegal memory access was encountered")
-    assert bench.runs(experiment_id=experiment.id, status=RunStatus.FAILED)
+    assert services.runs.page(experiment_id=experiment.id, status=RunStatus.FAILED)
     assert "illegal memory access" in client.get(f"/experiments/{experiment.id}").text
     assert "illegal memory access" in client.get(f"/runs/{run.lease.run_id}").text
 
 
 @pytest.mark.parametrize("status", ["queued", "leased", "running", "succeeded"])
-def test_a_run_has_a_page_in_every_state(client, bench, player, status):
-    bench.submit(DEMO)
+def test_a_run_has_a_page_in_every_state(client, services, player, status):
+    services.experiments.submit(DEMO)
     if status == "leased":
         claim(player.queue, cpus=1, gpus=0, limit=1)
     elif status != "queued":
@@ -145,7 +147,7 @@ def test_a_run_has_a_page_in_every_state(client, bench, player, status):
         run.report(30)
         if status == "succeeded":
             run.finish()
-    found = bench.runs(limit=1)[0]
+    found = services.runs.page(limit=1)[0]
     assert found.status.value == status
     assert client.get(f"/runs/{found.id}").status_code == 200
     assert client.get(f"/runs/{found.id}/figures/series.json").status_code == 200
@@ -173,8 +175,8 @@ def figures_of(page: str) -> set[str]:
     return set(re.findall(r'data-figure="([^"]*)\.json', page))
 
 
-def test_every_figure_of_every_page_is_a_file_in_every_form(client, bench, finished):
-    runs = bench.runs(experiment_id=finished)
+def test_every_figure_of_every_page_is_a_file_in_every_form(client, services, finished):
+    runs = services.runs.page(experiment_id=finished)
     pages = (
         f"/experiments/{finished}",
         f"/runs/{runs[0].id}",
@@ -204,24 +206,24 @@ def test_an_unchanged_figure_is_not_sent_again(client, finished):
     assert (first.status_code, again.status_code) == (200, 304)
 
 
-def test_runs_beside_each_other_are_read_anew_only_when_their_experiments_change(client, bench, finished):
-    path = f"/compare/figures/overlay.json?runs={bench.runs(experiment_id=finished)[0].id}"
+def test_runs_beside_each_other_are_read_anew_only_when_their_experiments_change(client, services, finished):
+    path = f"/compare/figures/overlay.json?runs={services.runs.page(experiment_id=finished)[0].id}"
     tag = client.get(path).headers["ETag"]
-    bench.submit(DEMO)  # another one
+    services.experiments.submit(DEMO)  # another one
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
     assert client.get(path, headers={"If-None-Match": '"0"'}).status_code == 200
 
 
-def test_the_stream_of_an_ended_experiment_says_done_and_ends(client, bench, finished):
-    version = bench.experiment_version(finished)
+def test_the_stream_of_an_ended_experiment_says_done_and_ends(client, services, finished):
+    version = services.experiments.version(finished)
     text = client.get(f"/experiments/{finished}/events", params={"since": version}).text
     assert "event: done" in text
     assert "event: changed" not in text
 
 
-def test_a_listener_that_reconnects_hears_only_what_it_missed(client, bench, finished):
+def test_a_listener_that_reconnects_hears_only_what_it_missed(client, services, finished):
     path = f"/experiments/{finished}/events?since=0"
-    version = bench.experiment_version(finished)
+    version = services.experiments.version(finished)
     assert "event: changed" in client.get(path).text
     assert "event: changed" not in client.get(path, headers={"Last-Event-ID": str(version)}).text
 
@@ -250,14 +252,14 @@ def test_a_page_weighs_little_without_plotly(client, finished):
     assert weight <= 150_000
 
 
-def test_damaged_rows_are_marked_and_everything_else_is_shown(bench, player):
+def test_damaged_rows_are_marked_and_everything_else_is_shown(services, player):
     """A result, the specification of a run, points, and the specification of an experiment."""
-    client = TestClient(create_app(bench, allowed_hosts=("testserver",)))
-    experiment = bench.submit(DEMO).experiment
-    broken = bench.submit(DEMO.model_copy(update={"name": "broken"})).experiment
+    client = TestClient(create_app(services, allowed_hosts=("testserver",)))
+    experiment = services.experiments.submit(DEMO).experiment
+    broken = services.experiments.submit(DEMO.model_copy(update={"name": "broken"})).experiment
     player.finish()
-    first, second, third, whole = [run.id for run in bench.all_runs(experiment.id)][:4]
-    with bench.keyring._database.writing() as connection:
+    first, second, third, whole = [run.id for run in services.runs.all(experiment.id)][:4]
+    with services.keyring._database.writing() as connection:
         for statement in (
             f"UPDATE results SET result = '{{' WHERE run_id = '{first}'",
             f"UPDATE run_specs SET spec = 'nonsense' WHERE run_id = '{second}'",

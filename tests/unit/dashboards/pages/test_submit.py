@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.text import parse
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -28,41 +28,41 @@ def test_the_form_offers_the_whole_catalog(client):
     assert "rank of low-rank momentum" in page
 
 
-def test_submitting_the_form_leads_to_the_experiments_page(client, bench):
+def test_submitting_the_form_leads_to_the_experiments_page(client, services):
     answer = client.post("/new", data=FORM | {"action": "submit"}, follow_redirects=False)
-    (made,) = bench.experiments()
+    (made,) = services.experiments.page()
     assert (answer.status_code, answer.headers["location"]) == (303, f"/experiments/{made.id}")
     assert made.name == "from the form"
     assert made.counts.total == 12
 
 
-def test_the_same_page_sent_twice_makes_one_experiment_and_an_edited_one_another(client, bench):
+def test_the_same_page_sent_twice_makes_one_experiment_and_an_edited_one_another(client, services):
     nonce = nonce_of(client.get("/new").text)
     sent = FORM | {"action": "submit", "nonce": nonce}
     places = {client.post("/new", data=sent, follow_redirects=False).headers["location"] for _ in range(2)}
     assert len(places) == 1
     client.post("/new", data=sent | {"steps": "21"}, follow_redirects=False)
-    assert len(bench.experiments()) == 2
+    assert len(services.experiments.page()) == 2
 
 
-def test_a_check_stores_nothing_and_says_what_it_would_be(client, bench):
+def test_a_check_stores_nothing_and_says_what_it_would_be(client, services):
     page = client.post("/new", data=FORM | {"action": "check"}).text
-    assert bench.experiments() == ()
+    assert services.experiments.page() == ()
     assert "<b>12</b>" in page
     assert "no run of this model has been measured here yet" in page
 
 
-def test_faults_stand_beside_their_fields_and_refuse_the_submission(client, bench):
+def test_faults_stand_beside_their_fields_and_refuse_the_submission(client, services):
     answer = client.post("/new", data=FORM | {"action": "submit", "steps": "-3", "rates:adapm": "-1, 1, 2"})
     assert answer.status_code == 422
-    assert bench.experiments() == ()
+    assert services.experiments.page() == ()
     assert re.search(r'id="fault-steps" data-live>must be greater than or equal to 1<', answer.text)
     assert re.search(r'id="fault-rates:adapm" data-live>must be greater than 0', answer.text)
     assert 'value="-3"' in answer.text
 
 
-def test_the_cost_is_estimated_from_runs_of_the_same_model(client, bench, player):
-    bench.submit(DEMO)
+def test_the_cost_is_estimated_from_runs_of_the_same_model(client, services, player):
+    services.experiments.submit(DEMO)
     player.finish()
     page = client.post(
         "/new", data=FORM | {"model": DEMO.workload.model, "use": ["adamw", "lion"], "action": "check"}
@@ -70,7 +70,7 @@ def test_the_cost_is_estimated_from_runs_of_the_same_model(client, bench, player
     assert "estimated from 12 measured runs on AMD EPYC 7B13; lion: assumed equal to the mean of the others" in page
 
 
-def test_yaml_is_checked_and_submitted(client, bench):
+def test_yaml_is_checked_and_submitted(client, services):
     text = "name: pasted\nworkload: {model: gpt2-tiny, budget: {steps: 10}}\nseeds: [1]\n"
     candidates = "candidates: [{optimizer: adamw, learning_rates: [2e-3]}]\n"
     faulty = client.post("/new", data={"yaml": text, "action": "submit"})
@@ -78,7 +78,7 @@ def test_yaml_is_checked_and_submitted(client, bench):
     assert "<code>/candidates</code> required" in faulty.text
     made = client.post("/new", data={"yaml": text + candidates, "action": "submit"}, follow_redirects=False)
     assert made.status_code == 303
-    assert bench.experiments()[0].name == "pasted"
+    assert services.experiments.page()[0].name == "pasted"
 
 
 @pytest.mark.parametrize("text", ["- a list", "{", "x: 1\nx: 2", "\x00", "{" * 5_000])
@@ -95,7 +95,7 @@ def test_hostile_text_comes_back_as_text(client):
         assert "&lt;script&gt;alert(1)" in page
 
 
-def test_the_form_becomes_yaml_that_says_the_same(client, bench):
+def test_the_form_becomes_yaml_that_says_the_same(client, services):
     page = client.post("/new", data=FORM | {"action": "yaml"}).text
     assert "name: from the form" in page
     assert "learning_rates: [0.002, 0.004, 0.008]" in page
@@ -106,8 +106,8 @@ def example(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["example.yaml", "example-scaling.yaml", "example-sweep.yaml"])
-def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, bench, name):
-    made = bench.submit(validate_spec(parse(example(name), name))).experiment
+def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, services, name):
+    made = services.experiments.submit(validate_spec(parse(example(name), name))).experiment
     page = client.get(f"/new?from={made.id}").text
     assert '<span class="chip good">valid</span>' in page
     found = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
@@ -116,25 +116,25 @@ def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, bench, na
     assert validate_spec(parse(text, "the copy")) == made.spec
     answer = client.post("/new", data={"yaml": text, "action": "submit", "nonce": "abc"}, follow_redirects=False)
     assert answer.status_code == 303
-    assert bench.experiments()[0].spec == made.spec
+    assert services.experiments.page()[0].spec == made.spec
 
 
-def test_a_copy_keeps_its_task(client, bench):
+def test_a_copy_keeps_its_task(client, services):
     run = parse(example("example-regression.yaml"), "it")
     candidates = [{"optimizer": "asgd", "learning_rates": [0.1]}]
     fields = {"name": "theory", "workload": run["workload"], "candidates": candidates, "seeds": [1]}
-    made = bench.submit(validate_spec(fields)).experiment
+    made = services.experiments.submit(validate_spec(fields)).experiment
     page = client.get(f"/new?from={made.id}").text
     assert "kind: regression" in page
     assert "<dt>Samples</dt>" in page
 
 
-def test_yaml_of_a_sweep_is_checked_while_it_is_written(client, bench):
+def test_yaml_of_a_sweep_is_checked_while_it_is_written(client, services):
     page = client.post("/new", data={"yaml": example("example-sweep.yaml"), "action": "check"}).text
     assert "<dt>Trials</dt>" in page
     assert "<b>at most 16</b>" in page
     assert "the budget of the sweep" in page
-    assert bench.experiments() == ()
+    assert services.experiments.page() == ()
 
 
 def test_there_is_no_copy_of_what_is_not_there(client):

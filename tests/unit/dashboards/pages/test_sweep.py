@@ -5,6 +5,7 @@ import re
 import pytest
 from fastapi.testclient import TestClient
 
+from dashboards.data.reader import Reader
 from dashboards.data.tables import TrialOrder, sorted_trials
 from dashboards.figures.registry import SWEEP_FIGURES
 from dashboards.figures.sweep import MARGIN_RIGHT, SLANT, parallel
@@ -16,11 +17,11 @@ from dashboards.text.answers import value_text
 from dashboards.view_state import ViewState
 from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps import importance_loading
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
 from tests.factories.sweep import RATES, sweep_spec
 from tests.unit.dashboards.conftest import HOSTILE
@@ -39,13 +40,13 @@ OUTCOMES = [
 
 
 @pytest.fixture
-def swept(bench: Bench) -> str:
+def swept(services: Services) -> str:
     """A sweep of which five trials have ended."""
     space = {"lr": RATES, "rank_ratio": {"kind": "catalog"}}
     candidates = [{"optimizer": "adamw"}, {"optimizer": "adapm", "label": HOSTILE, "space": space}]
     spec = sweep_spec(name=HOSTILE, candidates=candidates, algorithm="asha", trials=8)
-    sweep_id = bench.submit(spec).experiment.id
-    database = bench._database
+    sweep_id = services.experiments.submit(spec).experiment.id
+    database = services.database
     queue = Queue(database, LeasePolicy())
     for number, outcome in enumerate([*OUTCOMES, None]):
         parameters = planned_parameters(spec, number)
@@ -53,16 +54,16 @@ def swept(bench: Bench) -> str:
         trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
         if outcome is not None:
             (lease,) = claim(queue, cpus=1, limit=1)
-            bench.hello(lease.run_id, 1, lease.token)
+            services.attempts.hello(lease.run_id, 1, lease.token)
             points = PointsBatch.from_points(sequence=0, points=(Point(step=4, tokens=4, val_loss=3.21),))
-            bench.append_points(lease.run_id, 1, lease.token, points)
-            bench.finish(lease.run_id, 1, lease.token, outcome)
+            services.attempts.append_points(lease.run_id, 1, lease.token, points)
+            services.attempts.finish(lease.run_id, 1, lease.token, outcome)
     return sweep_id
 
 
-def test_the_page_says_what_the_report_says(client: TestClient, bench: Bench, swept: str):
+def test_the_page_says_what_the_report_says(client: TestClient, services: Services, swept: str):
     page = client.get(f"/experiments/{swept}").text
-    report = bench.sweep(swept)
+    report = services.analysis.sweep(swept)
     for note in report.notes:
         assert note.partition("(")[0] in page
     best = report.best()
@@ -72,8 +73,8 @@ def test_the_page_says_what_the_report_says(client: TestClient, bench: Bench, sw
     assert "(3.2100)" in page, "a loss that does not rank stands in parentheses"
 
 
-def test_the_report_has_the_sweeps_answer_figures_and_trials(bench: Bench, swept: str):
-    text = report(FigureFiles(bench), swept, "1.0")
+def test_the_report_has_the_sweeps_answer_figures_and_trials(services: Services, swept: str):
+    text = report(FigureFiles(Reader(services.experiments, services.runs, services.analysis)), swept, "1.0")
     assert text.count("<img ") == len(SWEEP_FIGURES)
     assert "has the lowest validation loss so far: 2.4300 nats" in text
     assert "stopped early" in text and "diverged" in text
@@ -81,9 +82,11 @@ def test_the_report_has_the_sweeps_answer_figures_and_trials(bench: Bench, swept
     assert HOSTILE not in text
 
 
-def test_a_sweep_has_no_figures_of_a_comparison(bench: Bench, swept: str):
+def test_a_sweep_has_no_figures_of_a_comparison(services: Services, swept: str):
     with pytest.raises(FigureError, match="a sweep has no figure 'curves'; it has objective, parallel, importance"):
-        FigureFiles(bench).picture(swept, "curves", ViewState())
+        FigureFiles(Reader(services.experiments, services.runs, services.analysis)).picture(
+            swept, "curves", ViewState()
+        )
 
 
 def test_trials_are_sorted_as_the_address_asks(client: TestClient, swept: str):
@@ -120,9 +123,9 @@ def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept:
     assert drawn("importance") == []  # too few trials
 
 
-def test_every_axis_of_parallel_coordinates_has_room_for_its_name(bench: Bench, swept: str):
+def test_every_axis_of_parallel_coordinates_has_room_for_its_name(services: Services, swept: str):
     """Names slant to the right, so that the first one is not cut, and the last one has its room."""
-    report = bench.sweep(swept, importance=False)
+    report = services.analysis.sweep(swept, importance=False)
     rules = {f"rule:*.{letter}_proj.weight": {"kind": "choice", "values": ["full", "none"]} for letter in "abcdefgh"}
     rights = []
     for space in ({}, rules):
@@ -162,8 +165,8 @@ def _pairs(trace: dict[str, object]) -> list[tuple[int, str]]:
     return list(zip(x, marker["symbol"], strict=True))
 
 
-def test_a_figure_of_another_kind_is_nowhere(client: TestClient, bench: Bench, swept: str):
-    comparison = bench.submit(DEMO).experiment.id
+def test_a_figure_of_another_kind_is_nowhere(client: TestClient, services: Services, swept: str):
+    comparison = services.experiments.submit(DEMO).experiment.id
     assert client.get(f"/experiments/{swept}/figures/curves.json").status_code == 404
     assert client.get(f"/experiments/{comparison}/figures/parallel.json").status_code == 404
 
@@ -178,15 +181,15 @@ def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
         assert "is a sweep" in answer.text and "409" in answer.text
 
 
-def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, bench: Bench, swept: str):
-    empty = bench.submit(sweep_spec()).experiment.id
+def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, services: Services, swept: str):
+    empty = services.experiments.submit(sweep_spec()).experiment.id
     assert "No trial has started yet." in client.get(f"/experiments/{empty}").text
     assert client.get(f"/runs/{swept}-0000").status_code == client.get(f"/runs/{swept}-0002").status_code == 200
     assert client.get("/").text.count("no result yet") == 1
 
 
-def test_orders_and_values_in_words(bench: Bench, swept: str):
-    report = bench.sweep(swept)
+def test_orders_and_values_in_words(services: Services, swept: str):
+    report = services.analysis.sweep(swept)
     assert TrialOrder.parse(None) == TrialOrder.parse("nonsense") == TrialOrder()
     assert TrialOrder().query("objective") == "?sort=-objective" and TrialOrder().query("number") == "?sort=number"
     assert [TrialOrder().aria(key) for key in ("objective", "number")] == ["ascending", "none"]

@@ -10,13 +10,13 @@ import pytest
 from orchestrator.dispatch import dispatcher as dispatching
 from orchestrator.dispatch.dispatcher import Dispatcher, EndedAttempt
 from orchestrator.errors import StoreError
-from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, LiveAttempt, RunId, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, LiveAttempt, RunAction, RunId, RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.services.bench import Bench
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import LEADER_TTL_SECONDS, Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
+from tests.factories.services import make_services
 from worker.spec.run import Budget, Resources, Workload
 
 
@@ -70,12 +70,12 @@ class TableRunner:
 
 
 class Desk:
-    """A bench, its queue and a dispatcher over one runner."""
+    """Services, their queue and a dispatcher over one runner."""
 
     def __init__(self, folder: Path, runner: TableRunner, policy: LeasePolicy) -> None:
         self.database = database = Database(f"sqlite:///{folder / 'bench.sqlite3'}")
         database.migrate()
-        self.bench = Bench(database, policy=policy, runs_folder=folder / "runs", datasets_folder=folder / "datasets")
+        self.services = make_services(database, folder, policy)
         self.queue = Queue(database, policy)
         self.runner = runner
         self.dispatcher = self.new_dispatcher()
@@ -90,7 +90,7 @@ class Desk:
         return Dispatcher(self.queue, runner or self.runner, Leadership(self.database, holder), answers, hindrance)
 
     def submit(self, seeds: int = 1, resources: Resources | None = None, deadline_seconds: float | None = None) -> None:
-        self.bench.submit(
+        self.services.experiments.submit(
             ComparisonSpec(
                 name="dispatch",
                 workload=Workload(model="gpt2-tiny", budget=Budget(steps=5)),
@@ -108,7 +108,7 @@ class Desk:
             dispatcher.tick()
 
     def statuses(self) -> list[RunStatus]:
-        return [run.status for run in self.bench.runs()]
+        return [run.status for run in self.services.runs.page()]
 
 
 @pytest.fixture
@@ -151,24 +151,24 @@ def test_a_dead_process_frees_its_place_and_its_run_is_tried_again(desk: Desk) -
     """The run of a process that died is leased again, as attempt 2."""
     desk.submit()
     desk.dispatcher.tick()
-    (run,) = desk.bench.runs()
+    (run,) = desk.services.runs.page()
     desk.runner.dies(RunId(run.id))
     desk.dispatcher.tick()
     desk.dispatcher.tick()
     assert desk.runner.running[RunId(run.id)].attempt == 2
-    assert [attempt.message for attempt in desk.bench.attempts(run.id)] == ["killed by the test", None]
+    assert [attempt.message for attempt in desk.services.runs.attempts(run.id)] == ["killed by the test", None]
 
 
 def test_a_run_that_dies_every_time_fails_with_the_reason(desk: Desk) -> None:
     """After three lost attempts the run has failed, and says what the last one said."""
     desk.submit()
-    (run,) = desk.bench.runs()
+    (run,) = desk.services.runs.page()
     for _ in range(3):
         desk.dispatcher.tick()
         desk.runner.dies(RunId(run.id))
         desk.dispatcher.tick()
     desk.dispatcher.tick()
-    (run,) = desk.bench.runs()
+    (run,) = desk.services.runs.page()
     assert run.status is RunStatus.FAILED
     assert run.reason is not None
     assert "killed by the test" in run.reason
@@ -179,8 +179,8 @@ def test_a_worker_that_ignores_a_cancel_is_ended(desk: Desk) -> None:
     """After the grace time the process is killed and the run is cancelled."""
     desk.submit()
     desk.dispatcher.tick()
-    (run,) = desk.bench.runs()
-    desk.bench.cancel_run(run.id)
+    (run,) = desk.services.runs.page()
+    desk.services.runs.apply(run.id, RunAction.CANCEL)
     desk.dispatcher.tick()
     assert desk.runner.killed == [(run.id, 1)]
     assert desk.statuses() == [RunStatus.CANCELLED]
@@ -191,7 +191,7 @@ def test_a_run_larger_than_the_cluster_says_so_and_blocks_nobody(desk: Desk) -> 
     desk.submit(resources=Resources(cpus=8))
     desk.submit()
     desk.dispatcher.tick()
-    waiting = [run for run in desk.bench.runs() if run.status is RunStatus.QUEUED]
+    waiting = [run for run in desk.services.runs.page() if run.status is RunStatus.QUEUED]
     reason = "needs 8 CPUs and 0 GPUs on one node; the largest node of the cluster has 2 CPUs and 0 GPUs"
     assert [run.reason for run in waiting] == [reason]
     assert len(desk.runner.running) == 1
@@ -224,7 +224,7 @@ def test_a_worker_that_falls_silent_is_ended_and_its_place_is_used(desk: Desk) -
     desk.submit()
     desk.dispatcher.tick()
     (hung,) = desk.runner.running.values()
-    desk.bench.hello(hung.run_id, 1, hung.token)
+    desk.services.attempts.hello(hung.run_id, 1, hung.token)
     desk.pass_a_lease(desk.dispatcher)
     assert desk.runner.killed == [(hung.run_id, 1)]
     desk.dispatcher.tick()
@@ -238,7 +238,7 @@ def test_while_the_service_is_away_silence_is_no_reason(desk: Desk) -> None:
     dispatcher = desk.new_dispatcher(answers=lambda: answers)
     dispatcher.tick()
     (worker,) = desk.runner.running.values()
-    desk.bench.hello(worker.run_id, 1, worker.token)
+    desk.services.attempts.hello(worker.run_id, 1, worker.token)
     desk.pass_a_lease(dispatcher)
     answers = True
     dispatcher.tick()
@@ -267,7 +267,7 @@ def test_a_run_that_the_host_had_no_memory_for_goes_on_with_half_the_micro_batch
     (run_id,) = desk.runner.running
     desk.runner.dies(run_id, out_of_memory=True)
     desk.dispatcher.tick()
-    run = desk.bench.run(run_id)
+    run = desk.services.runs.get(run_id)
     assert (run.attempt, run.micro_batch_sequences) == (2, 4)
 
 
@@ -289,11 +289,11 @@ def test_what_outlived_a_dispatcher_is_adopted_with_the_place_that_it_occupies(d
     desk.runner.survivors = {kept}
     successor = desk.new_dispatcher()
     successor.tick()
-    assert [desk.bench.run(run_id).attempt for run_id in (kept, lost)] == [1, 2]
+    assert [desk.services.runs.get(run_id).attempt for run_id in (kept, lost)] == [1, 2]
     assert sorted(desk.statuses()) == ["leased", "leased", "queued"]
     desk.runner.dies(kept)
     successor.tick()
-    assert [each.message for each in desk.bench.attempts(kept)][:1] == ["killed by the test"]
+    assert [each.message for each in desk.services.runs.attempts(kept)][:1] == ["killed by the test"]
 
 
 def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
@@ -304,11 +304,11 @@ def test_a_standby_starts_and_ends_nothing_until_the_leader_is_gone(
     desk.dispatcher.tick()
     standby = desk.new_dispatcher("another", runner=TableRunner(cpus=2))
     standby.tick()
-    assert [(run.status, run.attempt) for run in desk.bench.runs()] == [("leased", 1)]
+    assert [(run.status, run.attempt) for run in desk.services.runs.page()] == [("leased", 1)]
     desk.dispatcher.close()
     standby.tick()
     desk.dispatcher.tick()
-    assert [(run.status, run.attempt) for run in desk.bench.runs()] == [("leased", 2)]
+    assert [(run.status, run.attempt) for run in desk.services.runs.page()] == [("leased", 2)]
 
 
 def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,8 +320,8 @@ def test_a_leader_that_was_away_for_too_long_steps_back(desk: Desk, monkeypatch:
     successor = desk.new_dispatcher("another", runner=TableRunner(cpus=2))
     successor.tick()
     desk.dispatcher.tick()
-    assert [(run.status, run.attempt) for run in desk.bench.runs()] == [("leased", 2)]
-    assert [each.message for each in desk.bench.attempts(desk.bench.runs()[0].id)][1:] == [None]
+    assert [(run.status, run.attempt) for run in desk.services.runs.page()] == [("leased", 2)]
+    assert [each.message for each in desk.services.runs.attempts(desk.services.runs.page()[0].id)][1:] == [None]
 
 
 def test_a_leader_that_loses_its_lease_in_the_middle_of_a_round_begins_nothing(
@@ -363,7 +363,7 @@ def test_while_something_hinders_it_nothing_is_begun_and_what_runs_is_settled(de
     desk.runner.dies(first)
     dispatcher.tick()
     assert desk.runner.running == {}
-    assert {run.status for run in desk.bench.runs()} == {RunStatus.RETRY_WAIT, RunStatus.QUEUED}
+    assert {run.status for run in desk.services.runs.page()} == {RunStatus.RETRY_WAIT, RunStatus.QUEUED}
     reason.clear()
     dispatcher.tick()
     assert desk.runner.running

@@ -222,7 +222,7 @@ def test_large_observations_fill_a_batch_by_their_bytes(service: AttemptService,
 def test_batches_that_an_older_worker_spooled_point_by_point_are_inherited(
     service: AttemptService, tmp_path: Path
 ) -> None:
-    """An update of the bench between two attempts loses no point and no observation."""
+    """An update of the service between two attempts loses no point and no observation."""
     old = {
         "sequence": 0,
         "points": [{"step": 0, "tokens": 0, "train_loss": None, "val_loss": 5.5}, {"step": 1, "tokens": 8}],

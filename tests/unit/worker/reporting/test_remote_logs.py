@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import NotFoundError
-from orchestrator.services.bench import log_tail
-from orchestrator.settings import Remote
+from orchestrator.services.runs import log_tail
+from orchestrator.storage import Storage
 from tests.factories.specification import made_spec
 from worker.errors import LeaseLostError, RemoteFolderError
 from worker.records.protocol import Assignment
@@ -61,16 +61,16 @@ def test_the_end_of_a_long_log_is_copied_and_read_from_whole_lines(tmp_path: Pat
     content = RemoteFolder(url).read("r1/logs/attempt-1.log")
     assert content is not None and MOST_BYTES - 100 <= len(content) <= MOST_BYTES
     assert content.startswith(f"{line}\n".encode()) and content.endswith(b"the end\n")
-    remote = Remote(checkpoint_url=url)
-    assert log_tail(tmp_path, remote, "r1", 1, 120) == f"{line}\nthe end\n"
-    assert log_tail(tmp_path, remote, "r1", 1, 2 * MOST_BYTES) == content.decode()
+    storage = Storage(data_folder=tmp_path, checkpoint_url=url)
+    assert log_tail(storage, "r1", 1, 120) == f"{line}\nthe end\n"
+    assert log_tail(storage, "r1", 1, 2 * MOST_BYTES) == content.decode()
 
 
 def test_the_log_on_this_machine_comes_before_its_copy(tmp_path: Path, url: str) -> None:
     printed(tmp_path / "runs" / "r1", 1, "as it was copied\n")
     RemoteLogs(f"{url}/r1", tmp_path / "runs" / "r1", 1).copy()
     printed(tmp_path / "runs" / "r1", 1, "as it is now\n")
-    assert log_tail(tmp_path / "runs", Remote(checkpoint_url=url), "r1", 1, 2**16) == "as it is now\n"
+    assert log_tail(Storage(data_folder=tmp_path, checkpoint_url=url), "r1", 1, 2**16) == "as it is now\n"
 
 
 def test_storage_that_is_away_costs_a_word_for_who_writes_and_for_who_reads(
@@ -86,7 +86,7 @@ def test_storage_that_is_away_costs_a_word_for_who_writes_and_for_who_reads(
         RemoteLogs(f"{url}/r1", tmp_path / "run", 1).copy()
     assert "the log stays on this machine alone: away" in caplog.text
     with pytest.raises(NotFoundError, match="its copy cannot be had now: away"):
-        log_tail(tmp_path, Remote(checkpoint_url=url), "r1", 1, 2**16)
+        log_tail(Storage(data_folder=tmp_path, checkpoint_url=url), "r1", 1, 2**16)
 
 
 @pytest.mark.parametrize(("error", "copied"), [(None, True), (MemoryError(), True), (LeaseLostError("gone"), False)])
@@ -134,7 +134,7 @@ def test_what_is_no_file_of_the_run_is_neither_shown_nor_copied_nor_written_to(
     path.parent.mkdir(parents=True)
     put(path, secret)
     with pytest.raises(NotFoundError, match="attempt 1 of run r1 is not shown: a "):
-        log_tail(runs, Remote(), "r1", 1, 100)
+        log_tail(Storage(data_folder=tmp_path), "r1", 1, 100)
     with log_to_file(path):  # a training goes on without a log
         print("overwritten")
     assert secret.read_text() == "of somebody else\n"
@@ -142,13 +142,13 @@ def test_what_is_no_file_of_the_run_is_neither_shown_nor_copied_nor_written_to(
 
 @pytest.mark.parametrize("linked", ["r1", "r1/logs"])
 def test_folders_of_a_run_that_are_links_lead_nowhere(tmp_path: Path, linked: str):
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere = tmp_path / "elsewhere" / "runs"
     path = log_path(elsewhere / "r1", 1)
     path.parent.mkdir(parents=True)
     path.write_text("of somebody else\n")
     (tmp_path / "runs" / linked).parent.mkdir(parents=True)
     (tmp_path / "runs" / linked).symlink_to(elsewhere / linked)
     with pytest.raises(NotFoundError, match="is not shown"):
-        log_tail(tmp_path / "runs", Remote(), "r1", 1, 100)
-    (tmp_path / "linked").symlink_to(elsewhere)  # where all runs are is the operator's to say
-    assert log_tail(tmp_path / "linked", Remote(), "r1", 1, 100) == "of somebody else\n"
+        log_tail(Storage(data_folder=tmp_path), "r1", 1, 100)
+    (tmp_path / "linked").symlink_to(elsewhere.parent)  # where all runs are is the operator's to say
+    assert log_tail(Storage(data_folder=tmp_path / "linked"), "r1", 1, 100) == "of somebody else\n"

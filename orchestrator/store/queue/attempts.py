@@ -1,4 +1,4 @@
-"""`Leases`: the worker's side of the queue. Every call shows the secret of its lease, and only the newest one counts.
+"""`Attempts`: the worker's side of the queue. Every call shows the secret of its lease, and only the newest one counts.
 
 No peer fences its results: there a zombie, a worker that was given up and came back, may win. Here its token opens
 nothing any more, whatever it tries, and a call that was already accepted may be repeated without harm.
@@ -14,23 +14,36 @@ from sqlalchemy.engine import Connection
 from orchestrator.columns import columns_of_batch
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import integrity, series
+from orchestrator.storage import Storage
+from orchestrator.store import integrity, reads, series
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
-from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
+from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold, opening
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
 from orchestrator.store.transitions import move
-from worker.records.protocol import CheckpointNotice, Command, Failure, Heartbeat, HeartbeatReply, PointsBatch, Stopped
+from worker.records.protocol import (
+    Assignment,
+    CheckpointNotice,
+    Command,
+    Failure,
+    Heartbeat,
+    HeartbeatReply,
+    PointsBatch,
+    Stopped,
+)
 from worker.records.result import Observation, Result
+from worker.reporting import tracing
 from worker.spec.run import RunSpec
 
 Identity = tuple[str, int, str]
 """Run, attempt, token."""
 Beat = tuple[Identity, Heartbeat]
+PROMPT_SECONDS = 1.0
+"""Heartbeats of trials that may be stopped early: the sooner they hear of it, the more of their device is saved."""
 SHOWN = ("last_train_loss", "last_val_loss", "tokens_per_second")
 """What a run's row shows of its newest points."""
 
@@ -46,35 +59,29 @@ class Arrival:
     """What the run's row shall show of it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Greeting:
-    """The answer to a worker's hello."""
+class Attempts:
+    """What workers may do. Thread-safe; calls that come at once share a transaction.
 
-    spec: RunSpec
-    checkpoint: CheckpointNotice | None
-    """The newest one of earlier attempts."""
-    counted_steps: dict[int, int]
-    """Of each earlier attempt that told of checkpoints, the last step that counts."""
-    micro_batch_sequences: int | None
-    """Instead of the specification's."""
-    trace_parent: str | None
-    """The trace that the run belongs to."""
-    may_stop_early: bool
-    """Whether a sweep may stop the run before its budget."""
+    Every method may raise `StoreError`, and `LeaseLostError` for a lease that has ended or never was.
+    """
 
-
-class Leases:
-    """What workers may do. Every method raises `LeaseLostError` for a lease that has ended or never was."""
-
-    def __init__(self, database: Database, policy: LeasePolicy) -> None:
+    def __init__(self, database: Database, policy: LeasePolicy, storage: Storage, *, keep_best: bool = False) -> None:
+        """`keep_best`: whether runs keep the checkpoint with their lowest validation loss, too."""
         self._database = database
         self._policy = policy
-        self._hello = TransactionBatcher[Identity, Greeting](self._greet)
+        self._storage = storage
+        self._keep_best = keep_best
+        self._hello = TransactionBatcher[Identity, Assignment](self._greet)
         self._beat = TransactionBatcher[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
         self._append = TransactionBatcher[Arrival, None](self._take, apart=partial(self._take, wait=True))
         self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
 
-    def hello(self, run_id: str, attempt: int, token: str) -> Greeting:
+    def tokens_open(self, claims: Sequence[Identity]) -> list[bool]:
+        """Whether each token is that of its attempt; whether its lease lives, the methods below say."""
+        with self._database.reading() as connection:
+            return opening(connection, claims)
+
+    def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
         return self._hello((run_id, attempt, token))
 
@@ -118,7 +125,9 @@ class Leases:
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         """→ SUCCEEDED with its one result; see `completion.finish`."""
-        self._end(completion.finish(run_id, attempt, token, result))
+        parent = self._trace_parent(run_id) if tracing.is_on() else None
+        with tracing.span("finish", parent, {"run": run_id, "attempt": attempt}):
+            self._end(completion.finish(run_id, attempt, token, result))
 
     def stopped(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         """The worker obeyed cancel or pause; `ConflictError` if nobody had asked it to."""
@@ -130,7 +139,7 @@ class Leases:
 
     # Helpers, in the order of their use
 
-    def _greet(self, callers: Sequence[Identity]) -> list[Greeting | OrchestratorError]:
+    def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
         with self._database.writing() as connection:
             held = hold(self._database, connection, callers)
             live = {each.run.id: each for each in held if each is not None and each.live}
@@ -141,9 +150,34 @@ class Leases:
                 move(connection, begun, new[0].now)
             specs = _specs(connection, list(live))
             return [
-                _greeting(connection, each, specs[each.run.id]) if each is not None and each.live else LeaseLostError()
+                self._assignment(connection, each, specs[each.run.id])
+                if each is not None and each.live
+                else LeaseLostError()
                 for each in held
             ]
+
+    def _assignment(
+        self, connection: Connection, held: HeldRun, spec: RunSpec | DamagedError
+    ) -> Assignment | DamagedError:
+        if isinstance(spec, DamagedError):
+            return spec
+        run, storage, seconds = held.run, self._storage, self._policy.heartbeat_seconds
+        return Assignment(
+            run_id=run.id,
+            attempt=held.attempt,
+            spec=spec,
+            lease_seconds=self._policy.ttl_seconds,
+            heartbeat_seconds=seconds if run.stop_early is None else min(seconds, PROMPT_SECONDS),
+            run_folder=str(storage.runs_folder() / run.id),
+            dataset_folder=str(storage.datasets_folder()),
+            checkpoint=_checkpoint_before(connection, held),
+            counted_steps=_counted_steps(connection, held),
+            micro_batch_sequences=run.micro_batch_sequences,
+            trace_parent=run.trace_parent,
+            keep_best=self._keep_best,
+            checkpoint_url=storage.run_url(run.id),
+            dataset_url=storage.dataset_url,
+        )
 
     def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> Answers[HeartbeatReply]:
         with self._database.writing(durable=False) as connection:
@@ -184,6 +218,10 @@ class Leases:
                 count_change(connection)
             refused = LeaseLostError() if wait else APART
             return [refused if each is None else None if each.live else LeaseLostError() for each in held]
+
+    def _trace_parent(self, run_id: str) -> str | None:
+        with self._database.reading() as connection:
+            return reads.trace_parent(connection, run_id)
 
     def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
         (held,) = hold(self._database, connection, [(run_id, attempt, token)])
@@ -231,19 +269,6 @@ def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arriv
         before |= arrival.newest
     rows = [{"this": id} | {f"new_{name}": newest[name] for name in SHOWN} for id, newest in shown.items()]
     connection.execute(_SHOW, rows)
-
-
-def _greeting(connection: Connection, held: HeldRun, spec: RunSpec | DamagedError) -> Greeting | DamagedError:
-    if isinstance(spec, DamagedError):
-        return spec
-    return Greeting(
-        spec=spec,
-        checkpoint=_checkpoint_before(connection, held),
-        counted_steps=_counted_steps(connection, held),
-        micro_batch_sequences=held.run.micro_batch_sequences,
-        trace_parent=held.run.trace_parent,
-        may_stop_early=held.run.stop_early is not None,
-    )
 
 
 def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec | DamagedError]:

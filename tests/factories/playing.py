@@ -1,6 +1,6 @@
 """Plays experiments through the worker protocol: real queue, real leases, real store, made-up but realistic losses.
 
-player = Player(bench, queue)
+player = Player(services, queue)
 player.finish(5)                      # five runs from hello to result
 run = player.begin(); run.report(90)  # one more, half way
 """
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
+from orchestrator.store.queue.attempts import Attempts
 from orchestrator.store.queue.queue import Queue
 from tests.factories.stores import claim
 from worker.records.protocol import Failure, FailureKind, Heartbeat, PointsBatch
@@ -53,7 +54,7 @@ DEMO = ComparisonSpec(
 class PlayedRun:
     """One attempt, as a worker would live it."""
 
-    bench: Bench
+    attempts: Attempts
     lease: Lease
     step: int = -1
     _batches: int = 0
@@ -64,7 +65,7 @@ class PlayedRun:
     def __post_init__(self) -> None:
         self._noise.seed(f"{self.lease.spec.optimizer.name}{self.lease.spec.seed}{self.lease.spec.optimizer.lr}")
         self._luck = self._noise.gauss(0.0, 0.004)
-        self.bench.hello(*self.identity)
+        self.attempts.hello(*self.identity)
 
     @property
     def identity(self) -> tuple[str, int, str]:
@@ -83,20 +84,20 @@ class PlayedRun:
         if points:
             seen = tuple(one for point in points for one in self._observations(point.step))
             batch = PointsBatch.from_points(sequence=self._batches, points=points, observations=seen)
-            self.bench.append_points(*self.identity, batch)
+            self.attempts.append_points(*self.identity, batch)
             self._batches += 1
             self.step = until
-        self.bench.heartbeat(*self.identity, Heartbeat(step=self.step, device_seconds=self._seconds()))
+        self.attempts.heartbeat(*self.identity, Heartbeat(step=self.step, device_seconds=self._seconds()))
 
     def finish(self) -> None:
         """The rest of the points, then the result."""
         self.report(self.total)
-        self.bench.finish(*self.identity, self._result())
+        self.attempts.finish(*self.identity, self._result())
 
     def break_down(self, message: str) -> None:
         """End without a result, in a way that no other attempt would mend."""
         failure = Failure(kind=FailureKind.PROGRAM, message=message, device_seconds=self._seconds())
-        self.bench.fail(*self.identity, failure)
+        self.attempts.fail(*self.identity, failure)
 
     def diverges(self) -> bool:
         """Whether this run is one whose loss explodes."""
@@ -226,17 +227,17 @@ class PlayedRun:
 class Player:
     """Takes runs from the queue, as the dispatcher does, and plays them."""
 
-    bench: Bench
+    services: Services
     queue: Queue
 
     def begin(self) -> PlayedRun:
         """Claim the next run and say hello; fails where nothing is queued."""
         (lease,) = claim(self.queue, cpus=64, gpus=0, limit=1)
-        return PlayedRun(self.bench, lease)
+        return PlayedRun(self.services.attempts, lease)
 
     def finish(self, number: int | None = None) -> None:
         """Play that many runs to their results; all that are queued by default."""
         left = math.inf if number is None else number
         while left > 0 and (leases := claim(self.queue, cpus=64, gpus=0, limit=1)):
-            PlayedRun(self.bench, leases[0]).finish()
+            PlayedRun(self.services.attempts, leases[0]).finish()
             left -= 1

@@ -11,17 +11,17 @@ from starlette.routing import Route
 
 from api.app import create_app
 from api.middleware.transfer import WORTH_BYTES, CompressionMiddleware
-from tests.browser.playing import DEMO
-from tests.browser.serving import opened_bench
+from tests.factories.playing import DEMO
+from tests.factories.serving import open_services
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """A client of the whole application, over one experiment that was played to its end."""
-    with opened_bench(tmp_path_factory.mktemp("bench")) as (bench, player):
-        bench.submit(DEMO)
+    with open_services(tmp_path_factory.mktemp("bench")) as (services, player):
+        services.experiments.submit(DEMO)
         player.finish()
-        with TestClient(create_app(bench), base_url="http://127.0.0.1") as found:
+        with TestClient(create_app(services), base_url="http://127.0.0.1") as found:
             yield found
 
 

@@ -14,59 +14,61 @@ from api.app import create_app
 from dashboards.pages.routes import pages
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.bench import Bench
+from orchestrator.services.composition import Services
 from orchestrator.store.queue.queue import Queue
-from tests.browser.playing import Player
+from orchestrator.studies.reports import Studies
+from tests.factories.playing import Player
+from tests.factories.services import make_services
 from tests.factories.stores import sqlite_database
 
 
-@dataclass(frozen=True)
-class Site:
-    """The address of a served bench, the bench, and who plays its workers."""
+@dataclass(frozen=True, kw_only=True)
+class Site(Services):
+    """Services behind an address, and who plays their workers."""
 
     url: str
-    bench: Bench
     player: Player
 
 
 class StoppableServer(uvicorn.Server):
     """Serves the application as `adapm-bench up` does: open streams end before it does."""
 
-    def __init__(self, bench: Bench) -> None:
-        app = create_app(bench, stopping=lambda: self.should_exit)
+    def __init__(self, services: Services) -> None:
+        app = create_app(services, stopping=lambda: self.should_exit)
         super().__init__(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=2))
 
 
 @contextmanager
-def opened_bench(folder: Path) -> Iterator[tuple[Bench, Player]]:
-    """An empty bench in a folder."""
+def open_services(folder: Path) -> Iterator[tuple[Services, Player]]:
+    """Services on an empty database in a folder, and who plays their workers."""
     database = sqlite_database(folder)
     policy = LeasePolicy()
-    bench = Bench(database, policy, folder / "runs", folder / "datasets")
+    services = make_services(database, folder, policy)
     try:
-        yield bench, Player(bench, Queue(database, policy))
+        yield services, Player(services, Queue(database, policy))
     finally:
         database.close()
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[Site]:
-    """An empty bench behind a real server, until the block ends."""
-    with opened_bench(folder) as (bench, player):
-        server = StoppableServer(bench)
+    """An empty service behind a real server, until the block ends."""
+    with open_services(folder) as (services, player):
+        server = StoppableServer(services)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            yield Site(url=_address(server), bench=bench, player=player)
+            yield Site(**vars(services), url=_address(server), player=player)
         finally:
             server.should_exit = True
             thread.join(timeout=10)
 
 
-def application(bench: Bench) -> FastAPI:
+def application(services: Services) -> FastAPI:
     """The pages alone, for tests that need no server."""
     app = FastAPI()
-    app.include_router(pages(bench))
+    studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
+    app.include_router(pages(services, studies))
 
     @app.exception_handler(NotFoundError)
     def missing(request: Request, error: NotFoundError) -> Response:

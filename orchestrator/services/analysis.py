@@ -1,0 +1,115 @@
+"""`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from orchestrator.analysis import comparison
+from orchestrator.analysis.cells import Measured, cell_records, comparisons, one_comparison
+from orchestrator.analysis.comparison import ValidationCurve
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.laws.targets import target
+from orchestrator.analysis.profiles import ProfileReport, profiles
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
+from orchestrator.store import reads, series
+from orchestrator.store.database import Database
+from orchestrator.store.ended_runs import EndedRuns
+from orchestrator.sweeps import report
+from orchestrator.sweeps.records import SweepReport
+from worker.footprint.cache import Needs, Wanted
+from worker.spec.run import Workload
+
+MAX_CURVES = 4_096
+"""Validation curves that are kept: of some 100 evaluations each about 10 MB."""
+
+
+class Analysis:
+    """Answers from the results in one database, which are read once. Thread-safe.
+
+    Every method may raise `StoreError`, and `NotFoundError` where an experiment does not exist.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._curves: dict[str, ValidationCurve] = {}
+        self._ended = EndedRuns()
+        self._needs = Needs()
+
+    def compare(self, experiment_id: str, cell: str | None = None, *, of: Measured | None = None) -> Comparison:
+        """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
+        experiment that of one cell, by its key, or of its largest model."""
+        experiment, runs = one_comparison(*(of or self._measured(experiment_id)), cell)
+        return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+
+    def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
+        """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
+        baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
+        return cell_records(*self._measured(experiment_id))
+
+    def sweep(self, experiment_id: str, *, importance: bool = True) -> SweepReport:
+        """What a sweep found so far; raises `ConflictError` where the experiment is none."""
+        return report.report(*self._measured(experiment_id), importance=importance)
+
+    def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
+        """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
+        experiment, runs = self._measured(experiment_id)
+        found = report.report(experiment, runs)
+        return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
+
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return profiles([one for each in dict.fromkeys(experiment_ids) for one in self._comparisons(each)])
+
+    def fit(
+        self,
+        experiment_ids: Sequence[str],
+        *,
+        form: FormName | None = None,
+        predict: Sequence[str] = (),
+        wait: bool = True,
+    ) -> FitReport:
+        """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
+        `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a model may be
+        missing the first time."""
+        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
+        first = measured[0][0].spec
+        targets = [target(each, first.workload.data.tokenizer) for each in predict]
+        wanted = {
+            each.name(): Wanted.of(each.optimizer, each.options)
+            for each in first.candidates
+            if not getattr(each, "rules", ())
+        }
+        models = {each.model for each in targets if each.model}
+        keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
+        known = self._needs.of(list(keys.values()), wait=wait)
+        needs = {asked: known[key] for asked, key in keys.items() if key in known}
+        return fit_experiments(measured, form=form, predict=targets, needs=needs)
+
+    def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
+        """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""
+        for experiment, runs in comparisons(*self._measured(experiment_id)):
+            curves = self._curves_of(comparison.compared_runs(experiment, runs))
+            yield experiment.spec.workload, comparison.compare(experiment, runs, curves)
+
+    def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment."""
+        with self._database.reading() as connection:
+            return reads.experiment(connection, experiment_id), self._ended.of(connection, experiment_id)
+
+    def _curves_of(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """The validation losses of ended runs: they never change again, so they are read once."""
+        known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
+        if unknown := [run_id for run_id in run_ids if run_id not in known]:
+            read = dict.fromkeys(unknown, ValidationCurve(steps=(), losses=()))
+            with self._database.reading() as connection:
+                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
+                    taken = columns.rows(np.isfinite(columns.values["val_loss"]))
+                    steps, losses = taken.step.tolist(), taken.values["val_loss"].tolist()
+                    read[run_id] = ValidationCurve(steps=tuple(steps), losses=tuple(losses))
+            if len(self._curves) + len(read) > MAX_CURVES:
+                self._curves.clear()
+            self._curves |= read
+            known |= read
+        return known

@@ -1,0 +1,201 @@
+"""`Experiments`: what people do with experiments: submit, look, steer, and keep them in order.
+
+submit ─► … ─► ended ─► annotate ─► delete ─► restore, or removed for good (`orchestrator/retention/removal.py`)
+   └─► apply: cancel, pause, resume, retry          └─► clone ─► a new experiment with the same specification
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from orchestrator.annotations import AnnotationChange
+from orchestrator.errors import ConflictError
+from orchestrator.jobs import LeasePolicy, RunAction
+from orchestrator.kinds import registry
+from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
+from orchestrator.services.specifications import Specifications
+from orchestrator.store import annotations, reads
+from orchestrator.store.admin import deletion
+from orchestrator.store.database import Database
+from orchestrator.store.queue import run_actions
+from orchestrator.store.submission import LARGE_RUNS, Submittal, Submitted, submit_together
+from worker.reporting import tracing
+
+Answer = TypeVar("Answer")
+
+DAY_SECONDS = 86_400.0
+MOST_EXPERIMENTS = 1_000
+"""No page is longer, whatever is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """An experiment that somebody wants."""
+
+    spec: ExperimentSpec
+    key: str | None = None
+    """Its idempotency key."""
+    by: str | None = None
+    """The id of the caller's key, to whose quota its runs are charged."""
+    cloned_from: str | None = None
+
+
+class Experiments:
+    """The experiments of one database. Thread-safe; every call is one transaction.
+
+    Every method may raise `StoreError`; those that name an experiment raise `NotFoundError` where it does not exist.
+    What a change answers with is read in its own transaction: read after it, the experiment may be gone already.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        policy: LeasePolicy,
+        specifications: Specifications,
+        *,
+        undo_days: float = 7.0,
+        most_waiting: int | None = None,
+    ) -> None:
+        self._database, self._policy = database, policy
+        self._specifications = specifications
+        self.undo_days = undo_days
+        """How long a deleted experiment can be restored."""
+        self.most_waiting = most_waiting
+        """Runs of one key that may wait to be begun when it submits more; None is no limit."""
+
+    def submit(
+        self,
+        spec: ExperimentSpec,
+        key: str | None = None,
+        *,
+        by: str | None = None,
+        cloned_from: str | None = None,
+    ) -> Submission:
+        """Queue an experiment durably. The same key and specification give the same experiment again; the same key
+        with another specification raises `IdempotencyError`; data that only a person can prepare must be there, else
+        `MissingDataError`. What its runs use is charged to the quota of the key `by`."""
+        (answer,) = self.submit_together([Proposal(spec=spec, key=key, by=by, cloned_from=cloned_from)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def submit_together(self, proposals: Sequence[Proposal]) -> list[Submission | Exception]:
+        """As `submit`, for several in one transaction: the answer of each, or what refuses this one alone."""
+        with ExitStack() as spans:
+            ready = [_attempt(partial(self._submittal, each, spans)) for each in proposals]
+            submittals = [each for each in ready if isinstance(each, Submittal)]
+            stored = iter(submit_together(self._database, submittals, self.most_waiting))
+            return [self._answer(next(stored)) if isinstance(each, Submittal) else each for each in ready]
+
+    def _submittal(self, proposal: Proposal, spans: ExitStack) -> Submittal:
+        self._specifications.require_data(proposal.spec)
+        trace_parent = spans.enter_context(tracing.span("submit", None, {"experiment": proposal.spec.name}))
+        return Submittal.of(
+            proposal.spec,
+            proposal.key,
+            by=proposal.by,
+            trace_parent=trace_parent,
+            cloned_from=proposal.cloned_from,
+        )
+
+    def _answer(self, submitted: Submitted | Exception) -> Submission | Exception:
+        if isinstance(submitted, Exception):
+            return submitted
+        id, new = submitted
+        return _attempt(lambda: Submission(experiment=new or self.get(id), created=new is not None))
+
+    def is_quick(self, spec: ExperimentSpec) -> bool:
+        """Whether others may wait for its submission: it plans few runs, and asks no remote storage for its data."""
+        few = spec.has_driver or (not spec.cells() and spec.run_count() <= LARGE_RUNS)
+        return few and not self._specifications.asks_remote_storage()
+
+    def get(self, experiment_id: str) -> ExperimentRecord:
+        """One experiment with its counts and progress; raises `DamagedError` where it cannot be read."""
+        with self._database.reading() as connection:
+            return reads.experiment(connection, experiment_id)
+
+    def get_any(self, experiment_id: str, *, deleted_too: bool = False) -> AnyExperiment:
+        """One experiment with its counts and progress, damaged or not, and if asked for deleted or not."""
+        with self._database.reading() as connection:
+            return reads.any_experiment(connection, experiment_id, deleted_too=deleted_too)
+
+    def find_by_key(self, key: str) -> ExperimentRecord | None:
+        """The newest experiment that was submitted under that idempotency key, or under `<key>-…`; None if none was."""
+        with self._database.reading() as connection:
+            return reads.experiment_of_key(connection, key)
+
+    def page(
+        self, *, limit: int = 50, before: str | None = None, labels: Sequence[str] = (), deleted: bool = False
+    ) -> tuple[AnyExperiment, ...]:
+        """A page of experiments, newest first; `before` is the last experiment of the page before it. Those that have
+        all of `labels`; those that were deleted and can be restored, instead of the others."""
+        most = max(1, min(limit, MOST_EXPERIMENTS))
+        with self._database.reading() as connection:
+            return reads.experiment_page(connection, most, before, labels, deleted=deleted)
+
+    def version(self, experiment_id: str) -> int:
+        """A number that grows with every visible change of the experiment: a new state, points, progress. Cheap."""
+        with self._database.reading() as connection:
+            return reads.experiment_version(connection, experiment_id)
+
+    def apply(self, experiment_id: str, action: RunAction) -> AnyExperiment:
+        """Cancel, pause, resume or retry every run of an experiment whose state allows it; repeating it changes
+        nothing."""
+        return run_actions.apply_to_experiment(self._database, self._policy, experiment_id, action)
+
+    def annotate(
+        self,
+        experiment_id: str,
+        change: AnnotationChange,
+        *,
+        revision: int | None = None,
+        by: str | None = None,
+    ) -> AnyExperiment:
+        """Change labels and note; with `revision` only if nobody has since, else `ChangedMeanwhileError`. The key `by`
+        is kept beside a note."""
+        with self._database.writing() as connection:
+            annotations.change(self._database, connection, experiment_id, change, revision=revision, by=by)
+            return reads.any_experiment(connection, experiment_id)
+
+    def delete(self, experiment_id: str) -> AnyExperiment:
+        """Delete an experiment of which every run has ended, else `ConflictError`; repeating it changes nothing."""
+        with self._database.writing() as connection:
+            deletion.delete(self._database, connection, experiment_id, undo_seconds=self.undo_days * DAY_SECONDS)
+            return reads.any_experiment(connection, experiment_id, deleted_too=True)
+
+    def restore(self, experiment_id: str) -> AnyExperiment:
+        """Undo a deletion; raises `ConflictError` where the time for that has passed. Repeating it changes nothing."""
+        with self._database.writing() as connection:
+            deletion.restore(self._database, connection, experiment_id)
+            return reads.any_experiment(connection, experiment_id)
+
+    def clone(
+        self, experiment_id: str, name: str | None = None, key: str | None = None, *, by: str | None = None
+    ) -> Submission:
+        """Submit the same specification again, under another name if one is given; the new experiment says what it is
+        a clone of. Raises `ConflictError` where the specification would be refused today."""
+        source = self.get(experiment_id)
+        fields = source.spec.model_dump(mode="json") | ({} if name is None else {"name": name})
+        try:
+            spec = registry.read_spec(json.dumps(fields))
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_context=False)[0]
+            place = ".".join(map(str, fault["loc"]))
+            raise ConflictError(
+                f"a clone of experiment {source.id} would be refused today: {place}: {fault['msg']}; change a copy of "
+                "its specification, and submit that"
+            ) from error
+        return self.submit(spec, key, by=by, cloned_from=source.id)
+
+
+def _attempt(make: Callable[[], Answer]) -> Answer | Exception:
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - the answer to this one alone
+        return error

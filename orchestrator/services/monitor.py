@@ -1,0 +1,53 @@
+"""`Monitor`: how the whole service is: what is going on, what is counted, why nothing starts, whether it answers."""
+
+from pathlib import Path
+
+from orchestrator.activity import Activity
+from orchestrator.dispatch.disk import shortage
+from orchestrator.records import Census
+from orchestrator.storage import Storage
+from orchestrator.store import activity, reads
+from orchestrator.store.admin.metrics import census
+from orchestrator.store.database import Database
+
+DATABASE_FULL = (
+    "the database has no room: submissions are refused, and trainings keep their reports; make room on its disk, and "
+    "the service goes on by itself"
+)
+MOST_WAITING = 1_000
+"""No more waiting runs are shown, however many are asked for."""
+
+
+class Monitor:
+    """One database and its data folder's disk, looked at. Thread-safe; every method may raise `StoreError`."""
+
+    def __init__(self, database: Database, storage: Storage, *, free_bytes: int = 0) -> None:
+        """`free_bytes`: with less free space no run is begun."""
+        self._database, self._storage, self._free_bytes = database, storage, free_bytes
+
+    def version(self) -> int:
+        """A number that grows with every visible change: a new state, points, progress. Cheap."""
+        with self._database.reading() as connection:
+            return reads.version(connection)
+
+    def activity(self, *, waiting: int = 100) -> Activity:
+        """What is going on now: runs at work, the head of the queue, recent failures, who leads."""
+        with self._database.reading() as connection:
+            return activity.activity(self._database, connection, waiting=max(1, min(waiting, MOST_WAITING)))
+
+    def census(self) -> Census:
+        """How many runs, attempts and reports there are, for metrics."""
+        with self._database.reading() as connection:
+            return census(self._database, connection)
+
+    def dispatch_blocker(self) -> str | None:
+        """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
+        runs_folder = self._storage.runs_folder()
+        folder = next((each for each in (runs_folder, *runs_folder.parents) if each.exists()), Path("/"))
+        if reason := shortage(folder, self._free_bytes):
+            return reason
+        return DATABASE_FULL if self._database.is_full() else None
+
+    def check(self) -> None:
+        """Raise `StoreError` unless the store answers and has its tables."""
+        self._database.check()

@@ -1,0 +1,191 @@
+"""`Runs`: what there is to know of single runs: records, series, logs; and what they can be asked: cancel to retry."""
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.activity import Stint
+from orchestrator.columns import FIELDS, Columns, buckets
+from orchestrator.errors import NotFoundError
+from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
+from orchestrator.records import (
+    AttemptRecord,
+    Chart,
+    EventRecord,
+    RunFilter,
+    RunRecord,
+    RunSort,
+    Standing,
+)
+from orchestrator.storage import Storage
+from orchestrator.store import activity, reads, series
+from orchestrator.store.database import Database
+from orchestrator.store.queue import run_actions
+from worker.errors import RemoteFolderError
+from worker.records.protocol import CheckpointNotice
+from worker.records.result import Observation, Point
+from worker.remote.folder import ANSWERS
+from worker.reporting.log import LinkedLogError, log_path
+from worker.reporting.remote_logs import end_of, remote_name, whole_lines
+
+MOST_RUNS = 1_000
+"""No page is longer, whatever is asked for."""
+PAGE = 500
+"""Runs read at once where all are wanted."""
+
+
+class Runs:
+    """The runs of one database. Thread-safe; every call is one transaction.
+
+    Every method may raise `StoreError`; those that name a run raise `NotFoundError` where it does not exist.
+    """
+
+    def __init__(self, database: Database, policy: LeasePolicy, storage: Storage) -> None:
+        self._database, self._policy, self._storage = database, policy, storage
+
+    def get(self, run_id: str) -> RunRecord:
+        """One run with its result, once there is one."""
+        with self._database.reading() as connection:
+            return reads.run(connection, run_id)
+
+    def page(
+        self,
+        *,
+        experiment_id: str | None = None,
+        status: RunStatus | None = None,
+        where: RunFilter | None = None,
+        sort: RunSort | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> tuple[RunRecord, ...]:
+        """A page of runs, of newer experiments first, each experiment's by position, or sorted otherwise; `after` is
+        the last run of the page before it. `where` filters by more than experiment and status."""
+        where, most = where or RunFilter(experiment_id=experiment_id, status=status), max(1, min(limit, MOST_RUNS))
+        with self._database.reading() as connection:
+            return reads.run_page(connection, where=where, sort=sort, limit=most, after=after)
+
+    def all(self, experiment_id: str) -> Iterator[RunRecord]:
+        """Every run of an experiment by position, read page by page."""
+        after: str | None = None
+        while page := self.page(experiment_id=experiment_id, limit=PAGE, after=after):
+            yield from page
+            after = page[-1].id
+
+    def apply(self, run_id: str, action: RunAction) -> RunRecord:
+        """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
+        return run_actions.apply_to_run(self._database, self._policy, run_id, action)
+
+    def queue_position(self, run_id: str) -> Standing:
+        """Where a run stands in the queue, and when it may start."""
+        with self._database.reading() as connection:
+            return activity.standing(self._database, connection, run_id)
+
+    def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
+        """All attempts of a run, the first one first."""
+        with self._database.reading() as connection:
+            return reads.attempt_records(connection, run_id)
+
+    def attempt_spans(self, experiment_id: str) -> tuple[Stint, ...]:
+        """Every attempt of every run of an experiment, the earliest first."""
+        with self._database.reading() as connection:
+            return activity.stints(connection, experiment_id)
+
+    def events(self, run_id: str) -> tuple[EventRecord, ...]:
+        """All changes of state of a run, the first one first."""
+        with self._database.reading() as connection:
+            return reads.event_records(connection, run_id)
+
+    def checkpoints(self, run_id: str) -> tuple[CheckpointNotice, ...]:
+        """The checkpoints that the service knows of, from which a later attempt would go on with the last one."""
+        with self._database.reading() as connection:
+            return reads.checkpoint_notices(connection, run_id)
+
+    def log_tail(self, run_id: str, attempt: int, most_bytes: int) -> str:
+        """The end of what an attempt's process printed, from a line's beginning. Raises `NotFoundError` where there
+        is no log: the attempt has not begun, or its machine shares neither our data folder nor storage."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)  # from here on the id is one of ours, and no path
+        return log_tail(self._storage, run_id, attempt, most_bytes)
+
+    def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
+        """The series of a run beyond `after_step` as records, at most `limit` of them."""
+        return tuple(self.series(run_id, after_step=after_step).rows(slice(limit)).points())
+
+    def series(self, run_id: str, fields: Sequence[str] = FIELDS, *, after_step: int = -1) -> Columns:
+        """The asked fields of a run's series beyond `after_step`, as columns: for each step those of the newest
+        attempt that reached it."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return series.read(connection, run_id, fields, after_step)
+
+    def many_series(self, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
+        """Each run that has points with the asked fields of its series, as `series` gives them, one in memory at a
+        time; an id that names no run is left out. A figure of a thousand runs asks one thing of the database."""
+        with self._database.reading() as connection:
+            yield from series.read_many(connection, run_ids, fields)
+
+    def damaged_points(self, run_id: str) -> int:
+        """How many points of a run's series cannot be read, and are left out everywhere."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return series.damaged_points(connection, run_id)
+
+    def charts(
+        self, run_ids: Sequence[str], metric: str, count: int, *, after_step: int = -1, until_step: int | None = None
+    ) -> tuple[Chart, ...]:
+        """One metric of several runs, each over at most `count` ranges of steps: lowest, mean and highest value."""
+        return tuple(self._chart(run_id, metric, count, after_step, until_step) for run_id in run_ids)
+
+    def _chart(self, run_id: str, metric: str, count: int, after_step: int, until_step: int | None) -> Chart:
+        columns = self.series(run_id, (metric,), after_step=after_step)
+        if until_step is not None:
+            columns = columns.rows(columns.step <= until_step)
+        found = buckets(columns, metric, count)
+        return Chart(
+            run_id=run_id,
+            metric=metric,
+            first_step=tuple(found.first_step.astype(int).tolist()),
+            last_step=tuple(found.last_step.astype(int).tolist()),
+            points=tuple(found.points.tolist()),
+            low=tuple(found.low.tolist()),
+            mean=tuple(found.mean.tolist()),
+            high=tuple(found.high.tolist()),
+        )
+
+    def observations(
+        self, run_id: str, *, after_step: int = -1, most_steps: int | None = None
+    ) -> tuple[Observation, ...]:
+        """What the run's probes saw at up to so many steps beyond `after_step`, in order."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return series.read_observations(connection, run_id, after_step=after_step, most_steps=most_steps)
+
+
+# What attempts printed, read where it lies: in the run's folder here, or else as its copy in the remote folder.
+
+
+def log_tail(storage: Storage, run_id: str, attempt: int, most_bytes: int) -> str:
+    """The end of an attempt's log, from a line's beginning. Raises `NotFoundError` where there is none in reach."""
+    path = log_path(storage.runs_folder() / run_id, attempt)
+    try:
+        tail = end_of(path, most_bytes)
+    except LinkedLogError as error:
+        raise NotFoundError(
+            f"the log of attempt {attempt} of run {run_id} is not shown: {error.strerror}; remove that from its folder"
+        ) from error
+    except OSError as error:
+        whose = f"attempt {attempt} of run {run_id}"
+        if (url := storage.run_url(run_id)) is None:
+            raise NotFoundError(
+                f"{whose} has left no log here; it has not begun, or it ran on a machine that keeps its own"
+            ) from error
+        tail = _remote_tail(url, remote_name(path), most_bytes, whose)
+    return tail.decode(errors="replace")
+
+
+def _remote_tail(url: str, name: str, most_bytes: int, whose: str) -> bytes:
+    try:
+        content = ANSWERS.read(url, name, remembered_seconds=0)
+    except RemoteFolderError as error:
+        raise NotFoundError(f"{whose} has left no log here, and its copy cannot be had now: {error}") from error
+    if content is None:
+        raise NotFoundError(f"{whose} has left no log here, nor a copy at {url}: it has not begun, or copied none yet")
+    return whole_lines(content[-most_bytes:]) if len(content) > most_bytes else content

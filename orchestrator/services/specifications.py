@@ -1,0 +1,49 @@
+"""`Specifications`: what a specification means here: which data it may name, and what submitting it would cost."""
+
+from orchestrator.errors import MissingDataError
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.records import RunFilter, RunRecord, RunSort
+from orchestrator.services.runs import Runs
+from orchestrator.specs import preview
+from orchestrator.specs.footprints import Footprints
+from orchestrator.specs.preview import Preview
+from orchestrator.storage import Storage
+from worker.data.manifest import Manifest
+from worker.data.prepared import list_prepared, missing_data
+
+
+class Specifications:
+    """What the data folder, earlier runs and counted footprints say of specifications; nothing is stored."""
+
+    def __init__(self, storage: Storage, runs: Runs, footprints: Footprints) -> None:
+        self._storage, self._runs, self._footprints = storage, runs, footprints
+
+    def missing_data(self, spec: ExperimentSpec) -> list[str]:
+        """A sentence for each thing that only a person can bring and that is not there."""
+        return missing_data(spec.workload, self._storage.datasets_folder(), self._storage.dataset_url)
+
+    def require_data(self, spec: ExperimentSpec) -> None:
+        """Raise `MissingDataError` where anything is missing that only a person can bring."""
+        if found := self.missing_data(spec):
+            raise MissingDataError(" ".join(found))
+
+    def asks_remote_storage(self) -> bool:
+        """Whether a look for data may have to wait for a network."""
+        return self._storage.dataset_url is not None
+
+    def prepared_texts(self) -> tuple[Manifest, ...]:
+        """The texts that are prepared in the data folder, own ones too; damaged ones are left out."""
+        prepared = list_prepared(self._storage.datasets_folder())
+        return tuple(each for _, each in prepared if isinstance(each, Manifest))
+
+    def preview(self, fields: object) -> Preview:
+        """What submitting these fields would mean, or what is wrong with them."""
+        return preview.preview(
+            fields, missing=self.missing_data, measured=self._measured_runs, footprints=self._footprints
+        )
+
+    def _measured_runs(self, model: str) -> tuple[RunRecord, ...]:
+        where = RunFilter(model=model, status=RunStatus.SUCCEEDED)
+        newest = RunSort(key="ended_at", descending=True)
+        return self._runs.page(where=where, sort=newest, limit=preview.MEASURED_RUNS)
