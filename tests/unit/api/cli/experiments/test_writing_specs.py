@@ -14,7 +14,7 @@ from orchestrator.specs.schema import SPECS, schema
 from orchestrator.specs.text import TextForm, parse
 from worker.catalog import presets
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[5] / "docs"
 EXAMPLES = sorted(DOCS.glob("example*.yaml"))
 
 
