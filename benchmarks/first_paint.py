@@ -177,7 +177,7 @@ def live_update(browser: Browser, folder: Path, url: str, shown: Shown, times: i
             time.sleep(1.3 + 0.17 * number)  # at any moment between two looks of the service
             step = EXTRA_STEPS + int(time.monotonic() * 1000) % EXTRA_STEPS
             loss = round(2 + step / EXTRA_STEPS / 10, 4)
-            batch = PointsBatch.of(step, [Point(step=step, tokens=step, train_loss=loss)])
+            batch = PointsBatch.from_points(step, [Point(step=step, tokens=step, train_loss=loss)])
             page.evaluate("(text) => { bench.seen = null; bench.awaited = text; }", f"{loss:.4f}")
             sent = time.time()
             call(connection, "POST", f"/v1/attempts/{shown.live.run_id}/1/points", batch.body(), shown.live.token)

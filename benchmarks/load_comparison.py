@@ -59,7 +59,7 @@ def _ended(service: Service) -> str:
         number, lease = numbered
         identity = lease.run_id, lease.attempt, lease.token
         services.attempts.hello(*identity)
-        services.attempts.append_points(*identity, PointsBatch.of(0, curve))
+        services.attempts.append_points(*identity, PointsBatch.from_points(0, curve))
         services.attempts.finish(*identity, result(final_val_loss=3 + number * 7919 % 1000 / 1000))
 
     with ThreadPoolExecutor(THREADS) as threads:

@@ -54,7 +54,7 @@ class Mix:
         self._batch += 1
         first = self._batch * 100
         points = [Point(step=first + row, tokens=first, train_loss=3.0, lr=1e-3) for row in range(100)]
-        return PointsBatch.of(self._batch, points).body()
+        return PointsBatch.from_points(self._batch, points).body()
 
 
 def mixed(service: Service, lease: Lease, experiment_id: str, submission: bytes, minutes: float) -> Iterator[Figure]:

@@ -46,7 +46,7 @@ def written(service: Service) -> Shown:
     experiment_id = services.experiments.submit(_spec("a thousand runs", OPTIMIZERS, RATES, SEEDS, STEPS)).experiment.id
     count = len(OPTIMIZERS) * len(RATES) * SEEDS
     leases = claim(service.queue, cpus=count, limit=count)
-    curves = [PointsBatch.of(0, _points(shape, 0, STEPS, STEPS)) for shape in range(SHAPES)]
+    curves = [PointsBatch.from_points(0, _points(shape, 0, STEPS, STEPS)) for shape in range(SHAPES)]
 
     def lived(numbered: tuple[int, Lease]) -> None:
         number, lease = numbered
@@ -71,7 +71,7 @@ def _long_run(services: Services, service: Service) -> str:
     services.attempts.hello(*identity)
     for number in range(MANY_POINTS // AT_ONCE):
         points = _points(number, number * AT_ONCE, AT_ONCE, MANY_POINTS)
-        services.attempts.append_points(*identity, PointsBatch.of(number, points))
+        services.attempts.append_points(*identity, PointsBatch.from_points(number, points))
     services.attempts.finish(*identity, result(final_val_loss=2.5, steps=MANY_POINTS, device_seconds=80_000.0))
     return str(lease.run_id)
 

@@ -72,7 +72,7 @@ def streams(service: Service, lease: Lease) -> Iterator[Figure]:
         busy = service.cpu_seconds()
         for number in range(REPORTS):
             time.sleep(random.uniform(0.0, 0.7))
-            batch = PointsBatch.of(1_000_000 + number, [Point(step=number, tokens=number, train_loss=3.0)])
+            batch = PointsBatch.from_points(1_000_000 + number, [Point(step=number, tokens=number, train_loss=3.0)])
             sent = time.monotonic()
             call(connection, "POST", f"/v1/attempts/{lease.run_id}/1/points", batch.body(), lease.token)
             late += [moment - sent for moment in listeners.wait(sent)]

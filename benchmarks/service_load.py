@@ -285,7 +285,7 @@ def _batch(number: int, size: int) -> bytes:
         )
         for row, numbers in enumerate(noise)
     )
-    return PointsBatch.of(number, points).body()
+    return PointsBatch.from_points(number, points).body()
 
 
 def _send(service: Service, lease: Any, bodies: list[bytes]) -> float:

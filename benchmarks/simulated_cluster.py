@@ -272,7 +272,7 @@ def _points(number: int) -> bytes:
     """The body of an attempt's batch of that number."""
     steps = range(10 * number + 1, 10 * number + 11)
     points = [Point(step=step, tokens=step * 1024, train_loss=3.0 / step, step_seconds=0.1) for step in steps]
-    return PointsBatch.of(number, points).model_dump_json().encode()
+    return PointsBatch.from_points(number, points).model_dump_json().encode()
 
 
 class IdleActor:

@@ -116,7 +116,7 @@ def finish_all(services: Services, queue: Queue, stop: threading.Event) -> None:
             loss = 2.0 + abs(lease.spec.optimizer.lr - 0.01)
             point = Point(step=10, tokens=10, val_loss=loss)
             services.attempts.append_points(
-                lease.run_id, lease.attempt, lease.token, PointsBatch.of(sequence=0, points=(point,))
+                lease.run_id, lease.attempt, lease.token, PointsBatch.from_points(sequence=0, points=(point,))
             )
             services.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
 

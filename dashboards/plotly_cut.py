@@ -52,12 +52,12 @@ class Bundle:
 def cut_plotly(script: str, kinds: Iterable[str] = BEYOND_CORE) -> str:
     """The script with its core and these kinds of traces alone; the whole script where it cannot be cut."""
     try:
-        return _cut(_parted(script), kinds)
+        return _cut(_split(script), kinds)
     except UnknownBundleError:
         return script
 
 
-def _parted(script: str) -> Bundle:
+def _split(script: str) -> Bundle:
     begin, ends = script.find(_BEGIN), list(_END.finditer(script))
     if begin < 0 or not ends or not script.startswith("/**"):
         raise UnknownBundleError("no single function makes Plotly")
@@ -92,10 +92,10 @@ def _cut(bundle: Bundle, kinds: Iterable[str]) -> str:
     registered = _REGISTERED.search(main)
     if registered is None:
         raise UnknownBundleError("nothing is registered")
-    core = _reached(bundle, [registered[2]])
-    chosen = [_bringing(bundle, kind, _NAME.findall(registered[3]), core) for kind in kinds]
-    kept = _reached(bundle, [registered[2], *chosen])
-    body = "".join(_quiet(bundle.sources[place]) for place in sorted(kept))
+    core = _reachable(bundle, [registered[2]])
+    chosen = [_module_of(bundle, kind, _NAME.findall(registered[3]), core) for kind in kinds]
+    kept = _reachable(bundle, [registered[2], *chosen])
+    body = "".join(_without_map_styles(bundle.sources[place]) for place in sorted(kept))
     calls = ",".join(f"{name}()" for name in chosen)
     last = main[: registered.start(3)] + calls + main[registered.end(3) :]
     return (
@@ -105,16 +105,16 @@ def _cut(bundle: Bundle, kinds: Iterable[str]) -> str:
     )
 
 
-def _bringing(bundle: Bundle, kind: str, registered: Iterable[str], core: set[int]) -> str:
+def _module_of(bundle: Bundle, kind: str, registered: Iterable[str], core: set[int]) -> str:
     """The module among those registered that brings this kind of traces."""
     told = f'moduleType:"trace",name:"{kind}"'
     for name in registered:
-        if any(told in bundle.sources[place] for place in _reached(bundle, [name], beyond=core)):
+        if any(told in bundle.sources[place] for place in _reachable(bundle, [name], beyond=core)):
             return name
     raise UnknownBundleError(f"no module brings {kind}")
 
 
-def _reached(bundle: Bundle, names: Iterable[str], beyond: Iterable[int] = ()) -> set[int]:
+def _reachable(bundle: Bundle, names: Iterable[str], beyond: Iterable[int] = ()) -> set[int]:
     """Where these modules are and all that they may call: every word in their source that is a module's name counts."""
     passed, reached = set(beyond), set[int]()
     waiting = [_place(bundle, name) for name in names]
@@ -132,7 +132,7 @@ def _place(bundle: Bundle, name: str) -> int:
     return bundle.places[name]
 
 
-def _quiet(source: str) -> str:
+def _without_map_styles(source: str) -> str:
     """Without what a module does to every page as it is loaded: the styles of maps, which we do not draw."""
     found = _MAP_STYLES.match(source)
     return f"{found[0]}}});" if found else source

@@ -63,7 +63,7 @@ def may_change() -> bool:
 FILTERS = {
     name: getattr(formats, name)
     for name in (
-        "loss", "signed", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
+        "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
         "moment", "iso", "device_hours_title", "standing", "option_value", "short", "sentence",
     )
 }  # fmt: skip
@@ -96,7 +96,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= FILTERS
-    made.filters["ago"] = lambda then: formats.ago(then, time.time())
+    made.filters["age"] = lambda then: formats.age(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made.globals |= {"groupings": grouping.choices}
     made.globals |= {"view_choices": words.view_choices, "run_choices": tables.run_choices}

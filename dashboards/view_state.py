@@ -72,18 +72,18 @@ class ViewState:
         given = dict(pairs)
         page = given.get("page", "")
         return cls(
-            x=_known(given.get("x"), X_AXES, "steps"),
-            part=_known(given.get("part"), PARTS, "main"),
-            smooth=_known(given.get("smooth"), SMOOTHINGS, "light"),
+            x=_choice(given.get("x"), X_AXES, "steps"),
+            part=_choice(given.get("part"), PARTS, "main"),
+            smooth=_choice(given.get("smooth"), SMOOTHINGS, "light"),
             all_rates=given.get("rates") == "all",
             group=given.get("group", "")[:LONGEST_GROUP],
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
             mark=given.get("mark", "")[:LONGEST_GROUP],
             cell=given.get("cell", ""),
-            sort=_known(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
+            sort=_choice(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
-            run_state=_known(given.get("state"), RUN_STATES, "all"),
-            run_sort=_known(given.get("by", "").removeprefix("-"), RUN_KEYS, "position"),
+            run_state=_choice(given.get("state"), RUN_STATES, "all"),
+            run_sort=_choice(given.get("by", "").removeprefix("-"), RUN_KEYS, "position"),
             run_descending=given.get("by", "").startswith("-"),
             page=min(max(int(page), 1), MOST_PAGES) if page.isdecimal() and len(page) < 9 else 1,
             **{field: given.get(name) == "1" for field, name in SWITCHES.items()},
@@ -92,16 +92,16 @@ class ViewState:
     def query(self) -> str:
         """The query of a URL with this state, `?` included; `?` alone for the defaults, so that a link clears it."""
         tables = [
-            ("sort", _sorted(self.sort, self.descending), "rank"),
+            ("sort", _sort_text(self.sort, self.descending), "rank"),
             ("state", self.run_state, "all"),
-            ("by", _sorted(self.run_sort, self.run_descending), "position"),
+            ("by", _sort_text(self.run_sort, self.run_descending), "position"),
             ("page", str(self.page), "1"),
         ]
-        return self.figure_query() + _joined(self.figure_query(), _different(tables))
+        return self.figure_query() + _join_pairs(self.figure_query(), _other_than_default(tables))
 
     def figure_query(self) -> str:
         """As `query`, of what figures depend on only: what changes a table redraws none."""
-        pairs = _different(
+        pairs = _other_than_default(
             [
                 ("cell", self.cell, ""),
                 ("x", self.x, "steps"),
@@ -115,28 +115,20 @@ class ViewState:
         pairs += [("rates", "all")] if self.all_rates else []
         return "?" + urlencode(pairs + [("hide", name) for name in self.hidden])
 
-    def changed(self, **changes: Any) -> "ViewState":
+    def replace(self, **changes: Any) -> "ViewState":
         """The same view with other values; a change of the run table leads to its first page."""
         first: dict[str, Any] = {"page": 1} if {"run_state", "run_sort"} & changes.keys() else {}
         return replace(self, **first, **changes)
 
-    def with_x(self, axis: XAxis) -> "ViewState":
-        """The same view over another x axis."""
-        return replace(self, x=axis)
-
-    def with_part(self, part: Part) -> "ViewState":
-        """The same view of another part of the curves."""
-        return replace(self, part=part)
-
-    def toggled(self, name: Literal["log", "log_x", "each_seed", "all_rates"]) -> "ViewState":
+    def toggle(self, name: Literal["log", "log_x", "each_seed", "all_rates"]) -> "ViewState":
         """The same view with one switch turned."""
-        return self.changed(**{name: not getattr(self, name)})
+        return self.replace(**{name: not getattr(self, name)})
 
-    def toggled_candidate(self, name: str) -> "ViewState":
+    def toggle_candidate(self, name: str) -> "ViewState":
         """The same view with one candidate hidden, or shown again."""
         return replace(self, hidden=tuple(sorted(set(self.hidden) ^ {name})))
 
-    def marked(self, name: str) -> "ViewState":
+    def toggle_mark(self, name: str) -> "ViewState":
         """The same view with that candidate standing out; with none where it does already."""
         return replace(self, mark="" if self.mark == name else name)
 
@@ -144,27 +136,27 @@ class ViewState:
         """Whether that candidate stands behind another one, which is among the known ones and not hidden."""
         return name != self.mark and self.mark in known and self.mark not in self.hidden
 
-    def sorted_by(self, key: RowKey) -> "ViewState":
+    def sort_by(self, key: RowKey) -> "ViewState":
         """The leaderboard by that column; by the same column once more, the other way round."""
-        return self.changed(sort=key, descending=self.sort == key and not self.descending)
+        return self.replace(sort=key, descending=self.sort == key and not self.descending)
 
-    def runs_by(self, key: RunKey) -> "ViewState":
+    def sort_runs_by(self, key: RunKey) -> "ViewState":
         """The run table by that column; by the same column once more, the other way round."""
-        return self.changed(run_sort=key, run_descending=self.run_sort == key and not self.run_descending)
+        return self.replace(run_sort=key, run_descending=self.run_sort == key and not self.run_descending)
 
 
-def _known(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
+def _choice(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
     return next((one for one in known if one == value), default)
 
 
-def _sorted(key: str, descending: bool) -> str:
+def _sort_text(key: str, descending: bool) -> str:
     return f"-{key}" if descending else key
 
 
-def _different(values: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
+def _other_than_default(values: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
     """(name, value) of what differs from its default."""
     return [(name, value) for name, value, default in values if value != default]
 
 
-def _joined(before: str, pairs: list[tuple[str, str]]) -> str:
+def _join_pairs(before: str, pairs: list[tuple[str, str]]) -> str:
     return ("&" if pairs and len(before) > 1 else "") + urlencode(pairs)

@@ -36,14 +36,14 @@ class StateBytes:
 
 
 @runtime_checkable
-class Planned(Protocol):
+class HasPlan(Protocol):
     """An optimizer that keeps to a block plan."""
 
     plan: BlockPlan
 
 
 @runtime_checkable
-class _Allocating(Protocol):
+class _AllocatesState(Protocol):
     """An optimizer that knows its state before the first gradient."""
 
     def allocate_state(self) -> None:
@@ -89,7 +89,7 @@ def allocated_state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | N
     Raises:
         ValueError: the optimizer cannot allocate its state without a step, and a parameter is not on `meta`.
     """
-    if isinstance(optimizer, _Allocating):
+    if isinstance(optimizer, _AllocatesState):
         optimizer.allocate_state()
         return state_bytes(optimizer, model)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -119,7 +119,7 @@ class _Kinds:
         self._names = _names(optimizer)
         self._exact: dict[tuple[str, str], str] = {}
         self._blocks: dict[int, tuple[Block, ...]] = {}
-        if isinstance(optimizer, Planned):
+        if isinstance(optimizer, HasPlan):
             self._exact = {
                 (block.parameter, block.key(state_name)): str(block.kind)
                 for block in optimizer.plan

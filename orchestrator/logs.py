@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
-from worker.reporting.log import steady
+from worker.reporting.log import steady_stream
 
 IDS = ("experiment", "run", "attempt")
 """What an event may be about; whoever logs names the run, and its experiment follows."""
@@ -30,7 +30,7 @@ def configure_logs(process: str, *, level: int = logging.INFO) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=steady(sys.stderr)),
+        logger_factory=structlog.PrintLoggerFactory(file=steady_stream(sys.stderr)),
     )
     structlog.contextvars.bind_contextvars(process=process)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -38,7 +38,7 @@ def configure_logs(process: str, *, level: int = logging.INFO) -> None:
 
 def keep_standard_streams() -> None:
     """Let nothing that prints, libraries among it, end this process because the disk behind its output is full."""
-    sys.stdout, sys.stderr = steady(sys.stdout), steady(sys.stderr)
+    sys.stdout, sys.stderr = steady_stream(sys.stdout), steady_stream(sys.stderr)
 
 
 def _with_experiment(_logger: Any, _method: str, event: EventDict) -> EventDict:

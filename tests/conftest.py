@@ -55,7 +55,7 @@ def branch(request: pytest.FixtureRequest) -> Iterator[str]:
     """The ways that optimizers take on a CPU, and then those that they take on an accelerator, on the CPU."""
     from optim.adapm import devices
 
-    with devices.simulated() if request.param == "accelerator" else nullcontext():
+    with devices.simulate_accelerator() if request.param == "accelerator" else nullcontext():
         yield request.param
 
 

@@ -32,7 +32,7 @@ from worker.reporting import tracing
 from worker.reporting.client import ServiceClient
 from worker.reporting.http import HttpReporter
 from worker.reporting.log import FOLDER, log_path, log_to_file
-from worker.reporting.remote_logs import copied_at_the_end
+from worker.reporting.remote_logs import copy_logs_at_end
 from worker.reporting.reporter import LoggedReporter, Reporter
 from worker.termination import Termination
 
@@ -97,7 +97,7 @@ def _attempt(service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | 
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
     log = log_path(Path(assignment.run_folder), assignment.attempt)
-    with copied_at_the_end(assignment), log_to_file(log), attempt_span(assignment):
+    with copy_logs_at_end(assignment), log_to_file(log), attempt_span(assignment):
         return _carry_out(assignment, service, clock, group)
 
 
@@ -172,7 +172,7 @@ def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: 
     run(
         assignment.spec,
         reporter,
-        Folders.of(assignment),
+        Folders.from_assignment(assignment),
         assignment.checkpoint,
         clock=clock,
         termination=termination,

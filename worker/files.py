@@ -1,21 +1,28 @@
-"""Files that appear whole or not at all, however the process that writes them ends (torch-free).
+"""Files that several processes share: they appear whole or not at all, however their writer ends (torch-free).
 
 write_atomically(path, content)    a reader sees the old content or the new one
 replacing(path)                    the same for a library that writes to a path of its own
 create_once(path, content)         whoever comes second leaves the first one's file
+hold_lock(path, on_wait)           one process at a time; the kernel frees it however its holder ends
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 UNFINISHED: Final = ".unfinished"
 """How the names of files and folders end while they are being made."""
+LOOK_SECONDS: Final = 0.2
+"""So often it is looked whether the lock is free, and whether to wait at all."""
+SAY_SECONDS: Final = 60.0
+"""So often it is said that it is still waited for."""
 
 
 def write_atomically(path: Path, content: bytes | str, *, durable: bool = False) -> None:
@@ -78,3 +85,38 @@ def file_sha256(path: Path) -> str:
     """The SHA-256 of a file's content. Raises `OSError`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def hold_lock(
+    path: Path, on_wait: Callable[[str], None], check_stop: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Hold the lock at `path`; where another process has it, say so through `on_wait` and wait for its end.
+    `check_stop` is called meanwhile, and raises where there is no use in waiting any longer."""
+    with path.open("a+") as file:
+        started = say_next = time.monotonic()
+        while not _try_lock(file):
+            if (now := time.monotonic()) >= say_next:
+                on_wait(_describe_wait(file, path.stem, now - started))
+                say_next = now + SAY_SECONDS
+            check_stop()
+            time.sleep(LOOK_SECONDS)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _describe_wait(file: IO[str], what: str, waited_seconds: float) -> str:
+    file.seek(0)
+    holder = file.read().strip() or "unknown"
+    so_far = f", for {waited_seconds:.0f} s so far" if waited_seconds >= 1 else ""
+    return f"process {holder} is preparing {what} or fetches it; waiting for it{so_far}"

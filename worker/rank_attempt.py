@@ -42,7 +42,7 @@ def follow(assignment: Assignment, group: ProcessGroup) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     with log_to_file(log_path(Path(assignment.run_folder), assignment.attempt, group.rank)):
         logger.info("process %d of %d: begins as %d", group.rank, group.size, os.getpid())
-        folders = Folders.of(assignment)
+        folders = Folders.from_assignment(assignment)
         attend(group.mailbox, group, lambda: _train(assignment, folders, group))
     _leave(group)
 

@@ -41,7 +41,7 @@ from worker.training.device import is_out_of_memory, using_device
 from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
 from worker.training.micro_batch import TrialSteps
-from worker.training.progress import Progress, finite
+from worker.training.progress import Progress, finite_or_none
 from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
 
@@ -94,7 +94,7 @@ class Folders:
     """Of each earlier attempt that left checkpoints there, the last step that counts."""
 
     @classmethod
-    def of(cls, assignment: Assignment) -> Self:
+    def from_assignment(cls, assignment: Assignment) -> Self:
         """Where an attempt keeps things."""
         url = assignment.checkpoint_url
         return cls(
@@ -147,7 +147,7 @@ def run(
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
     clock, termination, group = clock or DeviceClock(), termination or Termination(), group or ProcessGroup()
-    with termination, _copying(folders, reporter, termination, group) as copied:
+    with termination, _copy_checkpoints(folders, reporter, termination, group) as copied:
         make_context = partial(
             TrainingContext,
             reporter=reporter,
@@ -159,15 +159,15 @@ def run(
             group=group,
             copied=copied,
         )
-        check_stop = partial(_leave_if_told, reporter, termination, clock, checkpoint)
-        training = partial(_trained, spec, folders, make_context, group, check_stop)
+        check_stop = partial(_check_stop, reporter, termination, clock, checkpoint)
+        training = partial(_train_on_device, spec, folders, make_context, group, check_stop)
         result = training(checkpoint, micro_batch_sequences, retried_smaller=retried_smaller)
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
 
 
 @contextmanager
-def _copying(
+def _copy_checkpoints(
     folders: Folders, reporter: Reporter, termination: Termination, group: ProcessGroup
 ) -> Iterator[Callable[[CheckpointNotice], None] | None]:
     """Within, what has checkpoints copied to the remote folder; None where there is none, or another does it."""
@@ -181,7 +181,7 @@ def _copying(
         yield uploads.offer
 
 
-def _trained(
+def _train_on_device(
     spec: RunSpec,
     folders: Folders,
     make_context: Callable[..., TrainingContext],
@@ -204,7 +204,7 @@ def _trained(
         )
         _bring_checkpoint(folders, context, check_stop)
         execution = _Execution(spec, data, weights, context, micro_batch_sequences)
-        return execution.carried_out(checkpoint, retried_smaller=retried_smaller)
+        return execution.execute(checkpoint, retried_smaller=retried_smaller)
 
 
 def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Callable[[], None]) -> None:
@@ -227,11 +227,11 @@ def _materials(spec: RunSpec, folders: Folders, check_stop: Callable[[], None]) 
     return data, find_weights(source, here) if source else None
 
 
-def _leave_if_told(
+def _check_stop(
     reporter: Reporter, termination: Termination, clock: DeviceClock, known: CheckpointNotice | None
 ) -> None:
     """Leave where the service or the system asks for it, before there is anything new to keep."""
-    if termination.requested:
+    if termination.is_requested:
         raise TerminatedError(
             "told to leave (SIGTERM) while it waited for its data or a checkpoint; the next attempt waits on."
         )
@@ -244,7 +244,7 @@ def _leave_if_told(
 def _must_leave(reporter: Reporter, termination: Termination) -> bool:
     """Whether the service or the system wants the process of a run that has its result to end."""
     try:
-        return termination.requested or reporter.command() in (Command.CANCEL, Command.PAUSE)
+        return termination.is_requested or reporter.command() in (Command.CANCEL, Command.PAUSE)
     except WorkerError:  # the service does not listen any more: who delivers the result will meet it
         return True
 
@@ -285,9 +285,9 @@ class _Execution:
         self._resumed_from_step = 0
         self._measured: Measurements | None = None
 
-    def carried_out(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
+    def execute(self, checkpoint: CheckpointNotice | None, *, retried_smaller: bool) -> Result:
         """The result of training, which a lack of memory is too, unless half the micro-batch is to be tried."""
-        with self._context.cap.applied():
+        with self._context.cap.apply():
             self._try(checkpoint, retried_smaller)
         return self._result()
 
@@ -382,7 +382,7 @@ class _Execution:
             verdict_reason=reason,
             steps=progress.step,
             tokens=progress.step * self._tokens_per_step(),
-            initial_val_loss=finite(progress.initial_val_loss),
+            initial_val_loss=finite_or_none(progress.initial_val_loss),
             final_val_loss=progress.final_val_loss(),
             final_train_loss=progress.final_train_loss(),
             parameters=parameters,

@@ -15,15 +15,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchem
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError
 
-# What fields mean: the docstrings under them, read from a class's source when a JSON schema is asked for
-# (torch-free).
-#
-# Pydantic would take them itself (`use_attribute_docstrings`) while it makes each class. That was a third of the
-# start of every process, for sentences that only OpenAPI, `adapm-bench schema` and editors show.
-
 
 class DescribedRecord(BaseModel):
-    """A record whose fields are described by the docstrings under them."""
+    """A record whose fields are described by the docstrings under them, read when a JSON schema is asked for.
+
+    Pydantic would take them itself (`use_attribute_docstrings`) while it makes each class. That was a third of the
+    start of every process, for sentences that only OpenAPI, `adapm-bench schema` and editors show.
+    """
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Termination:
-    """While it is entered, SIGTERM and SIGINT set `requested` and do nothing else; the former handlers return after.
+    """While it is entered, SIGTERM and SIGINT set `is_requested` and do nothing else; the former handlers return after.
 
     It may be entered again: what was requested stays requested.
     """
@@ -20,7 +20,7 @@ class Termination:
         self._former: dict[signal.Signals, Any] = {}
 
     @property
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether somebody wants the run to leave."""
         return self._requested
 

@@ -1,23 +1,110 @@
-"""`adapm-bench`: every verb and every group of verbs, in the order of `--help`."""
+"""`adapm-bench`: every verb and every group of verbs, in the order of `--help`, and where its module is.
+
+A verb's module is imported when somebody asks for it, so that none waits for what another needs: the HTTP client,
+SQLAlchemy, numpy. What takes seconds, torch and Ray, is imported within the functions that cannot do without.
+"""
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
-from api.cli.admin import config, db, keys, up, webhook
 from api.cli.console import refuse
-from api.cli.doctor import doctor
-from api.cli.experiments import actions, annotations, export, init, run, show, submit, sweep, watch
-from api.cli.offline import data, memory, optimizers
-from api.cli.studies import demo, study
+
+VERBS = {
+    "demo": "studies.demo:demo",
+    "up": "admin.up:up",
+    "validate": "experiments.submit:validate",
+    "submit": "experiments.submit:submit",
+    "ls": "experiments.show:ls",
+    "show": "experiments.show:show",
+    "compare": "experiments.show:compare",
+    "watch": "experiments.watch:watch",
+    "logs": "experiments.show:logs",
+    "cancel": "experiments.actions:cancel",
+    "pause": "experiments.actions:pause",
+    "resume": "experiments.actions:resume",
+    "retry": "experiments.actions:retry",
+    "label": "experiments.annotations:label",
+    "note": "experiments.annotations:note",
+    "delete": "experiments.actions:delete",
+    "restore": "experiments.actions:restore",
+    "clone": "experiments.actions:clone",
+    "fit": "experiments.show:fit",
+    "export": "experiments.export:export",
+    "report": "experiments.export:report",
+    "mlflow": "admin.up:mlflow",
+    "init": "experiments.init:init",
+    "schema": "experiments.init:schema",
+    "run": "experiments.run:run",
+    "optimizers": "offline.optimizers:optimizers",
+    "models": "offline.optimizers:models",
+    "plan": "offline.memory:plan",
+    "memory": "offline.memory:memory",
+    "audit": "admin.keys:audit",
+    "doctor": "doctor.doctor:doctor",
+    "api": "admin.up:api_process",
+    "dispatcher": "admin.up:dispatcher_process",
+    "sweep-driver": "admin.up:driver_process",
+    "sweep": "experiments.sweep:verbs",
+    "study": "studies.study:verbs",
+    "webhook": "admin.webhook:verbs",
+    "data": "offline.data:verbs",
+    "optimizer": "offline.optimizers:verbs",
+    "config": "admin.config:verbs",
+    "db": "admin.db:verbs",
+    "keys": "admin.keys:verbs",
+}
+PROCESSES = ("api", "dispatcher", "sweep-driver")
+"""Of the service: nobody starts them by hand."""
+
+
+class LazyCommands(Mapping[str, Any]):
+    """The commands by name, each made when it is looked at."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+@cache
+def _load(name: str) -> Any:
+    module, _, attribute = VERBS[name].partition(":")
+    verb = getattr(import_module(f"api.cli.{module}"), attribute)
+    if isinstance(verb, typer.Typer):
+        command: Any = get_group(verb)
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(hidden=name in PROCESSES)(verb)
+        command = get_command(single)
+    command.name = name
+    return command
+
+
+class VerbGroup(TyperGroup):
+    """`adapm-bench` itself."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = cast("Any", LazyCommands())
+
 
 main = typer.Typer(
     name="adapm-bench",
+    cls=VerbGroup,
     help="Compare memory-efficient LLM optimizers fairly: submit, watch, compare.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,37 +135,3 @@ def _set_up(
         own_key()
     except KeyUnreadableError as error:
         refuse(str(error))
-
-
-VERBS: tuple[Callable[..., None], ...] = (
-    demo.demo, up.up, submit.validate, submit.submit,
-    show.ls, show.show, show.compare, watch.watch, show.logs,
-    actions.cancel, actions.pause, actions.resume, actions.retry,
-    annotations.label, annotations.note, actions.delete, actions.restore, actions.clone,
-    show.fit, export.export, export.report, up.mlflow,
-    init.init, init.schema, run.run, optimizers.optimizers, optimizers.models, memory.plan, memory.memory,
-    keys.audit, doctor.doctor,
-)  # fmt: skip
-PROCESSES: dict[str, Callable[..., None]] = {
-    "api": up.api_process,
-    "dispatcher": up.dispatcher_process,
-    "sweep-driver": up.driver_process,
-}
-"""The processes of the service, which nobody starts by hand."""
-GROUPS = {
-    "sweep": sweep.verbs,
-    "study": study.verbs,
-    "webhook": webhook.verbs,
-    "data": data.verbs,
-    "optimizer": optimizers.verbs,
-    "config": config.verbs,
-    "db": db.verbs,
-    "keys": keys.verbs,
-}
-
-for verb in VERBS:
-    main.command()(verb)
-for name, process in PROCESSES.items():
-    main.command(name, hidden=True)(process)
-for name, verbs in GROUPS.items():
-    main.add_typer(verbs, name=name)

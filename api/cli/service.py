@@ -1,8 +1,4 @@
-"""How the verbs reach the service, and how its refusals become exit codes.
-
-Here and in every verb an import inside a function keeps out of the other verbs' start what it `loads`: a library that
-takes from a tenth of a second to some seconds.
-"""
+"""How the verbs reach the service, and how its refusals become exit codes. Verbs without one load no client."""
 
 import os
 import re
@@ -86,7 +82,7 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
 @contextmanager
 def open_client(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code."""
-    from api.client.client import Client  # loads httpx2
+    from api.client.client import Client
 
     with exit_on_refusal(), Client(service_url(url), retries=retries, short_ids=True) as client:
         yield client
@@ -95,7 +91,7 @@ def open_client(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
 @contextmanager
 def exit_on_refusal() -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
-    from api.client.answers import ClientError, InputError  # loads httpx2
+    from api.client.answers import ClientError, InputError
 
     try:
         yield

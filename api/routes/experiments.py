@@ -204,7 +204,7 @@ async def stream(
             first = False
             if version != seen:
                 seen = version
-                record = await pulse.told(known.id, version, experiments.get_any)
+                record = await pulse.announcement(known.id, version, experiments.get_any)
                 yield _changed(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself

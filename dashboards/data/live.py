@@ -15,10 +15,10 @@ from fastapi.sse import ServerSentEvent
 INTERVAL_SECONDS = 0.7
 """Shortest time between two events: quick enough to feel live, slow enough to read."""
 RECONNECT_MILLISECONDS = 2000
-MOST_TOLD = 64
+MOST_ANNOUNCEMENTS = 64
 """Things whose newest message is kept for listeners that ask for it a moment later."""
 
-Told = TypeVar("Told")
+Announcement = TypeVar("Announcement")
 
 
 class Pulse:
@@ -33,7 +33,7 @@ class Pulse:
         self._seen: dict[str, tuple[float, int]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._looks: dict[str, asyncio.Task[int]] = {}
-        self._told: dict[str, tuple[int, asyncio.Task[Any]]] = {}
+        self._announcements: dict[str, tuple[int, asyncio.Task[Any]]] = {}
 
     async def version(self, key: str) -> int:
         """The newest version of `key` that is no older than the interval."""
@@ -48,17 +48,17 @@ class Pulse:
         """The version of `key` at the next look, for which all listeners wait together."""
         look = self._looks.get(key)
         if look is None or look.done():
-            look = self._looks[key] = _observed(self._look(key))
+            look = self._looks[key] = _watched_task(self._look(key))
         return await asyncio.shield(look)
 
-    async def told(self, key: str, version: int, make: Callable[[str], Told]) -> Told:
+    async def announcement(self, key: str, version: int, make: Callable[[str], Announcement]) -> Announcement:
         """What listeners are told of a version, made once for all of them, on a thread."""
-        known = self._told.get(key)
-        if known is None or known[0] != version or _failed(known[1]):
-            known = self._told[key] = version, _observed(run_in_threadpool(make, key))
-            while len(self._told) > MOST_TOLD:
-                del self._told[next(iter(self._told))]
-        made: Told = await asyncio.shield(known[1])
+        known = self._announcements.get(key)
+        if known is None or known[0] != version or _has_failed(known[1]):
+            known = self._announcements[key] = version, _watched_task(run_in_threadpool(make, key))
+            while len(self._announcements) > MOST_ANNOUNCEMENTS:
+                del self._announcements[next(iter(self._announcements))]
+        made: Announcement = await asyncio.shield(known[1])
         return made
 
     async def _look(self, key: str) -> int:
@@ -71,14 +71,14 @@ class Pulse:
             del self._looks[key]
 
 
-def _observed(work: Coroutine[Any, Any, Told]) -> asyncio.Task[Told]:
+def _watched_task(work: Coroutine[Any, Any, Announcement]) -> asyncio.Task[Announcement]:
     """A task whose error is nobody's loss where all who waited for it have gone."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
-def _failed(task: asyncio.Task[Any]) -> bool:
+def _has_failed(task: asyncio.Task[Any]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
@@ -98,7 +98,7 @@ async def changes(
         if changed:
             seen = version
             yield ServerSentEvent(event="changed", id=str(version), data=version)
-        if (changed or first) and await pulse.told(key, version, ended):
+        if (changed or first) and await pulse.announcement(key, version, ended):
             yield ServerSentEvent(event="done", data=version)
             return
         first = False

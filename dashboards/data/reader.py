@@ -17,7 +17,7 @@ from dashboards.data.series import (
     evaluation_rows,
     evenly_spaced_rows,
     series,
-    spiky,
+    spiky_rows,
 )
 from dashboards.palette import Style, styles
 from orchestrator.analysis.cells import Measured, one_comparison
@@ -199,7 +199,7 @@ class Reader:
         """The run's rows for the figure of its own page."""
         columns = self._columns(run)
         ended = run.status in TERMINAL
-        return spiky(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
+        return spiky_rows(series(columns, ended=ended, device_seconds=run.device_seconds), columns)
 
     def _columns(self, run: RunRecord) -> Columns:
         """All points so far. Of a first attempt only what came since the last look is read, the last known point

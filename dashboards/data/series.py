@@ -110,7 +110,7 @@ def evenly_spaced_rows(one: Series, steps_total: int) -> Series:
     return _rows(one, chosen)
 
 
-def spiky(one: Series, columns: Columns) -> Series:
+def spiky_rows(one: Series, columns: Columns) -> Series:
     """The rows for a run's own figure, in which no spike may be lost: extremes of every line, and all evaluations
     where they are no more than `MAX_POINTS`."""
     known = np.isfinite(one.val_loss)
@@ -159,7 +159,7 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Ban
 
     A mean ends where the first ended seed ends (a diverged one): what the others do later is not the mean of all.
     """
-    steps, losses, xs = _aligned(seeds, column, x)
+    steps, losses, xs = _align_seeds(seeds, column, x)
     known = np.isfinite(losses).any(axis=0) & (steps <= _common_end(seeds, column))
     losses, xs = losses[:, known], xs[:, known]
     if losses.size == 0:
@@ -177,11 +177,11 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Ban
 
 def thin_band(band: Band) -> Band:
     """At most `MAX_POINTS` of a band, evenly spread, both ends kept."""
-    kept = evenly(band.x.size, MAX_POINTS)
+    kept = even_indices(band.x.size, MAX_POINTS)
     return Band(x=band.x[kept], mean=band.mean[kept], low=band.low[kept], high=band.high[kept])
 
 
-def evenly(length: int, most: int) -> NDArray[np.int64]:
+def even_indices(length: int, most: int) -> NDArray[np.int64]:
     """Indices of at most `most` of so many points, evenly spread, both ends kept."""
     if length <= most:
         return np.arange(length)
@@ -209,7 +209,7 @@ def join_with_gaps(lines: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
     return (np.concatenate(xs), np.concatenate(ys)) if lines else (np.empty(0), np.empty(0))
 
 
-def _aligned(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tuple[Array, Array, Array]:
+def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tuple[Array, Array, Array]:
     """Steps (n,), losses (seeds, n) and x values (seeds, n) over the union of the seeds' steps."""
     steps = np.unique(np.concatenate([one.steps for one in seeds])) if seeds else np.empty(0)
     losses = np.full((len(seeds), steps.size), np.nan)

@@ -90,7 +90,7 @@ def run_page(runs: Sequence[RunRecord], view: ViewState) -> RunPage:
 def run_choices(view: ViewState, page: RunPage) -> list[tuple[str, str, bool]]:
     """(query, text, is it chosen) for each choice of states that has runs."""
     return [
-        (view.changed(run_state=state).query(), f"{state.replace('_', ' ')} {number}", view.run_state == state)
+        (view.replace(run_state=state).query(), f"{state.replace('_', ' ')} {number}", view.run_state == state)
         for state, number in page.states
         if number or state in ("all", view.run_state)
     ]

@@ -131,7 +131,7 @@ def whiskers(values: Sequence[float], ends: Sequence[tuple[float | None, float |
     }
 
 
-def lying_bars(rows: Sequence[str], values: Sequence[float], colours: Any, **more: Any) -> dict[str, Any]:
+def horizontal_bars(rows: Sequence[str], values: Sequence[float], colours: Any, **more: Any) -> dict[str, Any]:
     """A bar to the right for each named row, the last one on top."""
     bars = {"type": "bar", "orientation": "h", "x": values, "y": rows, "width": bar_width(len(rows))}
     return bars | {"marker": {"color": colours}} | more
@@ -139,7 +139,9 @@ def lying_bars(rows: Sequence[str], values: Sequence[float], colours: Any, **mor
 
 def labelled_bars(rows: Sequence[str], values: Sequence[float], colours: Any, texts: Sequence[str], hover: str) -> Any:
     """Lying bars with a text at the end of each."""
-    bars = lying_bars(rows, values, colours, text=texts, textposition="outside", cliponaxis=False, hovertemplate=hover)
+    bars = horizontal_bars(
+        rows, values, colours, text=texts, textposition="outside", cliponaxis=False, hovertemplate=hover
+    )
     return bars | {"marker": {"color": colours, "cornerradius": 3}}
 
 

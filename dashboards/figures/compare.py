@@ -63,7 +63,7 @@ class CompareView:
         pairs += [("metric", self.metric)] if self.metric != "loss" else []
         return "?" + urlencode(pairs + ([("log", "1")] if self.log else []), safe=",")
 
-    def changed(self, **changes: Any) -> "CompareView":
+    def replace(self, **changes: Any) -> "CompareView":
         """The same view with other values."""
         return replace(self, **changes)
 
@@ -129,7 +129,7 @@ def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareVi
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=metric_title(runs, view.metric))
     layout["hovermode"] = "x unified" if len(runs) <= 6 else "closest"
     layout["uirevision"] = view.query()
-    if view.log and not (view.metric == "loss" and _below_zero(series)):
+    if view.log and not (view.metric == "loss" and _has_negative_loss(series)):
         layout["yaxis"] |= {"type": "log", "nticks": 6}
     elif view.metric == "loss" and (bounds := _loss_bounds(series)):
         layout["yaxis"]["range"] = list(bounds)
@@ -137,7 +137,7 @@ def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareVi
     return figure(data if shown else [], layout, theme, empty="None of these runs has reported a step yet.")
 
 
-def _below_zero(series: Sequence[Series]) -> bool:
+def _has_negative_loss(series: Sequence[Series]) -> bool:
     """Whether a loss is negative, as a reward's is: it has no logarithm."""
     return any(bool((column < 0).any()) for one in series for column in (one.smoothed, one.val_loss))
 
@@ -146,7 +146,7 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     """From the lowest loss to a little above the highest that a run begins with: one that diverges leaves the figure
     instead of flattening the others. None where none of them does, or where losses are below zero: training losses of a
     reward rise and fall."""
-    if _below_zero(series):
+    if _has_negative_loss(series):
         return None
     losses = [one.smoothed[np.isfinite(one.smoothed)] for one in series]
     known = [each for each in losses if each.size]
@@ -160,7 +160,7 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
 
 def spec_differences(runs: Sequence[RunRecord]) -> tuple[ComparedValues, ...]:
     """Every field of the specifications that is not the same in all runs."""
-    flat = [{"experiment": run.experiment_id} | _flat(run) for run in runs]
+    flat = [{"experiment": run.experiment_id} | _flat_fields(run) for run in runs]
     names = dict.fromkeys(name for one in flat for name in one)
     rows = (ComparedValues(name=name, values=tuple(one.get(name, formats.UNKNOWN) for one in flat)) for name in names)
     return tuple(row for row in rows if len(set(row.values)) > 1)
@@ -222,6 +222,6 @@ def _same_measure(runs: Sequence[RunRecord]) -> bool:
     )
 
 
-def _flat(run: RunRecord) -> dict[str, str]:
+def _flat_fields(run: RunRecord) -> dict[str, str]:
     fields = run.spec.model_dump(mode="json") if run.spec else {}
     return {name: formats.option_value(value) for name, value in leaves(fields)}

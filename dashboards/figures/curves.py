@@ -12,7 +12,7 @@ from dashboards.data.series import (
     Series,
     XColumn,
     across_seeds,
-    evenly,
+    even_indices,
     join_with_gaps,
     numbers,
     thin_band,
@@ -71,7 +71,7 @@ def loss_curves(
     """
     if view.x == "flops" and flops_per_token is None:
         return figure([], layout_of(theme, x_title="", y_title=""), theme, empty=NO_FLOPS)
-    across = _Across(view, flops_per_token or 1.0)
+    across = _HorizontalAxis(view, flops_per_token or 1.0)
     shown = [curve for curve in curves if curve.candidate not in view.hidden]
     most = max(SEED_POINTS // max(sum(len(curve.seeds) for curve in shown if curve.is_best), 1), SEED_POINTS_LEAST)
     names = {curve.candidate for curve in shown}
@@ -89,14 +89,14 @@ def loss_curves(
     return figure(data, layout, theme, empty="Losses appear here as soon as a run reports its first step.")
 
 
-class _Across:
+class _HorizontalAxis:
     """The horizontal axis: which column of a series it is of, and times what."""
 
     def __init__(self, view: ViewState, flops_per_token: float) -> None:
         self.column: XColumn = "tokens" if view.x == "flops" else view.x
         self.scale = flops_per_token if view.x == "flops" else 1.0
 
-    def of(self, one: Series) -> Array:
+    def values(self, one: Series) -> Array:
         """Where the rows of a series stand."""
         return self.scale * np.asarray(getattr(one, self.column))
 
@@ -106,7 +106,7 @@ class _Across:
         return replace(found, x=self.scale * found.x)
 
 
-def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeName, most: int) -> list[Any]:
+def _curve_traces(curve: Curve, view: ViewState, across: _HorizontalAxis, theme: ThemeName, most: int) -> list[Any]:
     if not (curve.is_best or view.all_rates):
         return []
     colour, dash, column = curve.style.colour(theme), curve.style.dash, SMOOTHED[view.smooth]
@@ -114,8 +114,8 @@ def _curve_traces(curve: Curve, view: ViewState, across: _Across, theme: ThemeNa
     if not curve.is_best:
         return [marks]
     if view.each_seed:  # one trace with gaps between the seeds; it tells nothing on hover, where the means stand
-        lines = [(across.of(one), getattr(one, column)) for one in curve.seeds]
-        x, y = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [evenly(x.size, most)]])
+        lines = [(across.values(one), getattr(one, column)) for one in curve.seeds]
+        x, y = join_with_gaps([(x[kept], y[kept]) for x, y in lines for kept in [even_indices(x.size, most)]])
         look = {"width": 1, "color": colour, "dash": dash}
         seeds = trace("lines", numbers(x), numbers(y), line=look, opacity=0.6, connectgaps=False, hoverinfo="skip")
         return [seeds, marks]
@@ -143,15 +143,17 @@ def _validation_line(curve: Curve, found: Band, colour: str) -> dict[str, Any]:
 
 
 def _set_ranges(
-    layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, across: _Across, budget: float | None
+    layout: dict[str, Any], curves: Sequence[Curve], view: ViewState, across: _HorizontalAxis, budget: float | None
 ) -> None:
     """Fix both axes: x over the whole budget or its second half, y around what is worth seeing there."""
     drawn = [one for curve in curves if curve.is_best or view.all_rates for one in curve.seeds if one.steps.size]
-    end = budget or max((float(across.of(one)[-1]) for one in drawn), default=0.0)
+    end = budget or max((float(across.values(one)[-1]) for one in drawn), default=0.0)
     start = 0.5 * end if view.part == "half" else 0.0
     if view.log_x:
         layout["xaxis"] |= {"type": "log", "nticks": 8}
-        starts = [float(across.of(one)[across.of(one) > 0][0]) for one in drawn if (across.of(one) > 0).any()]
+        starts = [
+            float(across.values(one)[across.values(one) > 0][0]) for one in drawn if (across.values(one) > 0).any()
+        ]
         start = start or max(min(starts, default=1.0), PART_STARTS[view.part] * end)
         layout["xaxis"]["range"] = [float(np.log10(start)), float(np.log10(1.03 * end))] if end > start > 0 else None
     else:
@@ -164,11 +166,13 @@ def _set_ranges(
     layout["uirevision"] = view.figure_query()
 
 
-def _loss_bounds(seeds: Sequence[Series], view: ViewState, across: _Across, end: float) -> tuple[float, float] | None:
+def _loss_bounds(
+    seeds: Sequence[Series], view: ViewState, across: _HorizontalAxis, end: float
+) -> tuple[float, float] | None:
     """The lowest and highest loss of the part that is shown; divergence beyond the untrained loss does not count. What
     begins below zero is a reward's negative, of which training losses rise and fall."""
     losses = [np.concatenate([one.train_loss, one.val_loss]) for one in seeds]
-    places = [np.tile(across.of(one), 2) for one in seeds]
+    places = [np.tile(across.values(one), 2) for one in seeds]
     if not seeds:
         return None
     loss, place = np.concatenate(losses), np.concatenate(places)

@@ -87,7 +87,9 @@ def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Cur
     """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by
     and each whose runs have it; points of the others are not read."""
     grouping = find_grouping(snapshot.experiment.spec, view.group)
-    shown = list(_shown(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates)))
+    shown = list(
+        _visible_rates(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates))
+    )
     if grouping is None:
         for row, lr, is_best in shown:
             runs = _runs(snapshot, row, lr, is_best=is_best)
@@ -109,7 +111,9 @@ def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Cur
         yield _curve(reader, name, title, None, look, group.runs, is_best=True)
 
 
-def _shown(snapshot: Snapshot, view: ViewState, *, all_rates: bool) -> Iterator[tuple[CandidateRow, float, bool]]:
+def _visible_rates(
+    snapshot: Snapshot, view: ViewState, *, all_rates: bool
+) -> Iterator[tuple[CandidateRow, float, bool]]:
     """(candidate, learning rate, is it its best one) of every curve that is shown."""
     for row in snapshot.comparison.rows:
         best = _best_rate(row, snapshot.runs)

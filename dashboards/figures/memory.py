@@ -10,9 +10,9 @@ from dashboards.figures.base import (
     add_legend,
     bytes_axis,
     figure,
+    horizontal_bars,
     labelled_bars,
     layout_of,
-    lying_bars,
     names_margin,
     plain,
     size_notes,
@@ -95,7 +95,7 @@ def memory_breakdown(
         look = {"shape": pattern, "size": 6, "solidity": 0.2, "fillmode": "overlay", "fgcolor": THEMES[theme].muted}
         bars["marker"]["pattern"] = look
         data.append(bars)
-    layout = _stacked(theme, "peak tensor bytes of a step", names, [peak.peak_bytes for _, peak in rows], 1.22)
+    layout = _stacked_layout(theme, "peak tensor bytes of a step", names, [peak.peak_bytes for _, peak in rows], 1.22)
     layout["legend"] |= {"traceorder": "normal", "itemclick": False, "itemdoubleclick": False}
     layout["margin"] |= {"t": 46}
     empty = "Each run records its memory breakdown in its second step."
@@ -120,7 +120,7 @@ def planner_figure(footprint: Footprint, theme: ThemeName) -> Figure:
     }
     data = [_part(name, names, values, own, theme) | {"width": 0.6} for name, values in kept.items()]
     totals = [bar.total_bytes or 0 for bar in rows]
-    layout = _stacked(theme, "bytes during training, without activations", names, totals, 1.2)
+    layout = _stacked_layout(theme, "bytes during training, without activations", names, totals, 1.2)
     layout["height"] = 120 + ROW_PIXELS * len(rows)
     return figure(data if rows else [], layout, theme, empty="No optimizer could be counted for this model.")
 
@@ -143,10 +143,12 @@ def blocks(footprint: Footprint) -> tuple[tuple[str, tuple[int | None, ...]], ..
 def _part(name: str, rows: Sequence[str], sizes: Sequence[int], own: Sequence[str], theme: ThemeName) -> dict[str, Any]:
     """One part of every bar: grey, but for the optimizers' state."""
     colour = own if name == STATE else NEUTRALS[name][int(theme == "dark")]
-    return lying_bars(rows, sizes, colour, name=name, hovertemplate=f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>")
+    return horizontal_bars(rows, sizes, colour, name=name, hovertemplate=f"{name}: %{{x:,}} bytes<extra>%{{y}}</extra>")
 
 
-def _stacked(theme: ThemeName, title: str, rows: Sequence[str], totals: Sequence[int], room: float) -> dict[str, Any]:
+def _stacked_layout(
+    theme: ThemeName, title: str, rows: Sequence[str], totals: Sequence[int], room: float
+) -> dict[str, Any]:
     """The layout of bars made of parts, with their totals at the ends and so much room for them."""
     layout = layout_of(theme, x_title=title, y_title="")
     layout["barmode"] = "stack"

@@ -97,7 +97,7 @@ def _seed_words(seeds: Sequence[int]) -> str:
 
 
 def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = "seed") -> dict[str, Any]:
-    ended = [(run.lr, run.result.final_val_loss, run.seed) for run in runs if run.result and not _diverged(run)]
+    ended = [(run.lr, run.result.final_val_loss, run.seed) for run in runs if run.result and not _has_diverged(run)]
     return trace(
         "markers",
         [lr for lr, _, _ in ended],
@@ -112,7 +112,7 @@ def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = 
 
 def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float) -> list[Any]:
     """Runs that have no loss to be drawn at as × along the upper edge, each kind by its outcome: none is left out."""
-    lost = [run for run in runs if _diverged(run)]
+    lost = [run for run in runs if _has_diverged(run)]
     words = dict.fromkeys(run.state_word() for run in lost)
     return [_crosses(word, [run for run in lost if run.state_word() == word], styles, theme, edge) for word in words]
 
@@ -127,7 +127,7 @@ def _crosses(
         [1.0] * len(lost),
         name=word,
         yaxis="y2",
-        text=_once(f"lr {formats.rate(run.lr)} → " if run.lr > edge else "" for run in lost),
+        text=_without_repeats(f"lr {formats.rate(run.lr)} → " if run.lr > edge else "" for run in lost),
         textposition="middle left",
         textfont={"size": 11, "color": THEMES[theme].muted},
         customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in lost],
@@ -146,7 +146,7 @@ def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:
     return chosen
 
 
-def _once(labels: Iterable[str]) -> list[str]:
+def _without_repeats(labels: Iterable[str]) -> list[str]:
     """The labels, each only where it first stands: seeds of one rate lie on top of one another."""
     every = list(labels)
     return [label if every.index(label) == place else "" for place, label in enumerate(every)]
@@ -155,9 +155,9 @@ def _once(labels: Iterable[str]) -> list[str]:
 def _rate_edge(runs: Sequence[RunRecord]) -> float:
     """Where the learning-rate axis ends: a little beyond the largest rate that trained, or at the largest of all."""
     largest = max((run.lr for run in runs), default=1.0)
-    trained = max((run.lr for run in runs if run.result and not _diverged(run)), default=largest)
+    trained = max((run.lr for run in runs if run.result and not _has_diverged(run)), default=largest)
     return largest if largest <= FAR * trained else 2 * trained
 
 
-def _diverged(run: RunRecord) -> bool:
+def _has_diverged(run: RunRecord) -> bool:
     return run.result is not None and (run.result.verdict is Verdict.DIVERGED or run.result.final_val_loss is None)

@@ -66,7 +66,7 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     title="Loss and optimizer state",
     page=Answer.COMPARISON,
     caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front.",
-    draw=lambda view: loss_by_price(*_shown(view), "memory", narrow=view.narrow),
+    draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
@@ -83,14 +83,14 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         page=Answer.COMPARISON,
         caption="Final validation loss by learning rate: mean over seeds, one small mark per seed, × where a run "
         "diverged. With separate tuning, hollow marks show the tuning seeds and filled marks the compared seeds.",
-        draw=lambda view: learning_rates(*_shown(view), view.snapshot.runs, narrow=view.narrow),
+        draw=lambda view: learning_rates(*_comparison_view(view), view.snapshot.runs, narrow=view.narrow),
     ),
     FigureEntry(
         name="memory",
         title="Optimizer state",
         page=Answer.COMPARISON,
         caption="Measured bytes of the optimizer-state tensors, and their share of the baseline's.",
-        draw=lambda view: memory.state_memory(*_shown(view)),
+        draw=lambda view: memory.state_memory(*_comparison_view(view)),
     ),
     LOSS_MEMORY,
     replace(LOSS_MEMORY, name="pareto", is_listed=False),
@@ -98,13 +98,13 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="loss-hours",
         title="Loss and device-hours",
         page=Answer.COMPARISON,
-        draw=lambda view: loss_by_price(*_shown(view), "hours", narrow=view.narrow),
+        draw=lambda view: loss_by_price(*_comparison_view(view), "hours", narrow=view.narrow),
     ),
     FigureEntry(
         name="breakdown",
         title="Peak memory breakdown",
         page=Answer.COMPARISON,
-        draw=lambda view: memory.memory_breakdown(*_shown(view), view.snapshot.runs),
+        draw=lambda view: memory.memory_breakdown(*_comparison_view(view), view.snapshot.runs),
     ),
     FigureEntry(name="timeline", title="Attempts over time", page=Answer.COMPARISON, draw=experiment_attempts),
 )
@@ -172,5 +172,5 @@ def listed(page: Page) -> tuple[FigureEntry[Any], ...]:
     return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 
 
-def _shown(view: ExperimentView) -> tuple[Comparison, dict[str, Style], ViewState, ThemeName]:
+def _comparison_view(view: ExperimentView) -> tuple[Comparison, dict[str, Style], ViewState, ThemeName]:
     return view.snapshot.comparison, view.snapshot.styles, view.state, view.theme

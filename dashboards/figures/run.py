@@ -43,7 +43,7 @@ class ProbeChoice:
 
     quantities: dict[str, tuple[str, ...]]
 
-    def chosen(self, probe: str | None, quantity: str | None) -> tuple[str, str] | None:
+    def choose(self, probe: str | None, quantity: str | None) -> tuple[str, str] | None:
         """The probe and quantity that were asked for, or the first ones; None where nothing was observed."""
         if not self.quantities:
             return None

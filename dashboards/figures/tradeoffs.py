@@ -115,7 +115,7 @@ def loss_by_price(
     marks are the first to be named where marks crowd."""
     x_title = "bytes of optimizer state" if price == "memory" else "device-hours per run at the best learning rate"
     layout = layout_of(theme, x_title=x_title, y_title=f"final {comparison.loss_name}")
-    placed = [each for each in _priced(comparison, styles, theme, price) if each.candidate not in view.hidden]
+    placed = [each for each in _priced_losses(comparison, styles, theme, price) if each.candidate not in view.hidden]
     if price == "memory":
         layout["xaxis"] |= bytes_axis(1.3 * max((each.cost for each in placed), default=1.0))
     layout["margin"] |= {"r": RIGHT_PIXELS}
@@ -137,7 +137,9 @@ def loss_by_price(
     return figure(data + open_ends(layout["yaxis"]["range"], ends), layout, theme, empty="")
 
 
-def _priced(comparison: Comparison, styles: Mapping[str, Style], theme: ThemeName, price: Price) -> list[PricedLoss]:
+def _priced_losses(
+    comparison: Comparison, styles: Mapping[str, Style], theme: ThemeName, price: Price
+) -> list[PricedLoss]:
     """The candidates with a loss and a known cost."""
     found = []
     for row in comparison.rows:

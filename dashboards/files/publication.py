@@ -179,8 +179,8 @@ def _difference(row: CandidateRow) -> str:
     found = row.difference
     assert found is not None
     if found.low is None or found.high is None:
-        return formats.signed(found.mean)
-    return f"{formats.signed(found.mean)} [{formats.signed(found.low)}, {formats.signed(found.high)}]"
+        return formats.difference(found.mean)
+    return f"{formats.difference(found.mean)} [{formats.difference(found.low)}, {formats.difference(found.high)}]"
 
 
 def _p(row: CandidateRow) -> str:

@@ -212,7 +212,7 @@ def _coefficients(law: FitReport) -> Table:
     rows = []
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
-        held = formats.UNKNOWN if fit.held_out is None else formats.signed(fit.held_out.error)
+        held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
         count = f"{len(fit.points)} points, {sum(point.n for point in fit.points)} runs"
         rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
     return Table(

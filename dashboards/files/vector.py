@@ -26,7 +26,7 @@ from dashboards.files.vector_parts import (
     AxisScale,
     Bars,
     colour,
-    first,
+    first_value,
     letters,
     scatter,
 )
@@ -232,7 +232,7 @@ class Sheet:
             if _key(trace)[0] != _key(self._data[0])[0]:
                 continue  # small plots have titles of their own
             name = letters(trace.get("name", ""))
-            beside = letters(str(first(trace.get("text", "")))).strip()
+            beside = letters(str(first_value(trace.get("text", "")))).strip()
             if not name or trace.get("hoverinfo") == "skip" or beside == name:
                 continue
             if trace["type"] == "bar":
@@ -273,7 +273,7 @@ def _swatch(trace: Mapping[str, Any]) -> Any:
     pattern = marker.get("pattern", {})
     hatch = HATCHES.get(pattern.get("shape", ""))
     edge = pattern.get("fgcolor", "none") if hatch else "none"
-    return Patch(facecolor=colour(first(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
+    return Patch(facecolor=colour(first_value(marker["color"])), hatch=hatch, edgecolor=edge, linewidth=0)
 
 
 def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
@@ -281,8 +281,10 @@ def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
     from matplotlib.lines import Line2D
 
     line, marker = trace.get("line", {}), trace.get("marker", {})
-    symbol = str(first(marker.get("symbol", "")))
-    own = colour(first(marker.get("color")) or first(marker.get("line", {}).get("color")) or line.get("color"))
+    symbol = str(first_value(marker.get("symbol", "")))
+    own = colour(
+        first_value(marker.get("color")) or first_value(marker.get("line", {}).get("color")) or line.get("color")
+    )
     drawn = entries.setdefault(name, Line2D([], [], linestyle="none", color=own))
     if "lines" in trace["mode"]:
         drawn.set_linestyle(DASHES.get(line.get("dash", "solid"), "-"))

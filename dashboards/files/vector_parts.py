@@ -59,7 +59,7 @@ def as_list(value: Any, count: int) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value] * count
 
 
-def first(value: Any) -> Any:
+def first_value(value: Any) -> Any:
     """The value of the first mark."""
     return (value[0] if value else None) if isinstance(value, list | tuple) else value
 
@@ -253,10 +253,10 @@ class Bars:
         self._ends |= {place: start + value for place, start, value in zip(places, starts, values, strict=True)}
         self._drawn += 1
         if trace.get("textposition") != "none":
-            _at_the_ends(axes, trace, places, values, theme, sideways=sideways)
+            _end_labels(axes, trace, places, values, theme, sideways=sideways)
 
 
-def _at_the_ends(
+def _end_labels(
     axes: Any,
     trace: Mapping[str, Any],
     places: Sequence[float],

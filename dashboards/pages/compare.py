@@ -37,8 +37,8 @@ def compare_pages(reader: Reader, monitor: Monitor) -> APIRouter:
             names={one: reader.experiments.get_any(one).name for one in {run.experiment_id for run in runs}},
             results=compare.result_rows(runs) if runs else (),
             differences=compare.spec_differences(runs),
-            axes=[(view.changed(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
-            metrics=[(view.changed(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
+            axes=[(view.replace(x=name).query(), text, view.x == name) for name, text in X_TITLES.items()],
+            metrics=[(view.replace(metric=name).query(), text, view.metric == name) for name, text in METRICS.items()],
             most=compare.MOST_RUNS,
         )
 

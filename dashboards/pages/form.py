@@ -118,11 +118,11 @@ def fields_of(form: SubmitForm) -> dict[str, Any]:
     for name, place in WORKLOAD.items():
         text = form.value(name)
         if text or name in ("name", "model"):
-            _put(fields, place, _parsed(name, text))
+            _put(fields, place, _parse_field(name, text))
     fields["candidates"] = [_candidate(form, entry) for entry in chosen_entries(form)]
     if form.tuning:
         fields["tuning"] = {
-            name: _parsed(field, form.value(field))
+            name: _parse_field(field, form.value(field))
             for name, field in (("seeds", "tuning_seeds"), ("extend_grid", "extend_grid"))
             if form.value(field)
         }
@@ -175,7 +175,7 @@ def _option(kind: str, text: str) -> Scalar:
     return text if kind == "choice" else _number(text)
 
 
-def _parsed(name: str, text: str) -> Any:
+def _parse_field(name: str, text: str) -> Any:
     if name in LISTS:
         return _list(text)
     return text if name in TEXTS else _number(text)

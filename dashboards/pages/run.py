@@ -54,7 +54,7 @@ class RunHandlers:
         attempts = runs.attempts(run_id)
         seen = runs.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
         found = probe_choices(seen)
-        chosen = found.chosen(probe, quantity)
+        chosen = found.choose(probe, quantity)
         return page(
             "run.html",
             run=run,
@@ -103,7 +103,7 @@ class RunHandlers:
         """What a probe saw of every block."""
         run = self._runs.get(run_id)
         seen: tuple[Observation, ...] = self._runs.observations(run_id)
-        chosen = probe_choices(seen).chosen(probe, quantity) or ("", "")
+        chosen = probe_choices(seen).choose(probe, quantity) or ("", "")
         version = self._reader.snapshot(run.experiment_id, soon=True).version
         drawn = PROBE.draw(seen, *chosen, theme)
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])

@@ -87,8 +87,8 @@ def drift_words(drift: Drift) -> str:
     change = drift.change
     bounds = ""
     if change.low is not None and change.high is not None:
-        bounds = f"[{formats.signed(change.low)}, {formats.signed(change.high)}]"
-    words = ("drift", formats.signed(change.value), bounds, formats.p_value(drift.p_value))
+        bounds = f"[{formats.difference(change.low)}, {formats.difference(change.high)}]"
+    words = ("drift", formats.difference(change.value), bounds, formats.p_value(drift.p_value))
     return " ".join(filter(None, words))
 
 

@@ -24,7 +24,7 @@ def loss(value: float | None) -> str:
     return sentence(f"{value:.4f}" if abs(value) < 1000 else f"{value:.1e}")
 
 
-def signed(value: float | None) -> str:
+def difference(value: float | None) -> str:
     """A difference with its sign: `−0.0290`, `+0.0012`; `+0.00002` where four decimals would call it zero."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
@@ -127,7 +127,7 @@ def option_value(value: bool | int | float | str | None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def ago(then: float | None, now: float) -> str:
+def age(then: float | None, now: float) -> str:
     """How long ago: `just now`, `3 min ago`, `2 days ago`."""
     if then is None:
         return UNKNOWN

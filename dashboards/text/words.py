@@ -206,7 +206,7 @@ def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", ""]:
 
 def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """(query, text, is it chosen) for each value that a field of the view may have."""
-    return [(view.changed(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
+    return [(view.replace(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
 def best(comparison: Comparison) -> CandidateRow | None:

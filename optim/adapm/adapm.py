@@ -32,11 +32,10 @@ from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
 from optim.adapm import compiled
-from optim.adapm.options import StepOptions, check_options
+from optim.adapm.options import StepOptions, StepSettings, check_options
 from optim.adapm.step import (
     Likeness,
     Member,
-    StepSettings,
     Workspace,
     largest_block,
     likeness,
@@ -214,8 +213,8 @@ class AdaPM(ClosureStep):
 
     def _update(self, workspace: Workspace) -> None:
         for group in self.param_groups:
-            for (step, _, _), lists in self._ready(group).items():
-                settings = StepSettings.of(group, step)
+            for (step, _, _), lists in self._members_by_likeness(group).items():
+                settings = StepSettings.from_group(group, step)
                 for members in lists.values():
                     for batch in split_into_batches(members, largest=self._largest_block):
                         update_batch(batch, settings, workspace)
@@ -239,7 +238,7 @@ class AdaPM(ClosureStep):
             self._check_names(group)
             refuse_sharded(_named_parameters(group), type(self).__name__)
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
-            self._plan_late(group)
+            self._plan_new_parameters(group)
         except (ValueError, OptimError):
             self.param_groups.pop()
             raise
@@ -276,7 +275,7 @@ class AdaPM(ClosureStep):
         for cached in ("_likenesses", "_largest_block"):
             vars(self).pop(cached, None)
 
-    def _ready(self, group: dict[str, Any]) -> dict[_Alike, dict[Likeness, list[Member]]]:
+    def _members_by_likeness(self, group: dict[str, Any]) -> dict[_Alike, dict[Likeness, list[Member]]]:
         """The blocks of the group that have a gradient, moved on to their next step, by what they have in common."""
         found: dict[_Alike, dict[Likeness, list[Member]]] = {}
         for name, parameter in _named_parameters(group):
@@ -284,7 +283,7 @@ class AdaPM(ClosureStep):
             if gradient is None or parameter.numel() == 0:
                 continue
             if name not in self.plan.by_parameter:
-                self._plan_late(group)
+                self._plan_new_parameters(group)
             state = self._state_of(name, parameter)
             state["step"] += 1
             lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
@@ -293,7 +292,7 @@ class AdaPM(ClosureStep):
                 lists.setdefault(self._likenesses[block.name], []).append(member)
         return found
 
-    def _plan_late(self, group: dict[str, Any]) -> None:
+    def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
         self._plan_missing({name: value for every in self.param_groups for name, value in _named_parameters(every)})
         self._check_parameters(group)

@@ -6,7 +6,7 @@
     products by oneDNN                                 torch's own
     compiled for large models                          compiled wherever there is a compiler (`compiled.py`)
 
-`simulated` has the CPU take the accelerator's ways, so that a machine without one can show that they are right.
+`simulate_accelerator` has the CPU take the accelerator's ways: a machine without one can show that they are right.
 
 Pieces: a block of GPT-2's embedding is 154 MB. Its update needs two temporaries of its size; on a CPU, writing those to
 memory (and having it mapped) takes longer than the arithmetic. By rows, they never leave the cache. Blocks that are
@@ -41,7 +41,7 @@ def is_simulated() -> bool:
 
 
 @contextmanager
-def simulated() -> Iterator[None]:
+def simulate_accelerator() -> Iterator[None]:
     """Within, in all threads, the CPU takes an accelerator's ways; what would be compiled runs as it is."""
     global _simulations
     _simulations += 1

@@ -42,7 +42,7 @@ class Factors(NamedTuple):
     right: Tensor
     """R, r × n (or B × r × n)."""
 
-    def transposed(self) -> "Factors":
+    def transpose(self) -> "Factors":
         """The factors of (L R)^T."""
         return Factors(self.right.mT, self.left.mT)
 
@@ -69,7 +69,7 @@ class Momentum:
 
     def dense(self) -> Tensor:
         """M itself."""
-        return added(self.gradient, self.carried.left, self.carried.right, beta=1.0 - self.beta1, alpha=self.beta1)
+        return add_product(self.gradient, *self.carried, beta=1.0 - self.beta1, alpha=self.beta1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ def gaussian_sketch(seed: int, step: int, block: str, like: Tensor) -> Tensor:
     return drawn.to(like.dtype)
 
 
-def added(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
+def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
     """beta base + alpha one other, for matrices or batches of them."""
     if base.ndim == 2:
         plain: Tensor = torch.addmm(base, one, other, beta=beta, alpha=alpha)

@@ -1,8 +1,10 @@
-"""The options of an AdaPM step that may differ between parameter groups, and their bounds."""
+"""The options of an AdaPM step, which groups of parameters may have of their own, and what a step makes of them."""
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict
 
+from optim.adapm.low_rank import Mixture, mixture
 from optim.adapm.solvers import SOLVERS
 
 
@@ -24,8 +26,9 @@ class StepOptions(TypedDict, total=False):
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise ValueError, in torch's own manner, for the first option out of its bounds."""
-    beta1, beta2 = options["betas"]
+    (beta1, beta2), free_scale = options["betas"], options["momentum_free_lr_scale"]
     clip, iterations, interval = options["clip"], options["inner_iterations"], options["refresh_interval"]
+    known_iterations = iterations is None or (isinstance(iterations, int) and iterations >= 1)
     for valid, name, value, allowed in (
         (float(options["lr"]) >= 0.0, "learning rate", options["lr"], "at least 0"),
         (0.0 <= beta1 < 1.0, "beta parameter at index 0", beta1, "in [0, 1)"),
@@ -33,20 +36,58 @@ def check_options(options: Mapping[str, Any]) -> None:
         (options["eps"] >= 0.0, "epsilon value", options["eps"], "at least 0"),
         (options["weight_decay"] >= 0.0, "weight_decay value", options["weight_decay"], "at least 0"),
         (options["solver"] in SOLVERS, "solver", options["solver"], f"one of {', '.join(SOLVERS)}"),
-        (
-            iterations is None or (isinstance(iterations, int) and iterations >= 1),
-            "inner_iterations",
-            iterations,
-            "a whole number from 1, or None for the solver's own",
-        ),
+        (known_iterations, "inner_iterations", iterations, "a whole number from 1, or None for the solver's own"),
         (isinstance(interval, int) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
         (clip is None or clip > 0.0, "clip", clip, "above 0, or None for no clipping"),
-        (
-            options["momentum_free_lr_scale"] > 0.0,
-            "momentum_free_lr_scale",
-            options["momentum_free_lr_scale"],
-            "above 0",
-        ),
+        (free_scale > 0.0, "momentum_free_lr_scale", free_scale, "above 0"),
     ):
         if not valid:
             raise ValueError(f"Invalid {name}: {value}; it must be {allowed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """What one step of one group multiplies with, worked out once."""
+
+    lr: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    eps: float
+    clip: float | None
+    momentum_free_lr_scale: float
+    debias_moments: bool
+    momentum_debias: float
+    """1 - b1^t, or 1."""
+    second_debias: float
+    """1 - b2^t, or 1."""
+    mixture: Mixture
+    solver: str
+    iterations: int
+    fresh: bool
+    seed: int
+    step: int
+
+    @classmethod
+    def from_group(cls, group: Mapping[str, Any], step: int) -> Self:
+        """The settings of that group at step t = 1, 2, …"""
+        (beta1, beta2), debias = group["betas"], group["debias_moments"]
+        interval = group["refresh_interval"]
+        return cls(
+            lr=float(group["lr"]),
+            weight_decay=group["weight_decay"],
+            beta1=beta1,
+            beta2=beta2,
+            eps=group["eps"],
+            clip=group["clip"],
+            momentum_free_lr_scale=group["momentum_free_lr_scale"],
+            debias_moments=debias,
+            momentum_debias=1.0 - beta1**step if debias else 1.0,
+            second_debias=1.0 - beta2**step if debias else 1.0,
+            mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=step if debias else None),
+            solver=group["solver"],
+            iterations=group["inner_iterations"] or SOLVERS[group["solver"]].inner_iterations,
+            fresh=step == 1 or (interval > 0 and (step - 1) % interval == 0),
+            seed=group["seed"],
+            step=step,
+        )

@@ -10,17 +10,18 @@ views of the parameter's own. Arithmetic is in float32, or in float64 for float6
 accelerator.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from optim.adapm import compiled, second_moment
 from optim.adapm.devices import OnRows, Rows, chunk_elements, row_chunks, times
-from optim.adapm.low_rank import Factors, Mixture, Momentum, added, gaussian_sketch, mixed_factors, mixture
+from optim.adapm.low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
+from optim.adapm.options import StepSettings
 from optim.adapm.solvers import SOLVERS
 from optim.plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
 
@@ -36,7 +37,7 @@ class Member(NamedTuple):
     state: dict[str, Tensor]
     """The parameter's state, under `Block.key`."""
 
-    def kept(self, name: str) -> Tensor:
+    def state_tensor(self, name: str) -> Tensor:
         """A state tensor of the block."""
         return self.state[self.block.key(name)]
 
@@ -93,54 +94,6 @@ def split_into_batches(members: Iterable[Member], *, largest: int) -> Iterator[l
         yield batch
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepSettings:
-    """What one step of one group multiplies with, worked out once."""
-
-    lr: float
-    weight_decay: float
-    beta1: float
-    beta2: float
-    eps: float
-    clip: float | None
-    momentum_free_lr_scale: float
-    debias_moments: bool
-    momentum_debias: float
-    """1 - b1^t, or 1."""
-    second_debias: float
-    """1 - b2^t, or 1."""
-    mixture: Mixture
-    solver: str
-    iterations: int
-    fresh: bool
-    seed: int
-    step: int
-
-    @classmethod
-    def of(cls, group: Mapping[str, Any], step: int) -> Self:
-        """The settings of that group at step t = 1, 2, …"""
-        (beta1, beta2), debias = group["betas"], group["debias_moments"]
-        interval = group["refresh_interval"]
-        return cls(
-            lr=float(group["lr"]),
-            weight_decay=group["weight_decay"],
-            beta1=beta1,
-            beta2=beta2,
-            eps=group["eps"],
-            clip=group["clip"],
-            momentum_free_lr_scale=group["momentum_free_lr_scale"],
-            debias_moments=debias,
-            momentum_debias=1.0 - beta1**step if debias else 1.0,
-            second_debias=1.0 - beta2**step if debias else 1.0,
-            mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=step if debias else None),
-            solver=group["solver"],
-            iterations=group["inner_iterations"] or SOLVERS[group["solver"]].inner_iterations,
-            fresh=step == 1 or (interval > 0 and (step - 1) % interval == 0),
-            seed=group["seed"],
-            step=step,
-        )
-
-
 @dataclass(frozen=True)
 class Workspace:
     """What the batches of one step share."""
@@ -176,7 +129,7 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, workspace: Wor
     momenta = _momenta(batch, settings, compute)
     quotients = second_moment.quotients(
         [member.block for member in batch],
-        [member.kept("exp_avg_sq") for member in batch],
+        [member.state_tensor("exp_avg_sq") for member in batch],
         gradients,
         beta2=settings.beta2,
         eps=settings.eps,
@@ -196,7 +149,7 @@ def _move_compiled(batch: Sequence[Member], settings: StepSettings, compute: tor
     if blocks[0].second_moment is not SecondMoment.ELEMENT:
         divisors = second_moment.divisors(
             blocks,
-            [member.kept("exp_avg_sq") for member in batch],
+            [member.state_tensor("exp_avg_sq") for member in batch],
             gradients,
             beta2=settings.beta2,
             eps=settings.eps,
@@ -211,7 +164,7 @@ def _move_compiled(batch: Sequence[Member], settings: StepSettings, compute: tor
         for rows in row_chunks(weight, limit):
             product = None if products is None else products(index, rows)
             if divisor is None:
-                moment = member.kept("exp_avg_sq")[rows]
+                moment = member.state_tensor("exp_avg_sq")[rows]
                 compiled.move_elements(weight[rows], member.gradient[rows], moment, product, numbers)
             else:
                 at = divisor if divisor.shape[0] == 1 else divisor[rows]
@@ -226,7 +179,7 @@ def _products(
     if first_moment is FirstMoment.NONE:
         return None
     if first_moment is FirstMoment.FULL:
-        averages = [member.kept("exp_avg") for member in batch]
+        averages = [member.state_tensor("exp_avg") for member in batch]
         return lambda index, rows: _full_momenta(
             [averages[index][rows]], [batch[index].gradient[rows].to(compute)], settings.beta1
         )[0]
@@ -261,7 +214,7 @@ def _momenta(batch: Sequence[Member], settings: StepSettings, compute: torch.dty
         return lambda rows, pieces: pieces
     if first_moment is FirstMoment.LOW_RANK:
         return _low_rank_momenta(batch, settings, compute)
-    averages = [member.kept("exp_avg") for member in batch]
+    averages = [member.state_tensor("exp_avg") for member in batch]
     return lambda rows, pieces: _full_momenta([average[rows] for average in averages], pieces, settings.beta1)
 
 
@@ -280,14 +233,14 @@ def _low_rank_momenta(batch: Sequence[Member], settings: StepSettings, compute: 
     beta = settings.mixture.gradient
     if len(batch) == 1:
         return lambda rows, pieces: [times(left[rows], right).add_(pieces[0], alpha=beta)]
-    together = added(gradient, left, right, beta=beta, alpha=1.0).unbind()
+    together = add_product(gradient, left, right, beta=beta, alpha=1.0).unbind()
     return lambda rows, pieces: list(together)
 
 
 def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepSettings) -> Factors:
     """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on."""
     compute = gradient.dtype
-    stored = [(member.kept("momentum_left"), member.kept("momentum_right")) for member in batch]
+    stored = [(member.state_tensor("momentum_left"), member.state_tensor("momentum_right")) for member in batch]
     carried = Factors(*(_stack(list(factors), compute) for factors in zip(*stored, strict=True)))
     found = _solve_factors(batch, gradient, carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
@@ -306,7 +259,7 @@ def _stack(matrices: list[Tensor], compute: torch.dtype) -> Tensor:
 def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
     """The new factors, found with the blocks turned to outputs × inputs, as the solvers want it."""
     turned = batch[0].block.output_axis == 1
-    start = carried.transposed() if turned else carried
+    start = carried.transpose() if turned else carried
     like = start.right if len(batch) == 1 else start.right[0]
 
     def sketch() -> Tensor:
@@ -319,7 +272,7 @@ def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, 
         fresh=settings.fresh,
         sketch=sketch,
     )
-    return found.transposed() if turned else found
+    return found.transpose() if turned else found
 
 
 def _descend(batch: Sequence[Member], weights: list[Tensor], updates: list[Tensor], settings: StepSettings) -> None:

@@ -17,19 +17,19 @@ Where the authors' apollo_torch/apollo.py differs from AdamW: it adds 1e-8 to no
 that comes to stands in `galore.py`, whose Fira has the same.
 """
 
+from typing import Any, ClassVar
+
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
 
 from optim.adapm.low_rank import gaussian_sketch
-from optim.baselines.galore import column_ratio, limit_growth, ratio
+from optim.baselines.galore import ProjectingOptimizer, column_ratio, limit_growth, ratio
 from optim.baselines.per_parameter import (
+    ADAM_OPTIONS,
     Group,
-    PerParameterOptimizer,
     Shapes,
     State,
     adam_debias,
     adam_direction,
-    adam_shapes,
     as_wide,
     descend,
     matrices,
@@ -41,62 +41,28 @@ GROWTH = 1.01
 """gamma, Fira's."""
 
 
-class Apollo(PerParameterOptimizer):
+class Apollo(ProjectingOptimizer):
     """Full-rank updates with Adam's scale, found in a random sketch.
 
-    Args:
-        params: Groups of named parameters; those whose `projected` is true are matrices or stacks of such, stored as
-            their `output_axis` says.
-        lr: Learning rate, of every group.
-        betas: Decay rates of Adam's moments.
-        eps: Added to the root of the second moment.
-        weight_decay: Decoupled.
-        rank_ratio: r over min(m, n); None for APOLLO-mini: r = 1 and one scale for the whole matrix.
-        update_gap: T.
-        scale: alpha.
-        seed: Of the projections.
+    The rank_ratio None is APOLLO-mini's: r = 1 and one scale for the whole matrix.
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        *,
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
-        weight_decay: float = 0.1,
-        rank_ratio: float | None = 0.25,
-        update_gap: int = 200,
-        scale: float = 1.0,
-        seed: int = 0,
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "rank_ratio": rank_ratio,
-            "update_gap": update_gap,
-            "scale": scale,
-            "seed": seed,
-            "projected": False,
-            "output_axis": 0,
-        }
-        super().__init__(params, defaults)
+    option_defaults: ClassVar[dict[str, Any]] = {
+        **ADAM_OPTIONS,
+        "rank_ratio": 0.25,
+        "update_gap": 200,
+        "scale": 1.0,
+        "seed": 0,
+    }
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """The moments of R and the last norm; Adam's where nothing is projected."""
-        if not group["projected"]:
-            return adam_shapes(parameter)
+        """The moments of R and the last norm."""
         *stack, rows, columns = parameter.shape
         sketch = (*stack, _rank(parameter, group), max(rows, columns))
         return {"exp_avg": sketch, "exp_avg_sq": sketch, "update_norm": tuple(stack)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step of Adam, or of the gradient scaled as Adam would."""
-        if not group["projected"]:
-            descend(weight, adam_direction(gradient, state, group), group)
-            return
+        """One step along the gradient, scaled as Adam would."""
         gradient = as_wide(matrices(gradient, group))
         sketch = _projection(name, gradient, state, group) @ gradient
         adapted, debias = adam_direction(sketch, state, group), adam_debias(state, group)

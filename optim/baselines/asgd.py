@@ -12,7 +12,7 @@ W needs no memory of its own: W = U + beta (U - V).
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,21 +33,15 @@ class AcceleratedSGD(PerParameterOptimizer):
         weight_decay: Times the weights, part of the gradient: the method is one for gradients and knows no other.
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        *,
-        beta: float = 0.1,
-        spectral_decay: float = 2.0,
-        weight_decay: float = 0.0,
-    ) -> None:
-        if not 0.0 < beta <= 1.0:
+    option_defaults: ClassVar[dict[str, Any]] = {"beta": 0.1, "spectral_decay": 2.0, "weight_decay": 0.0}
+    group_marks: ClassVar[dict[str, Any]] = {"training": True}
+
+    def __init__(self, params: ParamsT, lr: float, **options: float) -> None:
+        super().__init__(params, lr, **options)
+        if not 0.0 < (beta := self.defaults["beta"]) <= 1.0:
             raise ValueError(f"Invalid beta: {beta}; it must be in (0, 1]")
-        if not spectral_decay > 1.0:
+        if not (spectral_decay := self.defaults["spectral_decay"]) > 1.0:
             raise ValueError(f"Invalid spectral_decay: {spectral_decay}; it must be above 1")
-        defaults = {"lr": lr, "beta": beta, "spectral_decay": spectral_decay, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "training": True})
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """V, and nothing else."""

@@ -30,19 +30,20 @@ Where Fira's code differs from its paper or from AdamW, and we keep to those:
 * It adds eps to sqrt(v) before debiasing, which is 4.5 eps at the first step with b2 = 0.95.
 """
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
 
 from optim.adapm.low_rank import gaussian_sketch
 from optim.baselines.per_parameter import (
+    ADAM_OPTIONS,
     Group,
     PerParameterOptimizer,
     Shapes,
     State,
     adam_debias,
     adam_direction,
-    adam_shapes,
     as_wide,
     descend,
     matrices,
@@ -51,55 +52,33 @@ from optim.baselines.per_parameter import (
 from optim.plan.blocks import rank_of
 
 
-class GaLore(PerParameterOptimizer):
-    """Adam in the subspace of the gradient's leading singular vectors.
+class ProjectingOptimizer(PerParameterOptimizer):
+    """The base of GaLore's family: matrices, or stacks of such, in groups that are `projected`; AdamW elsewhere.
 
-    Args:
-        params: Groups of named parameters; those whose `projected` is true are matrices or stacks of such, stored as
-            their `output_axis` says.
-        lr: Learning rate, of every group.
-        betas: Decay rates of Adam's moments.
-        eps: Added to the root of the second moment.
-        weight_decay: Decoupled.
-        rank_ratio: r over min(m, n).
-        update_gap: T.
-        scale: alpha.
-        seed: Of random projections.
+    Options besides Adam's are rank_ratio, r over min(m, n); update_gap, T; scale, alpha; seed, of random projections.
     """
 
+    group_marks: ClassVar[dict[str, Any]] = {"projected": False, "output_axis": 0}
+
+    def is_adamw(self, group: Group) -> bool:
+        """Where nothing is projected."""
+        return not group["projected"]
+
+
+class GaLore(ProjectingOptimizer):
+    """Adam in the subspace of the gradient's leading singular vectors."""
+
+    option_defaults: ClassVar[dict[str, Any]] = {
+        **ADAM_OPTIONS,
+        "rank_ratio": 0.5,
+        "update_gap": 200,
+        "scale": 0.25,
+        "seed": 0,
+    }
     momentum_projection = False
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        *,
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
-        weight_decay: float = 0.1,
-        rank_ratio: float = 0.5,
-        update_gap: int = 200,
-        scale: float = 0.25,
-        seed: int = 0,
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "rank_ratio": rank_ratio,
-            "update_gap": update_gap,
-            "scale": scale,
-            "seed": seed,
-            "projected": False,
-            "output_axis": 0,
-        }
-        super().__init__(params, defaults)
-
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """P and the moments of R; Adam's where nothing is projected."""
-        if not group["projected"]:
-            return adam_shapes(parameter)
+        """P and the moments of R."""
         *stack, rows, columns = parameter.shape
         short, long = sorted((rows, columns))
         rank = rank_of((short, long), group["rank_ratio"])
@@ -107,10 +86,7 @@ class GaLore(PerParameterOptimizer):
         return {"projection": (*stack, short, rank), "exp_avg": inside, "exp_avg_sq": inside}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step of Adam, inside the subspace where the group is projected."""
-        if not group["projected"]:
-            descend(weight, adam_direction(gradient, state, group), group)
-            return
+        """One step of Adam inside the subspace."""
         gradient = as_wide(matrices(gradient, group))
         if (int(state["step"]) - 1) % group["update_gap"] == 0:
             self._renew(name, gradient, state, group)
@@ -156,8 +132,7 @@ class Fira(GaLore):
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """GaLore's, and the norm of the last outside part."""
-        shapes = super().state_shapes(parameter, group)
-        return {**shapes, "outside_norm": tuple(parameter.shape[:-2])} if group["projected"] else shapes
+        return {**super().state_shapes(parameter, group), "outside_norm": tuple(parameter.shape[:-2])}
 
     def direction(self, gradient: Tensor, state: State, group: Group) -> Tensor:
         """alpha P N + S, m × n."""

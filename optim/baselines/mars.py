@@ -10,11 +10,13 @@ config/train_gpt2_small_mars.py). `pytorch_optimizer` has MARS too, with sqrt(v 
 Adam's divisor: at gradients of 1e-6 its first step is 12 % shorter.
 """
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
 
 from optim.baselines.per_parameter import (
+    ADAM_OPTIONS,
     Group,
     PerParameterOptimizer,
     Shapes,
@@ -30,29 +32,13 @@ _VECTOR_RATE = 0.5
 
 
 class Mars(PerParameterOptimizer):
-    """AdamW on corrected gradients: 12 bytes a parameter.
+    """AdamW on corrected gradients: 12 bytes a parameter. Groups of `vectors` have half the rate and no correction.
 
-    Args:
-        params: Groups of named parameters; those whose `vectors` is true are AdamW's.
-        lr: Learning rate; of vectors half.
-        betas: b1 and b2.
-        gamma: Strength of the correction.
-        eps: Added to the root of the second moment.
-        weight_decay: Decoupled.
+    The option besides Adam's is gamma, the strength of the correction.
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        *,
-        betas: tuple[float, float] = (0.95, 0.99),
-        gamma: float = 0.025,
-        eps: float = 1e-8,
-        weight_decay: float = 0.1,
-    ) -> None:
-        defaults = {"lr": lr, "betas": betas, "gamma": gamma, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "vectors": False})
+    option_defaults: ClassVar[dict[str, Any]] = {**ADAM_OPTIONS, "betas": (0.95, 0.99), "gamma": 0.025}
+    group_marks: ClassVar[dict[str, Any]] = {"vectors": False}
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """Adam's moments, and the last gradient of matrices."""

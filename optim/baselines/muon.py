@@ -14,16 +14,16 @@ torch's own Muon refuses stacks of experts, and takes for out / in the shape as 
 is in × out: Jordan's s of `c_fc` (d → 4 d) would be half of what it is, that of `c_proj` twice.
 """
 
+from typing import Any, ClassVar
+
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
 
 from optim.baselines.per_parameter import (
+    ADAM_OPTIONS,
     Group,
     PerParameterOptimizer,
     Shapes,
     State,
-    adam_direction,
-    adam_shapes,
     descend,
     matrices,
     matrix_norm,
@@ -35,57 +35,31 @@ _SMALLEST_NORM = 1e-7
 
 
 class Muon(PerParameterOptimizer):
-    """Orthogonalised momentum for the matrices of attention and MLP, AdamW for all else.
+    """Orthogonalised momentum for the matrices, or stacks of such, of `orthogonal` groups; AdamW for all else.
 
-    Args:
-        params: Groups of named parameters; those whose `orthogonal` is true are matrices or stacks of such, stored as
-            their `output_axis` says.
-        lr: Learning rate, of every group.
-        momentum: mu.
-        nesterov: Whether the polar factor is that of Nesterov's momentum.
-        newton_schulz_steps: Iterations.
-        adjust_lr: Which s: "match_rms_adamw" or "original".
-        betas: Decay rates of AdamW's moments.
-        eps: Added to the root of AdamW's second moment.
-        weight_decay: Decoupled.
+    Options besides Adam's: momentum, mu; nesterov, whether the polar factor is that of Nesterov's momentum; the
+    iterations newton_schulz_steps; adjust_lr, which s, "match_rms_adamw" or "original".
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        *,
-        momentum: float = 0.95,
-        nesterov: bool = True,
-        newton_schulz_steps: int = 5,
-        adjust_lr: str = "match_rms_adamw",
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
-        weight_decay: float = 0.1,
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "newton_schulz_steps": newton_schulz_steps,
-            "adjust_lr": adjust_lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "orthogonal": False,
-            "output_axis": 0,
-        }
-        super().__init__(params, defaults)
+    option_defaults: ClassVar[dict[str, Any]] = {
+        "momentum": 0.95,
+        "nesterov": True,
+        "newton_schulz_steps": 5,
+        "adjust_lr": "match_rms_adamw",
+        **ADAM_OPTIONS,
+    }
+    group_marks: ClassVar[dict[str, Any]] = {"orthogonal": False, "output_axis": 0}
+
+    def is_adamw(self, group: Group) -> bool:
+        """Where nothing is orthogonal."""
+        return not group["orthogonal"]
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """B; Adam's moments where nothing is orthogonal."""
-        return {"momentum_buffer": tuple(parameter.shape)} if group["orthogonal"] else adam_shapes(parameter)
+        """B."""
+        return {"momentum_buffer": tuple(parameter.shape)}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        """One step along the polar factor, or one of AdamW."""
-        if not group["orthogonal"]:
-            descend(weight, adam_direction(gradient, state, group), group)
-            return
+        """One step along the polar factor."""
         momentum = state["momentum_buffer"].lerp_(gradient, 1.0 - group["momentum"])
         direction = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
         polar = polar_factors(matrices(direction, group), group["newton_schulz_steps"]).to(weight.dtype)

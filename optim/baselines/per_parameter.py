@@ -1,7 +1,8 @@
 """`PerParameterOptimizer`: the optimizer around a rule that updates one parameter at a time.
 
-The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `muon.py`, `scale.py`, `shampoo.py`) say
-what they keep for a parameter and how one step moves it; groups, closures, saving, loading and types are here, once.
+The rules of this folder's own baselines (`asgd.py`, `galore.py`, `apollo.py`, `mars.py`, `muon.py`, `scale.py`,
+`shampoo.py`) say which options they have, what they keep for a parameter and how one step moves it; groups, closures,
+saving, loading and types are here, once, and so is AdamW, which most of them leave some parameters to.
 State and arithmetic are in float32, or in float64 for float64 parameters, whatever the type of the weights.
 
 A rule for matrices sees every weight through `matrices`: outputs × inputs in the last two dimensions, however it is
@@ -11,7 +12,7 @@ of its own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,16 +27,38 @@ Group = Mapping[str, Any]
 State = dict[str, Tensor]
 
 
+ADAM_OPTIONS: Mapping[str, Any] = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+"""Decay rates of Adam's moments, what is added to the root of the second, and decoupled decay."""
+
+
 class PerParameterOptimizer(ClosureStep, ABC):
     """Updates each parameter by itself, from its gradient and its own state.
 
+    Args:
+        params: Named parameters, or groups of such, which may have the `group_marks` of the rule.
+        lr: Learning rate.
+        options: Those of the rule that are not to have their defaults.
+
     Raises:
+        TypeError: the rule has no such option.
         ValueError: the parameters have no names (give it `model.named_parameters()`, or groups of such).
         ShardedParametersError: parameters are sharded, now or at the first step.
     """
 
-    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
-        super().__init__(params, defaults)
+    option_defaults: ClassVar[Mapping[str, Any]]
+    """The options of the rule, which groups may have as well."""
+    group_marks: ClassVar[Mapping[str, Any]] = {}
+    """What a group may say of its parameters, and what holds where it does not."""
+
+    def __init__(self, params: ParamsT, lr: float, **options: Any) -> None:
+        if unknown := options.keys() - self.option_defaults.keys():
+            known = ", ".join(self.option_defaults)
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}; its options: {known}")
+        super().__init__(params, {"lr": lr, **self.option_defaults, **options, **self.group_marks})
+
+    def is_adamw(self, group: Group) -> bool:
+        """Whether the group's parameters are AdamW's, and not the rule's."""
+        return False
 
     @abstractmethod
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
@@ -64,7 +87,11 @@ class PerParameterOptimizer(ClosureStep, ABC):
             state["step"] += 1
             compute = _compute_dtype(parameter)
             weight = parameter.to(compute)
-            self.update(name, weight, parameter.grad.to(compute), state, group)
+            gradient = parameter.grad.to(compute)
+            if self.is_adamw(group):
+                descend(weight, adam_direction(gradient, state, group), group)
+            else:
+                self.update(name, weight, gradient, state, group)
             if weight is not parameter:
                 parameter.copy_(weight)
 
@@ -124,9 +151,12 @@ class PerParameterOptimizer(ClosureStep, ABC):
             refuse_sharded([(name, parameter)], type(self).__name__)  # it may have become so since it was given
             # On the CPU, as torch's own counters: reading it must not wait for the device.
             state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
-            for key, shape in self.state_shapes(parameter, group).items():
+            for key, shape in self._shapes(parameter, group).items():
                 state[key] = torch.zeros(shape, dtype=_compute_dtype(parameter), device=parameter.device)
         return state
+
+    def _shapes(self, parameter: Tensor, group: Group) -> Shapes:
+        return adam_shapes(parameter) if self.is_adamw(group) else self.state_shapes(parameter, group)
 
     def _saved_states(self, state_dict: dict[str, Any]) -> Iterator[tuple[Tensor, State]]:
         """(parameter, its state in `state_dict`), checked against what this optimizer keeps."""
@@ -136,7 +166,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
                 if state is None:
                     continue
                 found = {key: tuple(value.shape) for key, value in state.items() if key != "step"}
-                expected = dict(self.state_shapes(parameter, own))
+                expected = dict(self._shapes(parameter, own))
                 if found != expected or "step" not in state:
                     raise ValueError(
                         f"the state to load for {name} is {found}, but {type(self).__name__} keeps {expected}; "

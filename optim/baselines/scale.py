@@ -10,59 +10,34 @@ compares with Adam's, and so do we. Vectors are AdamW's. A head that is tied to 
 expert is a matrix of its own.
 """
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
 
-from optim.baselines.per_parameter import (
-    Group,
-    PerParameterOptimizer,
-    Shapes,
-    State,
-    adam_direction,
-    adam_shapes,
-    descend,
-    matrices,
-)
+from optim.baselines.per_parameter import ADAM_OPTIONS, Group, PerParameterOptimizer, Shapes, State, descend, matrices
 
 
 class Scale(PerParameterOptimizer):
     """Momentum-free, normalised gradients but for the last layer; with a tied head, 4 bytes a parameter of it.
 
-    Args:
-        params: Groups of named parameters. A group's `output_axis` says which axis of its matrices, or stacks of such,
-            counts output neurons, None that it is AdamW's; its `last` that it keeps momentum.
-        lr: Learning rate, of every group.
-        momentum: beta of the last layer.
-        betas: Decay rates of AdamW's moments.
-        eps: Added to the root of AdamW's second moment.
-        weight_decay: Decoupled.
+    A group's `output_axis` says which axis of its matrices, or stacks of such, counts output neurons, None that it is
+    AdamW's; its `last` that it keeps momentum. The option besides AdamW's is momentum, beta of the last layer.
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        *,
-        momentum: float = 0.9,
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
-        weight_decay: float = 0.1,
-    ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "output_axis": None, "last": False})
+    option_defaults: ClassVar[dict[str, Any]] = {"momentum": 0.9, **ADAM_OPTIONS}
+    group_marks: ClassVar[dict[str, Any]] = {"output_axis": None, "last": False}
+
+    def is_adamw(self, group: Group) -> bool:
+        """Vectors."""
+        return group["output_axis"] is None
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
-        """Momentum of the last layer, Adam's moments of vectors, nothing for any other matrix."""
-        if group["output_axis"] is None:
-            return adam_shapes(parameter)
+        """Momentum of the last layer, nothing for any other matrix."""
         return {"exp_avg": tuple(parameter.shape)} if group["last"] else {}
 
     def update(self, name: str, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
         """One normalised step."""
-        if group["output_axis"] is None:
-            descend(weight, adam_direction(gradient, state, group), group)
-            return
         direction = gradient
         if group["last"]:
             direction = state["exp_avg"].lerp_(gradient, 1.0 - group["momentum"])

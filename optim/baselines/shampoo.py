@@ -14,11 +14,13 @@ its own, graft included. Vectors, and groups with `vectors`, are AdamW's.
 which `torch.load(weights_only=True)` refuses.
 """
 
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
 
 from optim.baselines.per_parameter import (
+    ADAM_OPTIONS,
     Group,
     PerParameterOptimizer,
     Shapes,
@@ -37,37 +39,16 @@ ones from 0."""
 class Shampoo(PerParameterOptimizer):
     """Steps preconditioned from both sides, of Adam's size.
 
-    Args:
-        params: Named parameters or groups of such.
-        lr: Learning rate.
-        betas: Decay rates of the momentum, and of all second moments.
-        eps: Added to the root of Adam's second moment.
-        weight_decay: Decoupled.
-        precondition_frequency: Steps between new roots.
-        max_precondition_dim: Sides longer than this are left alone.
+    The second of the betas is of all second moments. Options besides Adam's: precondition_frequency, steps between new
+    roots; max_precondition_dim, sides longer than this are left alone.
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float,
-        *,
-        betas: tuple[float, float] = (0.9, 0.95),
-        eps: float = 1e-8,
-        weight_decay: float = 0.1,
-        precondition_frequency: int = 10,
-        max_precondition_dim: int = 10_000,
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "precondition_frequency": precondition_frequency,
-            "max_precondition_dim": max_precondition_dim,
-            "vectors": False,
-        }
-        super().__init__(params, defaults)
+    option_defaults: ClassVar[dict[str, Any]] = {
+        **ADAM_OPTIONS,
+        "precondition_frequency": 10,
+        "max_precondition_dim": 10_000,
+    }
+    group_marks: ClassVar[dict[str, Any]] = {"vectors": False}
 
     def state_shapes(self, parameter: Tensor, group: Group) -> Shapes:
         """Adam's moments; for a matrix, statistics and root of each side that is not too long."""

@@ -4,6 +4,7 @@ All decay alike: matrices by a decoupled weight decay, vectors never. The librar
 `pytorch_optimizer` takes two seconds.
 """
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -17,6 +18,7 @@ from optim.baselines.asgd import AcceleratedSGD
 from optim.baselines.galore import Fira, GaLore, GoLore
 from optim.baselines.mars import Mars
 from optim.baselines.muon import Muon
+from optim.baselines.per_parameter import PerParameterOptimizer
 from optim.baselines.scale import Scale
 from optim.baselines.shampoo import Shampoo
 from optim.errors import UnplacedWeightsError
@@ -142,32 +144,6 @@ def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) ->
     return complete_class(SM3, matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
 
 
-def galore(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> GaLore:
-    """GaLore on attention and MLP matrices, AdamW elsewhere."""
-    return GaLore(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
-
-
-def golore(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> GoLore:
-    """GoLore on attention and MLP matrices, AdamW elsewhere."""
-    return GoLore(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
-
-
-def fira(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Fira:
-    """Fira on attention and MLP matrices, AdamW elsewhere."""
-    return Fira(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
-
-
-def apollo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Apollo:
-    """APOLLO on attention and MLP matrices, AdamW elsewhere."""
-    return Apollo(_projected_groups(model, options.pop("weight_decay")), lr, betas=(beta1, beta2), **options)
-
-
-def apollo_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Apollo:
-    """APOLLO-mini on attention and MLP matrices, AdamW elsewhere."""
-    groups = _projected_groups(model, options.pop("weight_decay"))
-    return Apollo(groups, lr, betas=(beta1, beta2), rank_ratio=None, **options)
-
-
 def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Scale:
     """SCALE, with AdamW for vectors."""
     _refuse_other_tensors(model, "SCALE")
@@ -191,11 +167,6 @@ def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
         tied = id(one.value) in tied_to
         return (0 if tied else 1), tied
     return one.output_axis, BlockKind.LM_HEAD in one.kinds
-
-
-def muon(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Muon:
-    """Muon on attention and MLP matrices, AdamW elsewhere."""
-    return Muon(_projected_groups(model, weight_decay, "orthogonal"), lr, betas=(beta1, beta2), **options)
 
 
 def soap(
@@ -222,17 +193,15 @@ def soap(
     )
 
 
-def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> Shampoo:
+def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Shampoo:
     """Shampoo, grafted onto Adam."""
     _refuse_other_tensors(model, "Shampoo")
-    groups = _flag_groups(decay_groups(model, options.pop("weight_decay")), model, "vectors")
-    return Shampoo(groups, lr, betas=(beta1, beta2), **options)
+    return Shampoo(_groups_of_vectors(model, weight_decay), lr, betas=(beta1, beta2), **options)
 
 
 def mars(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Mars:
     """MARS-AdamW, with AdamW for vectors."""
-    groups = _flag_groups(decay_groups(model, weight_decay), model, "vectors")
-    return Mars(groups, lr, betas=(beta1, beta2), **options)
+    return Mars(_groups_of_vectors(model, weight_decay), lr, betas=(beta1, beta2), **options)
 
 
 def schedule_free_adamw(
@@ -245,8 +214,27 @@ def schedule_free_adamw(
     return complete_class(ScheduleFreeAdamW, plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
 
 
-def _projected_groups(model: nn.Module, weight_decay: float, key: str = "projected") -> list[Group]:
-    """Attention and MLP matrices, with `key` and apart by how they are stored; all other matrices; vectors."""
+def _hidden_factory(
+    cls: type[PerParameterOptimizer], mark: str = "projected", **fixed: Any
+) -> Callable[..., PerParameterOptimizer]:
+    """What builds that class for attention and MLP matrices, in groups with the mark, and AdamW elsewhere."""
+
+    def factory(
+        model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any
+    ) -> PerParameterOptimizer:
+        groups = _hidden_groups(model, weight_decay, mark)
+        return cls(groups, lr, betas=(beta1, beta2), **fixed, **options)
+
+    return factory
+
+
+galore, golore, fira = _hidden_factory(GaLore), _hidden_factory(GoLore), _hidden_factory(Fira)
+apollo, apollo_mini = _hidden_factory(Apollo), _hidden_factory(Apollo, rank_ratio=None)
+muon = _hidden_factory(Muon, "orthogonal")
+
+
+def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Group]:
+    """Attention and MLP matrices, with the mark and apart by how they are stored; all other matrices; vectors."""
     chosen = weights(model)
     hidden = [one for one in chosen if one.kinds <= _HIDDEN and one.is_matrix]
     others = [one for one in chosen if not one.is_vector and one not in hidden]
@@ -254,7 +242,7 @@ def _projected_groups(model: nn.Module, weight_decay: float, key: str = "project
         {
             "params": pairs(one for one in hidden if one.output_axis == axis),
             "weight_decay": weight_decay,
-            key: True,
+            mark: True,
             "output_axis": axis,
         }
         for axis in (0, 1)
@@ -264,10 +252,11 @@ def _projected_groups(model: nn.Module, weight_decay: float, key: str = "project
     return drop_empty_groups(groups)
 
 
-def _flag_groups(groups: list[Group], model: nn.Module, key: str) -> list[Group]:
-    """The groups of `decay_groups`, each with whether it is the one of vectors."""
+def _groups_of_vectors(model: nn.Module, weight_decay: float) -> list[Group]:
+    """The groups of `decay_groups`, each with whether it is the one of `vectors`."""
     vectors = {one.name for one in weights(model) if one.is_vector}
-    return [{**group, key: any(name in vectors for name, _ in group["params"])} for group in groups]
+    groups = decay_groups(model, weight_decay)
+    return [{**group, "vectors": any(name in vectors for name, _ in group["params"])} for group in groups]
 
 
 def _refuse_other_tensors(model: nn.Module, title: str) -> None:

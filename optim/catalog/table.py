@@ -9,48 +9,6 @@ from dataclasses import replace
 
 from optim.catalog.records import Need, OptimizerEntry, Option
 
-BETA1 = Option(
-    name="beta1",
-    kind="float",
-    default=0.9,  # paper, section 5.1
-    meaning="decay rate of the momentum",
-    minimum=0.0,
-    maximum=1.0,
-    exclusive_maximum=True,
-)
-BETA2 = Option(
-    name="beta2",
-    kind="float",
-    default=0.95,  # paper, section 5.1
-    meaning="decay rate of the second moment",
-    minimum=0.0,
-    maximum=1.0,
-    exclusive_maximum=True,
-)
-EPS = Option(
-    name="eps",
-    kind="float",
-    default=1e-8,  # paper, section 5.1
-    meaning="added to the root of the second moment",
-    minimum=0.0,
-)
-WEIGHT_DECAY = Option(
-    name="weight_decay",
-    kind="float",
-    default=0.1,  # paper, section 5.1
-    meaning="decoupled decay of matrices; vectors never decay",
-    minimum=0.0,
-)
-
-
-_TORCH = "BSD-3-Clause (PyTorch)"
-_LIBRARY = "Apache-2.0 (pytorch_optimizer)"
-_OWN = "Apache-2.0"
-_TORCHAO = "BSD-3-Clause (torchao)"
-
-# Decay is lr × weight_decay a step, and these rates are a hundred times Adam's.
-_NO_DECAY = replace(WEIGHT_DECAY, default=0.0)
-
 
 def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maximum: float | None = None) -> Option:
     """A number in [minimum, maximum]."""
@@ -67,121 +25,99 @@ def _rate(name: str, default: float, meaning: str) -> Option:
     return replace(_number(name, default, meaning, maximum=1.0), exclusive_maximum=True)
 
 
-def _count(name: str, default: int, meaning: str, maximum: int = 10**9) -> Option:
-    return Option(name=name, kind="int", default=default, meaning=meaning, minimum=1, maximum=maximum)
+def _count(name: str, default: int | None, meaning: str, minimum: int = 1, maximum: int = 10**9) -> Option:
+    """A whole number; or null, where that is the default."""
+    return Option(
+        name=name,
+        kind="int",
+        default=default,
+        meaning=meaning,
+        minimum=minimum,
+        maximum=maximum,
+        nullable=default is None,
+    )
 
 
-_UPDATE_GAP = _count("update_gap", 200, "steps between new projections")
-_SEED = Option(
-    name="seed", kind="int", default=0, meaning="seed of the random projections", minimum=0, maximum=2**63 - 1
-)
+def _seed(meaning: str) -> Option:
+    return _count("seed", 0, meaning, minimum=0, maximum=2**63 - 1)
+
+
+def _flag(name: str, default: bool, meaning: str) -> Option:
+    return Option(name=name, kind="bool", default=default, meaning=meaning)
+
+
+def _choice(name: str, default: str | None, meaning: str, *choices: str) -> Option:
+    """One of some words; or null, where that is the default."""
+    nullable = default is None
+    return Option(name=name, kind="choice", default=default, meaning=meaning, choices=choices, nullable=nullable)
+
+
+# AdaPM's paper, section 5.1
+BETA1 = _rate("beta1", 0.9, "decay rate of the momentum")
+BETA2 = _rate("beta2", 0.95, "decay rate of the second moment")
+EPS = _number("eps", 1e-8, "added to the root of the second moment")
+WEIGHT_DECAY = _number("weight_decay", 0.1, "decoupled decay of matrices; vectors never decay")
 _ADAM = (BETA1, BETA2, EPS, WEIGHT_DECAY)
-_STOCHASTIC_ROUNDING = Option(
-    name="bf16_stochastic_round", kind="bool", default=False, meaning="round bfloat16 weights up or down by chance"
+# Decay is lr × weight_decay a step, and these rates are a hundred times Adam's.
+_NO_DECAY = replace(WEIGHT_DECAY, default=0.0)
+_PROJECTION_SEED = _seed("seed of the random projections")
+_UNKNOWN = _choice(
+    "unknown",
+    "error",
+    "weights that the block plan cannot place: refuse them, or keep full Adam moments",
+    "error",
+    "full",
 )
+_STOCHASTIC_ROUNDING = _flag("bf16_stochastic_round", False, "round bfloat16 weights up or down by chance")
+
+_TORCH = "BSD-3-Clause (PyTorch)"
+_LIBRARY = "Apache-2.0 (pytorch_optimizer)"
+_OWN = "Apache-2.0"
+_TORCHAO = "BSD-3-Clause (torchao)"
 
 
 def _projection_options(rank_ratio: float | None, scale: float, *more: Option) -> tuple[Option, ...]:
     """The options of Adam in a subspace."""
-    ranks = (
-        ()
-        if rank_ratio is None
-        else (_positive_number("rank_ratio", rank_ratio, "rank of the projection over min(m, n)", maximum=1.0),)
+    rank = "rank of the projection over min(m, n)"
+    return (
+        *_ADAM,
+        *(() if rank_ratio is None else (_positive_number("rank_ratio", rank_ratio, rank, maximum=1.0),)),
+        _count("update_gap", 200, "steps between new projections"),
+        _positive_number("scale", scale, "factor on projected updates"),
+        *more,
     )
-    return (*_ADAM, *ranks, _UPDATE_GAP, _positive_number("scale", scale, "factor on projected updates"), *more)
 
 
-_ADAPM_OPTIONS = (
-    BETA1,
-    BETA2,
-    EPS,
-    WEIGHT_DECAY,
-    Option(
-        name="rank_ratio",
-        kind="float",
-        default=0.05,  # paper, section 5.1: r = 5 %
-        meaning="rank of low-rank momentum over min(m, n)",
-        minimum=0.0,
-        maximum=1.0,
-        exclusive_minimum=True,
+_ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, line 9
+    *_ADAM,
+    _positive_number("rank_ratio", 0.05, "rank of low-rank momentum over min(m, n)", maximum=1.0),
+    _choice(
+        "solver",
+        "subspace",
+        "how the factors of the momentum are found; svd is exact and slow, gd the paper's own, made to work",
+        *("subspace", "scaled_gd", "gd", "svd"),
     ),
-    Option(
-        name="solver",
-        kind="choice",
-        default="subspace",
-        meaning="how the factors of the momentum are found; svd is exact and slow, gd the paper's own, made to work",
-        choices=("subspace", "scaled_gd", "gd", "svd"),
-    ),
-    Option(
-        name="inner_iterations",
-        kind="int",
-        default=None,
-        meaning="the solver's iterations a step; null for its own: 1 for subspace, 5 for the gradient solvers",
-        minimum=1,
+    _count(
+        "inner_iterations",
+        None,
+        "the solver's iterations a step; null for its own: 1 for subspace, 5 for the gradient solvers",
         maximum=100,
+    ),
+    _count("refresh_interval", 100, "steps between fresh starts of the factors; 0 for never", minimum=0),
+    replace(
+        _positive_number(
+            "clip", 1.0, "bound on each element of the update of low-rank and momentum-free blocks; null for none"
+        ),
         nullable=True,
     ),
-    Option(
-        name="refresh_interval",
-        kind="int",
-        default=100,  # paper, section 5.1: T = 100
-        meaning="steps between fresh starts of the factors; 0 for never",
-        minimum=0,
-        maximum=10**9,
+    _flag("bias_correction", True, "make up for what the low rank drops (paper, algorithm 1, line 8)"),
+    _flag("debias_moments", False, "divide the moments by 1 - b^t, as Adam does and algorithm 1 does not"),
+    _positive_number("momentum_free_lr_scale", 0.75, "learning-rate factor of blocks without momentum", maximum=10.0),
+    _choice(
+        "state_dtype", None, "type of all state; null for the parameter's own, at least float32", "float32", "bfloat16"
     ),
-    Option(
-        name="clip",
-        kind="float",
-        default=1.0,  # paper, algorithm 1, line 9
-        meaning="bound on each element of the update of low-rank and momentum-free blocks; null for none",
-        minimum=0.0,
-        exclusive_minimum=True,
-        nullable=True,
-    ),
-    Option(
-        name="bias_correction",
-        kind="bool",
-        default=True,
-        meaning="make up for what the low rank drops (paper, algorithm 1, line 8)",
-    ),
-    Option(
-        name="debias_moments",
-        kind="bool",
-        default=False,
-        meaning="divide the moments by 1 - b^t, as Adam does and algorithm 1 does not",
-    ),
-    Option(
-        name="momentum_free_lr_scale",
-        kind="float",
-        default=0.75,  # paper, section 5.1
-        meaning="learning-rate factor of blocks without momentum",
-        minimum=0.0,
-        maximum=10.0,
-        exclusive_minimum=True,
-    ),
-    Option(
-        name="state_dtype",
-        kind="choice",
-        default=None,
-        meaning="type of all state; null for the parameter's own, at least float32",
-        choices=("float32", "bfloat16"),
-        nullable=True,
-    ),
-    Option(
-        name="unknown",
-        kind="choice",
-        default="error",
-        meaning="weights that the block plan cannot place: refuse them, or keep full Adam moments",
-        choices=("error", "full"),
-    ),
-    Option(
-        name="seed",
-        kind="int",
-        default=0,
-        meaning="seed of the factors' fresh starts",
-        minimum=0,
-        maximum=2**63 - 1,
-    ),
+    _UNKNOWN,
+    _seed("seed of the factors' fresh starts"),
 )
 
 _ADAPM_PAPER = "Zhang, Liu, Fang: AdaPM, a Partial Momentum Algorithm for LLM Training, arXiv 2510.09103"
@@ -208,7 +144,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_ADAPM_OPTIONS,
         summary="Adam with no, low-rank or full momentum, block by block; about half of AdamW's state.",
         paper=_ADAPM_PAPER,
-        licence="Apache-2.0",
+        licence=_OWN,
     ),
     OptimizerEntry(
         name="adapm-mini",
@@ -218,23 +154,14 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=_ADAPM_OPTIONS,
         summary="AdaPM with Adam-mini's second moment; about a twentieth of AdamW's state.",
         paper=_ADAPM_PAPER,
-        licence="Apache-2.0",
+        licence=_OWN,
     ),
     OptimizerEntry(
         name="adam-mini",
         title="Adam-mini",
         factory="optim.catalog.factories:adam_mini",
         learning_rate=6e-4,  # AdamW's, as its paper says
-        options=(
-            *_ADAM,
-            Option(
-                name="unknown",
-                kind="choice",
-                default="error",
-                meaning="weights that the block plan cannot place: refuse them, or keep full Adam moments",
-                choices=("error", "full"),
-            ),
-        ),
+        options=(*_ADAM, _UNKNOWN),
         summary="AdamW with one second moment a head, neuron or token; half of AdamW's state.",
         paper="Zhang et al.: Adam-mini, Use Fewer Learning Rates To Gain More, arXiv 2406.16793",
         licence=_OWN,
@@ -318,7 +245,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="GoLore",
         factory="optim.catalog.factories:golore",
         learning_rate=1e-2,  # GaLore's; pkumelon/Golore, script/Go_pt.sh has 1e-3
-        options=_projection_options(0.5, 0.25, _SEED),  # GaLore's
+        options=_projection_options(0.5, 0.25, _PROJECTION_SEED),  # GaLore's
         summary="GaLore with random subspaces, into which the momentum is turned.",
         paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
         licence=_OWN,
@@ -338,7 +265,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="APOLLO",
         factory="optim.catalog.factories:apollo",
         learning_rate=1e-2,  # the authors' script for Llama 350M: rank 256 of 1024, scale 1, gap 200
-        options=_projection_options(0.25, 1.0, _SEED),
+        options=_projection_options(0.25, 1.0, _PROJECTION_SEED),
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -348,7 +275,9 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         title="APOLLO-mini",
         factory="optim.catalog.factories:apollo_mini",
         learning_rate=1e-2,  # APOLLO's
-        options=_projection_options(None, 128.0**0.5, _SEED),  # the authors' scripts say 128, their code takes the root
+        options=_projection_options(
+            None, 128.0**0.5, _PROJECTION_SEED
+        ),  # the authors' scripts say 128, their code takes the root
         summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
@@ -371,14 +300,13 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         learning_rate=6e-4,
         options=(
             _rate("momentum", 0.95, "decay rate of the matrices' momentum"),
-            Option(name="nesterov", kind="bool", default=True, meaning="Nesterov's momentum"),
+            _flag("nesterov", True, "Nesterov's momentum"),
             _count("newton_schulz_steps", 5, "iterations of the orthogonalisation", maximum=99),
-            Option(
-                name="adjust_lr",
-                kind="choice",
-                default="match_rms_adamw",
-                meaning="size of a matrix's update: AdamW's, or Jordan's own, which wants rates of 0.02",
-                choices=("match_rms_adamw", "original"),
+            _choice(
+                "adjust_lr",
+                "match_rms_adamw",
+                "size of a matrix's update: AdamW's, or Jordan's own, which wants rates of 0.02",
+                *("match_rms_adamw", "original"),
             ),
             *_ADAM,
         ),
@@ -499,12 +427,13 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         options=(
             # The paper names no value; ours is the momentum that everybody uses.
             _positive_number("beta", 0.1, "1 - momentum", maximum=1.0),
-            Option(
-                name="spectral_decay",
-                kind="float",
-                default=2.0,  # the paper asks for more than 1 and names no value
-                meaning="a, where the Hessian's eigenvalues fall as i^-a: the long step is lr beta^(1/a - 1)",
-                minimum=1.0,
+            replace(
+                _number(
+                    "spectral_decay",
+                    2.0,  # the paper asks for more than 1 and names no value
+                    "a, where the Hessian's eigenvalues fall as i^-a: the long step is lr beta^(1/a - 1)",
+                    minimum=1.0,
+                ),
                 exclusive_minimum=True,
             ),
             _NO_DECAY,

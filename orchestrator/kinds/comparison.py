@@ -16,22 +16,8 @@ from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, Priority, Seeds
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.names import CandidateName, Name
-from worker.spec.run import (
-    CountOrZero,
-    Fault,
-    Flag,
-    OptimizerSpec,
-    Resources,
-    Rules,
-    RunSpec,
-    Spec,
-    Workload,
-    is_stored,
-    omit_default,
-    option_faults,
-    raise_faults,
-    require_known,
-)
+from worker.schema import CountOrZero, Fault, Flag, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.spec.run import OptimizerSpec, Resources, Rules, RunSpec, Workload, option_faults
 
 MAX_RUNS = 10_000
 """One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""

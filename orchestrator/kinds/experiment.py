@@ -13,7 +13,8 @@ from typing import ClassVar
 from optim.catalog import Scalar
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.names import Name
-from worker.spec.run import RunSpec, Spec, Workload
+from worker.schema import Spec
+from worker.spec.run import RunSpec, Workload
 
 
 class Answer(StrEnum):

@@ -13,7 +13,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import Experiment, PlannedRun
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
-from worker.spec.run import as_stored
+from worker.schema import as_stored
 
 
 def kind(value: Any) -> Any:

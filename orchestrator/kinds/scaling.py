@@ -35,19 +35,8 @@ from orchestrator.names import Name
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.schema import WHOLE_NUMBER
-from worker.spec.run import (
-    Execution,
-    Fault,
-    Resources,
-    Schedule,
-    Spec,
-    Workload,
-    is_stored,
-    omit_default,
-    raise_faults,
-    require_known,
-)
+from worker.schema import WHOLE_NUMBER, Fault, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.spec.run import Execution, Resources, Schedule, Workload
 
 DIGITS = 12
 """Scaled rates are rounded to so many digits, like those that extend a grid."""

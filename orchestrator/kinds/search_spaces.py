@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from optim.catalog.records import Option, Scalar
-from worker.spec.run import Fault, Flag, Spec, raise_faults
+from worker.schema import Fault, Flag, Spec, raise_faults
 
 Bound = Annotated[float, Field(strict=True, ge=-1e12, le=1e12)]
 Points = Annotated[int, Field(strict=True, ge=1, le=1_000)]

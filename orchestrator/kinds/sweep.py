@@ -28,21 +28,8 @@ from orchestrator.kinds.search_spaces import (
     suggested_rates,
 )
 from orchestrator.names import CandidateName, Name
-from worker.spec.run import (
-    Fault,
-    LearningRate,
-    Resources,
-    Rules,
-    RunSpec,
-    Seed,
-    Spec,
-    Workload,
-    is_stored,
-    omit_default,
-    option_faults,
-    raise_faults,
-    require_known,
-)
+from worker.schema import Fault, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.spec.run import LearningRate, Resources, Rules, RunSpec, Seed, Workload, option_faults
 
 Algorithm = Literal["random", "grid", "tpe", "asha", "pbt", "tpe-hyperband"]
 LR = "lr"

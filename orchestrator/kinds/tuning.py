@@ -17,7 +17,7 @@ from pydantic import Field
 
 from orchestrator.kinds.fields import TuningSeeds
 from worker.records.result import Verdict
-from worker.spec.run import Spec
+from worker.schema import Spec
 
 LARGEST_RATE = 1e6
 """The bound of `worker.spec.run.LearningRate`; a grid is not extended beyond it."""

@@ -20,7 +20,7 @@ from orchestrator.retention.policy import Keep, checkpoint_policy, forget
 from orchestrator.store.database import Database
 from orchestrator.store.run_rows import lock_run
 from orchestrator.store.tables import checkpoints, runs
-from worker.remote.checkpoints import Kind, RemoteCheckpoint, complete, parse_checkpoint_name
+from worker.remote.checkpoints import Kind, RemoteCheckpoint, complete_checkpoints, parse_checkpoint_name
 from worker.remote.folder import RemoteFolder
 
 log = structlog.get_logger(__name__)
@@ -83,7 +83,7 @@ def _superfluous(names: Sequence[str], kind: Kind, count: int, told: RemoteCheck
     ]
     if count == 0:
         return [name for name, _ in mine]
-    settled = [each for each in complete(names, kind) if told is None or each <= told]
+    settled = [each for each in complete_checkpoints(names, kind) if told is None or each <= told]
     return [name for name, each in mine if each < settled[-count]] if len(settled) >= count else []
 
 

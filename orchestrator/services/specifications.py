@@ -10,7 +10,7 @@ from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview
 from orchestrator.storage import Storage
 from worker.data.manifest import Manifest
-from worker.data.prepared import list_prepared, missing
+from worker.data.prepared import list_prepared, missing_data
 
 
 class Specifications:
@@ -21,7 +21,7 @@ class Specifications:
 
     def missing_data(self, spec: ExperimentSpec) -> list[str]:
         """A sentence for each thing that only a person can bring and that is not there."""
-        return missing(spec.workload, self._storage.datasets_folder(), self._storage.dataset_url)
+        return missing_data(spec.workload, self._storage.datasets_folder(), self._storage.dataset_url)
 
     def require_data(self, spec: ExperimentSpec) -> None:
         """Raise `MissingDataError` where anything is missing that only a person can bring."""

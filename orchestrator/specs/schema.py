@@ -15,7 +15,8 @@ from orchestrator.kinds.scaling import Size
 from orchestrator.kinds.sweep import SearchedCandidate
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
-from worker.spec.run import DataSpec, OptimizerSpec, RunSpec, Spec, Workload
+from worker.schema import Spec
+from worker.spec.run import DataSpec, OptimizerSpec, RunSpec, Workload
 from worker.spec.task import LINEAR_MODEL
 
 SPECS: Final[dict[str, type[Spec]]] = {**KINDS, "run": RunSpec}

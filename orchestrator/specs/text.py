@@ -14,7 +14,8 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.registry import ExperimentSpec
-from worker.spec.run import Workload, as_stored
+from worker.schema import as_stored
+from worker.spec.run import Workload
 
 MAX_CHARACTERS = 1_000_000
 """The service takes no body over 1 MiB; parsing a longer text would only cost minutes."""

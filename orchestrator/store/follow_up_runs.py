@@ -26,7 +26,7 @@ from orchestrator.store.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.tables import experiments, results, runs
 from orchestrator.store.trials import HAS_DRIVER, reopen_sweep
 from worker.records.result import Verdict
-from worker.spec.run import as_stored
+from worker.schema import as_stored
 
 
 def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:

@@ -22,7 +22,8 @@ from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
-from worker.spec.run import RunSpec, Spec, Workload, as_stored
+from worker.schema import Spec, as_stored
+from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
 

@@ -35,7 +35,7 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
-from worker.spec.run import as_stored, canonical_json
+from worker.schema import as_stored, canonical_json
 
 QUEUED = {"status": RunStatus.QUEUED, "reason": None}
 PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}

@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
-from worker.spec.probes import Probes
+from worker.spec.parts import Probes
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 
 STEPS = 50_000

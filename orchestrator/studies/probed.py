@@ -10,7 +10,7 @@ from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Measure, ended_well, measure
 from orchestrator.studies.study import Part, Plan
 from worker.records.result import Observation
-from worker.spec.probes import ProbeName, Probes
+from worker.spec.parts import ProbeName, Probes
 
 ROLES: Mapping[str, str] = {
     "embedding": "*.wte.weight",

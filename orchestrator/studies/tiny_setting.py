@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from optim.catalog import Scalar
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
-from worker.spec.probes import Probes
+from worker.spec.parts import Probes
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Schedule, Workload
 
 STEPS = 150

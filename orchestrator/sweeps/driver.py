@@ -55,7 +55,7 @@ class Driver:
 
     def drive(self) -> None:
         """Until the sweep has all of its trials, and all of them have ended."""
-        spec, known = patiently(self._read)
+        spec, known = retry_while_away(self._read)
         log.info("sweep begins", sweep=self._sweep_id, trials=spec.trial_count(), known=len(known))
         random.seed(spec.seed)
         np.random.seed(spec.seed)
@@ -65,9 +65,9 @@ class Driver:
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         # A trial that Tune has let go of, because it was stopped or could not be followed, may still be at work.
-        while not patiently(self._all_ended):
+        while not retry_while_away(self._all_ended):
             time.sleep(SETTLE_SECONDS)
-        patiently(partial(trials.close, self._database, self._sweep_id))
+        retry_while_away(partial(trials.close, self._database, self._sweep_id))
         log.info("sweep ended", sweep=self._sweep_id)
 
     def _tune(self, spec: SweepSpec, known: dict[int, Parameters]) -> None:
@@ -112,7 +112,7 @@ class Driver:
 
     def _add(self, spec: SweepSpec, number: int, wanted: Parameters) -> tuple[str, Parameters] | None:
         planned = trial_run(spec, number, wanted)
-        run_id = patiently(lambda: trials.add(self._database, self._sweep_id, spec, number, planned))
+        run_id = retry_while_away(lambda: trials.add(self._database, self._sweep_id, spec, number, planned))
         if run_id is None:
             return None
         with self._database.reading() as connection:
@@ -120,17 +120,17 @@ class Driver:
         return run.id, spec.searched_parameters(number, run.spec or planned.spec)
 
     def _may_begin(self, spec: SweepSpec) -> bool:
-        return admits_another(spec, patiently(lambda: trials.spending(self._database, self._sweep_id)))
+        return admits_another(spec, retry_while_away(lambda: trials.spending(self._database, self._sweep_id)))
 
     def _stop(self, run_id: str) -> None:
-        if patiently(lambda: trials.ask_to_stop(self._database, run_id)):
+        if retry_while_away(lambda: trials.ask_to_stop(self._database, run_id)):
             log.info("trial is stopped early", run=run_id)
 
     def _all_ended(self) -> bool:
         return trials.spending(self._database, self._sweep_id).live == 0
 
 
-def patiently(ask: Callable[[], Answer]) -> Answer:
+def retry_while_away(ask: Callable[[], Answer]) -> Answer:
     """Ask the store, and wait for it while it is away."""
     while True:
         try:

@@ -46,18 +46,23 @@ NEEDED_BY_SOME_VERBS = ("fastapi", "httpx2", "jinja2", "numpy", "sqlalchemy", "u
     [
         ("import api.cli", (*HEAVY, *NEEDED_BY_SOME_REQUESTS, *NEEDED_BY_SOME_VERBS)),
         (
+            "import contextlib, io, api.cli\nwith contextlib.redirect_stdout(io.StringIO()): "
+            "api.cli.main(['--help'], standalone_mode=False)\n",
+            HEAVY,
+        ),
+        (
             "import api.cli, api.processes.api; from orchestrator.store.database import Database; "
             "Database(URL).migrate()",  # what is the newest already
             (*HEAVY, *NEEDED_BY_SOME_REQUESTS),
         ),
     ],
-    ids=["the command line", "the api process over a database that is there"],
+    ids=["the command line", "its help", "the api process over a database that is there"],
 )
 def test_a_start_loads_only_what_every_call_needs(start, left_out, tmp_path):
     """Each of these costs a tenth of a second or more; what needs one imports it where it is used."""
     url = f"sqlite:///{tmp_path / 'bench.sqlite3'}"
     Database(url).migrate()
-    program = f"import sys; URL = {url!r}; {start}; print(*sorted(set(sys.modules) & set({left_out!r})))"
+    program = f"import sys; URL = {url!r}\n{start}\nprint(*sorted(set(sys.modules) & set({left_out!r})))"
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     )

@@ -83,7 +83,7 @@ class PlayedRun:
         points = tuple(self._point(step) for step in range(self.step + 1, until + 1))
         if points:
             seen = tuple(one for point in points for one in self._observations(point.step))
-            batch = PointsBatch.of(sequence=self._batches, points=points, observations=seen)
+            batch = PointsBatch.from_points(sequence=self._batches, points=points, observations=seen)
             self.attempts.append_points(*self.identity, batch)
             self._batches += 1
             self.step = until
@@ -198,7 +198,7 @@ class PlayedRun:
     def _observations(self, step: int) -> Iterator[Observation]:
         """What probes might see of four layers, where the workload asks for probes."""
         probes = self.lease.spec.workload.probes
-        for kind in probes.kinds if probes and probes.due(step) else ():
+        for kind in probes.kinds if probes and probes.is_due(step) else ():
             values = {
                 f"transformer.h.{layer}.{part}": {
                     name: abs(self._noise.gauss(0.1 + 0.1 * layer + 0.001 * step, 0.02)) for name in OBSERVED[kind]

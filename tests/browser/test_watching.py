@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from orchestrator.specs.footprints import Question
 from tests.browser.playing import DEMO
 from worker.records.footprint import Footprint, OptimizerFootprint
-from worker.spec.probes import Probes
+from worker.spec.parts import Probes
 from worker.spec.run import RunSpec
 
 pytestmark = pytest.mark.browser

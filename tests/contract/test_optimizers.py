@@ -31,7 +31,7 @@ def test_an_optimizer_keeps_its_promise(name: str, promise: Promise):
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("name", sorted(ASKING))
 def test_it_keeps_its_promise_on_an_accelerator(name: str, promise: Promise):
-    with devices.simulated():
+    with devices.simulate_accelerator():
         promise(subject(name))
 
 
@@ -45,5 +45,5 @@ def test_no_other_optimizer_asks_whether_it_is_on_an_accelerator(name: str, monk
 
     monkeypatch.setattr(devices, "is_accelerator", answer)
     model = tiny_gpt2()
-    train(model, subject(name).on(model), range(2))
+    train(model, subject(name).build_on(model), range(2))
     assert bool(asked) is (name in ASKING)

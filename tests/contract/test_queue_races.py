@@ -127,7 +127,7 @@ def test_points_that_come_together_go_each_to_their_run_and_once(store: Store) -
     def bring(place: int, number: int) -> None:
         points = [Point(step=step, tokens=step, train_loss=float(place)) for step in (2 * number + 1, 2 * number + 2)]
         lease = leases[place]
-        store.attempts.append_points(lease.run_id, 1, lease.token, PointsBatch.of(number, points))
+        store.attempts.append_points(lease.run_id, 1, lease.token, PointsBatch.from_points(number, points))
 
     for number in range(3):
         outcomes = together(*[partial(bring, place, number) for place in (0, 0, 1, 2, 3)])

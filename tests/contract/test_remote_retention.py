@@ -23,7 +23,7 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
     store.experiments.submit(comparison_spec(seeds=(1,), steps=100))
     (lease,) = store.claim(cpus=1, limit=1)
     store.attempts.hello(lease.run_id, 1, lease.token)
-    _put(remote.below(lease.run_id), *(f"attempt-0001/step-{step:09d}" for step in (10, 20, 30, 40)))
+    _put(remote.subfolder(lease.run_id), *(f"attempt-0001/step-{step:09d}" for step in (10, 20, 30, 40)))
     _put(remote, "somebody-elses/attempt-0001/step-000000001", "notes/read me")
     assert prune_remote(store.database, remote, "last") == 0  # nothing was told of yet
     for step in (10, 20, 30):
@@ -63,12 +63,12 @@ def test_what_a_lost_attempt_left_is_older_than_all_of_the_next_ones(store: Stor
     left = _files("step", 490, 900) + _files("best", 400, 900)
     begun = _files("step", 480, 600, attempt=2) + _files("best", 600, attempt=2)
     for name in left + begun:
-        remote.below(run_id).write(name, b"{}")
+        remote.subfolder(run_id).write(name, b"{}")
     assert prune_remote(store.database, remote, "best") == 0  # nothing of the second attempt was told of yet
     for notice in (_notice(480), _notice(600, val_loss=2.0)):
         store.attempts.checkpoint(run_id, 2, second.token, notice)
     assert prune_remote(store.database, remote, "best") == len(left)
-    assert sorted(remote.below(run_id).sizes()) == sorted(begun)
+    assert sorted(remote.subfolder(run_id).sizes()) == sorted(begun)
 
 
 def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_there(
@@ -79,7 +79,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
     (lease,) = store.claim(cpus=1, limit=1)
     store.attempts.hello(lease.run_id, 1, lease.token)
     store.attempts.checkpoint(lease.run_id, 1, lease.token, _notice(10))
-    _put(remote.below(lease.run_id), "attempt-0001/step-000000010")
+    _put(remote.subfolder(lease.run_id), "attempt-0001/step-000000010")
     store.runs.apply(lease.run_id, RunAction.CANCEL)
     store.database.clock_offset_seconds += 100
     for run_id, attempt in store.queue.overdue_cancels():
@@ -137,7 +137,7 @@ def test_removal_for_good_takes_the_remote_files_and_waits_where_they_cannot_be_
     remote = RemoteFolder(f"file://{tmp_path}/remote")
     experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
     (run,) = store.runs.page(experiment_id=experiment.id)
-    _put(remote.below(run.id), "attempt-0001/step-000000010")
+    _put(remote.subfolder(run.id), "attempt-0001/step-000000010")
     store.experiments.apply(experiment.id, RunAction.CANCEL)
     store.experiments.undo_days = 0
     store.experiments.delete(experiment.id)
@@ -168,7 +168,7 @@ def _files(kind: str, *steps: int, attempt: int = 1) -> list[str]:
 
 
 def _steps(remote: RemoteFolder, run_id: str) -> list[int]:
-    return sorted(int(name[-12:-3]) for name in remote.below(run_id).sizes() if name.endswith(".pt"))
+    return sorted(int(name[-12:-3]) for name in remote.subfolder(run_id).sizes() if name.endswith(".pt"))
 
 
 def _notice(step: int, val_loss: float | None = None) -> CheckpointNotice:

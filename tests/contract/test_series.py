@@ -96,11 +96,11 @@ def test_the_newest_attempt_that_reached_a_step_wins(store: Store, lease: Lease)
 
 def test_of_a_step_that_several_attempts_reached_nothing_of_an_older_one_is_left(store: Store, lease: Lease) -> None:
     sent = (Point(step=1, tokens=8, train_loss=1.0, val_loss=1.5), Point(step=2, tokens=16, train_loss=1.0))
-    send(store, lease, PointsBatch.of(sequence=0, points=sent))
+    send(store, lease, PointsBatch.from_points(sequence=0, points=sent))
     store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
     second = start(store)
-    send(store, second, PointsBatch.of(sequence=0, points=(Point(step=1, tokens=8, train_loss=2.0),)))
-    send(store, second, PointsBatch.of(sequence=1, points=(Point(step=1, tokens=8, grad_norm=0.5),)))
+    send(store, second, PointsBatch.from_points(sequence=0, points=(Point(step=1, tokens=8, train_loss=2.0),)))
+    send(store, second, PointsBatch.from_points(sequence=1, points=(Point(step=1, tokens=8, grad_norm=0.5),)))
     merged = Point(step=1, tokens=8, train_loss=2.0, grad_norm=0.5)
     assert store.runs.points(lease.run_id) == (merged, sent[1])
 
@@ -108,7 +108,7 @@ def test_of_a_step_that_several_attempts_reached_nothing_of_an_older_one_is_left
 def test_a_chart_keeps_the_spike_of_a_long_run(store: Store, lease: Lease) -> None:
     steps = range(9_000)
     points = tuple(Point(step=n, tokens=n, train_loss=50.0 if n == 4_321 else 2.0) for n in steps)
-    send(store, lease, PointsBatch.of(sequence=0, points=points))
+    send(store, lease, PointsBatch.from_points(sequence=0, points=points))
     (chart,) = store.runs.charts([lease.run_id], "train_loss", 90)
     assert len(chart.first_step) == len(chart.high) == 90
     assert (chart.first_step[0], chart.last_step[-1], sum(chart.points)) == (0, 8_999, 9_000)
@@ -123,7 +123,12 @@ def test_a_chart_keeps_the_spike_of_a_long_run(store: Store, lease: Lease) -> No
 
 def test_two_reports_of_one_step_become_one_point(store: Store, lease: Lease) -> None:
     trained, validated = Point(step=4, tokens=8, train_loss=2.0), Point(step=4, tokens=8, val_loss=2.5)
-    send(store, lease, PointsBatch.of(sequence=0, points=(trained,)), PointsBatch.of(sequence=1, points=(validated,)))
+    send(
+        store,
+        lease,
+        PointsBatch.from_points(sequence=0, points=(trained,)),
+        PointsBatch.from_points(sequence=1, points=(validated,)),
+    )
     assert store.runs.points(lease.run_id) == (Point(step=4, tokens=8, train_loss=2.0, val_loss=2.5),)
 
 
@@ -141,7 +146,7 @@ def test_small_batches_do_not_pile_up(store: Store, lease: Lease) -> None:
 
 
 def test_a_run_shows_its_newest_losses_and_pace(store: Store, lease: Lease) -> None:
-    send(store, lease, PointsBatch.of(sequence=0, points=(Point(step=0, tokens=0, val_loss=5.5),)))
+    send(store, lease, PointsBatch.from_points(sequence=0, points=(Point(step=0, tokens=0, val_loss=5.5),)))
     send(store, lease, batch(1, range(1, 5), loss=4.0))
     run = store.runs.get(lease.run_id)
     assert (run.last_train_loss, run.last_val_loss) == (4.0, 5.5)

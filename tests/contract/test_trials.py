@@ -41,7 +41,9 @@ def work(store: Store) -> Lease:
 
 def tell(store: Store, lease: Lease, losses: dict[int, float]) -> None:
     points = tuple(Point(step=step, tokens=step, val_loss=loss) for step, loss in losses.items())
-    store.attempts.append_points(lease.run_id, lease.attempt, lease.token, PointsBatch.of(sequence=0, points=points))
+    store.attempts.append_points(
+        lease.run_id, lease.attempt, lease.token, PointsBatch.from_points(sequence=0, points=points)
+    )
 
 
 def all_of(store: Store, sweep_id: str) -> tuple[RunRecord, ...]:

@@ -120,7 +120,7 @@ def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease,
 def batch(sequence: int, steps: Sequence[int], loss: float = 3.0) -> PointsBatch:
     """A batch with one point for each of the steps."""
     points = tuple(Point(step=step, tokens=step * 1024, train_loss=loss, step_seconds=0.05) for step in steps)
-    return PointsBatch.of(sequence=sequence, points=points)
+    return PointsBatch.from_points(sequence=sequence, points=points)
 
 
 def sqlite_database(folder: Path) -> Database:

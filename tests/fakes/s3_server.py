@@ -54,7 +54,7 @@ def s3_server() -> Iterator[S3Server]:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in server.variables.items():
                 patch.setenv(name, value)
-            files, _ = RemoteFolder(f"s3://{BUCKET}")._opened
+            files, _ = RemoteFolder(f"s3://{BUCKET}").file_system
             if not files.exists(BUCKET):
                 files.mkdir(BUCKET)
             yield server

@@ -223,7 +223,7 @@ def test_a_spike_survives_on_its_runs_page(service: Service, http: httpx2.Client
         Point(step=step, tokens=step, train_loss=77.0 if step == 4_321 else 3.0) for step in range(4_000, 5_000)
     )
     running = leases[1]
-    service.attempts.append_points(running.run_id, 1, running.token, PointsBatch.of(sequence=1, points=points))
+    service.attempts.append_points(running.run_id, 1, running.token, PointsBatch.from_points(sequence=1, points=points))
     figure = http.get(f"/runs/{running.run_id}/figures/series.json").json()
     losses = figure["data"][0]["y"]
     assert 77.0 in losses

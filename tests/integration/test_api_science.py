@@ -34,7 +34,7 @@ def play(service: Service, parameters: int) -> None:
             loss = 12 * parameters**-0.08 * better * (1 + abs(spec.optimizer.lr - 0.002) + 1e-4 * spec.seed)
             service.attempts.hello(lease.run_id, lease.attempt, lease.token)
             points = (Point(step=0, tokens=0, val_loss=9.0), Point(step=10, tokens=10_240, val_loss=loss))
-            batch = PointsBatch.of(sequence=0, points=points)
+            batch = PointsBatch.from_points(sequence=0, points=points)
             service.attempts.append_points(lease.run_id, lease.attempt, lease.token, batch)
             ended = result(final_val_loss=loss).model_copy(update={"parameters": parameters, "tokens": 20 * parameters})
             service.attempts.finish(lease.run_id, lease.attempt, lease.token, ended)

@@ -92,7 +92,7 @@ def test_a_run_goes_from_lease_to_leaderboard_over_http(service: Service, http: 
             beat = worker.post(path(lease, "heartbeat"), json={"step": 1, "device_seconds": 0.5})
             assert beat.json() == {"command": "continue"}
             points = [Point(step=step, tokens=256 * step, train_loss=5.0 - step / 10) for step in range(11)]
-            batch = PointsBatch.of(0, points).model_dump(mode="json", exclude_none=True)
+            batch = PointsBatch.from_points(0, points).model_dump(mode="json", exclude_none=True)
             assert [worker.post(path(lease, "points"), json=batch).status_code for _ in range(2)] == [204, 204]
             notice = {"step": 5, "path": "c.safetensors", "size_bytes": 10, "sha256": "0" * 64}
             assert worker.post(path(lease, "checkpoint"), json=notice).status_code == 204

@@ -19,7 +19,7 @@ from worker.distributed.mailbox import StopFile
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import WorkerError
 from worker.records.result import Point, Result
-from worker.remote.checkpoints import RemoteCheckpoints, complete
+from worker.remote.checkpoints import RemoteCheckpoints, complete_checkpoints
 from worker.reporting.reporter import FileReporter, SilentReporter, read_points
 from worker.run import Folders, run
 from worker.spec.run import Resources
@@ -91,7 +91,7 @@ def test_a_distributed_run_goes_on_from_storage_where_its_machine_was_lost(s3: S
     assert exit_codes(started(train, tmp_path / "b", first, s3.variables, 1, {}, 4)) == [0, 0]
     assert (first / "run" / "error").read_text().startswith("TerminatedError")
     remote = RemoteCheckpoints(f"s3://{BUCKET}/ranks/r1", 2)
-    last = [each for each in complete(remote.folder.sizes(), "step") if each.attempt == 1][-1]
+    last = [each for each in complete_checkpoints(remote.folder.sizes(), "step") if each.attempt == 1][-1]
     assert last.step == 4
     shutil.rmtree(first)
 

@@ -38,7 +38,7 @@ def work(service: Service) -> None:
             for step in (5, 10, 15, 20)
         )
         service.attempts.hello(lease.run_id, 1, lease.token)
-        service.attempts.append_points(lease.run_id, 1, lease.token, PointsBatch.of(sequence=0, points=points))
+        service.attempts.append_points(lease.run_id, 1, lease.token, PointsBatch.from_points(sequence=0, points=points))
         service.attempts.finish(lease.run_id, 1, lease.token, result(steps=20))
 
 

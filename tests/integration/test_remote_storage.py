@@ -27,7 +27,7 @@ from tests.fakes.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
 from worker.data.manifest import TOKENIZER_FILE
 from worker.data.preparation import prepare
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 from worker.data.remote_datasets import push
 from worker.data.weights import find_weights
 from worker.meters.clock import DeviceClock
@@ -65,7 +65,7 @@ def attempt_with_many_checkpoints(url: str, variables: dict[str, str]) -> None:
     clock = DeviceClock()
     with ServiceClient(url, "r1", 1, TOKEN) as service:
         assignment = service.hello()
-        folders = Folders.of(assignment)
+        folders = Folders.from_assignment(assignment)
         with (
             log_to_file(log_path(folders.run_folder, 1)),
             HttpReporter(
@@ -255,7 +255,7 @@ def test_a_tokenizer_comes_with_its_dataset(s3: S3Server, tmp_path: Path) -> Non
     data = workload.data.model_copy(update={"tokenizer": "bpe-300", "data_hash": manifest.data_hash})
     budget = workload.budget.model_copy(update={"steps": 2})
     spec = SPEC.model_copy(update={"workload": workload.model_copy(update={"data": data, "budget": budget})})
-    assert missing(spec.workload, second, url) == []
+    assert missing_data(spec.workload, second, url) == []
     here, there = MemoryReporter(), MemoryReporter()
     run(spec, here, Folders(run_folder=tmp_path / "run", dataset_folder=first))
     run(spec, there, Folders(run_folder=tmp_path / "other run", dataset_folder=second, dataset_url=url))
@@ -280,8 +280,8 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     assert "copying" not in _services(["data", "push"], tmp_path / "first", variables).stderr
 
     begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
-    assert missing(begun, second, url) == []
-    (fault,) = missing(begun.model_copy(update={"initial_weights": "own/none"}), second, url)
+    assert missing_data(begun, second, url) == []
+    (fault,) = missing_data(begun.model_copy(update={"initial_weights": "own/none"}), second, url)
     assert "data push weights/none" in fault
     budget = begun.budget.model_copy(update={"steps": 1})
     spec = SPEC.model_copy(update={"workload": begun.model_copy(update={"budget": budget})})
@@ -302,9 +302,9 @@ def test_a_submission_waits_seconds_for_storage_that_does_not_answer(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{silent.getsockname()[1]}")
         started = time.monotonic()
-        assert missing(own, tmp_path, "s3://bench/silent") == []
+        assert missing_data(own, tmp_path, "s3://bench/silent") == []
         waited_seconds = time.monotonic() - started
-        assert missing(own, tmp_path, "s3://bench/silent") == []
+        assert missing_data(own, tmp_path, "s3://bench/silent") == []
         again_seconds = time.monotonic() - started - waited_seconds
     assert LONGEST_SECONDS <= waited_seconds < LONGEST_SECONDS + 3
     assert again_seconds < 1

@@ -73,7 +73,9 @@ def played(database: Database, folder: Path, name: str, *, seeds: tuple[int, ...
     fine, *others = claim(queue, cpus=2, limit=2)
     for lease in (fine, *others):
         services.attempts.hello(lease.run_id, 1, lease.token)
-        services.attempts.append_points(lease.run_id, 1, lease.token, PointsBatch.of(sequence=0, points=POINTS))
+        services.attempts.append_points(
+            lease.run_id, 1, lease.token, PointsBatch.from_points(sequence=0, points=POINTS)
+        )
     services.attempts.finish(fine.run_id, 1, fine.token, result())
     for broken in others:
         break_down(services, broken)
@@ -251,7 +253,7 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
     slower = tuple(
         Point(step=n, tokens=n * 1024, train_loss=6.0 - n, val_loss=None, step_seconds=0.9) for n in (2, 3, 4)
     )
-    services.attempts.append_points(lease.run_id, 2, lease.token, PointsBatch.of(sequence=0, points=slower))
+    services.attempts.append_points(lease.run_id, 2, lease.token, PointsBatch.from_points(sequence=0, points=slower))
     services.attempts.finish(lease.run_id, 2, lease.token, result())
     deliver(copy, outbox)
     (again,) = (run for run in contents(copy._client, "retried") if run["tags"].get("bench.attempts") == "2")

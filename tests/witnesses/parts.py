@@ -171,7 +171,7 @@ def losses() -> Files:
     told["adapm bfloat16"] = _trained("adapm", lambda: product.tiny_gpt2(dtype=torch.bfloat16))
     for name in ("adapm", "adapm-mini"):
         told[f"{name} mixtral"] = _trained(name, _mixtral)
-    with product.devices.simulated():
+    with product.devices.simulate_accelerator():
         for name in BOTH_BRANCHES:
             told[f"{name} accelerator"] = _trained(name, _gpt2)
         told["adapm mixtral accelerator"] = _trained("adapm", _mixtral)

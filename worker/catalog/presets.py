@@ -270,21 +270,19 @@ def preset(name: str) -> ModelPreset:
     raise KeyError(unknown("model", name, names()))
 
 
-# How many parameters a preset has, counted from its dimensions alone (no torch): what tokens per parameter rest on.
-#
-# GPT-2: learned positions, biases, a tied head. Llama: rotary positions, no biases, grouped key and value heads, a
-# gated MLP. Mixtral: a router and several such MLPs instead of one. Tied weights count once. A test holds every
-# preset against the model that `worker/models/build.py` makes of it.
-
-
 def parameter_count(preset: ModelPreset, vocabulary_size: int | None = None) -> int:
-    """The parameters of a preset; `vocabulary_size` is the tokenizer's, which counts where the preset follows it."""
+    """The parameters of a preset, tied ones once, from its dimensions alone.
+
+    `vocabulary_size` is the tokenizer's, which counts where the preset follows it. A test holds every preset against
+    the model that `worker/models/build.py` makes of it.
+    """
     follows = preset.vocabulary_of_tokenizer and vocabulary_size is not None
     vocabulary = vocabulary_size if follows and vocabulary_size else preset.vocabulary_size
     return COUNTERS[preset.family](preset, vocabulary)
 
 
 def _gpt2_parameters(preset: ModelPreset, vocabulary: int) -> int:
+    """Learned positions, biases, a tied head."""
     width = preset.hidden_size
     norm, attention = 2 * width, 4 * width * width + 4 * width
     mlp = 8 * width * width + 5 * width
@@ -292,6 +290,7 @@ def _gpt2_parameters(preset: ModelPreset, vocabulary: int) -> int:
 
 
 def _llama_parameters(preset: ModelPreset, vocabulary: int) -> int:
+    """Rotary positions, no biases, grouped key and value heads, a gated MLP."""
     width, shape = preset.hidden_size, preset.extra
     grouped = int(shape.get("num_key_value_heads", preset.heads)) * (width // preset.heads)
     attention = 2 * width * width + 2 * width * grouped
@@ -300,6 +299,7 @@ def _llama_parameters(preset: ModelPreset, vocabulary: int) -> int:
 
 
 def _mixtral_parameters(preset: ModelPreset, vocabulary: int) -> int:
+    """Llama's with a router and several MLPs instead of one."""
     experts = int(preset.extra["num_local_experts"])
     more = (experts - 1) * _gated_mlp(preset) + experts * preset.hidden_size
     return _llama_parameters(preset, vocabulary) + preset.layers * more

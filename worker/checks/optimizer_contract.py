@@ -41,7 +41,7 @@ class Subject:
     coasts: bool = False
     """Whether weights may move at rate 0, as they do where momentum is of steps, or where averages catch up."""
 
-    def on(self, model: nn.Module, **options: object) -> torch.optim.Optimizer:
+    def build_on(self, model: nn.Module, **options: object) -> torch.optim.Optimizer:
         """A fresh optimizer on that model."""
         return build(self.name, model, lr=self.lr, options=options)
 
@@ -59,7 +59,7 @@ def require_promise(kept: bool, otherwise: str) -> None:
 def holds_every_parameter_once(subject: Subject) -> None:
     """It is a torch.optim.Optimizer that holds every trainable parameter once."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     require_promise(
         isinstance(optimizer, torch.optim.Optimizer), f"{type(optimizer).__name__} is no torch.optim.Optimizer"
@@ -70,18 +70,18 @@ def holds_every_parameter_once(subject: Subject) -> None:
 
 def learns_a_gpt2(subject: Subject) -> None:
     """The loss of a GPT-2 goes down."""
-    _learns(subject, tiny_gpt2())
+    _require_learning(subject, tiny_gpt2())
 
 
 def learns_a_llama(subject: Subject) -> None:
     """The loss of a Llama goes down."""
-    _learns(subject, tiny_llama())
+    _require_learning(subject, tiny_llama())
 
 
 def learns_in_bfloat16(subject: Subject) -> None:
     """Weights in bfloat16 train, and stay bfloat16."""
     model = tiny_gpt2(dtype=torch.bfloat16)
-    _learns(subject, model)
+    _require_learning(subject, model)
     found = {value.dtype for value in model.parameters()}
     require_promise(found == {torch.bfloat16}, f"the weights became {found}")
 
@@ -89,25 +89,25 @@ def learns_in_bfloat16(subject: Subject) -> None:
 def repeats_itself(subject: Subject) -> None:
     """The same run gives the same bits."""
     one, other = tiny_gpt2(), tiny_gpt2()
-    train(one, subject.on(one), range(5))
-    train(other, subject.on(other), range(5))
-    _same_bits(one, other)
+    train(one, subject.build_on(one), range(5))
+    train(other, subject.build_on(other), range(5))
+    _require_same_bits(one, other)
 
 
 def resumes_in_float32(subject: Subject) -> None:
     """A resumed run gives the bits of one that never stopped."""
-    _resumes(subject, torch.float32)
+    _require_resumption(subject, torch.float32)
 
 
 def resumes_in_bfloat16(subject: Subject) -> None:
     """A resumed run in bfloat16 gives the bits of one that never stopped."""
-    _resumes(subject, torch.bfloat16)
+    _require_resumption(subject, torch.bfloat16)
 
 
 def loads_a_state_twice(subject: Subject) -> None:
     """A state may be loaded into an optimizer that has loaded one, as Accelerate does."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     optimizer.load_state_dict(optimizer.state_dict())
     train(model, optimizer, range(2))
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
@@ -116,55 +116,55 @@ def loads_a_state_twice(subject: Subject) -> None:
     model.load_state_dict(saved[0])
     optimizer.load_state_dict(saved[1])
     train(model, optimizer, range(2, 4))
-    _only_these_changed(model, expected, set())
+    _require_changes(model, expected, set())
 
 
 def copies_deeply(subject: Subject) -> None:
     """A deep copy goes on alike, and apart."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     train(model, optimizer, range(3))
     twin_model, twin = copy.deepcopy((model, optimizer))
     at_copy = _weights(twin_model)
     train(model, optimizer, range(3, 6))
-    _only_these_changed(twin_model, at_copy, set())
+    _require_changes(twin_model, at_copy, set())
     train(twin_model, twin, range(3, 6))
-    _same_bits(model, twin_model)
+    _require_same_bits(model, twin_model)
 
 
 def obeys_a_scheduler(subject: Subject) -> None:
     """A scheduler's rate is the rate."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step < 2))
     before = _weights(model)
     for step in range(2):  # SOAP only looks at its first gradient
         train(model, optimizer, range(step, step + 1))
         schedule.step()
-    _only_these_changed(model, before, set(before))
+    _require_changes(model, before, set(before))
     before = _weights(model)
     train(model, optimizer, range(2, 3))
-    _only_these_changed(model, before, set(before) if subject.coasts else set())
+    _require_changes(model, before, set(before) if subject.coasts else set())
 
 
 def keeps_rates_of_groups(subject: Subject) -> None:
     """Each group has its own rate."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     names_of = {id(value): key for key, value in model.named_parameters()}
     for still in optimizer.param_groups:
         for group in optimizer.param_groups:
             group["lr"] = 0.0 if group is still else subject.lr
         before = _weights(model)
         train(model, optimizer, range(2))
-        moved = _changed(model, before) & {names_of[id(value)] for value in still["params"]}
-        require_promise(subject.coasts or not moved, f"at rate 0 these moved: {_listed(moved)}")
+        moved = _changed_weights(model, before) & {names_of[id(value)] for value in still["params"]}
+        require_promise(subject.coasts or not moved, f"at rate 0 these moved: {_list_names(moved)}")
 
 
 def takes_a_closure(subject: Subject) -> None:
     """A closure is evaluated with gradients, and its loss returned."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     train(model, optimizer, range(1))
     before = _weights(model)
 
@@ -177,16 +177,16 @@ def takes_a_closure(subject: Subject) -> None:
     expected = loss_of(model, 0).item()
     returned = optimizer.step(closure)  # type: ignore[arg-type]  # torch types the loss float; its practice is a tensor
     require_promise(returned == expected, f"step(closure) returned {returned!r}; the closure's loss was {expected!r}")
-    _only_these_changed(model, before, set(before))
+    _require_changes(model, before, set(before))
 
 
 def leaves_parameters_without_gradient(subject: Subject) -> None:
     """A parameter without gradient stays, and costs nothing."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     before = _weights(model)
     optimizer.step()
-    _only_these_changed(model, before, set())
+    _require_changes(model, before, set())
     kept = state_bytes(optimizer).total_bytes
     require_promise(kept == 0, f"it keeps {kept} bytes of state before any gradient")
 
@@ -195,16 +195,16 @@ def leaves_out_frozen_parameters(subject: Subject) -> None:
     """Frozen parameters are left out."""
     model = tiny_gpt2()
     model.get_parameter("transformer.wte.weight").requires_grad_(False)
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     before = _weights(model)
     train(model, optimizer, range(2))
-    _only_these_changed(model, before, set(before) - {"transformer.wte.weight"})
+    _require_changes(model, before, set(before) - {"transformer.wte.weight"})
 
 
 def refuses_an_empty_model(subject: Subject) -> None:
     """A model without trainable parameters is refused as in torch."""
     try:
-        subject.on(tiny_gpt2().requires_grad_(False))
+        subject.build_on(tiny_gpt2().requires_grad_(False))
     except ValueError as error:
         require_promise("empty parameter list" in str(error), f"it says {str(error)!r} instead of torch's sentence")
         return
@@ -214,7 +214,7 @@ def refuses_an_empty_model(subject: Subject) -> None:
 def keeps_a_bad_gradient_apart(subject: Subject) -> None:
     """A gradient that is not finite spoils its own weight visibly, and no other."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     train(model, optimizer, range(1))
     loss_of(model, 1).backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
     weight = model.get_parameter("transformer.h.0.mlp.c_fc.weight")
@@ -226,15 +226,15 @@ def keeps_a_bad_gradient_apart(subject: Subject) -> None:
     require_promise(any(value.isnan().all() for value in held), "a gradient of NaN left no trace")
     others = {key: value for key, value in model.named_parameters() if value is not weight}
     spoilt = {key for key, value in others.items() if not value.isfinite().all()}
-    require_promise(not spoilt, f"it spread to {_listed(spoilt)}")
-    still = set(others) - _changed(model, before)
-    require_promise(not still, f"these were not updated beside it: {_listed(still)}")
+    require_promise(not spoilt, f"it spread to {_list_names(spoilt)}")
+    still = set(others) - _changed_weights(model, before)
+    require_promise(not still, f"these were not updated beside it: {_list_names(still)}")
 
 
 def decays_matrices_only(subject: Subject) -> None:
     """Weight decay shrinks matrices, and leaves vectors alone."""
     model = tiny_gpt2()
-    optimizer = subject.on(model, weight_decay=1.0)
+    optimizer = subject.build_on(model, weight_decay=1.0)
     before = _weights(model)
     for _ in range(2):  # SOAP only looks at its first gradient
         for value in model.parameters():
@@ -249,18 +249,18 @@ def decays_matrices_only(subject: Subject) -> None:
 def has_the_modes_of_its_entry(subject: Subject) -> None:
     """It has a mode for training and one for results where the catalog says so, and nowhere else."""
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     needs_modes = Need.MODES in entry(subject.name).needs
     require_promise(
         isinstance(optimizer, HasModes) is needs_modes, "its train() and eval() and its entry's `needs` disagree"
     )
     with result_weights(optimizer):  # before the first step there is one set of weights
         start = _weights(model)
-    _only_these_changed(model, start, set())
+    _require_changes(model, start, set())
     train(model, optimizer, range(STEPS // 2))
     trained = _weights(model)
     with result_weights(optimizer):
-        _only_these_changed(model, trained, set(trained) if needs_modes else set())
+        _require_changes(model, trained, set(trained) if needs_modes else set())
         loss = loss_of(model, 30).item()
         require_promise(loss < 4.0, f"the weights for results have a loss of {loss:.3f}")
     for key, value in model.named_parameters():
@@ -270,13 +270,13 @@ def has_the_modes_of_its_entry(subject: Subject) -> None:
 def survives_zero_gradients(subject: Subject) -> None:
     """Zero gradients are harmless, and do not stall it."""
     model = tiny_gpt2()
-    optimizer = subject.on(model, weight_decay=0.0)
+    optimizer = subject.build_on(model, weight_decay=0.0)
     for value in model.parameters():
         value.grad = torch.zeros_like(value)
     before = _weights(model)
     optimizer.step()
-    _only_these_changed(model, before, set())
-    _goes_down(train(model, optimizer, range(STEPS)))
+    _require_changes(model, before, set())
+    _require_falling(train(model, optimizer, range(STEPS)))
 
 
 def outlives_an_idle_matrix(subject: Subject) -> None:
@@ -284,7 +284,7 @@ def outlives_an_idle_matrix(subject: Subject) -> None:
     torch.manual_seed(0)
     model = nn.ModuleDict({"wte": nn.Embedding(8, 16), "mlp": nn.ModuleList(_feed_forward() for _ in range(2))})
     goal = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in model.named_parameters()}
-    optimizer = subject.on(model, weight_decay=0.0)
+    optimizer = subject.build_on(model, weight_decay=0.0)
     name = "mlp.1.up_proj.weight"
     idle = model.get_parameter(name)
 
@@ -316,9 +316,9 @@ def _feed_forward() -> nn.Module:
 def keeps_what_meta_tensors_foretell(subject: Subject) -> None:
     """Its state has the size that meta tensors foretell, from the first step on."""
     with torch.device("meta"):
-        foretold = allocated_state_bytes(subject.on(tiny_gpt2())).total_bytes
+        foretold = allocated_state_bytes(subject.build_on(tiny_gpt2())).total_bytes
     model = tiny_gpt2()
-    optimizer = subject.on(model)
+    optimizer = subject.build_on(model)
     train(model, optimizer, range(1))
     after_one = state_bytes(optimizer).total_bytes
     train(model, optimizer, range(1, 4))
@@ -329,9 +329,9 @@ def keeps_what_meta_tensors_foretell(subject: Subject) -> None:
 def has_the_defaults_of_its_entry(subject: Subject) -> None:
     """Its defaults are the catalog's."""
     explicit, implicit = tiny_gpt2(), tiny_gpt2()
-    train(explicit, subject.on(explicit, **entry(subject.name).defaults()), range(2))
-    train(implicit, subject.on(implicit), range(2))
-    _same_bits(explicit, implicit)
+    train(explicit, subject.build_on(explicit, **entry(subject.name).defaults()), range(2))
+    train(implicit, subject.build_on(implicit), range(2))
+    _require_same_bits(explicit, implicit)
 
 
 PROMISES: tuple[Promise, ...] = (
@@ -360,34 +360,34 @@ PROMISES: tuple[Promise, ...] = (
 )
 
 
-def _learns(subject: Subject, model: nn.Module) -> None:
-    _goes_down(train(model, subject.on(model), range(STEPS)))
+def _require_learning(subject: Subject, model: nn.Module) -> None:
+    _require_falling(train(model, subject.build_on(model), range(STEPS)))
 
 
-def _goes_down(losses: list[float]) -> None:
+def _require_falling(losses: list[float]) -> None:
     require_promise(
         losses[-1] < losses[0] - LEARNT_NATS,
         f"{len(losses)} steps brought the loss from {losses[0]:.3f} to {losses[-1]:.3f} only; is the rate right?",
     )
 
 
-def _resumes(subject: Subject, dtype: torch.dtype) -> None:
+def _require_resumption(subject: Subject, dtype: torch.dtype) -> None:
     whole = tiny_gpt2(dtype=dtype)
-    train(whole, subject.on(whole), range(8))
+    train(whole, subject.build_on(whole), range(8))
     first = tiny_gpt2(dtype=dtype)
-    before = subject.on(first)
+    before = subject.build_on(first)
     train(first, before, range(4))
     second = tiny_gpt2(seed=1, dtype=dtype)
-    after = subject.on(second)
-    second.load_state_dict(_through_a_file(first.state_dict()))
-    after.load_state_dict(_through_a_file(before.state_dict()))
+    after = subject.build_on(second)
+    second.load_state_dict(_save_and_load(first.state_dict()))
+    after.load_state_dict(_save_and_load(before.state_dict()))
     kept, loaded = state_bytes(before), state_bytes(after)
     require_promise(kept == loaded, f"{kept.total_bytes} bytes of state were saved, {loaded.total_bytes} loaded")
     train(second, after, range(4, 8))
-    _same_bits(whole, second)
+    _require_same_bits(whole, second)
 
 
-def _through_a_file(state: dict[str, object]) -> dict[str, object]:
+def _save_and_load(state: dict[str, object]) -> dict[str, object]:
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -399,21 +399,21 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
-def _changed(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
+def _changed_weights(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
     return {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
 
 
-def _only_these_changed(model: nn.Module, before: dict[str, Tensor], expected: set[str]) -> None:
-    found = _changed(model, before)
-    require_promise(not (more := found - expected), f"these moved and should not: {_listed(more)}")
-    require_promise(not (fewer := expected - found), f"these did not move and should: {_listed(fewer)}")
+def _require_changes(model: nn.Module, before: dict[str, Tensor], expected: set[str]) -> None:
+    found = _changed_weights(model, before)
+    require_promise(not (more := found - expected), f"these moved and should not: {_list_names(more)}")
+    require_promise(not (fewer := expected - found), f"these did not move and should: {_list_names(fewer)}")
 
 
-def _same_bits(one: nn.Module, other: nn.Module) -> None:
-    differ = _changed(one, _weights(other))
-    require_promise(not differ, f"these differ: {_listed(differ)}")
+def _require_same_bits(one: nn.Module, other: nn.Module) -> None:
+    differ = _changed_weights(one, _weights(other))
+    require_promise(not differ, f"these differ: {_list_names(differ)}")
 
 
-def _listed(names: set[str]) -> str:
+def _list_names(names: set[str]) -> str:
     shown = sorted(names)
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")

@@ -1,4 +1,4 @@
-"""Which tokens a step sees: a pure function of (seed, step), so that any step can be revisited.
+"""Which tokens or conversations a step sees: a pure function of (seed, step), so that any step can be revisited.
 
 Training draws windows uniformly with replacement; two runs with one seed see the same batches whatever their
 optimizers do. Validation reads the same evenly spread windows in every run.
@@ -62,8 +62,6 @@ def _stack(shards: TokenShards, indices: NDArray[np.int64], length: int) -> torc
     return torch.from_numpy(np.stack(windows).astype(np.int64))
 
 
-# Which conversations a step sees, a pure function of (seed, step), and how they become rows of equal length.
-
 IGNORED: Final = -100
 """The target of positions that no loss is taken on: `torch.nn.functional.cross_entropy`'s own default."""
 PADDING: Final = 0
@@ -91,7 +89,7 @@ def answer_rows(conversations: Conversations, indices: list[int], length: int) -
     rows = np.full((len(indices), length + 1), PADDING, dtype=np.int64)
     targets = np.full((len(indices), length), IGNORED, dtype=np.int64)
     for row, index in enumerate(indices):
-        prompt, answer = _fitted(*conversations[index], length + 1)
+        prompt, answer = _fit_row(*conversations[index], length + 1)
         end = len(prompt) + len(answer)
         rows[row, :end] = np.concatenate((prompt, answer))
         targets[row, len(prompt) - 1 : end - 1] = answer
@@ -112,7 +110,7 @@ def prompt_rows(conversations: Conversations, indices: list[int], length: int) -
     return torch.from_numpy(rows), torch.from_numpy(mask)
 
 
-def _fitted(
+def _fit_row(
     prompt: NDArray[np.uint32], answer: NDArray[np.uint32], length: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Prompt and answer cut to `length` tokens together, at least one of each."""

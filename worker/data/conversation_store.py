@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from worker.catalog import datasets
 from worker.data.conversations import Chats, ConversationSource, UltraFeedback
 from worker.data.documents import Split
-from worker.data.lock import hold_lock
 from worker.data.manifest import ConversationManifest
 from worker.data.tokenizers import ByteTokenizer, Tokenizer, Tokens
 from worker.errors import CorruptShardError, DataError
-from worker.files import UNFINISHED, file_sha256
+from worker.files import UNFINISHED, file_sha256, hold_lock
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +130,7 @@ def _write_tokens(source: ConversationSource, tokenizer: Tokenizer, folder: Path
     bounds = {split: list[tuple[int, int]]() for split in Split}
     files = {split: (folder / f"{split}.tokens").open("wb") for split in Split}
     try:
-        for split, prompt, answer in _encoded(source, tokenizer):
+        for split, prompt, answer in _encode_conversations(source, tokenizer):
             known = bounds[split]
             start = known[-1][1] if known else 0
             known.append((start + len(prompt), start + len(prompt) + len(answer)))
@@ -144,7 +143,7 @@ def _write_tokens(source: ConversationSource, tokenizer: Tokenizer, folder: Path
     return {split: len(found) for split, found in bounds.items()}
 
 
-def _encoded(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple[Split, Tokens, Tokens]]:
+def _encode_conversations(source: ConversationSource, tokenizer: Tokenizer) -> Iterator[tuple[Split, Tokens, Tokens]]:
     """(split, prompt, answer with its end) of every conversation."""
     conversations = source.conversations()
     while several := list(itertools.islice(conversations, ENCODED_TOGETHER)):

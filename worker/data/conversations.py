@@ -42,10 +42,6 @@ class ConversationSource(Protocol):
         """Yield every conversation in a fixed order."""
 
 
-# The dataset `chats`: generated conversations of three kinds that a tiny model can learn, the same for ever.
-#
-# Sums ("3 + 4" → "7"), echoes ("Say moon" → "moon"), opposites ("Opposite of hot" → "cold").
-
 VALIDATION_PERCENT: Final = 10
 """Share of the conversations that is held out: there are few, and a tenth is some sixty."""
 LARGEST_SUMMAND: Final = 19
@@ -64,7 +60,10 @@ OPPOSITES: Final = (
 
 
 class Chats:
-    """Some six hundred conversations, made from the tables of this file."""
+    """The dataset `chats`: some six hundred conversations that a tiny model can learn, the same for ever.
+
+    Sums ("3 + 4" → "7"), echoes ("Say moon" → "moon"), opposites ("Opposite of hot" → "cold").
+    """
 
     version = "1"
     skipped = 0
@@ -96,12 +95,6 @@ def _split(prompt: str) -> Split:
     return Split.VALIDATION if bucket < VALIDATION_PERCENT else Split.TRAIN
 
 
-# The dataset `ultrafeedback`: prompts with the answers that GPT-4 preferred, by `datasets`, streamed.
-#
-# HuggingFaceH4/ultrafeedback_binarized (Tunstall et al., "Zephyr", arXiv 2310.16944, from Cui et al.,
-# "UltraFeedback", arXiv 2310.01377): the splits `train_sft` (61,135 conversations) and `test_sft` (1,000), with the
-# columns `prompt` and `chosen`, a list of turns {role, content} that ends with the chosen answer.
-
 REPOSITORY: Final = "HuggingFaceH4/ultrafeedback_binarized"
 REVISION: Final = "3949bf5f8c17c394422ccfab0c31ea9c20bdeb85"
 """The commit: what is read does not change under a comparison."""
@@ -110,7 +103,13 @@ SPLITS: Final = {Split.TRAIN: "train_sft", Split.VALIDATION: "test_sft"}
 
 
 class UltraFeedback:
-    """Reads the published splits; conversations without a prompt or an answer are left out."""
+    """The dataset `ultrafeedback`, streamed: prompts with the answers that GPT-4 preferred.
+
+    HuggingFaceH4/ultrafeedback_binarized (Tunstall et al., "Zephyr", arXiv 2310.16944, from Cui et al.,
+    "UltraFeedback", arXiv 2310.01377): the splits `train_sft` (61,135 conversations) and `test_sft` (1,000), with the
+    columns `prompt` and `chosen`, a list of turns {role, content} that ends with the chosen answer. Conversations
+    without a prompt or an answer are left out.
+    """
 
     def __init__(self, path: str = REPOSITORY, data_files: Mapping[str, str] | None = None) -> None:
         """Read the repository `path`, or {split: file} by `datasets`' loader of that name ("json", "parquet")."""

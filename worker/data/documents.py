@@ -38,7 +38,7 @@ class Document:
         return len(self.text.encode())
 
 
-def named_by_content(text: str) -> Document:
+def document_by_content(text: str) -> Document:
     """A document without a name of its own: copies of one text get one split, so none leaks into validation."""
     return Document(name=hashlib.sha256(text.encode()).hexdigest(), text=text)
 

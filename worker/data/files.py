@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from worker.data.documents import Document, LocalSource, named_by_content
+from worker.data.documents import Document, LocalSource, document_by_content
 from worker.errors import DataError
 
 MOST_KINDS: Final = 5
@@ -37,10 +37,10 @@ class OwnFiles(LocalSource):
     def read(self) -> Iterator[Document]:
         """Yield the documents, file by file."""
         for path in self.files:
-            with _explained(path):
+            with _explain_errors(path):
                 for text in READERS[_kind(path)](path, self.column):
                     if text and not text.isspace():
-                        yield named_by_content(text)
+                        yield document_by_content(text)
                     else:
                         self.skipped_documents += 1
 
@@ -98,7 +98,7 @@ def _hash_all(files: Sequence[Path], column: str) -> str:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     """What a damaged file raises names the file and the way out."""
     try:
         yield

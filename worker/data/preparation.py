@@ -16,15 +16,14 @@ from pydantic import Field
 
 from worker.catalog import datasets
 from worker.data.documents import VALIDATION_PERCENT, Source, Split
-from worker.data.lock import hold_lock
 from worker.data.manifest import MANIFEST_NAME, TOKENIZER_FILE, Manifest, Recipe, hash_shards
-from worker.data.prepared import can_prepare, list_prepared, not_prepared
+from worker.data.prepared import can_prepare, list_prepared, preparation_hint
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
 from worker.data.tokenizers import ByteTokenizer, Tokenizer, token_bytes
 from worker.errors import DISK_FULL, CorruptShardError, DataError, StorageFullError
-from worker.files import UNFINISHED, sync
+from worker.files import UNFINISHED, hold_lock, sync
 from worker.records.result import Record
 
 logger = logging.getLogger(__name__)
@@ -62,10 +61,10 @@ def ensure_dataset(
     `CorruptShardError` for damaged shards.
     """
     folder = dataset_folder / datasets.folder_name(dataset, tokenizer)
-    _known(dataset, tokenizer)
+    _require_known_names(dataset, tokenizer)
     if not folder.exists():
         if not can_prepare(dataset, tokenizer):
-            raise DataError(not_prepared(dataset, tokenizer, dataset_folder))
+            raise DataError(preparation_hint(dataset, tokenizer, dataset_folder))
         order = Order(dataset=dataset, tokenizer=tokenizer)
         prepare_once(source_of(dataset), order, dataset_folder, lambda reached: check_stop(), check_stop=check_stop)
     opened = open_dataset(folder)
@@ -82,7 +81,7 @@ def ensure_dataset(
     return opened
 
 
-def _known(dataset: str, tokenizer: str) -> None:
+def _require_known_names(dataset: str, tokenizer: str) -> None:
     try:
         datasets.dataset(dataset)
         datasets.tokenizer(tokenizer)
@@ -103,14 +102,14 @@ def prepare_once(
 
     Raises `DataError` for sources and tokenizers that cannot be read, and where the same name stands for other data.
     """
-    _known(order.dataset, order.tokenizer)
+    _require_known_names(order.dataset, order.tokenizer)
     recipe = _recipe(source, order)
     folder = dataset_folder / datasets.folder_name(order.dataset, order.tokenizer)
-    with _explained(folder):
+    with _explain_errors(folder):
         dataset_folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder.with_name(f"{folder.name}.lock"), say, check_stop):
             if folder.exists():
-                return _same(Manifest.read(folder), recipe, folder)
+                return _require_same_recipe(Manifest.read(folder), recipe, folder)
             _refuse_other_files(recipe, dataset_folder)
             return prepare(source, recipe, folder, order.tokenizer_file, on_progress, say)
 
@@ -131,7 +130,7 @@ def _recipe(source: Source, order: Order) -> Recipe:
     )
 
 
-def _same(manifest: Manifest, recipe: Recipe, folder: Path) -> Manifest:
+def _require_same_recipe(manifest: Manifest, recipe: Recipe, folder: Path) -> Manifest:
     """What is prepared already, if it was made as it is ordered now."""
     if manifest.recipe == recipe:
         return manifest
@@ -160,7 +159,7 @@ def _refuse_other_files(recipe: Recipe, dataset_folder: Path) -> None:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _explain_errors(folder: Path) -> Iterator[None]:
     """A full disk says what is kept and what to do."""
     try:
         yield

@@ -10,7 +10,7 @@ from pathlib import Path
 from worker.catalog import datasets, presets
 from worker.data.manifest import MANIFEST_NAME, Manifest
 from worker.data.remote_datasets import has_weights, remote_manifest
-from worker.data.weights import no_weights, own_weights_folder
+from worker.data.weights import missing_weights_hint, own_weights_folder
 from worker.errors import CorruptShardError, RemoteFolderError
 from worker.files import UNFINISHED
 from worker.spec.run import Workload
@@ -34,7 +34,7 @@ def can_prepare(dataset: str, tokenizer: str) -> bool:
     return entry is not None and entry.hub is None and without_file
 
 
-def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
+def preparation_hint(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
     """What to do about data that only a person can prepare."""
     files = " --from FILES" if datasets.dataset(dataset) is None else ""
     return (
@@ -43,7 +43,7 @@ def not_prepared(dataset: str, tokenizer: str, dataset_folder: Path) -> str:
     )
 
 
-def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = None) -> list[str]:
+def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | None = None) -> list[str]:
     """A sentence for each thing that the workload needs and neither this data folder nor the remote one has."""
     data = workload.data
     folder = dataset_folder / datasets.folder_name(data.dataset, data.tokenizer)
@@ -60,9 +60,9 @@ def missing(workload: Workload, dataset_folder: Path, dataset_url: str | None = 
             return [*found, str(error)]
         return found  # away just now: the run prepares its data, or waits for them
     if manifest is not None:
-        return [*found, *_unfit(workload, manifest)]
+        return [*found, *_misfits(workload, manifest)]
     there = can_prepare(data.dataset, data.tokenizer)
-    return found if there else [*found, not_prepared(data.dataset, data.tokenizer, dataset_folder)]
+    return found if there else [*found, preparation_hint(data.dataset, data.tokenizer, dataset_folder)]
 
 
 def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -
             if error.__cause__ is None:
                 yield str(error)
             return  # away just now: the run waits for them
-    yield no_weights(name, dataset_folder)
+    yield missing_weights_hint(name, dataset_folder)
 
 
 def _elsewhere(name: str, dataset_url: str | None) -> Manifest | None:
@@ -85,7 +85,7 @@ def _elsewhere(name: str, dataset_url: str | None) -> Manifest | None:
     return remote_manifest(name, dataset_url)
 
 
-def _unfit(workload: Workload, manifest: Manifest) -> Iterator[str]:
+def _misfits(workload: Workload, manifest: Manifest) -> Iterator[str]:
     data, model = workload.data, presets.preset(workload.model)
     if data.data_hash not in (None, manifest.data_hash):
         yield (

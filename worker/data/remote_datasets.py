@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.catalog import datasets
-from worker.data.lock import hold_lock
 from worker.data.manifest import ConversationManifest, FolderManifest, Manifest, WeightsManifest, way_out
 from worker.data.weights import FILES, OWN_FOLDER, own_weights_folder
 from worker.errors import CorruptShardError, DataError
-from worker.files import UNFINISHED, file_sha256
-from worker.remote.folder import ANSWERS, RemoteFolder, patiently
+from worker.files import UNFINISHED, file_sha256, hold_lock
+from worker.remote.folder import ANSWERS, RemoteFolder, retry_while_away
 from worker.spec.run import DataSpec
 
 logger = logging.getLogger(__name__)
@@ -44,22 +43,22 @@ def fetch_missing(
 
     Raises `RemoteFolderError` where it stays unreachable, `CorruptShardError` where it is damaged.
     """
-    _have(dataset_folder / datasets.folder_name(data.dataset, data.tokenizer), url, check_stop)
+    _fetch_once(dataset_folder / datasets.folder_name(data.dataset, data.tokenizer), url, check_stop)
 
 
 def fetch_weights(name: str, dataset_folder: Path, url: str, check_stop: Callable[[], None] = lambda: None) -> None:
     """Have own weights in `dataset_folder`, as `fetch_missing`; of others nothing is kept there."""
     if datasets.OWN_NAME.fullmatch(name):
-        _have(own_weights_folder(name, dataset_folder), f"{url}/{OWN_FOLDER}", check_stop)
+        _fetch_once(own_weights_folder(name, dataset_folder), f"{url}/{OWN_FOLDER}", check_stop)
 
 
-def _have(folder: Path, url: str, check_stop: Callable[[], None]) -> None:
+def _fetch_once(folder: Path, url: str, check_stop: Callable[[], None]) -> None:
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(folder.with_name(f"{folder.name}.lock"), logger.info, check_stop):
         if not folder.exists():  # another run may have fetched it while we waited
-            patiently(lambda: fetch(RemoteFolder(url).below(folder.name), folder, check_stop), check_stop)
+            retry_while_away(lambda: fetch(RemoteFolder(url).subfolder(folder.name), folder, check_stop), check_stop)
 
 
 def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = lambda: None) -> bool:
@@ -96,7 +95,7 @@ def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> No
     Raises `DataError` where other data have that name there, `CorruptShardError` where the folder has no good manifest,
     `RemoteFolderError`.
     """
-    remote, ours = RemoteFolder(url).below(folder.name), local_content(folder)
+    remote, ours = RemoteFolder(url).subfolder(folder.name), local_content(folder)
     theirs = remote_content(remote)
     if theirs is not None and theirs.sha256 != ours.sha256:
         raise DataError(

@@ -9,24 +9,22 @@ from typing import Any, Final
 
 from worker.catalog import datasets
 from worker.catalog.datasets import HubLocation
-from worker.data.documents import Cursor, Document, LocalSource, Source, named_by_content
+from worker.data.documents import Cursor, Document, LocalSource, Source, document_by_content
 from worker.data.files import OwnFiles
 from worker.errors import DataError, HubError
-
-# The dataset `python-stdlib`: the library source of the interpreter that runs us, about 30 MB, no download.
 
 FOREIGN_FOLDERS: Final = frozenset({"site-packages", "dist-packages", "__pycache__"})
 """Folders below the standard library that do not belong to it."""
 
 
 class PythonStdlib(LocalSource):
-    """Every `.py` file of the standard library that is UTF-8, as one document each."""
+    """The dataset `python-stdlib`: every `.py` file of the interpreter's own library that is UTF-8, a document each."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Read `folder`; by default the running interpreter's own library."""
         self.folder = folder or Path(sysconfig.get_path("stdlib"))
         self.version = f"{platform.python_implementation()} {platform.python_version()}"
-        self._files = self._found()
+        self._files = self._find_files()
         self.total_bytes = sum(path.stat().st_size for _, path in self._files)
 
     def read(self) -> Iterator[Document]:
@@ -37,7 +35,7 @@ class PythonStdlib(LocalSource):
             except UnicodeDecodeError:  # the library's own tests hold files in other encodings, on purpose
                 self.skipped_documents += 1
 
-    def _found(self) -> list[tuple[str, Path]]:
+    def _find_files(self) -> list[tuple[str, Path]]:
         found = []
         for path in self.folder.rglob("*.py"):
             relative = path.relative_to(self.folder)
@@ -46,16 +44,14 @@ class PythonStdlib(LocalSource):
         return sorted(found)
 
 
-# Datasets of the Hugging Face hub, streamed: nothing is downloaded but what is read.
-#
-# `datasets` resolves the repository's files and decodes them (Parquet, gzipped JSON lines); its own state is the
-# cursor, so that going on after an interruption opens the right file and not all of those before it.
-
 AGAIN: Final = "Check the network and HF_ENDPOINT, then repeat the command: what was finished is kept."
 
 
 class HubSource:
-    """The training split of one subset of a repository, in the order of its files."""
+    """The training split of one subset of a repository of the Hugging Face hub, in the order of its files, streamed.
+
+    The cursor is the library's own state, so that going on opens the right file and not all of those before it.
+    """
 
     total_bytes: int | None = None
 
@@ -76,7 +72,7 @@ class HubSource:
             for row in self._stream:
                 text = self._text(row)
                 if text:
-                    yield named_by_content(text)
+                    yield document_by_content(text)
                 else:
                     self.skipped_documents += 1
 

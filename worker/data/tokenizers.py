@@ -16,8 +16,6 @@ from worker.data.manifest import TOKENIZER_FILE
 from worker.errors import DataError, HubError
 from worker.files import replacing
 
-# From text to token ids: every document ends with the end-of-text token.
-
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
 LARGEST_OF_TWO_BYTES: Final = 2**16
@@ -25,7 +23,7 @@ LARGEST_OF_TWO_BYTES: Final = 2**16
 
 
 class Tokenizer(Protocol):
-    """Turns texts into ids below `vocabulary_size`."""
+    """Turns texts into ids below `vocabulary_size`; every document ends with the end-of-text token."""
 
     vocabulary_size: int
     end_of_text: int

@@ -52,16 +52,16 @@ def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
     if OWN_NAME.fullmatch(name):
         folder = own_weights_folder(name, dataset_folder)
         if not folder.is_dir():
-            raise WeightsError(no_weights(name, dataset_folder))
+            raise WeightsError(missing_weights_hint(name, dataset_folder))
     elif name in PUBLISHED_WEIGHTS:
-        folder = _fetched(PUBLISHED_WEIGHTS[name])
+        folder = _fetch_published(PUBLISHED_WEIGHTS[name])
     else:
         known = ", ".join(PUBLISHED_WEIGHTS)
         raise WeightsError(f"the weights {name!r} are not allowed; allowed: {known}, own/<name>. Choose one of them.")
     return InitialWeights(name=name, folder=folder, sha256=_hash(folder))
 
 
-def no_weights(name: str, dataset_folder: Path) -> str:
+def missing_weights_hint(name: str, dataset_folder: Path) -> str:
     """What to do about own weights that are not there."""
     folder = own_weights_folder(name, dataset_folder)
     return (
@@ -75,7 +75,7 @@ def own_weights_folder(name: str, dataset_folder: Path) -> Path:
     return dataset_folder / OWN_FOLDER / name.removeprefix("own/")
 
 
-def _fetched(published: PublishedWeights) -> Path:
+def _fetch_published(published: PublishedWeights) -> Path:
     """The repository's folder in the hub's cache, downloaded where it is missing."""
     from huggingface_hub import snapshot_download
 
@@ -104,12 +104,12 @@ def require_same_architecture(weights: InitialWeights, expected: dict[str, Any])
     """Compare the configuration beside the weights with that of the model; raises `WeightsError` naming each field."""
     path = weights.folder / CONFIG_FILE
     try:
-        found = _flat(json.loads(path.read_text()))
+        found = _flatten(json.loads(path.read_text()))
     except (OSError, ValueError, AttributeError) as error:
         raise WeightsError(
             f"{path} cannot be read: {error}. Copy the whole folder that `save_pretrained` wrote."
         ) from error
-    expected = _flat(expected)
+    expected = _flatten(expected)
     different = [
         f"{name} is {found[name]!r}, the model's is {expected[name]!r}"
         for name in SAME_FIELDS
@@ -122,7 +122,7 @@ def require_same_architecture(weights: InitialWeights, expected: dict[str, Any])
         )
 
 
-def _flat(config: dict[str, Any]) -> dict[str, Any]:
+def _flatten(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration with its rotation's base at the top, where earlier versions of transformers wrote it, and one
     name for each function."""
     rotation = config.get("rope_parameters") or {}

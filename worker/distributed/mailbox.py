@@ -86,7 +86,7 @@ class StopFile(Termination):
         self._mailbox = mailbox
 
     @property
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the file is there."""
         return self._mailbox.is_stop_requested()
 

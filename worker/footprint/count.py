@@ -14,7 +14,7 @@ from optim.catalog import OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError
 from optim.plan.blocks import BlockPlan
 from optim.plan.rules import Rule
-from optim.state import Planned, StateBytes, allocated_state_bytes
+from optim.state import HasPlan, StateBytes, allocated_state_bytes
 from worker.footprint.published import published_gigabytes
 from worker.models.build import outline_model, parameter_counts
 from worker.records.footprint import BASELINE as BASELINE
@@ -70,7 +70,7 @@ def block_plan(
     if not known.planned:
         return None
     built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
-    return built.plan if isinstance(built, Planned) else None
+    return built.plan if isinstance(built, HasPlan) else None
 
 
 def _optimizer_footprint(
@@ -78,7 +78,7 @@ def _optimizer_footprint(
 ) -> OptimizerFootprint:
     given = {name: value for name, value in options.items() if candidate.option(name) is not None}
     try:
-        held, planned = _allocated(outline_model(model), candidate, given, rules)
+        held, planned = _count_state(outline_model(model), candidate, given, rules)
     except (MissingPackageError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
@@ -100,7 +100,7 @@ def _optimizer_footprint(
     )
 
 
-def _allocated(
+def _count_state(
     model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
 ) -> tuple[StateBytes, bool]:
     """(state, whether it follows a block plan)."""
@@ -109,7 +109,7 @@ def _allocated(
         simplefilter("ignore")
         used = rules if candidate.planned else ()
         optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options, rules=used)
-        return allocated_state_bytes(optimizer, model), isinstance(optimizer, Planned)
+        return allocated_state_bytes(optimizer, model), isinstance(optimizer, HasPlan)
 
 
 def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:

@@ -26,7 +26,7 @@ class Allocation:
     end_ns: int | None = None
     """None while it lives."""
 
-    def alive(self, at_ns: int) -> bool:
+    def is_alive(self, at_ns: int) -> bool:
         """Whether it was held at that time."""
         return self.start_ns <= at_ns and (self.end_ns is None or at_ns < self.end_ns)
 
@@ -52,7 +52,7 @@ class Recording:
 
 
 @contextmanager
-def recording(device: torch.device, marks: tuple[str, ...] = ()) -> Iterator[Recording]:
+def record_allocations(device: torch.device, marks: tuple[str, ...] = ()) -> Iterator[Recording]:
     """Record the allocations on `device` of what runs inside, and when the marked parts of it ran."""
     os.environ.setdefault(_LOG_LEVEL, _SILENT)
     recorded = Recording()

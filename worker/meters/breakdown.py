@@ -17,7 +17,7 @@ from enum import StrEnum
 import torch
 
 from optim.state import state_tensors
-from worker.meters.allocations import Allocation, Recording, Release, recording
+from worker.meters.allocations import Allocation, Recording, Release, record_allocations
 from worker.meters.phases import Phase, mark
 from worker.records.result import MemoryBreakdown
 
@@ -74,7 +74,7 @@ class ObservedStep:
         parts[Part.GRADIENTS] += kept
         parts[Part.OTHER] -= kept if self.unnamed_bytes else 0
         for block in self.recorded.allocations:
-            if block.alive(at_ns):
+            if block.is_alive(at_ns):
                 parts[self._part(block)] += block.size_bytes
         for release in self._releases():
             if release.at_ns <= at_ns:
@@ -91,11 +91,11 @@ class ObservedStep:
     def _part(self, block: Allocation) -> Part:
         """What an allocation of the step was for."""
         marks = self.recorded.marks
-        if block.address in self.gradients and block.alive(marks[mark(Phase.BACKWARD)][1]):
+        if block.address in self.gradients and block.is_alive(marks[mark(Phase.BACKWARD)][1]):
             return Part.GRADIENTS
         if block.address in self.state and block.end_ns is None:
             return Part.OPTIMIZER_STATE
-        return Part.ACTIVATIONS if block.alive(marks[mark(Phase.FORWARD)][1]) else Part.OTHER
+        return Part.ACTIVATIONS if block.is_alive(marks[mark(Phase.FORWARD)][1]) else Part.OTHER
 
     def _kept_gradient_bytes(self) -> int:
         """Gradients that lie in memory from before the step: DDP's buffers."""
@@ -121,14 +121,14 @@ class BreakdownMeter:
         self._observed = ObservedStep(before={})
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Record what runs inside: forward, backward, then `backward_is_done`, clipping and update."""
+    def record(self) -> Iterator[None]:
+        """Record what runs inside: forward, backward, then `note_gradients`, clipping and update."""
         self._observed = self._stock()
-        with recording(self._device, tuple(mark(phase) for phase in Phase)) as self._observed.recorded:
+        with record_allocations(self._device, tuple(mark(phase) for phase in Phase)) as self._observed.recorded:
             yield
         self._observed.state = self._storages(state_tensors(self._optimizer))
 
-    def backward_is_done(self) -> None:
+    def note_gradients(self) -> None:
         """Note where the gradients lie, before the optimizer may take them away."""
         self._observed.gradients = self._storages(self._gradients())
 

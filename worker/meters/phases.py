@@ -41,7 +41,7 @@ class PhaseSeconds:
     backward: float
     optimizer: float
 
-    def without(self, *, optimizer_seconds: float) -> Self:
+    def exclude_probes(self, *, optimizer_seconds: float) -> Self:
         """The same without time inside `optimizer.step()` that was not the optimizer's: that of probes."""
         return replace(self, whole=self.whole - optimizer_seconds, optimizer=self.optimizer - optimizer_seconds)
 

@@ -97,10 +97,8 @@ def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
     return sum(p.numel() for p in parameters), sum(p.numel() * p.element_size() for p in parameters)
 
 
-# Each family imports its own module only: transformers costs about one second per modelling file otherwise.
-
-
 def _gpt2(chosen: ModelPreset) -> PreTrainedModel:
+    # Each family imports its own module only: transformers takes about a second for a modelling file.
     from transformers.models.gpt2.configuration_gpt2 import GPT2Config
     from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
 
@@ -165,11 +163,8 @@ BUILDERS: Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]] = {
 }
 
 
-# How a model is run: attention, activation checkpointing, compilation. None of it changes what is computed.
-
-
 def prepare(model: PreTrainedModel, execution: Execution) -> None:
-    """Make the model compute as the execution says; call it once, with the model on its device.
+    """Make the model compute as the execution says, which changes nothing of what; once, with it on its device.
 
     * attention: transformers' own switch; every preset has both ways.
     * activation checkpointing: a layer's input is kept, the rest computed again in the backward pass.

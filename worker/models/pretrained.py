@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def _no(package: str) -> Iterator[None]:
+def _hide_package(package: str) -> Iterator[None]:
     """As if `package` were not installed, for what is imported in the block; nothing where it is loaded already."""
     if package in sys.modules:
         yield
@@ -23,5 +23,5 @@ def _no(package: str) -> Iterator[None]:
         del sys.modules[package]
 
 
-with _no("torchao"):
+with _hide_package("torchao"):
     from transformers.modeling_utils import PreTrainedModel as PreTrainedModel

@@ -1,7 +1,7 @@
 """Probes at work: they look at gradients before the optimizer's step, at momenta after it, and change neither.
 
-    with probing.watching(step): ...one step of the loop...      hooks on the optimizer do the rest
-    probing.taken()                                              what was observed
+    with probing.watch(step): ...one step of the loop...      hooks on the optimizer do the rest
+    probing.take_observations()                               what was observed
 
 They hang on the optimizer's own step hooks, so that the loop knows nothing of them, and count their time, so that it
 can be left out of the step's.
@@ -17,12 +17,11 @@ from torch import nn
 
 from optim.plan.blocks import Block, BlockPlan
 from optim.plan.placement import plan_blocks
-from optim.state import Planned
+from optim.state import HasPlan
 from worker.probes.measures import Values, residual, sparsity, spectrum
-from worker.probes.momenta import Momenta
-from worker.probes.residues import Residues
+from worker.probes.momenta import Momenta, Residues
 from worker.records.result import Observation
-from worker.spec.probes import Probes
+from worker.spec.parts import Probes
 
 
 class Probing:
@@ -35,7 +34,7 @@ class Probing:
         self._probes, self._step, self._observed = probes, 0, list[Observation]()
         self._awaited: Literal["before", "after"] | None = None
         """The next hook of the step under watch: a `step` that is wrapped twice calls each hook twice."""
-        plan = optimizer.plan if isinstance(optimizer, Planned) else plan_blocks(model, unknown="full")
+        plan = optimizer.plan if isinstance(optimizer, HasPlan) else plan_blocks(model, unknown="full")
         self._blocks = _matrices(plan)
         names = {block.parameter for block in self._blocks}
         self._by_parameter = {name: blocks for name, blocks in plan.by_parameter.items() if name in names}
@@ -43,11 +42,11 @@ class Probing:
         self._momenta = Momenta(optimizer, self._parameters, probes.beta1)
         self._residues = Residues(optimizer, self._parameters, self._momenta)
         self._keeps_momenta = bool({"momentum-spectrum", "residual"} & set(probes.kinds))
-        optimizer.register_step_pre_hook(self._before)
-        optimizer.register_step_post_hook(self._after)
+        optimizer.register_step_pre_hook(self._pre_step_hook)
+        optimizer.register_step_post_hook(self._post_step_hook)
 
     @contextmanager
-    def watching(self, step: int) -> Iterator[None]:
+    def watch(self, step: int) -> Iterator[None]:
         """Within, the optimizer's step counts as `step`, from 1; steps outside are nobody's business."""
         self._step, self._awaited, self.seconds = step, "before", 0.0
         try:
@@ -55,7 +54,7 @@ class Probing:
         finally:
             self._awaited = None
 
-    def taken(self) -> list[Observation]:
+    def take_observations(self) -> list[Observation]:
         """What was observed since the last call."""
         observed, self._observed = self._observed, []
         return observed
@@ -68,26 +67,26 @@ class Probing:
         """Go on from what `state()` gave."""
         self._momenta.own = {name: value.to(self._parameters[name].device) for name, value in state.items()}
 
-    def _before(self, optimizer: torch.optim.Optimizer, arguments: Any, options: Any) -> None:
+    def _pre_step_hook(self, optimizer: torch.optim.Optimizer, arguments: Any, options: Any) -> None:
         if self._awaited != "before":
             return
         self._awaited = "after"
-        with self._timed():
+        with self._count_time():
             if self._keeps_momenta:
                 self._momenta.take(self._by_parameter)
-            if self._probes.due(self._step):
+            if self._probes.is_due(self._step):
                 self._observe_gradients()
 
-    def _after(self, optimizer: torch.optim.Optimizer, arguments: Any, options: Any) -> None:
+    def _post_step_hook(self, optimizer: torch.optim.Optimizer, arguments: Any, options: Any) -> None:
         if self._awaited != "after":
             return
         self._awaited = None
-        with self._timed():
-            if self._probes.due(self._step):
+        with self._count_time():
+            if self._probes.is_due(self._step):
                 self._observe_momenta()
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _count_time(self) -> Iterator[None]:
         started = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - started
@@ -95,26 +94,30 @@ class Probing:
     @torch.no_grad()
     def _observe_gradients(self) -> None:
         if "gradient-sparsity" in self._probes.kinds:
-            self._observe("gradient-sparsity", {block.name: self._sparsity(block) for block in self._moved()})
+            self._observe(
+                "gradient-sparsity", {block.name: self._sparsity(block) for block in self._blocks_with_gradients()}
+            )
         if "residual" in self._probes.kinds:
-            for block in self._moved():
+            for block in self._blocks_with_gradients():
                 self._residues.begin(block)
 
     @torch.no_grad()
     def _observe_momenta(self) -> None:
         if "momentum-spectrum" in self._probes.kinds:
-            found = {block.name: spectrum(self._momenta.of(block)) for block in self._moved()}
+            found = {block.name: spectrum(self._momenta.momentum(block)) for block in self._blocks_with_gradients()}
             self._observe("momentum-spectrum", found)
         if "residual" in self._probes.kinds:
             ratio = self._probes.rank_ratio
-            self._observe("residual", {b.name: residual(*self._residues.of(b, ratio)) for b in self._moved()})
+            self._observe(
+                "residual", {b.name: residual(*self._residues.residue(b, ratio)) for b in self._blocks_with_gradients()}
+            )
 
     def _sparsity(self, block: Block) -> Values:
         gradient = self._parameters[block.parameter].grad
         assert gradient is not None
         return sparsity(block.view(gradient), self._probes.near_zero)
 
-    def _moved(self) -> Iterator[Block]:
+    def _blocks_with_gradients(self) -> Iterator[Block]:
         """The blocks that this step has a gradient for."""
         return (block for block in self._blocks if self._parameters[block.parameter].grad is not None)
 

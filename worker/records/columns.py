@@ -29,7 +29,7 @@ class _Columns(Record):
         tokens: tuple[int, ...]
 
     @classmethod
-    def of(cls, points: Iterable[Point]) -> Self:
+    def from_points(cls, points: Iterable[Point]) -> Self:
         """The columns of some points, which were validated when they were made."""
         listed = list(points)
         columns: dict[str, Any] = {name: tuple(map(attrgetter(name), listed)) for name in Point.model_fields}
@@ -46,7 +46,7 @@ class _Columns(Record):
         return tuple(Point.model_construct(**dict(zip(told, row, strict=True))) for row in rows)
 
     @model_validator(mode="after")
-    def _equally_long(self) -> Self:
+    def _require_equal_lengths(self) -> Self:
         lengths = {name: len(values) for name in Point.model_fields if (values := getattr(self, name)) is not None}
         count = len(self.step)
         allowed = f"must have {count} values, as many as step"

@@ -113,9 +113,9 @@ class PointsBatch(Record):
     """What probes saw at steps up to the last of these points."""
 
     @classmethod
-    def of(cls, sequence: int, points: Iterable[Point], observations: Iterable[Observation] = ()) -> Self:
+    def from_points(cls, sequence: int, points: Iterable[Point], observations: Iterable[Observation] = ()) -> Self:
         """A batch of points that are at hand as records."""
-        return cls(sequence=sequence, columns=PointColumns.of(points), observations=tuple(observations))
+        return cls(sequence=sequence, columns=PointColumns.from_points(points), observations=tuple(observations))
 
     @property
     def points(self) -> tuple[Point, ...]:

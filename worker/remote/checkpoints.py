@@ -47,7 +47,7 @@ def parse_checkpoint_name(name: str) -> tuple[RemoteCheckpoint, str] | None:
     return RemoteCheckpoint(attempt=int(attempt), kind=cast(Kind, kind), step=int(step)), f".{ending}"
 
 
-def complete(names: Iterable[str], kind: Kind) -> list[RemoteCheckpoint]:
+def complete_checkpoints(names: Iterable[str], kind: Kind) -> list[RemoteCheckpoint]:
     """The checkpoints of that kind that have both of their files, the latest last."""
     endings: dict[RemoteCheckpoint, set[str]] = {}
     for checkpoint, ending in filter(None, map(parse_checkpoint_name, names)):
@@ -73,10 +73,10 @@ class RemoteCheckpoints:
         self.folder.write(f"{stem}{NOTICE}", there.model_dump_json().encode())
         return there
 
-    def counted(self, steps: Mapping[int, int], after: tuple[int, int]) -> list[RemoteCheckpoint]:
+    def counted_checkpoints(self, steps: Mapping[int, int], after: tuple[int, int]) -> list[RemoteCheckpoint]:
         """What earlier attempts left up to the step of each that counts, and later than the attempt and step in
         `after`; latest first. Raises `RemoteFolderError`."""
-        found = complete(self.folder.sizes(), "step")
+        found = complete_checkpoints(self.folder.sizes(), "step")
         later = [each for each in reversed(found) if after < (each.attempt, each.step)]
         return [each for each in later if each.attempt < self._attempt and each.step <= steps.get(each.attempt, -1)]
 

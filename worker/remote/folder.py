@@ -50,48 +50,48 @@ class RemoteFolder:
         """Nothing is asked of the other side yet."""
         self.url = url.rstrip("/")
 
-    def below(self, name: str) -> "RemoteFolder":
+    def subfolder(self, name: str) -> "RemoteFolder":
         """The folder of that name in this one."""
         return RemoteFolder(f"{self.url}/{name}")
 
     def sizes(self, below: str = "") -> dict[str, int]:
         """Every file at any depth, or those `below` a folder of it, with its size in bytes; none where there is no such
         folder."""
-        files, root = self._opened
-        found = self._asked("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
+        files, root = self.file_system
+        found = self._call("looked through", lambda: files.find(f"{root}/{below}".rstrip("/"), detail=True))
         return {name.removeprefix(f"{root}/"): int(entry["size"]) for name, entry in found.items()}
 
     def read(self, name: str) -> bytes | None:
         """The content of a small file; None where there is none."""
-        files, root = self._opened
+        files, root = self.file_system
         path = f"{root}/{name}"
-        return self._asked("read", lambda: _unless_missing(lambda: bytes(files.cat_file(path))))
+        return self._call("read", lambda: _none_if_missing(lambda: bytes(files.cat_file(path))))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file."""
-        files, root = self._opened
-        self._asked("written", lambda: files.pipe_file(f"{root}/{name}", content))
+        files, root = self.file_system
+        self._call("written", lambda: files.pipe_file(f"{root}/{name}", content))
 
     def put(self, path: Path, name: str) -> None:
         """Copy the file at `path` there."""
-        files, root = self._opened
-        self._asked("written", lambda: files.put_file(str(path), f"{root}/{name}"))
+        files, root = self.file_system
+        self._call("written", lambda: files.put_file(str(path), f"{root}/{name}"))
 
     def fetch(self, name: str, path: Path, check_stop: Callable[[], None] = lambda: None) -> None:
         """Copy a file from there to `path`; `check_stop` is called as its parts arrive, and ends it by raising. Raises
         `OSError` where this machine's disk is full."""
-        files, root = self._opened
-        parts = _calling(check_stop)
-        self._asked("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
+        files, root = self.file_system
+        parts = _part_callback(check_stop)
+        self._call("read", lambda: files.get_file(f"{root}/{name}", str(path), callback=parts), passing=DISK_FULL)
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files; one that is gone already is no fault."""
-        files, root = self._opened
+        files, root = self.file_system
         for path in [f"{root}/{name}" for name in names]:
-            self._asked("cleared", partial(_unless_missing, partial(files.rm_file, path)))
+            self._call("cleared", partial(_none_if_missing, partial(files.rm_file, path)))
 
     @cached_property
-    def _opened(self) -> tuple[Any, str]:
+    def file_system(self) -> tuple[Any, str]:
         """fsspec's file system, and this folder's path in it."""
         if refusal := find_refusal(self.url):
             raise RemoteFolderError(refusal)
@@ -103,9 +103,9 @@ class RemoteFolder:
             files, root = url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False, **options)
             return files, str(root).rstrip("/")
 
-        return self._asked("opened", opened)
+        return self._call("opened", opened)
 
-    def _asked(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
+    def _call(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:
             return question()
         except WorkerError:  # of whoever is obeyed meanwhile
@@ -138,7 +138,7 @@ def find_refusal(url: str) -> str | None:
     return None
 
 
-def patiently(
+def retry_while_away(
     action: Callable[[], Answer], check_stop: Callable[[], None], patience_seconds: float = PATIENCE_SECONDS
 ) -> Answer:
     """What `action` returns, tried again while its remote folder is away; then its `RemoteFolderError`.
@@ -161,7 +161,7 @@ def patiently(
     raise AssertionError("backoff() never ends")
 
 
-def _calling(check_stop: Callable[[], None]) -> Any:
+def _part_callback(check_stop: Callable[[], None]) -> Any:
     """What fsspec tells of every part that has arrived."""
     from fsspec.callbacks import Callback  # type: ignore[import-untyped]  # it publishes no types
 
@@ -172,7 +172,7 @@ def _calling(check_stop: Callable[[], None]) -> Any:
     return Parts()
 
 
-def _unless_missing(question: Callable[[], Answer]) -> Answer | None:
+def _none_if_missing(question: Callable[[], Answer]) -> Answer | None:
     try:
         return question()
     except FileNotFoundError:
@@ -183,12 +183,6 @@ def _gist(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
-
-# Small files of remote folders for somebody who waits: an answer within seconds, or the word that there is none.
-#
-# What was found is remembered for a while, and that a folder is away for a shorter one. A question whose answer is
-# late goes on in its thread, and whoever asks next has what it brings: libraries of storage try again for longer than
-# anybody waits for a page or a submission. Everyone who asks the same at the same time shares one question.
 
 LONGEST_SECONDS: Final = 4.0
 """Nobody waits longer for one answer."""
@@ -204,7 +198,12 @@ Question = tuple[str, str]
 
 
 class RemoteAnswers:
-    """What one process has asked. Thread-safe."""
+    """Small files for somebody who waits: an answer within seconds, or the word that there is none. Thread-safe.
+
+    What was found is remembered for a while, and that a folder is away for a shorter one. A question whose answer is
+    late goes on in its thread, and whoever asks next has what it brings: libraries of storage try again for longer than
+    anybody waits for a page or a submission. Everyone who asks the same at the same time shares one question.
+    """
 
     def __init__(self, longest_seconds: float = LONGEST_SECONDS) -> None:
         self._longest_seconds = longest_seconds
@@ -221,7 +220,7 @@ class RemoteAnswers:
         """
         with self._lock:
             if (away := self._away.get(url)) is not None and time.monotonic() < away[0]:
-                raise _again(away[1])
+                raise _copy_error(away[1])
             if (found := self._found.get((url, name))) is not None and time.monotonic() < found[0]:
                 return found[1]
             question = self._asked.get((url, name)) or self._ask((url, name), remembered_seconds)
@@ -235,7 +234,7 @@ class RemoteAnswers:
             self._note_away(url, error)
             raise error from late
         except RemoteFolderError as error:
-            raise _again(error) from error.__cause__
+            raise _copy_error(error) from error.__cause__
 
     def _ask(self, question: Question, remembered_seconds: float) -> "Future[bytes | None]":
         answer = self._asked[question] = Future[bytes | None]()
@@ -270,7 +269,7 @@ class RemoteAnswers:
             self._away[url] = time.monotonic() + AWAY_SECONDS, error
 
 
-def _again(error: RemoteFolderError) -> RemoteFolderError:
+def _copy_error(error: RemoteFolderError) -> RemoteFolderError:
     """The same words and cause, to be raised by somebody else."""
     same = RemoteFolderError(str(error))
     same.__cause__ = error.__cause__

@@ -54,7 +54,7 @@ class ServiceClient:
 
     def hello(self, patience_seconds: float = HELLO_PATIENCE_SECONDS) -> Assignment:
         """Take up the attempt; tries again for a while where the service does not answer."""
-        return _parse(Assignment, HELLO, self._patiently(lambda: self.post(HELLO, b"{}"), patience_seconds))
+        return _parse(Assignment, HELLO, self._retry(lambda: self.post(HELLO, b"{}"), patience_seconds))
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
         """Give a sign of life, once."""
@@ -73,7 +73,7 @@ class ServiceClient:
             return response.content
         raise _refusal(verb, response)
 
-    def _patiently(self, request: Callable[[], bytes], patience_seconds: float) -> bytes:
+    def _retry(self, request: Callable[[], bytes], patience_seconds: float) -> bytes:
         deadline = time.monotonic() + patience_seconds
         for pause_seconds in backoff():
             try:

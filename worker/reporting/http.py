@@ -62,7 +62,7 @@ class HttpReporter:
 
     def begin(self, after_step: int | None) -> None:
         """Take over the unsent points of earlier attempts that still count, and drop the others."""
-        inherited = self._spool.inherited()
+        inherited = self._spool.inherited_batches()
         for report in reports(inherited, after_step):
             if isinstance(report, Point):
                 self._outbox.add_point(report)

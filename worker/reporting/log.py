@@ -72,8 +72,8 @@ def log_to_file(path: Path) -> Iterator[None]:
         logger.warning("this attempt has no log: %s", error)
         yield
         return
-    with _closing(opened) as file:
-        handler = logging.StreamHandler(steady(file))
+    with _close_at_end(opened) as file:
+        handler = logging.StreamHandler(steady_stream(file))
         handler.setFormatter(logging.Formatter(FORMAT))
         ours, level = logging.getLogger("worker"), logging.getLogger("worker").level
         ours.setLevel(logging.INFO)
@@ -82,7 +82,7 @@ def log_to_file(path: Path) -> Iterator[None]:
         before = sys.stdout, sys.stderr
         try:
             _flush()
-            sys.stdout, sys.stderr = steady(sys.stdout), steady(sys.stderr)
+            sys.stdout, sys.stderr = steady_stream(sys.stdout), steady_stream(sys.stderr)
             for number, _ in kept:
                 os.dup2(file.fileno(), number)
             yield
@@ -134,13 +134,13 @@ class SteadyStream:
         return getattr(self._stream, name)
 
 
-def steady(stream: TextIO) -> TextIO:
+def steady_stream(stream: TextIO) -> TextIO:
     """The stream, whose writes never fail from now on."""
     return cast("TextIO", SteadyStream(stream))
 
 
 @contextmanager
-def _closing(file: TextIO) -> Iterator[TextIO]:
+def _close_at_end(file: TextIO) -> Iterator[TextIO]:
     """Close it at the end, whether its last lines find room or not."""
     try:
         yield file

@@ -28,15 +28,16 @@ from worker.records.result import Observation, Point, Record
 from worker.reporting.client import POINTS, Verb
 from worker.reporting.reporter import valid_reports
 
-# Unsent points on disk, one file a batch, so that they outlive the service's absence and the worker's death.
-
 logger = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"a(\d+)-(\d+)\.json")
 
 
 class Spool:
-    """The folder of one run's unsent batches; it writes those of one attempt and inherits those of earlier ones."""
+    """The folder of one run's unsent batches, a file each, which outlive the service's absence and the worker's death.
+
+    It writes those of one attempt and inherits those of earlier ones.
+    """
 
     def __init__(self, folder: Path, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
@@ -48,7 +49,7 @@ class Spool:
         write_atomically(path, body)
         return path
 
-    def inherited(self) -> list[Path]:
+    def inherited_batches(self) -> list[Path]:
         """The batches that earlier attempts left, in the order of their sequences; the newest attempt's first.
 
         There are several attempts' where one was killed while it took over: it left copies, and it counts.
@@ -65,14 +66,14 @@ def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Observati
     """What still counts in spooled batches, one file in memory at a time; of what stands in several the first."""
     seen = set()
     for path in paths:
-        for report in _valid(path, after_step):
+        for report in _read_valid_reports(path, after_step):
             key = report.step, report.probe if isinstance(report, Observation) else None
             if key not in seen:
                 seen.add(key)
                 yield report
 
 
-def _valid(path: Path, after_step: int | None) -> list[Observation | Point]:
+def _read_valid_reports(path: Path, after_step: int | None) -> list[Observation | Point]:
     """Of one file, each step's observations before its point; nothing, with a warning, where the file is damaged."""
     try:
         batch = _read(path)
@@ -219,7 +220,7 @@ class Outbox:
         """Turn the waiting points into a message; the caller holds the lock."""
         if not self._points:
             return
-        batch = PointsBatch.of(self._next_sequence, self._points, self._observations)
+        batch = PointsBatch.from_points(self._next_sequence, self._points, self._observations)
         message = _Message(POINTS, batch.body(), batch.sequence)
         self._next_sequence += 1
         self._points, self._observations, self._observed_bytes = [], [], 0
@@ -259,7 +260,7 @@ class Outbox:
                 return
             else:
                 pauses = backoff()
-                self._accepted(message)
+                self._drop_accepted(message)
 
     def _next_message(self) -> _Message | None:
         """Wait for the next message; None when closed."""
@@ -277,7 +278,7 @@ class Outbox:
                     self._changed.wait(left_seconds)
             return None
 
-    def _accepted(self, message: _Message) -> None:
+    def _drop_accepted(self, message: _Message) -> None:
         with self._changed:
             self._messages.remove(message)
             if message.path is not None:

@@ -66,7 +66,7 @@ def whole_lines(cut: bytes) -> bytes:
 
 
 @contextmanager
-def copied_at_the_end(assignment: Assignment) -> Iterator[None]:
+def copy_logs_at_end(assignment: Assignment) -> Iterator[None]:
     """Copy the logs when the block ends, however it ends, unless the run belongs to somebody else by then."""
     try:
         yield

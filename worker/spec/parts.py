@@ -1,4 +1,4 @@
-"""The parts of a workload that every task has: data, budget, schedule, evaluation, execution (torch-free)."""
+"""The parts of a workload that every task has: data, budget, schedule, evaluation, execution, probes (torch-free)."""
 
 from typing import Annotated, Literal
 
@@ -8,6 +8,7 @@ from worker.catalog import datasets as data_catalog
 from worker.schema import Count, CountOrZero, Flag, Spec, omit_default, require_known
 
 Precision = Literal["fp32", "bf16"]
+ProbeName = Literal["gradient-sparsity", "momentum-spectrum", "residual"]
 
 
 class DataSpec(Spec):
@@ -78,3 +79,29 @@ class Execution(Spec):
     """`torch.compile` the model."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""
+
+
+class Probes(Spec):
+    """Measurements of every weight matrix (block) at some steps. They move no loss."""
+
+    every_steps: Count = 100
+    """A window of observed steps begins at every multiple of this."""
+    window_steps: Count = 1
+    """Steps in a row that are observed; the paper compares residuals over 20."""
+    kinds: Annotated[tuple[ProbeName, ...], Field(min_length=1)] = (
+        "gradient-sparsity",
+        "momentum-spectrum",
+        "residual",
+    )
+    """`gradient-sparsity`: rows and columns near zero; `momentum-spectrum`: energy of the largest singular values;
+    `residual`: what a low rank drops of the momentum."""
+    near_zero: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.01
+    """A row or column is near zero below this fraction of the largest one's norm."""
+    rank_ratio: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.05
+    """Rank over min(m, n), where the optimizer itself keeps no low-rank momentum."""
+    beta1: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.9
+    """Decay rate of the momentum that is kept for the probes alone, where the optimizer keeps none."""
+
+    def is_due(self, step: int) -> bool:
+        """Whether `step` (from 1) is observed."""
+        return step >= self.every_steps and step % self.every_steps < self.window_steps

@@ -3,7 +3,7 @@
 A spec is validated once, at the border, with every fault named; afterwards it is trusted. It imports no torch.
 
     RunSpec  = Workload (equal between compared optimizers) + OptimizerSpec + seed + Resources
-    Workload = a task (task.py) + the parts that every task has (parts.py) + Probes (probes.py)
+    Workload = a task (task.py) + the parts that every task has (parts.py)
 """
 
 from typing import Annotated, Any, Self
@@ -14,24 +14,14 @@ from optim import catalog
 from optim.catalog import Scalar
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
-from worker.schema import Count as Count
-from worker.schema import CountOrZero as CountOrZero
-from worker.schema import Fault as Fault
-from worker.schema import Flag as Flag
-from worker.schema import Spec as Spec
-from worker.schema import as_stored as as_stored
-from worker.schema import canonical_json as canonical_json
-from worker.schema import is_stored as is_stored
-from worker.schema import omit_default as omit_default
-from worker.schema import raise_faults as raise_faults
-from worker.schema import require_known as require_known
+from worker.schema import Fault, Spec, is_stored, omit_default, raise_faults, require_known
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
 from worker.spec.parts import Evaluation as Evaluation
 from worker.spec.parts import Execution as Execution
 from worker.spec.parts import Precision as Precision
+from worker.spec.parts import Probes as Probes
 from worker.spec.parts import Schedule as Schedule
-from worker.spec.probes import Probes
 from worker.spec.task import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, fill_defaults
 
 Seed = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]

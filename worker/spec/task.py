@@ -14,8 +14,7 @@ from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.datasets import DataKind
 from worker.schema import Fault, Spec
-from worker.spec.parts import DataSpec, Execution, Precision
-from worker.spec.probes import Probes
+from worker.spec.parts import DataSpec, Execution, Precision, Probes
 
 LINEAR_MODEL: Final = "linear"
 """The model of a regression: one weight a covariate."""

@@ -71,7 +71,7 @@ def _linear_model(spec: RunSpec, data: LinearProblem, weights: InitialWeights | 
     return LinearModel(data.dimension)
 
 
-def _undivided(
+def _by_one_process(
     task: Callable[[Any, Any, RunSpec], Task[Any]],
 ) -> Callable[[Any, Any, RunSpec, ProcessGroup], Task[Any]]:
     """A task that one process alone trains: its specification refuses several."""
@@ -81,7 +81,7 @@ def _undivided(
 TASKS: Final[dict[str, TaskEntry]] = {
     "pretrain": TaskEntry(data=_text, model=_language_model, task=Pretraining),
     "sft": TaskEntry(data=_conversations, model=_language_model, task=FineTuning),
-    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=_undivided(ReMax)),
-    "regression": TaskEntry(data=_problem, model=_linear_model, task=_undivided(Regression)),
+    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=_by_one_process(ReMax)),
+    "regression": TaskEntry(data=_problem, model=_linear_model, task=_by_one_process(Regression)),
 }
 """By `kind`."""

@@ -21,19 +21,18 @@ from worker.schema import canonical_json
 from worker.spec.run import RunSpec
 from worker.spec.task import RegressionTask
 
-# Theorem 1's linear regression (AdaPM's paper, section 3.1 and appendix): its samples, and its excess risk exactly.
-#
-#     x ~ N(0, Sigma),  Sigma = diag(i^-a)              y = <x, W*> + noise z,  z ~ N(0, 1)
-#     W*_i = i^((a - b) / 2), so that Sigma_ii (W*_i)^2 = i^-b
-#     excess risk of W = E (<x, W> - y)^2 - noise^2 = sum_i Sigma_ii (W_i - W*_i)^2
-#
-# The paper's section 3.1 prints Sigma_ii W_i = i^-b; its appendix has the square, which the proof needs.
-
 _UNIT: Final = 2.0**-53
 
 
 class LinearProblem:
-    """One problem; everything in float64, on the CPU."""
+    """Theorem 1's linear regression (AdaPM's paper, section 3.1 and appendix), everything in float64, on the CPU.
+
+        x ~ N(0, Sigma),  Sigma = diag(i^-a)              y = <x, W*> + noise z,  z ~ N(0, 1)
+        W*_i = i^((a - b) / 2), so that Sigma_ii (W*_i)^2 = i^-b
+        excess risk of W = E (<x, W> - y)^2 - noise^2 = sum_i Sigma_ii (W_i - W*_i)^2
+
+    The paper's section 3.1 prints Sigma_ii W_i = i^-b; its appendix has the square, which the proof needs.
+    """
 
     def __init__(self, task: RegressionTask) -> None:
         index = torch.arange(1, task.dimension + 1, dtype=torch.float64)

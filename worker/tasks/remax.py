@@ -77,18 +77,18 @@ class ReMax:
         seeds = answer_seeds(self._seed, step, self.batch_sequences)
         nn.Module.eval(self._policy)
         pieces = [
-            self._answered(prompts[start:end], mask[start:end], seeds[start:end])
+            self._answer(prompts[start:end], mask[start:end], seeds[start:end])
             for start, end in _cuts(self.batch_sequences, micro_batch_sequences)
         ]
         self._policy.train()
         counted = sum(int(answers.answer_mask.sum()) for answers, *_ in pieces)
-        batch = [self._rewarded(*piece, counted) for piece in pieces]
+        batch = [self._reward_answers(*piece, counted) for piece in pieces]
         self.figures = _figures(batch)
         return batch
 
     def training_loss(self, micro_batch: RewardedMicroBatch) -> Tensor:
         """The policy gradient's surrogate, summed over the micro-batch's tokens, by the whole batch's tokens."""
-        log_probabilities = self._log_probabilities(self._policy, _moved(micro_batch.answers, self._policy.device))
+        log_probabilities = self._log_probabilities(self._policy, _move(micro_batch.answers, self._policy.device))
         gains: Tensor = log_probabilities * micro_batch.returns.to(log_probabilities.device)
         return -gains.sum() / micro_batch.batch_answer_tokens
 
@@ -98,19 +98,19 @@ class ReMax:
         nn.Module.eval(self._policy)
         (prompts, mask), seeds = self._validation, answer_seeds(0, VALIDATION_STEP, len(self._validation[0]))
         total = sum(
-            float(self._reward(self._generated(prompts[start:end], mask[start:end], seeds[start:end])).sum())
+            float(self._reward(self._generate(prompts[start:end], mask[start:end], seeds[start:end])).sum())
             for start, end in _cuts(len(prompts), micro_batch_sequences)
         )
         self._policy.train()
         return -total / len(prompts)
 
-    def _answered(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int]) -> tuple[Answers, Tensor, Tensor]:
+    def _answer(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int]) -> tuple[Answers, Tensor, Tensor]:
         """(sampled answers, their rewards, their advantages over the greedy ones), on the CPU."""
-        sampled, greedy = self._generated(prompts, mask, seeds), self._generated(prompts, mask, None)
+        sampled, greedy = self._generate(prompts, mask, seeds), self._generate(prompts, mask, None)
         rewards = self._reward(sampled)
-        return _moved(sampled, torch.device("cpu")), rewards.cpu(), (rewards - self._reward(greedy)).cpu()
+        return _move(sampled, torch.device("cpu")), rewards.cpu(), (rewards - self._reward(greedy)).cpu()
 
-    def _generated(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int] | None) -> Answers:
+    def _generate(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int] | None) -> Answers:
         return generate(
             self._policy,
             prompts.to(self._policy.device),
@@ -122,8 +122,10 @@ class ReMax:
         )
 
     @torch.no_grad()
-    def _rewarded(self, answers: Answers, rewards: Tensor, advantages: Tensor, counted: int) -> RewardedMicroBatch:
-        there = _moved(answers, self._policy.device)
+    def _reward_answers(
+        self, answers: Answers, rewards: Tensor, advantages: Tensor, counted: int
+    ) -> RewardedMicroBatch:
+        there = _move(answers, self._policy.device)
         ratios = self._log_probabilities(self._policy, there) - self._log_probabilities(self._reference, there)
         log_ratios = ratios.cpu() * answers.answer_mask
         penalties = self._task.kl_weight * log_ratios.flip(1).cumsum(dim=1).flip(1)  # from each token to the end
@@ -156,7 +158,7 @@ def _cuts(count: int, most: int) -> list[tuple[int, int]]:
     return [(start, min(count, start + most)) for start in range(0, count, most)]
 
 
-def _moved(answers: Answers, device: torch.device) -> Answers:
+def _move(answers: Answers, device: torch.device) -> Answers:
     return Answers(
         tokens=answers.tokens.to(device),
         prompt_mask=answers.prompt_mask.to(device),

@@ -90,7 +90,7 @@ class CheckpointStore:
         for rank in sorted(candidates, reverse=True):
             candidate = candidates[rank]
             if (fault := _fault(candidate)) is None:
-                return self._own(torch.load(candidate.path, map_location="cpu", weights_only=True))
+                return self._require_own(torch.load(candidate.path, map_location="cpu", weights_only=True))
             self.passed_over += (f"the checkpoint of step {candidate.step} was passed over: {fault}",)
         return None
 
@@ -122,7 +122,7 @@ class CheckpointStore:
         write_atomically(path.with_suffix(".json"), here.model_dump_json(), durable=True)
         return True
 
-    def _own(self, state: State) -> State:
+    def _require_own(self, state: State) -> State:
         if state["spec_hash"] != self._spec_hash:
             raise CheckpointError(
                 f"the checkpoints in {self.folder} belong to another spec ({state['spec_hash'][:12]}, "
@@ -208,11 +208,11 @@ class CheckpointTimer:
         self._every_seconds = every_seconds
         self._due = time.monotonic() + every_seconds
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time."""
         return time.monotonic() >= self._due
 
-    def written(self, cost_seconds: float) -> None:
+    def restart(self, cost_seconds: float) -> None:
         """Start to wait for the next one."""
         bearable_seconds = cost_seconds / LARGEST_SHARE if self._every_seconds else 0.0
         self._due = time.monotonic() + max(self._every_seconds, bearable_seconds)

@@ -18,7 +18,7 @@ from typing import Final, Self
 from worker.errors import LeaseLostError, RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
-from worker.remote.folder import PATIENCE_SECONDS, patiently
+from worker.remote.folder import PATIENCE_SECONDS, retry_while_away
 from worker.training.checkpoint import CheckpointStore
 
 logger = logging.getLogger(__name__)
@@ -123,15 +123,6 @@ def _is_best(notice: CheckpointNotice) -> bool:
     return notice.val_loss is not None
 
 
-# Resuming on a machine that has not the run's checkpoints: the newest good one is brought here from the remote
-# folder.
-#
-# Only steps that the service was told of count: of later ones the points may have been lost with their machine, and
-# the curve would have a gap. Nor does what an attempt that lost its lease without knowing wrote behind the step from
-# which its successor went on: the service says of each attempt up to where it counts. A folder that cannot be reached
-# is waited for, since training anew costs more.
-
-
 def bring(
     remote: RemoteCheckpoints,
     here: CheckpointStore,
@@ -139,8 +130,12 @@ def bring(
     check_stop: Callable[[], None],
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> None:
-    """Have the newest good checkpoint that counts here, if there is any: `counted_steps` has the last step of each
-    earlier attempt; `check_stop` as in `patiently`.
+    """Have the newest good checkpoint that counts here, on a machine that may not have the run's.
+
+    Only steps that the service was told of count: of later ones the points may have been lost with their machine, and
+    the curve would have a gap. Nor does what an attempt that lost its lease without knowing wrote behind the step from
+    which its successor went on: `counted_steps` has the last step of each earlier attempt. A folder that cannot be
+    reached is waited for, since training anew costs more; `check_stop` as in `retry_while_away`.
 
     Raises `RemoteFolderError` where the folder stays unreachable and there is nothing here to go on from.
     """
@@ -148,7 +143,7 @@ def bring(
     if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):
         return
     try:
-        patiently(lambda: _bring(remote, here, counted_steps, own), check_stop, patience_seconds)
+        retry_while_away(lambda: _bring(remote, here, counted_steps, own), check_stop, patience_seconds)
     except RemoteFolderError as error:
         if own is None:
             raise
@@ -161,7 +156,7 @@ def _bring(
     counted_steps: Mapping[int, int],
     own: CheckpointNotice | None,
 ) -> None:
-    for checkpoint in remote.counted(counted_steps, (-1, -1) if own is None else own.rank()):
+    for checkpoint in remote.counted_checkpoints(counted_steps, (-1, -1) if own is None else own.rank()):
         notice = remote.notice(checkpoint)
         if notice is not None and here.take_over(notice, partial(remote.fetch, checkpoint)):
             logger.info("the checkpoint of step %d comes from %s", notice.step, notice.path)

@@ -28,8 +28,8 @@ from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore, CheckpointTimer
 from worker.training.device import free_memory, is_out_of_memory
 from worker.training.memory_cap import MemoryCap, OverMemoryCapError
-from worker.training.micro_batch import smaller
-from worker.training.progress import Progress, finite
+from worker.training.micro_batch import next_smaller
+from worker.training.progress import Progress, finite_or_none
 from worker.training.random_state import load_random_state, random_state
 from worker.training.schedule import LearningRate
 from worker.training.step import Stepper, StepTaken
@@ -63,7 +63,7 @@ RECORDED_STEPS: Final = 2
 second counts. They take longer for it, and are warm-up for every mean of times."""
 
 
-_WISHES: Final[tuple[Command | None, ...]] = (*Command, None)
+_ORDERS: Final[tuple[Command | None, ...]] = (*Command, None)
 """What rank 0 tells the others by its place; None is to leave."""
 
 
@@ -115,7 +115,7 @@ class Training:
         """
         if self.progress.initial_val_loss is None:
             self._report_start()
-        while not self.progress.finished():
+        while not self.progress.is_finished():
             self.advance()
 
     def advance(self) -> None:
@@ -123,7 +123,7 @@ class Training:
         self._check_stop()
         if self.progress.stopped_early:
             return
-        if self._context.group.is_rank_zero and self._timer.due():
+        if self._context.group.is_rank_zero and self._timer.is_due():
             self._save_if_possible()  # right after `_check_stop`: a worker without a lease must not write
         point = self._step()
         if point is not None:
@@ -138,15 +138,15 @@ class Training:
         """Evaluate before the first step: the loss that training has to get below."""
         self.progress.add_evaluation(self._validation_loss())
         rss_bytes = self._context.memory.sample()
-        val_loss = finite(self.progress.val_loss)
+        val_loss = finite_or_none(self.progress.val_loss)
         self._context.reporter.point(Point(step=0, tokens=0, val_loss=val_loss, host_rss_bytes=rss_bytes))
 
     def _step(self) -> Point | None:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
         step = self.progress.step
         factor = self._rate.apply(step)
-        taken = self._observed(step)
-        if not taken.finite():
+        taken = self._take_observed(step)
+        if not taken.is_finite():
             self.progress.fault = (
                 f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
             )
@@ -171,15 +171,15 @@ class Training:
             **(self._figured.figures if self._figured else {}),
         )
 
-    def _observed(self, step: int) -> StepTaken:
+    def _take_observed(self, step: int) -> StepTaken:
         """Take the step, under observation where there are probes; their time is not the step's."""
         if self._probing is None:
             return self._take(step)
-        with self._probing.watching(step + 1):
+        with self._probing.watch(step + 1):
             taken = self._take(step)
-        for observation in self._probing.taken():
+        for observation in self._probing.take_observations():
             self._context.reporter.observe(observation)
-        return replace(taken, seconds=taken.seconds.without(optimizer_seconds=self._probing.seconds))
+        return replace(taken, seconds=taken.seconds.exclude_probes(optimizer_seconds=self._probing.seconds))
 
     def _take(self, step: int) -> StepTaken:
         """Take the step; where memory runs out on the way to the update, again in smaller pieces if the run may."""
@@ -195,7 +195,7 @@ class Training:
     def _step_down(self) -> bool:
         """Use the next smaller micro-batch, where the run leaves that to us and there is one."""
         now = self._stepper.micro_batch_sequences
-        less = smaller(self._task.batch_sequences, now)
+        less = next_smaller(self._task.batch_sequences, now)
         if self._workload.execution.micro_batch_sequences != "auto" or less is None:
             return False
         logger.warning("out of memory with micro-batches of %d sequences: going on with %d", now, less)
@@ -223,7 +223,7 @@ class Training:
         if progress.step % self._workload.evaluation.every_steps and progress.step < progress.steps:
             return None
         progress.add_evaluation(self._validation_loss())
-        return finite(progress.val_loss)
+        return finite_or_none(progress.val_loss)
 
     def _validation_loss(self) -> float:
         """The loss of what the optimizer holds for the result, which may not be the weights that it trains on."""
@@ -234,25 +234,25 @@ class Training:
         """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked.
         All ranks do as rank 0."""
         group = self._context.group
-        wish = _WISHES[group.broadcast(_WISHES.index(self._wish()) if group.is_rank_zero else 0)]
-        if wish is Command.CONTINUE:
+        order = _ORDERS[group.broadcast(_ORDERS.index(self._next_order()) if group.is_rank_zero else 0)]
+        if order is Command.CONTINUE:
             return
-        if wish is Command.STOP_EARLY:
+        if order is Command.STOP_EARLY:
             self.progress.stopped_early = True
             return
         is_saved = self._save_if_possible() if group.is_rank_zero else True
-        if wish is not None:
+        if order is not None:
             raise RunStoppedError(
-                Stopped(command=wish, step=self.progress.step, device_seconds=self._context.clock.seconds())
+                Stopped(command=order, step=self.progress.step, device_seconds=self._context.clock.seconds())
             )
         kept = "a checkpoint of that step was written, the next attempt goes on from it."
         lost = "no checkpoint of that step could be written, the next attempt goes on from the one before."
         raise TerminatedError(f"told to leave (SIGTERM) at step {self.progress.step}; {kept if is_saved else lost}")
 
-    def _wish(self) -> Command | None:
+    def _next_order(self) -> Command | None:
         """What the service wants; None where the system wants the process to leave."""
         command = self._context.reporter.command()
-        return None if command is Command.CONTINUE and self._context.termination.requested else command
+        return None if command is Command.CONTINUE and self._context.termination.is_requested else command
 
     def _save_if_possible(self) -> bool:
         """Write a checkpoint of the present step; whether there is one. A full disk must not end a training that is in
@@ -264,7 +264,7 @@ class Training:
             logger.warning("no checkpoint at step %d: %s", self.progress.step, error)
             return False
         finally:
-            self._timer.written(time.monotonic() - started)
+            self._timer.restart(time.monotonic() - started)
         return True
 
     def _save_best_if_possible(self, val_loss: float) -> None:

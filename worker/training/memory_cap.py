@@ -31,7 +31,7 @@ class MemoryCap:
         self._device = device
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def apply(self) -> Iterator[None]:
         """Within, a GPU's allocator refuses what is over the cap."""
         if self._device.type != "cuda" or self.limit_bytes is None:
             yield

@@ -32,12 +32,12 @@ def candidates(batch_sequences: int) -> tuple[int, ...]:
     return tuple(sorted({-(-batch_sequences // pieces) for pieces in range(1, batch_sequences + 1)}))
 
 
-def smaller(batch_sequences: int, micro_batch_sequences: int) -> int | None:
+def next_smaller(batch_sequences: int, micro_batch_sequences: int) -> int | None:
     """The next smaller candidate, None where there is none."""
     return max((size for size in candidates(batch_sequences) if size < micro_batch_sequences), default=None)
 
 
-def largest(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
+def largest_fitting(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
     """The largest of the ascending sizes that fits, by doubling and bisection.
 
     Args:
@@ -55,13 +55,13 @@ def largest(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
         probe = 0 if fits < 0 else probe
         size = sizes[probe]
         tried_whole = tried_whole or size == sizes[-1]
-        peak_bytes = None if _foretold_over(size, peaks, limit_bytes) else _peak_or_none(trial, size)
+        peak_bytes = None if _is_foretold_over(size, peaks, limit_bytes) else _peak_or_none(trial, size)
         if peak_bytes is None:
             fails = probe
         else:
             fits, peaks[size] = probe, peak_bytes
     # The whole batch at once may need less than its half: no gradients are there in its forward pass.
-    harmless = limit_bytes is None or (len(peaks) > 1 and not _foretold_over(sizes[-1], peaks, limit_bytes))
+    harmless = limit_bytes is None or (len(peaks) > 1 and not _is_foretold_over(sizes[-1], peaks, limit_bytes))
     if not tried_whole and harmless and _peak_or_none(trial, sizes[-1]) is not None:
         return sizes[-1]
     if fits < 0:
@@ -82,7 +82,7 @@ class TrialSteps:
         """The largest micro-batch for that batch; leaves no memory behind and the random states as they were."""
         before = random_state()
         try:
-            return largest(candidates(batch_sequences), self._trial, self._limit_bytes)
+            return largest_fitting(candidates(batch_sequences), self._trial, self._limit_bytes)
         finally:
             self._stepper = None
             free_memory()
@@ -127,7 +127,7 @@ def _peak_or_none(trial: Trial, size: int) -> int | None:
     return peak_bytes
 
 
-def _foretold_over(size: int, peaks: dict[int, int], limit_bytes: int | None) -> bool:
+def _is_foretold_over(size: int, peaks: dict[int, int], limit_bytes: int | None) -> bool:
     """Whether the line through the two largest known sizes lies clearly above the limit."""
     if limit_bytes is None or len(peaks) < 2:
         return False

@@ -14,7 +14,7 @@ from worker.records.result import MemoryBreakdown, Verdict
 _SERIES = ("train_losses", "step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 
 
-def finite(value: float | None) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
     """The value, or None where it is no finite number: records hold finite numbers only."""
     return value if value is not None and math.isfinite(value) else None
 
@@ -55,7 +55,7 @@ class Progress:
     memory: MemoryBreakdown | None = None
     """Of the newest recorded step."""
 
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether there is no further step to take."""
         return self.fault is not None or self.stopped_early or self.step >= self.steps
 
@@ -84,7 +84,7 @@ class Progress:
 
     def final_val_loss(self) -> float | None:
         """The validation loss after the last step of the budget; None where that was not reached or not finite."""
-        return finite(self.val_loss) if self.step >= self.steps else None
+        return finite_or_none(self.val_loss) if self.step >= self.steps else None
 
     def final_train_loss(self) -> float | None:
         """Mean training loss over the last tenth of the steps done."""

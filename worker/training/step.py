@@ -7,11 +7,14 @@ whole, so that norm, clipping and update are the same in each.
 """
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.meters.breakdown import BreakdownMeter
@@ -19,7 +22,6 @@ from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
 from worker.spec.run import Workload
 from worker.tasks.task import Task
 from worker.training.device import synchronize
-from worker.training.distributed_loss import SharedLoss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class StepTaken:
     """Global L2 norm before clipping."""
     seconds: PhaseSeconds
 
-    def finite(self) -> bool:
+    def is_finite(self) -> bool:
         """Whether the step was taken."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
@@ -74,12 +76,12 @@ class Stepper:
         with clock.phase(Phase.DATA), self.precision():
             *earlier, last = self._pieces(step)[:most_micro_batches]
         try:
-            with self._loss.kept_apart():
+            with self._loss.accumulate_locally():
                 losses = [self._gradients(micro_batch, clock) for micro_batch in earlier]
-            with meter.recording() if meter else nullcontext():
+            with meter.record() if meter else nullcontext():
                 losses.append(self._gradients(last, clock))
                 if meter is not None:
-                    meter.backward_is_done()
+                    meter.note_gradients()
                 # Read before the optimizer steps: a model with a loss that is no number keeps its last good weights.
                 train_loss = self._group.all_reduce_sum(torch.stack(losses).sum()).item()
                 grad_norm = self._clip().item()
@@ -119,3 +121,52 @@ class Stepper:
         if self._clip_norm is None:
             return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
         return torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+
+
+class _LossModule(nn.Module):
+    """What DDP wraps: a module whose forward pass ends with the loss, and whose parameters are the model's."""
+
+    def __init__(self, task: Task[Any]) -> None:
+        super().__init__()
+        self.model = task.model
+        self._task = task
+
+    def forward(self, micro_batch: Any) -> torch.Tensor:
+        """The micro-batch's share of the batch's loss, a scalar."""
+        return self._task.training_loss(micro_batch)
+
+
+class SharedLoss:
+    """A task's loss over all ranks: its backward passes give the gradients of the whole batch in every process.
+
+    A share is the sum over some sequences divided by the count of the *whole* batch, so that shares add up, whereas DDP
+    takes the mean over n processes: each gives n times its share. Alone it is `task.training_loss`.
+    """
+
+    def __init__(self, task: Task[Any], group: ProcessGroup) -> None:
+        """The model is on its device already; it stays as it is, with its names."""
+        self._task, self._size = task, group.size
+        # Gradients lie in DDP's own buffers, so that there is no second copy of them, and nothing draws or changes
+        # buffers of a model in training that would have to be sent around.
+        self._shared = (
+            DistributedDataParallel(_LossModule(task), gradient_as_bucket_view=True, forward_sync_buffers=False)
+            if group.size > 1
+            else None
+        )
+
+    def gradients(self, micro_batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """(what the backward pass begins with, this process's share of the batch's loss); scalars."""
+        if self._shared is None:
+            loss = self._task.training_loss(micro_batch)
+            return loss, loss.detach()
+        loss = self._shared(micro_batch)
+        return loss * self._size, loss.detach()
+
+    @contextmanager
+    def accumulate_locally(self) -> Iterator[None]:
+        """Within, backward passes add up gradients of this process alone; the first one outside sends them around."""
+        if self._shared is None:
+            yield
+            return
+        with self._shared.no_sync():
+            yield

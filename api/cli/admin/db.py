@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,8 @@ from api.cli.console import FAILED, Json, complain, print_json
 from api.cli.service import Data, environment_settings, exit_on_errors
 from api.processes.data_folder import keep_private, umask_of
 from orchestrator.settings import Settings
-
-if TYPE_CHECKING:
-    from orchestrator.store.database import Database
+from orchestrator.store.admin import maintenance
+from orchestrator.store.database import Database
 
 verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
 
@@ -21,8 +20,6 @@ verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuu
 @verbs.command()
 def upgrade(data: Data = None, json: Json = False) -> None:
     """Bring the schema to this version's; `up` does it, too."""
-    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
-
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
         before, newest = maintenance.revision(database)
@@ -36,8 +33,6 @@ def upgrade(data: Data = None, json: Json = False) -> None:
 @verbs.command()
 def check(data: Data = None, json: Json = False) -> None:
     """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
-    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
-
     with open_database(environment_settings(data_folder=data)) as database:
         faults = maintenance.faults(database)
     for fault in faults:
@@ -57,8 +52,6 @@ def backup(
     json: Json = False,
 ) -> None:
     """Copy the database of one moment into FILE, while the service goes on: SQLite's own copy, or `pg_dump`."""
-    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
-
     settings = environment_settings(data_folder=data)
     with exit_on_errors():
         maintenance.backup(settings.resolved_database_url(), target)
@@ -74,8 +67,6 @@ def backup(
 @verbs.command()
 def vacuum(data: Data = None, json: Json = False) -> None:
     """Give the space of what was deleted back to the disk; writers wait meanwhile."""
-    from orchestrator.store.admin import maintenance  # loads SQLAlchemy
-
     with open_database(environment_settings(data_folder=data)) as database:
         maintenance.vacuum(database)
     if json:
@@ -95,8 +86,6 @@ def private_folder(settings: Settings) -> Iterator[None]:
 @contextmanager
 def open_database(settings: Settings) -> Iterator["Database"]:
     """The settings' database; what it raises ends the command with a sentence."""
-    from orchestrator.store.database import Database  # loads SQLAlchemy
-
     with exit_on_errors():
         database = Database(settings.resolved_database_url())
         try:

@@ -1,5 +1,5 @@
 """`adapm-bench up`: the whole service on this machine; `api`, `dispatcher` and `sweep-driver`: its processes; `mlflow`:
-MLflow's own pages over the copy of all runs in the data folder.
+MLflow's own pages over the copy of all runs in the data folder. Each of them loads what it needs and nothing else.
 """
 
 import gc
@@ -37,7 +37,7 @@ def up(
     ray_address: RayAddress = None,
 ) -> None:
     """Start the service: REST, dashboard, dispatcher with an embedded Ray, SQLite, MLflow. Ctrl-C stops it."""
-    from api.processes.supervisor import Supervisor  # loads SQLAlchemy
+    from api.processes.supervisor import Supervisor
 
     settings = environment_settings(data_folder=data, host=host, port=port, slots=slots, ray_address=ray_address)
     stop = threading.Event()
@@ -64,7 +64,7 @@ def api_process(
     """The api process alone: REST and dashboard."""
     keep_standard_streams()
     gc.disable()  # what imports make is no garbage: looking through it costs a tenth of the start; `serve` enables it
-    from api.processes.address import listen  # loads SQLAlchemy
+    from api.processes.address import listen
     from api.processes.api import serve
 
     settings = environment_settings(data_folder=data, host=host, port=port)
@@ -84,7 +84,7 @@ def dispatcher_process(
 ) -> None:
     """The dispatcher process alone: Ray and the export to MLflow."""
     keep_standard_streams()
-    from api.processes.dispatcher import dispatch  # loads Ray
+    from api.processes.dispatcher import dispatch
 
     settings = environment_settings(data_folder=data, slots=slots, ray_address=ray_address)
     os.umask(settings.umask_bits())
@@ -95,7 +95,7 @@ def dispatcher_process(
 def driver_process() -> None:
     """The process of one sweep's driver; the dispatcher starts it."""
     keep_standard_streams()
-    from api.processes.sweep_driver import drive  # loads Ray
+    from api.processes.sweep_driver import drive
 
     drive()
 
@@ -108,7 +108,7 @@ def mlflow(data: Data = None, port: MlflowPort = 5000) -> None:
         return
     if settings.mlflow_uri is None and not (settings.data_folder / "mlflow.sqlite3").exists():
         fail(f"error: {settings.data_folder.absolute()} has no copies of runs yet; `adapm-bench up` makes them")
-    from api.processes.address import listen  # loads SQLAlchemy
+    from api.processes.address import listen
 
     with exit_on_errors(), listen(MLFLOW_HOST, port) as listener:
         port = listener.getsockname()[1]
@@ -123,7 +123,7 @@ def mlflow(data: Data = None, port: MlflowPort = 5000) -> None:
 
 def _serve_mlflow(command: list[str], url: str, log_path: Path) -> int:
     """Run the server until it ends or Ctrl-C; its exit status, 0 where we ended it."""
-    from api.processes.address import answers  # loads SQLAlchemy
+    from api.processes.address import answers
 
     stop = threading.Event()
     stop_on_signals(stop.set)

@@ -15,6 +15,8 @@ import psutil
 
 from api.cli.doctor.check import Check, fails, passes
 from api.cli.service import URL_VARIABLE, service_url
+from api.client.client import Client, ClientError
+from api.processes.address import ServiceError, listen
 from orchestrator.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
@@ -111,8 +113,6 @@ def shared_by_network(kind: str) -> bool:
 
 def service(settings: Settings) -> Iterator[Check]:
     """Whether the service answers, or could listen."""
-    from api.client.client import Client, ClientError
-
     name, url = "service", service_url(None, settings)
     try:
         with Client(url, retries=0, timeout_seconds=5.0) as client:
@@ -133,8 +133,6 @@ def service(settings: Settings) -> Iterator[Check]:
 
 
 def _port_check(settings: Settings) -> Check:
-    from api.processes.address import ServiceError, listen  # loads SQLAlchemy
-
     name = "service"
     try:
         listen(settings.host, settings.port).close()

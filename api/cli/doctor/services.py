@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from api.cli.doctor.check import Check, fails, notice, passes
 from api.cli.doctor.machine import shared_memory_free_bytes
 from orchestrator.dispatch.ray_session import folder_for_sockets
@@ -120,8 +122,6 @@ def mlflow(settings: Settings) -> Iterator[Check]:
 
 def mlflow_server(uri: str, ours: str) -> Check:
     """Whether an MLflow server of about our version answers there."""
-    import httpx2  # loads httpx2
-
     name, shown = "MLflow", without_password(uri)
     start = "start it (mlflow server), or correct ADAPM_BENCH_MLFLOW_URI; what ends meanwhile is sent later"
     try:

@@ -3,7 +3,7 @@
 """
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,10 +13,7 @@ from api.cli.service import Url, open_client
 from api.cli.tables.listings import counts_text
 from dashboards.text import formats
 from orchestrator.jobs import RunAction
-from orchestrator.records import RunRecord
-
-if TYPE_CHECKING:
-    from orchestrator.records import AnyExperiment
+from orchestrator.records import AnyExperiment, RunRecord
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Name = Annotated[str | None, typer.Option("--name", help="Its name; default: that of the experiment that is cloned.")]
@@ -56,7 +53,7 @@ def _apply(action: RunAction, id: str, url: str | None, json: bool) -> None:
         print_state(record)
 
 
-def print_state(experiment: "AnyExperiment") -> None:
+def print_state(experiment: AnyExperiment) -> None:
     """Print how many runs of an experiment are in which state."""
     print(f"experiment {experiment.id}: {counts_text(experiment.counts)}")
 
@@ -77,7 +74,7 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
     print(f"experiment {experiment.id} is deleted; {way_back} Its copy in MLflow is left.")
 
 
-def _confirm(experiment: "AnyExperiment") -> None:
+def _confirm(experiment: AnyExperiment) -> None:
     """End the command unless somebody at a terminal agrees."""
     question = plain(f"Delete experiment {experiment.id}, {experiment.name!r}, {experiment.counts.total} runs?")
     if not sys.stdin.isatty():

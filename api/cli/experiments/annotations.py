@@ -3,7 +3,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,7 @@ from api.cli.console import Json, complain, console, plain, print_json, refuse
 from api.cli.experiments.show import Id
 from api.cli.service import Url, open_client
 from dashboards.text import formats
-
-if TYPE_CHECKING:
-    from orchestrator.records import AnyExperiment
+from orchestrator.records import AnyExperiment
 
 
 class LabelAct(StrEnum):
@@ -68,7 +66,7 @@ def note(
         _print_note(experiment)
 
 
-def _print_note(experiment: "AnyExperiment") -> None:
+def _print_note(experiment: AnyExperiment) -> None:
     if experiment.note is None:
         complain(f"experiment {experiment.id} has no note")
         return

@@ -4,17 +4,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from api.cli.console import Json, fail, print_files
 from api.cli.experiments.show import Cell, Id
 from api.cli.service import Url, open_client
-
-if TYPE_CHECKING:
-    from api.client.client import Client
-
+from api.client.client import Client
 
 Form = Annotated[
     Literal["parquet", "csv", "json"],
@@ -52,7 +49,7 @@ def export(
             fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
 
 
-def _tables(client: "Client", id: str, form: str, out: Path) -> Iterator[Path]:
+def _tables(client: Client, id: str, form: str, out: Path) -> Iterator[Path]:
     if form == "json":
         for name, what in ((f"{id}.json", "document.json"), (f"{id}.bib", "references.bib")):
             (out / name).write_bytes(client.document(id, what))
@@ -64,7 +61,7 @@ def _tables(client: "Client", id: str, form: str, out: Path) -> Iterator[Path]:
         yield path
 
 
-def _figures(client: "Client", id: str, form: str, cell: str | None, theme: str, out: Path) -> Iterator[Path]:
+def _figures(client: Client, id: str, form: str, cell: str | None, theme: str, out: Path) -> Iterator[Path]:
     for name in client.figure_names(id, cell):
         path = out / "-".join(filter(None, (id, cell, f"{name}.{form}")))
         path.write_bytes(client.figure(id, name, form, cell=cell, theme=theme))

@@ -19,7 +19,7 @@ from orchestrator.kinds.registry import KINDS
 from orchestrator.settings import Settings
 from orchestrator.specs.faults import count_faults, validation_faults
 from orchestrator.specs.hidden_faults import with_hidden_faults
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 from worker.errors import TerminatedError, WorkerError
 from worker.records.result import Point, Result
 from worker.reporting.reporter import RESULT_NAME, FileReporter
@@ -73,7 +73,7 @@ def _validate(text: SpecText) -> RunSpec:
 
 def _require_data(spec: RunSpec, settings: Settings) -> None:
     """End the command where data or weights are missing that only a person can bring: before torch is imported."""
-    if found := missing(spec.workload, settings.datasets_folder(), settings.dataset_url):
+    if found := missing_data(spec.workload, settings.datasets_folder(), settings.dataset_url):
         fail("\n".join(found))
 
 

@@ -2,21 +2,19 @@
 
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from api.cli.console import Json, console, fail, plain, print_json, refuse
 from api.cli.service import Url, open_client
 from api.cli.tables.comparison import comparison_table
+from api.cli.tables.laws import fit_view, profile_view
 from api.cli.tables.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
+from api.client.client import Client
+from dashboards.files.publication import TableFormat
 from orchestrator.jobs import Outcome, RunStatus
-from orchestrator.records import ExperimentRecord
-
-if TYPE_CHECKING:
-    from api.client.client import Client
-    from dashboards.files.publication import TableFormat
-    from orchestrator.records import RunRecord
+from orchestrator.records import ExperimentRecord, RunRecord
 
 AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run, or its beginning.", metavar="ID")]
 Id = Annotated[str, typer.Argument(help="An experiment's id, or its beginning.", metavar="ID")]
@@ -120,7 +118,7 @@ def ls(
             print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
 
 
-def _runs_in_state(client: "Client", experiment: str | None, state: str | None) -> "tuple[RunRecord, ...]":
+def _runs_in_state(client: Client, experiment: str | None, state: str | None) -> tuple[RunRecord, ...]:
     if state is None or state in list(RunStatus):
         return client.runs(experiment_id=experiment, status=RunStatus(state) if state else None)
     with_result = client.runs(experiment_id=experiment, status=RunStatus.SUCCEEDED)
@@ -141,7 +139,7 @@ def show(id: AnyId, url: Url = None, json: Json = False) -> None:
         print_json(story) if json else console().print(run_view(found, attempts, events, standing))
 
 
-def find(client: "Client", id: str) -> "ExperimentRecord | RunRecord":
+def find(client: Client, id: str) -> ExperimentRecord | RunRecord:
     """The experiment or the run of an id, or of a short one: a run's has a number behind a hyphen."""
     return client.run(id) if "-" in id else client.experiment(id)
 
@@ -160,9 +158,7 @@ def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = N
             sys.stdout.write(client.comparison_table(ids[0], FILES[form], cell))
 
 
-def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool) -> None:
-    from api.cli.tables.laws import profile_view  # loads numpy
-
+def _compare_several(client: Client, ids: list[str], form: Layout, json: bool) -> None:
     if form not in (Layout.TABLE, Layout.JSON) and not json:
         refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
     report = client.profile(ids)
@@ -171,8 +167,6 @@ def _compare_several(client: "Client", ids: list[str], form: Layout, json: bool)
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
     """Fit each optimizer's scaling law over experiments: exponents with intervals, predictions, verdicts."""
-    from api.cli.tables.laws import fit_view  # loads numpy
-
     with open_client(url) as client:
         report = client.fit(ids, form=form.value if form else None, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))

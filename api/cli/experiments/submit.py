@@ -12,6 +12,7 @@ import typer
 from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, refuse
 from api.cli.experiments.specs import STDIN, SpecFile, read_spec
 from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
+from api.client.answers import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats
 from orchestrator.kinds.registry import KINDS
@@ -19,15 +20,13 @@ from orchestrator.records import ExperimentRecord, Submission
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with it changes nothing.")]
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
     """Queue an experiment; a faulty specification is refused with every fault at once."""
-    from api.client.answers import ClientError  # loads httpx2
-
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
@@ -84,7 +83,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     datasets = settings.datasets_folder()
     return preview(
         fields,
-        missing=lambda spec: missing(spec.workload, datasets),
+        missing=lambda spec: missing_data(spec.workload, datasets),
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
     )

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Group, RenderableType
@@ -15,11 +14,9 @@ from rich.text import Text
 from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, plain, print_json
 from api.cli.experiments.show import Id
 from api.cli.service import Url, open_client
+from api.client.client import Client
 from orchestrator.jobs import CLAIMABLE, LIVE, RunStatus
 from orchestrator.records import ExperimentRecord, RunRecord
-
-if TYPE_CHECKING:
-    from api.client.client import Client
 
 UNHAPPY = (RunStatus.FAILED, RunStatus.CANCELLED)
 MOST_NAMED = 5
@@ -49,7 +46,7 @@ def watch(id: Id, url: Url = None, json: Json = False) -> None:
         raise typer.Exit(FAILED)
 
 
-def follow(client: "Client", experiment_id: str, check: Callable[[], None] = lambda: None) -> ExperimentRecord:
+def follow(client: Client, experiment_id: str, check: Callable[[], None] = lambda: None) -> ExperimentRecord:
     """Show progress until every run has ended; returns the experiment as it is then.
 
     `check` is called before every look and may raise: for a service that is ours and may have failed.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -16,20 +16,20 @@ from api.cli.service import environment_settings
 from dashboards.text import formats
 from orchestrator.settings import Settings
 from worker.catalog import datasets
+from worker.data.conversation_store import TOKEN_DTYPE
 from worker.data.documents import Split
 from worker.data.files import READERS
 from worker.data.manifest import ConversationManifest, Manifest
+from worker.data.preparation import Order, prepare_once
 from worker.data.prepared import list_prepared
 from worker.data.remote_datasets import push as push_folder
+from worker.data.sections import SectionProgress
+from worker.data.shards import verify_folder
 from worker.data.sources import source_of
 from worker.data.weights import OWN_FOLDER
 from worker.errors import CorruptShardError, WorkerError
 from worker.files import UNFINISHED
 from worker.spec.run import DataSpec, Evaluation
-
-if TYPE_CHECKING:
-    from worker.data.preparation import Order
-    from worker.data.sections import SectionProgress
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
@@ -109,8 +109,6 @@ def _texts(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _conversations(folder: Path) -> Iterator[dict[str, Any]]:
     """The conversations that runs have prepared, alike; a document is a conversation, a shard a split's tokens."""
-    from worker.data.conversation_store import TOKEN_DTYPE  # loads numpy
-
     for path in sorted(each.parent for each in folder.glob(f"*/{ConversationManifest.file_name}")):
         if path.suffix == UNFINISHED:
             continue
@@ -166,8 +164,6 @@ def prepare(
 ) -> None:
     """Tokenise a dataset into the data folder; one that was interrupted goes on where it was."""
     limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
-    from worker.data.preparation import Order  # loads numpy
-
     order = Order(
         dataset=dataset,
         tokenizer=tokenizer,
@@ -209,9 +205,7 @@ def _count(option: str, text: str | None) -> int | None:
     return count
 
 
-def _prepare(order: "Order", paths: list[str], column: str, *, quiet: bool) -> Manifest:
-    from worker.data.preparation import prepare_once  # loads numpy
-
+def _prepare(order: Order, paths: list[str], column: str, *, quiet: bool) -> Manifest:
     try:
         source = source_of(order.dataset, paths, column)
         if passed_over := getattr(source, "passed_over", ""):
@@ -227,8 +221,6 @@ def _prepare(order: "Order", paths: list[str], column: str, *, quiet: bool) -> M
 @verbs.command()
 def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
     """Read every prepared shard again and compare it with its hash."""
-    from worker.data.verification import verify_folder  # loads numpy
-
     folder = environment_settings().datasets_folder()
     wanted = [
         (path, manifest)
@@ -295,7 +287,7 @@ def _copy(folder: Path, settings: Settings) -> None:
 class PreparationProgress:
     """Shows what a preparation has reached, towards the tokens, documents or bytes that it will end with."""
 
-    def __init__(self, total_bytes: int | None, order: "Order", *, quiet: bool) -> None:
+    def __init__(self, total_bytes: int | None, order: Order, *, quiet: bool) -> None:
         """`total_bytes` is the size of the source, where it is known; `quiet` prints nothing."""
         self._order, self._total_bytes, self._quiet = order, total_bytes, quiet
         self._started = self._printed_at = time.monotonic()
@@ -319,7 +311,7 @@ class PreparationProgress:
     ) -> None:
         self._bar.stop()
 
-    def update(self, reached: "SectionProgress") -> None:
+    def update(self, reached: SectionProgress) -> None:
         """Show the documents, bytes and tokens so far."""
         now = time.monotonic()
         if self._first_bytes is None:  # what an earlier call had finished is no speed of this one
@@ -337,7 +329,7 @@ class PreparationProgress:
     def _total(self) -> int | None:
         return self._order.tokens or self._order.documents or self._total_bytes
 
-    def _done(self, reached: "SectionProgress") -> int:
+    def _done(self, reached: SectionProgress) -> int:
         if self._order.tokens:
             return reached.training_tokens
         return reached.documents if self._order.documents else reached.text_bytes

@@ -14,6 +14,7 @@ from api.cli.experiments.watch import follow
 from api.cli.service import Data, Port, Slots, environment_settings
 from api.cli.studies.own_service import exit_in_order, own_service
 from api.cli.tables.comparison import comparison_table, loss_memory_chart
+from api.client.client import Client
 from api.processes.data_folder import read_note
 from dashboards.text import formats
 from orchestrator.jobs import RunStatus
@@ -44,8 +45,6 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
 
 def _compare(url: str, fresh: bool, check: Callable[[], None]) -> tuple[ExperimentRecord, Comparison]:
     """Submit the built-in comparison (or find it), follow it to its end, and print its answer."""
-    from api.client.client import Client  # loads httpx2
-
     key = f"demo-{DEMO.content_hash()[:16]}" + (f"-{time.time_ns()}" if fresh else "")
     with Client(url, retries=4) as client:
         submission = client.submit(DEMO, key=key)

@@ -6,7 +6,7 @@ To run one is to find or submit its experiments, follow them, gather what they m
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,8 @@ from api.cli.experiments.watch import follow
 from api.cli.service import Data, Slots, environment_settings
 from api.cli.studies.own_service import exit_in_order, own_service
 from api.cli.tables.studies import finding_view, list_table, study_view
+from api.client.answers import ClientError
+from api.client.client import Client
 from dashboards.text.study import Entry, reproduction
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.errors import NotFoundError
@@ -26,9 +28,6 @@ from orchestrator.studies.findings import Answer
 from orchestrator.studies.gathering import Source, gather, machine, round_figures
 from orchestrator.studies.results import StoredFinding, stored_findings, write_evidence
 from orchestrator.studies.study import Study
-
-if TYPE_CHECKING:
-    from api.client.client import Client
 
 Names = Annotated[list[str] | None, typer.Argument(help="Studies by name; `study ls` lists them.", metavar="[NAME]...")]
 Name = Annotated[str, typer.Argument(help="A study by name.", metavar="NAME")]
@@ -155,8 +154,6 @@ class StudyRunner:
 
     def run(self, studies: Sequence[Study], settings: Settings, url: str | None) -> None:
         """Compute and train what the studies need, on the service at `url`, or on one of our own."""
-        from api.client.client import Client  # loads httpx2
-
         self._compute(studies)
         with_experiments = [study for study in studies if study.plans[self.scale].parts]
         if with_experiments and url:
@@ -179,7 +176,7 @@ class StudyRunner:
             )
             self._store(study, evidence)
 
-    def _train(self, client: "Client", studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
+    def _train(self, client: Client, studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
         """Run the experiments; all are submitted first, so that no core waits between two of them."""
         found = {study.name: self._submit(client, study) for study in studies}
         for study in studies:
@@ -210,7 +207,7 @@ class StudyRunner:
         found = [self.stored_finding(study) for study in studies]
         return any(each is None or each.finding.answer is Answer.MISSING for each in found)
 
-    def _submit(self, client: "Client", study: Study) -> dict[str, str]:
+    def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
         known = {each.part: each for each in client.study(study.name).scale(self.scale).experiments}
         ids: dict[str, str] = {}
@@ -238,9 +235,7 @@ class StudyRunner:
         return next((each for each in found if each.scale is self.scale and not each.published), None)
 
 
-def _fit(client: "Client", ids: Sequence[str]) -> FitReport | None:
-    from api.client.answers import ClientError  # loads httpx2
-
+def _fit(client: Client, ids: Sequence[str]) -> FitReport | None:
     try:
         return client.fit(ids)
     except ClientError as error:
@@ -249,7 +244,7 @@ def _fit(client: "Client", ids: Sequence[str]) -> FitReport | None:
         raise
 
 
-def _continue(client: "Client", experiment_id: str) -> None:
+def _continue(client: Client, experiment_id: str) -> None:
     """Queue again what was paused, cancelled or has failed: whoever runs a study wants its answer."""
     states = client.experiment(experiment_id).counts.by_status
     if states.get(RunStatus.PAUSED):

@@ -156,14 +156,14 @@ def _difference(row: CandidateRow) -> str:
     difference = row.difference
     if difference is None:
         return formats.UNKNOWN
-    figure = f"{formats.signed(difference.mean)}  {formats.p_value(difference.p_value)}".rstrip()
+    figure = f"{formats.difference(difference.mean)}  {formats.p_value(difference.p_value)}".rstrip()
     return "\n".join(filter(None, (figure, _bounds(difference), speed_words(row))))
 
 
 def _bounds(difference: Difference) -> str:
     if difference.low is None or difference.high is None:
         return ""
-    return f"[{formats.signed(difference.low)}, {formats.signed(difference.high)}]"
+    return f"[{formats.difference(difference.low)}, {formats.difference(difference.high)}]"
 
 
 def _state(row: CandidateRow, baseline: CandidateRow | None) -> str:

@@ -64,7 +64,7 @@ def _coefficients(report: FitReport) -> Table:
 def _largest_left_out(fit: CandidateFit) -> str:
     if fit.held_out is None:
         return formats.UNKNOWN
-    return two_lines(formats.signed(fit.held_out.error), f"at {formats.compact(fit.held_out.parameters)}")
+    return two_lines(formats.difference(fit.held_out.error), f"at {formats.compact(fit.held_out.parameters)}")
 
 
 def _predictions(report: FitReport) -> Table:

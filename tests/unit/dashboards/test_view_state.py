@@ -29,16 +29,16 @@ def test_a_hand_edited_url_still_opens():
 
 
 def test_switches_turn_on_and_off_again():
-    assert ViewState().toggled("log") == ViewState(log=True)
-    assert ViewState().toggled("all_rates").toggled("all_rates") == ViewState()
-    assert ViewState().toggled_candidate("adamw") == ViewState(hidden=("adamw",))
-    assert ViewState(hidden=("adamw", "adapm")).toggled_candidate("adamw") == ViewState(hidden=("adapm",))
-    assert ViewState(log=True).with_x("tokens").with_part("half") == ViewState(log=True, x="tokens", part="half")
+    assert ViewState().toggle("log") == ViewState(log=True)
+    assert ViewState().toggle("all_rates").toggle("all_rates") == ViewState()
+    assert ViewState().toggle_candidate("adamw") == ViewState(hidden=("adamw",))
+    assert ViewState(hidden=("adamw", "adapm")).toggle_candidate("adamw") == ViewState(hidden=("adapm",))
+    assert ViewState(log=True).replace(x="tokens", part="half") == ViewState(log=True, x="tokens", part="half")
 
 
 def test_a_candidate_stands_out_until_it_is_chosen_again_or_hidden():
-    view = ViewState().marked("adapm")
+    view = ViewState().toggle_mark("adapm")
     assert [view.fades(name, ("adapm", "adamw")) for name in ("adapm", "adamw")] == [False, True]
-    assert view.marked("adapm") == ViewState()
-    assert not view.toggled_candidate("adapm").fades("adamw", ("adapm", "adamw"))
+    assert view.toggle_mark("adapm") == ViewState()
+    assert not view.toggle_candidate("adapm").fades("adamw", ("adapm", "adamw"))
     assert not ViewState(mark="nobody").fades("adamw", ("adapm", "adamw"))

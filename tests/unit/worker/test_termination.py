@@ -13,12 +13,12 @@ def test_sigterm_is_noted_inside_and_the_former_handler_returns_after() -> None:
     original = signal.signal(signal.SIGTERM, lambda number, frame: calls.append(number))
     try:
         with Termination() as termination:
-            assert not termination.requested
+            assert not termination.is_requested
             os.kill(os.getpid(), signal.SIGTERM)
-            assert termination.requested
+            assert termination.is_requested
         assert calls == []
         with termination:
-            assert termination.requested, "a second watch remembers what the first one saw"
+            assert termination.is_requested, "a second watch remembers what the first one saw"
         os.kill(os.getpid(), signal.SIGTERM)
         assert calls == [signal.SIGTERM]
     finally:
@@ -31,7 +31,7 @@ def test_outside_the_main_thread_it_stays_out_of_the_way() -> None:
 
     def enter() -> None:
         with Termination() as termination:
-            seen.append(termination.requested)
+            seen.append(termination.is_requested)
 
     thread = threading.Thread(target=enter)
     thread.start()

@@ -117,8 +117,8 @@ def test_what_is_told_of_a_version_is_made_once():
             made.append(key)
             return f"{key} now"
 
-        first = await asyncio.gather(*[pulse.told("e", 1, make) for _ in range(20)])
-        return [*first, await pulse.told("e", 2, make)]
+        first = await asyncio.gather(*[pulse.announcement("e", 1, make) for _ in range(20)])
+        return [*first, await pulse.announcement("e", 2, make)]
 
     assert asyncio.run(scenario()) == ["e now"] * 21
     assert made == ["e", "e"]
@@ -135,8 +135,8 @@ def test_what_could_not_be_told_is_tried_again():
     async def scenario() -> str:
         pulse = Pulse(Store().read)
         with pytest.raises(KeyError):
-            await pulse.told("e", 1, make)
-        return await pulse.told("e", 1, make)
+            await pulse.announcement("e", 1, make)
+        return await pulse.announcement("e", 1, make)
 
     assert asyncio.run(scenario()) == "back"
 

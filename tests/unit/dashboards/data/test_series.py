@@ -15,7 +15,7 @@ from dashboards.data.series import (
     numbers,
     series,
     smooth,
-    spiky,
+    spiky_rows,
     thin_band,
     window_of,
 )
@@ -139,7 +139,7 @@ def test_the_moving_average_does_not_depend_on_how_it_is_computed():
 
 def test_a_runs_own_figure_keeps_its_one_spike_its_evaluations_and_both_ends():
     columns, one = long_run(spike_at=12_345)
-    drawn = spiky(one, columns)
+    drawn = spiky_rows(one, columns)
     assert drawn.steps.size <= 4 * MAX_POINTS
     assert drawn.train_loss.max() == 9.0
     assert drawn.steps[np.isfinite(drawn.val_loss)].tolist() == [0, 5_000, 10_000, 15_000, 20_000]
@@ -150,7 +150,7 @@ def test_a_run_that_is_evaluated_all_the_time_is_drawn_in_few_points():
     losses: list[float | None] = [3.0 - place / 4_000 + (place == 2_222) for place in range(4_000)]
     one = made(losses, every=5)
     assert evenly_spaced_rows(one, 20_000).steps.size <= MAX_POINTS + 2
-    drawn = spiky(
+    drawn = spiky_rows(
         one, columns_of([Point(step=5 * place, tokens=0, val_loss=value) for place, value in enumerate(losses)])
     )
     assert drawn.steps.size <= 2 * MAX_POINTS

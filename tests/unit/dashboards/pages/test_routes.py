@@ -37,7 +37,7 @@ def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, servi
         assert row.val_loss is not None
         assert f"{row.title} {formats.loss(row.val_loss.mean)} ±" in text
         if row.difference is not None:
-            told = f"{formats.signed(row.difference.mean)} {formats.p_value(row.difference.p_value)}"
+            told = f"{formats.difference(row.difference.mean)} {formats.p_value(row.difference.p_value)}"
             assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
     assert (
         f"{formats.hours(sum(run.device_seconds for run in services.runs.all(experiment.id)) / 3600)} device-h" in text

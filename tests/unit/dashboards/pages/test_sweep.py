@@ -55,7 +55,7 @@ def swept(services: Services) -> str:
         if outcome is not None:
             (lease,) = claim(queue, cpus=1, limit=1)
             services.attempts.hello(lease.run_id, 1, lease.token)
-            points = PointsBatch.of(sequence=0, points=(Point(step=4, tokens=4, val_loss=3.21),))
+            points = PointsBatch.from_points(sequence=0, points=(Point(step=4, tokens=4, val_loss=3.21),))
             services.attempts.append_points(lease.run_id, 1, lease.token, points)
             services.attempts.finish(lease.run_id, 1, lease.token, outcome)
     return sweep_id

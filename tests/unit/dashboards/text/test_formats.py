@@ -15,16 +15,16 @@ from dashboards.text import formats
         (formats.loss, 123456.0, "1.2e+05"),
         (formats.loss, None, "—"),
         (formats.loss, math.nan, "—"),
-        (formats.signed, -0.029, "−0.0290"),
-        (formats.signed, 0.0012, "+0.0012"),
-        (formats.signed, 0.0, "±0.0000"),
+        (formats.difference, -0.029, "−0.0290"),
+        (formats.difference, 0.0012, "+0.0012"),
+        (formats.difference, 0.0, "±0.0000"),
         (formats.p_value, 0.0341, "p = 0.034"),
         (formats.p_value, 0.0002, "p < 0.001"),
         (formats.p_value, None, ""),
         (formats.p_value, 0.0496, "p = 0.0496"),
         (formats.p_value, 0.05, "p = 0.05"),
-        (formats.signed, 0.0000213, "+0.00002"),
-        (formats.signed, -3e-14, "−3e-14"),
+        (formats.difference, 0.0000213, "+0.00002"),
+        (formats.difference, -3e-14, "−3e-14"),
         (formats.size, 6_701_056, "6.70 MB"),
         (formats.size, 447_488, "447 kB"),
         (formats.size, 12_461_000_000, "12.5 GB"),
@@ -57,7 +57,7 @@ def test_quantity_is_written_as_its_field_writes_it(function, value, text):
      (180_000, "2 days ago"), (-5, "just now")],
 )  # fmt: skip
 def test_ago_counts_in_the_largest_unit(elapsed, text):
-    assert formats.ago(1000.0, 1000.0 + elapsed) == text
+    assert formats.age(1000.0, 1000.0 + elapsed) == text
 
 
 def test_hours_of_a_cpu_are_never_called_gpu_hours():

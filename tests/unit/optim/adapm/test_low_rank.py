@@ -163,7 +163,7 @@ def test_a_sketch_depends_on_seed_step_and_block_alone():
 def test_a_healthy_block_gets_the_same_bits_on_an_accelerator():
     gradient, carried = draw(0, 4, 40, 30).float(), Factors(draw(1, 4, 40, 5).float(), draw(2, 4, 5, 30).float())
     expected = solve("subspace", gradient, carried)
-    with devices.simulated():
+    with devices.simulate_accelerator():
         found = solve("subspace", gradient, carried)
     assert torch.equal(found.left, expected.left) and torch.equal(found.right, expected.right)
 

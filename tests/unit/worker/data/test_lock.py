@@ -13,10 +13,10 @@ import pytest
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
 from worker.data.conversation_store import ensure_conversations
-from worker.data.lock import hold_lock
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.remote_datasets import fetch_missing, push
 from worker.errors import LeaseLostError, RunStoppedError, TerminatedError
+from worker.files import hold_lock
 from worker.records.protocol import Command
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
@@ -27,7 +27,7 @@ NAME = "python-stdlib-byte"
 HOLDER = """
 import sys
 from pathlib import Path
-from worker.data.lock import hold_lock
+from worker.files import hold_lock
 with hold_lock(Path(sys.argv[1]), print):
     print("held", flush=True)
     sys.stdin.read()
@@ -58,7 +58,7 @@ def test_who_waits_says_for_whom_and_how_long_and_goes_on_when_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr("worker.data.lock.SAY_SECONDS", 1.0)
+    monkeypatch.setattr("worker.files.SAY_SECONDS", 1.0)
     with held(tmp_path / "x.lock") as holder:
 
         def check_stop() -> None:
@@ -95,7 +95,7 @@ class Told(Termination):
     """SIGTERM has come."""
 
     @property
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         return True
 
 

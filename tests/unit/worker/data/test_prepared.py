@@ -7,7 +7,7 @@ import pytest
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
-from worker.data.prepared import list_prepared, missing
+from worker.data.prepared import list_prepared, missing_data
 from worker.errors import CorruptShardError
 from worker.spec.run import Workload
 
@@ -20,11 +20,11 @@ def workload(model: str = "gpt2-tiny", initial_weights: str | None = None, **dat
 
 @pytest.mark.parametrize("tokenizer", ["byte", "bpe-512"])
 def test_what_a_run_prepares_by_itself_is_not_missing(tokenizer: str, tmp_path: Path) -> None:
-    assert missing(workload(tokenizer=tokenizer), tmp_path) == []
+    assert missing_data(workload(tokenizer=tokenizer), tmp_path) == []
 
 
 def test_each_missing_thing_is_one_sentence_with_its_command(tmp_path: Path) -> None:
-    assert missing(workload(dataset="own/mine", initial_weights="own/none"), tmp_path) == [
+    assert missing_data(workload(dataset="own/mine", initial_weights="own/none"), tmp_path) == [
         f"there are no weights 'own/none'. Copy a folder that `save_pretrained` wrote to {tmp_path / 'weights/none'}, "
         "or to storage with `adapm-bench data push weights/none` on the machine that has it.",
         f"the dataset 'own/mine' is not prepared as 'byte' tokens in {tmp_path}. "
@@ -35,8 +35,8 @@ def test_each_missing_thing_is_one_sentence_with_its_command(tmp_path: Path) -> 
 def test_what_is_there_must_be_what_is_asked_for(tmp_path: Path) -> None:
     """The hash of the specification, and a vocabulary that the model has."""
     manifest = prepare_made_dataset(tmp_path)
-    assert missing(workload(data_hash=manifest.data_hash), tmp_path) == []
-    (fault,) = missing(workload(data_hash="0" * 64), tmp_path)
+    assert missing_data(workload(data_hash=manifest.data_hash), tmp_path) == []
+    (fault,) = missing_data(workload(data_hash="0" * 64), tmp_path)
     assert fault.startswith(
         f"python-stdlib is prepared here with the data hash {manifest.data_hash}; data.data_hash asks"
     )
@@ -46,8 +46,8 @@ def test_what_is_there_must_be_what_is_asked_for(tmp_path: Path) -> None:
     path = folder / "manifest.json"
     path.write_text(path.read_text().replace('"vocabulary_size": 256', '"vocabulary_size": 60000'))
     own = {"dataset": "own/mine", "tokenizer": "own/large"}
-    assert missing(workload(**own), tmp_path) == [], "a tiny model takes any vocabulary"
-    (fault,) = missing(workload(model="gpt2-40m", **own), tmp_path)
+    assert missing_data(workload(**own), tmp_path) == [], "a tiny model takes any vocabulary"
+    (fault,) = missing_data(workload(model="gpt2-40m", **own), tmp_path)
     assert fault.startswith("the tokenizer 'own/large' has 60000 tokens, more than the 50257 of gpt2-40m")
 
 
@@ -57,4 +57,4 @@ def test_a_damaged_manifest_is_listed_and_said(tmp_path: Path) -> None:
     ((folder, fault),) = list_prepared(tmp_path)
     assert folder.name == "python-stdlib-byte"
     assert isinstance(fault, CorruptShardError)
-    assert missing(workload(), tmp_path) == [str(fault)]
+    assert missing_data(workload(), tmp_path) == [str(fault)]

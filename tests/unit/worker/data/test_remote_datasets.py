@@ -10,7 +10,7 @@ from tests.factories.specification import made_spec
 from worker.data.conversation_store import ensure_conversations
 from worker.data.manifest import Manifest
 from worker.data.preparation import prepare
-from worker.data.prepared import missing
+from worker.data.prepared import missing_data
 from worker.data.remote_datasets import fetch, fetch_missing, object_name, push
 from worker.data.shards import open_dataset
 from worker.errors import CorruptShardError, DataError, RemoteFolderError
@@ -60,8 +60,8 @@ def test_what_was_fetched_before_a_kill_is_kept(
 
     monkeypatch.setattr(RemoteFolder, "fetch", counted)
     with pytest.raises(KeyboardInterrupt):
-        fetch(RemoteFolder(url).below(NAME), tmp_path / NAME)
-    assert fetch(RemoteFolder(url).below(NAME), tmp_path / NAME)
+        fetch(RemoteFolder(url).subfolder(NAME), tmp_path / NAME)
+    assert fetch(RemoteFolder(url).subfolder(NAME), tmp_path / NAME)
     first, second = (object_name(shard.file, shard.sha256) for shard in manifest.shards)
     assert fetched == [first, second, second]
     assert open_dataset(tmp_path / NAME).manifest == manifest
@@ -93,16 +93,16 @@ def test_nothing_is_copied_twice_and_other_data_are_refused(tmp_path: Path, url:
 def test_a_service_without_the_data_finds_them_there(tmp_path: Path, url: str, manifest: Manifest) -> None:
     workload = made_spec().workload
     pinned = workload.model_copy(update={"data": workload.data.model_copy(update={"data_hash": manifest.data_hash})})
-    assert missing(pinned, tmp_path / "empty", url) == []
+    assert missing_data(pinned, tmp_path / "empty", url) == []
     wrong = workload.model_copy(update={"data": workload.data.model_copy(update={"data_hash": "0" * 64})})
-    (fault,) = missing(wrong, tmp_path / "empty", url)
+    (fault,) = missing_data(wrong, tmp_path / "empty", url)
     assert "data.data_hash asks for" in fault
     own = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
-    (fault,) = missing(own, tmp_path / "empty", url)
+    (fault,) = missing_data(own, tmp_path / "empty", url)
     assert "is not prepared" in fault
-    (fault,) = missing(own, tmp_path / "empty", "no-such-scheme://bucket")
+    (fault,) = missing_data(own, tmp_path / "empty", "no-such-scheme://bucket")
     assert "must be an URL" in fault
-    assert missing(workload, tmp_path / "empty", "no-such-scheme://bucket") == []  # the run prepares it
+    assert missing_data(workload, tmp_path / "empty", "no-such-scheme://bucket") == []  # the run prepares it
 
 
 def test_storage_that_is_away_refuses_nothing_and_is_not_asked_again_at_once(
@@ -118,14 +118,14 @@ def test_storage_that_is_away_refuses_nothing_and_is_not_asked_again_at_once(
     workload = made_spec().workload
     own = workload.model_copy(update={"data": workload.data.model_copy(update={"dataset": "own/none"})})
     for asking in (workload, own, own):
-        assert missing(asking, tmp_path / "empty", url) == []
+        assert missing_data(asking, tmp_path / "empty", url) == []
     assert len(asked) == 1
 
 
 def test_conversations_are_copied_too(tmp_path: Path, url: str) -> None:
     ours = ensure_conversations("chats", "byte", tmp_path / "first")
     push(tmp_path / "first" / "chats-byte", url)
-    assert fetch(RemoteFolder(url).below("chats-byte"), tmp_path / "second" / "chats-byte")
+    assert fetch(RemoteFolder(url).subfolder("chats-byte"), tmp_path / "second" / "chats-byte")
     theirs = ensure_conversations("chats", "byte", tmp_path / "second", ours.data_hash)
     assert theirs.manifest == ours.manifest
 
@@ -133,6 +133,6 @@ def test_conversations_are_copied_too(tmp_path: Path, url: str) -> None:
 def test_a_manifest_that_names_files_elsewhere_is_refused(tmp_path: Path, url: str) -> None:
     ensure_conversations("chats", "byte", tmp_path / "first")
     text = (tmp_path / "first" / "chats-byte" / "conversations.json").read_text()
-    RemoteFolder(url).below("chats-byte").write("conversations.json", text.replace("train.bounds", "../x").encode())
+    RemoteFolder(url).subfolder("chats-byte").write("conversations.json", text.replace("train.bounds", "../x").encode())
     with pytest.raises(CorruptShardError, match="names files elsewhere"):
-        fetch(RemoteFolder(url).below("chats-byte"), tmp_path / "second" / "chats-byte")
+        fetch(RemoteFolder(url).subfolder("chats-byte"), tmp_path / "second" / "chats-byte")

@@ -81,9 +81,9 @@ def test_others_leave_word_of_their_own_faults_alone(tmp_path: Path) -> None:
 def test_the_folder_carries_a_note_to_leave_and_the_last_word(tmp_path: Path) -> None:
     folder = RankMailbox(tmp_path)
     with StopFile(folder) as note:
-        assert not note.requested
+        assert not note.is_requested
         folder.request_stop()
-        assert note.requested
+        assert note.is_requested
     assert (folder.outcome(), folder.has_begun()) == (None, False)
     folder.begin()
     folder.report_outcome("succeeded")

@@ -9,7 +9,7 @@ from optim.state import state_bytes
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from tests.twins.live_bytes import LiveBytes
-from worker.meters.allocations import Allocation, Recording, Release, recording
+from worker.meters.allocations import Allocation, Recording, Release, record_allocations
 from worker.meters.breakdown import BreakdownMeter, ObservedStep, Part
 from worker.meters.phases import Phase, mark
 from worker.models.build import parameter_counts
@@ -129,7 +129,7 @@ def test_each_allocation_is_told_apart_by_its_life() -> None:
 def test_a_recording_makes_nothing_of_events_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The profiler's table of them took longer than the steps that were recorded."""
     monkeypatch.setattr("torch.autograd.profiler.FunctionEvent", None)
-    with recording(torch.device("cpu"), ("named",)) as recorded, torch.profiler.record_function("named"):
+    with record_allocations(torch.device("cpu"), ("named",)) as recorded, torch.profiler.record_function("named"):
         kept = torch.ones(1_000)
     assert [block.size_bytes for block in recorded.allocations] == [kept.nbytes] and "named" in recorded.marks
 

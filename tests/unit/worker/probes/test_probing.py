@@ -18,7 +18,7 @@ from worker.records.protocol import Command
 from worker.records.result import Observation, Point
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
-from worker.spec.probes import Probes
+from worker.spec.parts import Probes
 from worker.spec.run import RunSpec
 
 ALL = ["gradient-sparsity", "momentum-spectrum", "residual"]
@@ -91,11 +91,11 @@ def test_the_momentum_is_the_optimizers_where_it_keeps_one_and_else_the_average_
         probing = Probing(model, optimizer, Probes(every_steps=3, kinds=("momentum-spectrum",), beta1=0.8))
         parameter, average = model.get_parameter(name), torch.zeros(())
         for step in (1, 2, 3):
-            with probing.watching(step):
+            with probing.watch(step):
                 stepped(optimizer, model, step)
             assert parameter.grad is not None
             average = 0.8 * average + 0.2 * parameter.grad
-        (seen,) = probing.taken()
+        (seen,) = probing.take_observations()
         expected = optimizer.state[parameter]["exp_avg"] if kept else average
         assert seen.blocks[name] == pytest.approx(spectrum(expected), rel=1e-4)
         assert (probing.state() == {}) is kept
@@ -112,9 +112,9 @@ def test_adapms_residual_is_line_6_of_algorithm_1(debias: bool) -> None:
     block = next(one for one in optimizer.plan if one.name == "transformer.h.0.attn.c_attn.weight:query")
     before = torch.zeros(())
     for step in (1, 2, 3):
-        with probing.watching(step):
+        with probing.watch(step):
             stepped(optimizer, model, step)
-        state, (seen,) = optimizer.state[parameter], probing.taken()
+        state, (seen,) = optimizer.state[parameter], probing.take_observations()
         after = state[block.key("momentum_left")] @ state[block.key("momentum_right")]
         assert parameter.grad is not None
         momentum = 0.1 * block.view(parameter.grad) + 0.9 * before
@@ -130,11 +130,11 @@ def test_every_optimizer_of_the_catalog_can_be_observed(name: str) -> None:
     optimizer = build(name, model, lr=entry(name).learning_rate)
     probing = Probing(model, optimizer, Probes(every_steps=2))
     stepped(optimizer, model, 0)
-    assert probing.taken() == []
+    assert probing.take_observations() == []
     for step in (1, 2):
-        with probing.watching(step):
+        with probing.watch(step):
             stepped(optimizer, model, step)
-    assert [seen.probe for seen in probing.taken()] == ALL
+    assert [seen.probe for seen in probing.take_observations()] == ALL
     assert probing.seconds > 0.0
 
 
@@ -147,7 +147,7 @@ def test_a_step_that_is_wrapped_twice_is_observed_once(monkeypatch: pytest.Monke
     calls: list[str] = []
     optimizer.register_step_post_hook(lambda *_: calls.append("hook"))
     probing = Probing(model, optimizer, Probes(every_steps=1))
-    with probing.watching(1):
+    with probing.watch(1):
         stepped(optimizer, model, 1)
     assert len(calls) > 1
-    assert [seen.probe for seen in probing.taken()] == ALL
+    assert [seen.probe for seen in probing.take_observations()] == ALL

@@ -33,7 +33,7 @@ points = st.builds(
 @settings(deadline=None)
 def test_columns_agree_with_points_one_by_one(sent: list[Point]) -> None:
     """What is sent is what is read and what is stored, to the bit, and each number keeps its type."""
-    batch = PointsBatch.of(7, sent)
+    batch = PointsBatch.from_points(7, sent)
     read = PointsBatch.model_validate_json(batch.body())
     assert read == batch
     assert read.points == pointwise.read(batch.body()) == tuple(sent)
@@ -62,7 +62,7 @@ def test_a_bad_value_is_refused_wherever_a_point_would_refuse_it(sent: list[Poin
     value: object = data.draw(st.sampled_from([math.nan, math.inf, -1, 1.5, 2**53 + 1, "x", None, [], {}]))
     column = [getattr(point, name) for point in sent]
     column[row] = value
-    changed = PointColumns.of(sent).model_dump(exclude_none=True) | {name: tuple(column)}
+    changed = PointColumns.from_points(sent).model_dump(exclude_none=True) | {name: tuple(column)}
 
     def refused() -> bool:
         try:
@@ -82,7 +82,7 @@ def test_a_bad_value_is_refused_wherever_a_point_would_refuse_it(sent: list[Poin
 
 
 def test_a_field_that_no_point_has_is_not_sent() -> None:
-    batch = PointsBatch.of(0, [Point(step=0, tokens=0), Point(step=1, tokens=8, lr=0.5)])
+    batch = PointsBatch.from_points(0, [Point(step=0, tokens=0), Point(step=1, tokens=8, lr=0.5)])
     assert batch.body() == (b'{"sequence":0,"columns":{"step":[0,1],"tokens":[0,8],"lr":[null,0.5]},"observations":[]}')
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from worker.errors import RemoteFolderError
-from worker.remote.checkpoints import RemoteCheckpoint, complete, parse_checkpoint_name
-from worker.remote.folder import RemoteFolder, find_refusal, patiently
+from worker.remote.checkpoints import RemoteCheckpoint, complete_checkpoints, parse_checkpoint_name
+from worker.remote.folder import RemoteFolder, find_refusal, retry_while_away
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a/prefix", "file:///mnt/shared"])
@@ -46,12 +46,12 @@ def test_files_come_back_and_go(tmp_path: Path) -> None:
     assert (folder.sizes(), folder.read("a/b.json")) == ({}, None)
     folder.write("a/b.json", b"{}")
     (tmp_path / "here").write_bytes(b"12345")
-    folder.below("a").put(tmp_path / "here", "c.pt")
+    folder.subfolder("a").put(tmp_path / "here", "c.pt")
     assert folder.sizes() == {"a/b.json": 2, "a/c.pt": 5}
     folder.fetch("a/c.pt", tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == b"12345"
     folder.remove(["a/c.pt", "a/never.pt"])
-    assert folder.below("a").sizes() == {"b.json": 2}
+    assert folder.subfolder("a").sizes() == {"b.json": 2}
     with pytest.raises(RemoteFolderError, match="cannot be read"):
         folder.fetch("a/c.pt", tmp_path / "back")
 
@@ -64,11 +64,11 @@ def test_patience_ends_and_obedience_comes_first() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(RemoteFolderError, match="away"):
-        patiently(away, lambda: None, patience_seconds=0)
+        retry_while_away(away, lambda: None, patience_seconds=0)
     with pytest.raises(KeyboardInterrupt):
-        patiently(away, leave)
+        retry_while_away(away, leave)
     with pytest.raises(RemoteFolderError, match="must be an URL"):
-        patiently(lambda: RemoteFolder("no-such-scheme://x").sizes(), leave)
+        retry_while_away(lambda: RemoteFolder("no-such-scheme://x").sizes(), leave)
     tries: Iterator[Exception | None] = iter([ConnectionError("away"), None])
 
     def back_soon() -> str:
@@ -76,7 +76,7 @@ def test_patience_ends_and_obedience_comes_first() -> None:
             raise RemoteFolderError("away") from error
         return "there"
 
-    assert patiently(back_soon, lambda: None) == "there"
+    assert retry_while_away(back_soon, lambda: None) == "there"
 
 
 def test_a_checkpoint_has_both_of_its_files() -> None:
@@ -85,5 +85,5 @@ def test_a_checkpoint_has_both_of_its_files() -> None:
     assert parse_checkpoint_name(f"{whole.stem}.pt") == (whole, ".pt")
     assert parse_checkpoint_name("attempt-0002/notes.txt") is None
     names = [f"{whole.stem}.pt", f"{whole.stem}.json", "attempt-0003/step-000000130.pt"]
-    assert complete(names, "step") == [whole]
-    assert complete(names, "best") == []
+    assert complete_checkpoints(names, "step") == [whole]
+    assert complete_checkpoints(names, "best") == []

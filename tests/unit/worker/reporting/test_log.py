@@ -12,7 +12,7 @@ from tests.factories.specification import made_spec
 from worker.attempt import forget_checkpoints
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Point
-from worker.reporting.log import log_path, steady
+from worker.reporting.log import log_path, steady_stream
 from worker.reporting.reporter import MOST_LOGGED, LoggedReporter, MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
@@ -98,7 +98,7 @@ def test_the_log_is_short_however_long_the_run_is(caplog: pytest.LogCaptureFixtu
 
 def test_what_a_full_disk_lost_is_told_once_and_is_not_there(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as file:
-        stream = steady(file)
+        stream = steady_stream(file)
         for number in range(2_000):
             stream.write(f"line {number}\n")
         with (tmp_path / "log").open("w") as log:

@@ -16,7 +16,7 @@ from worker.errors import LeaseLostError, RemoteFolderError
 from worker.records.protocol import Assignment
 from worker.remote.folder import RemoteFolder
 from worker.reporting.log import log_path, log_to_file
-from worker.reporting.remote_logs import MOST_BYTES, RemoteLogs, copied_at_the_end
+from worker.reporting.remote_logs import MOST_BYTES, RemoteLogs, copy_logs_at_end
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_an_attempt_copies_its_log_at_its_end_unless_the_run_is_anothers(
         checkpoint_url=f"{url}/r1",
     )
     printed(tmp_path / "run", 1, "the last words\n")
-    with suppress(MemoryError, LeaseLostError), copied_at_the_end(assignment):
+    with suppress(MemoryError, LeaseLostError), copy_logs_at_end(assignment):
         if error is not None:
             raise error
     assert (RemoteFolder(url).read("r1/logs/attempt-1.log") is not None) == copied

@@ -59,7 +59,7 @@ def test_the_loss_is_the_papers_with_the_greedy_reward_as_baseline(
     loss = task.training_loss(batch)
 
     total, counted, divergence = torch.zeros(()), 0, 0.0
-    greedy = task._generated(batch.answers.tokens[:, :-ANSWER], batch.answers.prompt_mask, None)
+    greedy = task._generate(batch.answers.tokens[:, :-ANSWER], batch.answers.prompt_mask, None)
     for row in range(4):
         answer = batch.answers.tokens[row, -ANSWER:][batch.answers.answer_mask[row]]
         prompt = batch.answers.tokens[row, :-ANSWER][batch.answers.prompt_mask[row].bool()]

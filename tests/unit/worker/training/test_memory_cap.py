@@ -47,6 +47,6 @@ def test_a_trial_may_take_the_cap_or_what_is_free() -> None:
 def test_on_a_gpu_the_allocator_refuses_what_is_over_the_cap() -> None:
     """Within the cap's stretch only."""
     device = torch.device("cuda", 0)
-    with MemoryCap(device, 0.25).applied(), pytest.raises(torch.OutOfMemoryError):
+    with MemoryCap(device, 0.25).apply(), pytest.raises(torch.OutOfMemoryError):
         torch.empty(GIB, dtype=torch.uint8, device=device)
     torch.empty(GIB, dtype=torch.uint8, device=device)

@@ -6,7 +6,7 @@ import pytest
 
 from worker.meters.phases import PhaseSeconds
 from worker.records.result import Verdict
-from worker.training.progress import Progress, finite
+from worker.training.progress import Progress, finite_or_none
 
 
 def progress(*losses: float, steps: int = 20, initial: float = 5.0) -> Progress:
@@ -38,8 +38,8 @@ def test_the_verdict_follows_from_the_validation_losses(final: float, verdict: V
     done.add_evaluation(final)
 
     assert done.verdict() == (verdict, reason)
-    assert done.final_val_loss() == finite(final)
-    assert done.finished()
+    assert done.final_val_loss() == finite_or_none(final)
+    assert done.is_finished()
 
 
 def test_a_run_that_broke_off_has_no_final_validation_loss() -> None:
@@ -48,7 +48,7 @@ def test_a_run_that_broke_off_has_no_final_validation_loss() -> None:
     broken.add_evaluation(2.0)
     broken.fault = "At step 2 the training loss is nan."
 
-    assert broken.finished()
+    assert broken.is_finished()
     assert broken.final_val_loss() is None
     assert broken.verdict() == (Verdict.DIVERGED, "At step 2 the training loss is nan.")
 

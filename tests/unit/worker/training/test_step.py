@@ -89,7 +89,7 @@ def test_a_loss_that_is_no_number_leaves_the_weights_alone(dataset_folder: Path)
 
     taken = stepper.take(0)
 
-    assert (taken.finite(), stepper.updating) == (False, False)
+    assert (taken.is_finite(), stepper.updating) == (False, False)
     for parameter, old in zip(stepper.task.model.parameters(), before, strict=True):
         assert torch.equal(parameter, old)
         assert parameter.grad is None
