@@ -34,7 +34,6 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.specs.faults import Fault, Source, count_faults, faults
-from orchestrator.specs.hidden_faults import with_hidden_faults
 from orchestrator.webhooks.policy import WebhookUrlError
 from orchestrator.webhooks.signing import SigningKeyError
 from worker.errors import is_disk_full
@@ -159,9 +158,9 @@ def _validation_error(request: Request, error: Exception) -> Response:
         by_source.setdefault(fault["loc"][0], []).append({**fault, "loc": fault["loc"][1:]})
     if "path" in by_source:
         return problem_response(404, "not-found", "There is nothing at this address.")
-    found = tuple(fault for source in by_source for fault in _faults_of(source, by_source[source], request))
-    found = with_hidden_faults(found, error.body)
-    return invalid_request(found)
+    return invalid_request(
+        tuple(fault for source in by_source for fault in _faults_of(source, by_source[source], request))
+    )
 
 
 def invalid_request(found: tuple[Fault, ...]) -> Response:

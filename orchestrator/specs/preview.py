@@ -16,7 +16,6 @@ from orchestrator.specs import estimates
 from orchestrator.specs.estimates import CandidateMemory, CostEstimate, RunsOfModel
 from orchestrator.specs.faults import Fault, faults
 from orchestrator.specs.footprints import Footprints
-from orchestrator.specs.hidden_faults import with_hidden_faults
 from worker.records.result import Record
 
 MEASURED_RUNS = 60
@@ -74,7 +73,7 @@ def preview(
     try:
         spec = validate_spec(fields)
     except ValidationError as error:
-        return Preview(faults=with_hidden_faults(faults(error.errors(include_url=False), ExperimentSpec), fields))
+        return Preview(faults=faults(error.errors(include_url=False), ExperimentSpec))
     parts, budget = spec.shares(), spec.device_hours_budget()
     return Preview(
         missing=tuple(missing(spec)),

@@ -18,7 +18,6 @@ from orchestrator.jobs import RunStatus, state_word
 from orchestrator.kinds.registry import KINDS
 from orchestrator.settings import Settings
 from orchestrator.specs.faults import count_faults, validation_faults
-from orchestrator.specs.hidden_faults import with_hidden_faults
 from worker.data.prepared import missing_data
 from worker.errors import TerminatedError, WorkerError
 from worker.records.result import Point, Result
@@ -67,7 +66,7 @@ def _validate(text: SpecText) -> RunSpec:
     try:
         return RunSpec.model_validate(text.fields)
     except ValidationError as error:
-        faults = with_hidden_faults(validation_faults(error, RunSpec), text.fields, RunSpec)
+        faults = validation_faults(error, RunSpec)
         text.refuse(f"{count_faults(faults)} in the specification:", faults)
 
 

@@ -26,7 +26,7 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
-    """Queue an experiment; a faulty specification is refused with every fault at once."""
+    """Queue an experiment; a faulty specification is refused with every faulty field at once."""
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
