@@ -1,1 +1,1 @@
-"""What a user, a page or a worker can ask of the service. The api and the pages only translate."""
+"""What users and pages can ask, each noun a service; `composition.py` makes them. Workers ask `store/queue/attempts.py`."""
