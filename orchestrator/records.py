@@ -339,10 +339,40 @@ class Difference(TestedDifference):
     """Of the simultaneous 95 % interval; null where there is no test."""
     high: float | None
     n: int
+    regret: float = 0.0
+    """How much lower the candidate's loss may be at a better learning rate, as far as tuning left that open: `low` is
+    lower by so much."""
+    baseline_regret: float = 0.0
+    """The same of the baseline: `high` is higher by so much."""
+    spiked: int = 0
+    """Seeds left out because the candidate's run spiked; where these are more than the baseline's there is no test."""
+    baseline_spiked: int = 0
+    """Seeds left out because the baseline's run did."""
+    margin: float | None = None
+    """Differences below it are none that matter, says the specification; null where it sets none."""
 
     def decides(self) -> bool:
         """Whether the difference is shown to be more than chance: its interval leaves zero out."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    def is_within_margin(self) -> bool:
+        """Whether it is shown to be smaller than the margin, either way: its whole interval lies within."""
+        if self.low is None or self.high is None or self.margin is None:
+            return False
+        return -self.margin < self.low and self.high < self.margin
+
+
+class Instability(Record):
+    """Of the judged runs of a candidate: how many diverged, ran out of memory or spiked."""
+
+    lost: int
+    runs: int
+    """That have ended with a result."""
+    low: float
+    """Of the exact 95 % interval of the share (Clopper and Pearson)."""
+    high: float
+    p_value: float | None
+    """That it is as often as the baseline on the same seeds (McNemar, exact); null for the baseline."""
 
 
 class Conclusion(StrEnum):
@@ -353,12 +383,14 @@ class Conclusion(StrEnum):
     """The interval of the difference lies below zero."""
     WORSE = "worse"
     """It lies above."""
+    AS_GOOD = "as_good"
+    """It holds zero and lies within the margin: whatever the difference is, it is shown to be none that matters."""
     UNDECIDED = "undecided"
     """It holds zero, or there is none: no difference is shown, nor that there is none."""
     UNEQUALLY_TUNED = "unequally_tuned"
     """One of the two had more learning rates to choose from: no test of them is fair."""
     UNSTABLE = "unstable"
-    """A seed diverged or ran out of memory at the best rate."""
+    """A seed diverged or ran out of memory at the best rate, or spiked where fewer of the baseline's did."""
     NOT_COMPARED = "not_compared"
     """The baseline has nothing to hold it against."""
     NO_LOSS = "no_loss"
@@ -447,6 +479,10 @@ class CandidateRow(Record):
     """Mean over the runs at the best learning rate; null where the device does not measure it."""
     time_to_target: TimeToTarget | None = None
     """Null where no seed can be held against the baseline's."""
+    instability: Instability | None = None
+    """Null while no judged run has ended."""
+    selection_gain: float | None = None
+    """Where the seeds that chose the rate judge it too: by how much that choice may have flattered the loss."""
     on_pareto_front: bool = False
     """No candidate has both a lower loss and less optimizer state."""
 

@@ -121,10 +121,11 @@ def _print_version(wanted: bool) -> None:
 @main.callback()
 def _set_up(
     say_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"A file with the key to the service; default: ${KEY_VARIABLE}.")
+        Path | None,
+        typer.Option("--key-file", help=f"A file that holds the key to the service; default: ${KEY_VARIABLE}."),
     ] = None,
 ) -> None:
     """What stands before a verb."""

@@ -238,6 +238,8 @@ def headline(comparison: Comparison) -> str:
     if first.is_baseline:
         alike = [row.title for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED]
         doubt = f" No significant difference to {', '.join(alike)}." if alike else ""
+        as_good = [row.title for row in comparison.rows if row.conclusion is Conclusion.AS_GOOD]
+        doubt += f" As good within the margin: {', '.join(as_good)}." if as_good else ""
         return f"ranks first and is the baseline: {comparison.loss_name} {measured}.{doubt}"
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     return f"ranks first: {comparison.loss_name} {measured}{_memory_clause(first, baseline)}. {first.verdict}"

@@ -4,13 +4,15 @@ Fairness: a mean over the seeds that survived is not a result. A learning rate w
 rates without one, one that lacks seeds for another reason behind the complete ones; the same holds for candidates.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.basin import Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import SeedCoverage, TuningRun, seed_coverage
+from orchestrator.kinds.tuning import SeedCoverage, TuningRun, grid_of, judged_rate, seed_coverage
 from orchestrator.records import Interval, RunRecord
 from worker.records.result import Result
 
@@ -36,9 +38,9 @@ class RateSummary:
         """The results that there are."""
         return tuple(run.result for run in self.runs if run.result is not None)
 
-    def key(self) -> tuple[int, float]:
-        """Sorts the best first."""
-        return self.coverage, self.val_loss.mean if self.val_loss else 0.0
+    def key(self, expected: Mapping[float, float] = MappingProxyType({})) -> tuple[int, float]:
+        """Sorts the best first; where something else than the mean is `expected` at a rate, by that."""
+        return self.coverage, expected.get(self.lr, self.val_loss.mean if self.val_loss else 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +53,12 @@ class CandidateSummary:
     chosen: RateSummary
     """The best rate of the grid; of coverage EMPTY where no run has a finite loss."""
     final: RateSummary | None
-    """Phase 2: the seeds at the best rate. Null before, and where the grid itself has all seeds."""
+    """Phase 2: the seeds at the basin's lowest rate. Null before, and where the grid itself has all seeds."""
     tuned: bool
+    grid: Grid
+    """The runs of `rates`, complete and without spikes."""
+    judged_lr: float | None
+    """The rate that phase 2 would have by the grid as it is now."""
 
     @property
     def best(self) -> RateSummary:
@@ -71,9 +77,22 @@ class CandidateSummary:
         return len(self.candidate.learning_rates)
 
     def overtaken_by(self) -> float | None:
-        """The rate that leads the grid now, where runs that were retried have changed it since phase 2 began."""
-        moved = self.final is not None and self.chosen.coverage is not SeedCoverage.EMPTY
-        return self.chosen.lr if moved and self.final and self.chosen.lr != self.final.lr else None
+        """The rate that the grid asks for now, where runs that were retried have changed it since phase 2 began."""
+        if self.final is None or self.judged_lr is None or self.final.lr in (self.judged_lr, self.chosen.lr):
+            return None
+        return self.judged_lr
+
+    def regret(self, variance: float, degrees: int) -> float:
+        """How much lower the loss may be at a better rate than the judged one, as far as phase 1 left that open; 0
+        without a phase 1 or a basin. Runs have a variance: that of the grid's, and one from the judged runs with so
+        many degrees of freedom."""
+        if self.final is None:
+            return 0.0
+        seen = basin(self.grid, [rate.lr for rate in self.rates], self.final.lr)
+        if seen is None:
+            return 0.0
+        pooled = self.grid.variance * self.grid.degrees + variance * degrees
+        return seen.regret(pooled / (self.grid.degrees + degrees))
 
     def key(self) -> tuple[int, float, int, float]:
         """Sorts the best first; while nothing can be compared, by what tuning found so far."""
@@ -95,12 +114,16 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
     final_runs = tuple(run for run in runs if run.seed in seeds) if spec.tuning else ()
     grid = sorted({*candidate.learning_rates, *(run.lr for run in grid_runs)})
     rates = tuple(_rate(lr, tuple(run for run in grid_runs if run.lr == lr)) for lr in grid)
+    tuning_runs = [_tuning_run(run) for run in grid_runs]
+    known = grid_of(tuning_runs)
     return CandidateSummary(
         candidate=candidate,
         rates=rates,
-        chosen=min(rates, key=lambda rate: rate.key()),
+        chosen=min(rates, key=lambda rate: rate.key(known.means())),
         final=_rate(final_runs[0].lr, final_runs) if final_runs else None,
         tuned=spec.tuning is not None,
+        grid=known,
+        judged_lr=judged_rate(tuning_runs),
     )
 
 

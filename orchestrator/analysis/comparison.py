@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from optim import catalog
 from orchestrator.analysis.candidates import CandidateSummary, RateSummary, summaries
+from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, paired_difference
 from orchestrator.analysis.targets import first_reached, geometric_mean, leaves_out_one, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.tuning import SeedCoverage
 from orchestrator.records import (
     TENSORS,
@@ -25,6 +27,7 @@ from orchestrator.records import (
     Conclusion,
     Difference,
     ExperimentRecord,
+    Instability,
     LearningRateRow,
     RunRecord,
     TimeToTarget,
@@ -54,16 +57,20 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     found = summaries(spec, runs)
     baseline = next(each for each in found if each.candidate.name() == spec.baseline_name())
     fronts = pareto_front([_loss_and_bytes(each) for each in found])
+    families = {each.candidate.name(): _stable_pairs(each, baseline) for each in found}
     measured = [
         row.model_copy(
             update={
                 "is_baseline": each is baseline,
                 "edge_of_grid": row.edge_of_grid and spec.origin_of_rates() is None,
-                "difference": None if each is baseline else _difference(each, baseline, len(found) - 1),
+                "difference": None if each is baseline else _difference(each, baseline, pairs, spec),
+                "instability": _instability(each, baseline, families),
+                "selection_gain": None if spec.tuning else selection_gain(each),
                 "on_pareto_front": front,
             }
         )
         for each, front in zip(found, fronts, strict=True)
+        for pairs in [families[each.candidate.name()]]
         for row in [_row(each)]
     ]
     baseline_row = next(row for row in measured if row.is_baseline)
@@ -99,17 +106,99 @@ def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tu
     return tuple(run.id for each in found for run in each.best.runs if run.result is not None)
 
 
-def _difference(each: CandidateSummary, baseline: CandidateSummary, comparisons: int) -> Difference | None:
+@dataclass(frozen=True, kw_only=True)
+class _Pairs:
+    """The losses of the seeds that a candidate and the baseline both have, without those on which either spiked."""
+
+    losses: tuple[float, ...]
+    baseline_losses: tuple[float, ...]
+    spiked: frozenset[int]
+    baseline_spiked: frozenset[int]
+
+
+def _stable_pairs(each: CandidateSummary, baseline: CandidateSummary) -> _Pairs:
+    mine, theirs = each.best.losses(), baseline.best.losses()
+    spreads = [summary.grid.spread for summary in (each, baseline)]
+    spread = None if None in spreads else math.hypot(*(value for value in spreads if value is not None))
+    here, there = spikes(mine, theirs, spread)
+    seeds = sorted((mine.keys() & theirs.keys()) - here - there)
+    return _Pairs(
+        losses=tuple(mine[seed] for seed in seeds),
+        baseline_losses=tuple(theirs[seed] for seed in seeds),
+        spiked=here,
+        baseline_spiked=there,
+    )
+
+
+def _difference(
+    each: CandidateSummary, baseline: CandidateSummary, pairs: _Pairs, spec: ComparisonSpec
+) -> Difference | None:
     """Over the seeds that both have at their best rates; None where a seed of either diverged: survivors are not
-    compared. Without a test where one of the two had more rates: more tries find a lower minimum by chance alone."""
+    compared. Without a test where one of the two had more rates, for more tries find a lower minimum by chance alone;
+    and where more of its runs spiked than of the baseline's, for these would be left out of its loss."""
     if SeedCoverage.UNSTABLE in (each.best.coverage, baseline.best.coverage):
         return None
-    mine, theirs = each.best.losses(), baseline.best.losses()
-    seeds = sorted(mine.keys() & theirs.keys())
-    found = paired_difference([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds], comparisons)
-    if found is None or each.planned_rates() == baseline.planned_rates():
+    degrees = len(pairs.losses) - 1
+    regrets = (0.0, 0.0)
+
+    def regret(variance: float) -> tuple[float, float]:
+        """Half of what the differences vary is the one's, half the other's."""
+        nonlocal regrets
+        regrets = each.regret(variance / 2, degrees), baseline.regret(variance / 2, degrees)
+        return regrets
+
+    found = paired_difference(pairs.losses, pairs.baseline_losses, len(spec.candidates) - 1, regret)
+    if found is None:
+        return None
+    found = found.model_copy(
+        update={
+            "regret": regrets[0],
+            "baseline_regret": regrets[1],
+            "spiked": len(pairs.spiked),
+            "baseline_spiked": len(pairs.baseline_spiked),
+            "margin": spec.equivalence(),
+        }
+    )
+    if each.planned_rates() == baseline.planned_rates() and found.spiked <= found.baseline_spiked:
         return found
     return found.model_copy(update={"low": None, "high": None, "p_value": None})
+
+
+def _instability(
+    each: CandidateSummary, baseline: CandidateSummary, families: Mapping[str, _Pairs]
+) -> Instability | None:
+    """A run of the baseline spiked where most candidates find it so: what one of them finds may be its own luck."""
+    ended = {run.seed for run in each.best.runs if run.result is not None}
+    if not ended:
+        return None
+    others = [pairs for name, pairs in families.items() if name != baseline.candidate.name()]
+    votes = Counter(seed for pairs in others for seed in pairs.baseline_spiked)
+    spiked = frozenset(seed for seed, count in votes.items() if 2 * count > len(others))
+    baseline_lost = _without_model(baseline) | spiked
+    if each is baseline:
+        return instability(baseline_lost, ended, None)
+    lost = _without_model(each) | families[each.candidate.name()].spiked
+    return instability(lost, ended, baseline_lost & ended)
+
+
+def _without_model(each: CandidateSummary) -> set[int]:
+    """Judged seeds that diverged or ran out of memory."""
+    return {run.seed for run in each.best.runs if run.result and run.result.verdict is not Verdict.CONVERGED}
+
+
+def selection_gain(each: CandidateSummary) -> float | None:
+    """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too: the
+    mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen. None without
+    a choice, or with one seed."""
+    rates = [rate.losses() for rate in each.rates if rate.coverage is SeedCoverage.COMPLETE]
+    if len(rates) < 2 or len(rates[0]) < 2:
+        return None
+    seeds = sorted(rates[0])
+    chosen = min(statistics.fmean(losses.values()) for losses in rates)
+    fresh = [
+        min(rates, key=lambda losses: sum(losses[other] for other in seeds if other != seed))[seed] for seed in seeds
+    ]
+    return max(statistics.fmean(fresh) - chosen, 0.0)
 
 
 def _loss_and_bytes(each: CandidateSummary) -> tuple[float, float] | None:

@@ -21,7 +21,7 @@ without spread have no interval and no p-value. The t-distribution is `scipy.spe
 `scipy.stats`, which wraps it, takes ten times as long to import and is what the tests compare with.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -85,8 +85,16 @@ def mean_interval(values: Sequence[float], comparisons: int = 1) -> Interval | N
     return Interval(mean=mean, low=low, high=high, n=sample.size)
 
 
-def paired_difference(values: Sequence[float], baseline: Sequence[float], comparisons: int = 1) -> Difference | None:
+def paired_difference(
+    values: Sequence[float],
+    baseline: Sequence[float],
+    comparisons: int = 1,
+    regret: Callable[[float], tuple[float, float]] | None = None,
+) -> Difference | None:
     """Mean of `values - baseline`, pair by pair, with interval and p-value of the paired t-test among `comparisons`.
+
+    `regret`: from the variance of the differences, how much lower each of the two, values and baseline, might have been
+    at a better rate than its own. The true difference may lie so much below and above, and the interval covers it.
 
     The p-value is two-sided, for the hypothesis that the mean difference is zero. None for no or non-finite pairs;
     raises `ValueError` for lengths that differ. Without bounds and p-value where n = 1 or the differences are equal.
@@ -106,19 +114,31 @@ def paired_difference(values: Sequence[float], baseline: Sequence[float], compar
     if found is None:
         return None
     mean, error = found
-    low, high, p_value = t_test(mean, error, left.size - 1, comparisons)
+    below, above = (0.0, 0.0) if regret is None or error is None else regret(error**2 * left.size)
+    low, high, p_value = t_test(mean, error, left.size - 1, comparisons, below=below, above=above)
     return Difference(mean=mean, low=low, high=high, n=left.size, p_value=p_value, comparisons=comparisons)
 
 
 def t_test(
-    estimate: float, error: float | None, degrees: int, comparisons: int = 1
+    estimate: float,
+    error: float | None,
+    degrees: int,
+    comparisons: int = 1,
+    *,
+    below: float = 0.0,
+    above: float = 0.0,
 ) -> tuple[float, float, float] | tuple[None, None, None]:
     """Low, high and two-sided p-value of an estimate with this standard error, one of so many `comparisons`: the
-    interval leaves zero out exactly where p < 0.05. None of them without an error, or where a bound is not finite."""
+    interval leaves zero out exactly where p < 0.05. The truth may lie so much `below` and `above` what is estimated.
+    None of them without an error, or where a bound is not finite."""
     low, high = _bounds(estimate, error, degrees, comparisons)
     if error is None or low is None or high is None:
         return None, None, None
-    p_value = min(1.0, comparisons * 2 * t_below(degrees, -abs(estimate / error)))
+    low, high = low - below, high + above
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return None, None, None
+    beyond = max(estimate - below, -estimate - above, 0.0)
+    p_value = min(1.0, comparisons * 2 * t_below(degrees, -beyond / error))
     # The quantile and the probability are rounded each for itself: at the very edge the interval decides.
     if low > 0 or high < 0:
         return low, high, min(p_value, float(np.nextafter(SIGNIFICANCE, 0)))

@@ -20,6 +20,7 @@ from orchestrator.kinds.comparison import (
     Candidates,
     ComparisonSpec,
     DeadlineSeconds,
+    EquivalenceMargin,
     RunSeconds,
     UnequalGrids,
     candidate_faults,
@@ -141,6 +142,7 @@ class ScalingSpec(Experiment):
     tuning: ScalingTuning | None = None
     """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""
     unequal_grids: UnequalGrids = False
+    equivalence_margin: EquivalenceMargin = omit_default(None)
     resources: Resources = Resources()
     priority: Priority = 0
     max_run_seconds: RunSeconds = omit_default(None)
@@ -358,6 +360,7 @@ class ScalingSpec(Experiment):
             "seeds": self.seeds,
             "baseline": self.baseline,
             "unequal_grids": self.unequal_grids,
+            "equivalence_margin": self.equivalence_margin,
             "resources": self.resources,
             "priority": self.priority,
         }

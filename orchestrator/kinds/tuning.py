@@ -1,20 +1,24 @@
-"""Tuning in two phases: which learning rate wins a candidate's grid, and which runs follow from that. Pure.
+"""Tuning in two phases: which learning rate is judged after a candidate's grid, and which runs follow. Pure functions.
 
-    phase 1: the grid × the tuning seeds ─► all ended ─► best rate at an edge? one more rate beyond it, and again
-                                                      └► interior, or enough rates: phase 2, the best rate × the seeds
+    phase 1: the grid × the tuning seeds ─► all ended ─► best rate at an edge? one more rate beyond it, and again;
+                                                         beside one that diverged? one between the two
+                                                      └► else, or enough rates: phase 2, the basin's lowest rate × seeds
 
-The seeds of phase 2 are others than those of phase 1: a rate that was chosen because it was lowest on a seed is
-flattered by that seed. A candidate goes on as soon as its own runs have ended; nothing depends on another candidate's.
+Rates that phase 1 cannot tell apart lie about the lowest point of one basin (`basin.py`), and that point is judged. The
+seeds of phase 2 are others than those of phase 1: a rate that was chosen because it was lowest on a seed is flattered
+by that seed. A candidate goes on as soon as its own runs have ended; nothing depends on another candidate's.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import sqrt
 from statistics import fmean
 from typing import Annotated
 
 from pydantic import Field
 
+from orchestrator.kinds import basin
 from orchestrator.kinds.fields import TuningSeeds
 from worker.records.result import Verdict
 from worker.schema import Spec
@@ -23,6 +27,13 @@ LARGEST_RATE = 1e6
 """The bound of `worker.spec.run.LearningRate`; a grid is not extended beyond it."""
 DIGITS = 12
 """Rates that a grid is extended by are rounded to so many digits, so that 0.004 × 2 is 0.008 in every table."""
+
+CLIFF = 1.3
+"""A rate that diverged within this factor of the best one leaves nothing to look for between the two."""
+TUNING_SEEDS = (1001, 1002, 1003)
+"""Of phase 1; far from the seeds that people number their judging runs by."""
+EXTEND_GRID = 4
+"""An optimum up to four steps beyond a grid is found; each step costs a run for each tuning seed."""
 
 
 class SeedCoverage(IntEnum):
@@ -61,13 +72,15 @@ class TuningRun:
 
 
 class Tuning(Spec):
-    """Two phases: each candidate's grid on seeds of its own, then the best rate of each on the seeds that count."""
+    """Two phases: each candidate's grid on seeds of its own, then the lowest rate of each on the seeds that count."""
 
-    seeds: TuningSeeds = (0,)
-    """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter."""
-    extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = 0
+    seeds: TuningSeeds = TUNING_SEEDS
+    """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter. With one, nothing is known of
+    how sure the choice is."""
+    extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = EXTEND_GRID
     """A candidate whose best rate is at an edge of its grid gets up to so many rates more beyond it, one after another
-    until the best one is interior; the table says who did."""
+    until the best one is interior; one whose best rate lies beside a rate that diverged gets them in between. The table
+    says who did."""
 
     def next_pairs(
         self, planned_rates: Sequence[float], seeds: Sequence[int], runs: Sequence[TuningRun]
@@ -81,10 +94,11 @@ class Tuning(Spec):
             return ()
         grid = sorted({run.lr for run in runs})
         if len(grid) - len(planned_rates) < self.extend_grid:
-            rate = rate_beyond_edge(grid, best)
+            rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best)
             if rate is not None:
                 return tuple((rate, seed) for seed in self.seeds)
-        return tuple((best, seed) for seed in seeds)
+        judged = judged_rate(runs) or best
+        return tuple((judged, seed) for seed in seeds)
 
 
 def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:
@@ -98,16 +112,41 @@ def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:
 
 
 def best_rate(runs: Iterable[TuningRun]) -> float | None:
-    """The rate with the lowest mean loss among those of the best coverage; None where no run has a loss."""
-    by_rate: dict[float, list[TuningRun]] = {}
-    for run in runs:
-        by_rate.setdefault(run.lr, []).append(run)
+    """The rate with the lowest mean loss among those of the best coverage; None where no run has a loss. A run that
+    spiked counts as what was expected of it: a spike says nothing of its rate alone."""
+    by_rate = _by_rate(runs)
+    expected = grid_of(runs).means()
     ranked = sorted(
-        (seed_coverage(each), fmean(run.loss for run in each if run.loss is not None), lr)
+        (seed_coverage(each), expected.get(lr, fmean(run.loss for run in each if run.loss is not None)), lr)
         for lr, each in by_rate.items()
         if seed_coverage(each) is not SeedCoverage.EMPTY
     )
     return ranked[0][2] if ranked else None
+
+
+def grid_of(runs: Iterable[TuningRun]) -> basin.Grid:
+    """The rates of which every seed was trained to its end, without the spikes."""
+    return basin.grid(
+        {
+            lr: {run.seed: run.loss for run in each if run.loss is not None}
+            for lr, each in _by_rate(runs).items()
+            if seed_coverage(each) is SeedCoverage.COMPLETE
+        }
+    )
+
+
+def judged_rate(runs: Sequence[TuningRun]) -> float | None:
+    """The rate for phase 2: the lowest point of the basin about the best rate, or the best rate where it has not two
+    trained neighbours; None where no run has a loss."""
+    found = basin.basin(grid_of(runs), sorted(_by_rate(runs)))
+    return best_rate(runs) if found is None else found.vertex
+
+
+def _by_rate(runs: Iterable[TuningRun]) -> dict[float, list[TuningRun]]:
+    by_rate: dict[float, list[TuningRun]] = {}
+    for run in runs:
+        by_rate.setdefault(run.lr, []).append(run)
+    return by_rate
 
 
 def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
@@ -120,3 +159,18 @@ def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
     rate = best * (grid[-1] / grid[-2] if best == grid[-1] else grid[0] / grid[1])
     rate = float(f"{rate:.{DIGITS}g}")
     return rate if 0 < rate <= LARGEST_RATE and rate not in grid else None
+
+
+def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
+    """The rate between the best one and a neighbour that lost a seed: such a basin ends in a cliff, and its lowest
+    point lies just before it. None where both neighbours were trained, or the cliff is near."""
+    by_rate = _by_rate(runs)
+    ordered = sorted(by_rate)
+    place = ordered.index(best)
+    for other in ordered[max(place - 1, 0) : place + 2]:
+        if (
+            seed_coverage(by_rate[other]) in (SeedCoverage.UNSTABLE, SeedCoverage.EMPTY)
+            and max(other / best, best / other) > CLIFF
+        ):
+            return float(f"{sqrt(best * other):.{basin.DIGITS}g}")
+    return None

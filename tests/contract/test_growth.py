@@ -1,5 +1,6 @@
 """Growth: phase 2 of a tuned comparison is queued exactly once, whoever ends the last run, on SQLite and PostgreSQL."""
 
+import math
 import subprocess
 import sys
 from functools import partial
@@ -25,19 +26,19 @@ RATES = (1e-3, 2e-3, 4e-3)
 
 def tuned(extend_grid: int = 0, optimizers: tuple[str, ...] = ("adamw",)) -> ComparisonSpec:
     return comparison_spec(
-        optimizers=optimizers, learning_rates=RATES, seeds=(1, 2), tuning=Tuning(extend_grid=extend_grid)
+        optimizers=optimizers, learning_rates=RATES, seeds=(1, 2), tuning=Tuning(seeds=(0,), extend_grid=extend_grid)
     )
 
 
 def scaled(at: str, transfer: str | None) -> ScalingSpec:
     """One candidate at three rates, tuned at the smallest of three sizes or at each."""
     candidate = {"optimizer": "adamw", "learning_rates": RATES}
-    return scaling_spec(candidates=[candidate], tuning={"seeds": [0], "at": at, "transfer": transfer})
+    return scaling_spec(candidates=[candidate], tuning={"seeds": [0], "extend_grid": 0, "at": at, "transfer": transfer})
 
 
 def loss(lease: Lease) -> float:
-    """Lowest at 2e-3."""
-    return 2.3 + 100 * abs(lease.spec.optimizer.lr - 2e-3)
+    """Lowest at 2e-3, and as much higher at half of it as at twice."""
+    return 2.3 + 0.1 * abs(math.log2(lease.spec.optimizer.lr / 2e-3))
 
 
 def begin(store: Store, count: int) -> tuple[Lease, ...]:

@@ -88,7 +88,7 @@ def test_runs_that_come_later_are_of_the_trace_of_their_submission(
     store: Store, exporter: InMemorySpanExporter
 ) -> None:
     """Phase 2 of a tuned comparison, queued by the end of a run, and a sweep's trials, added by its driver."""
-    tuned = comparison_spec(learning_rates=(1e-3,), seeds=(1,), tuning=Tuning())
+    tuned = comparison_spec(learning_rates=(1e-3,), seeds=(1,), tuning=Tuning(seeds=(0,)))
     comparison = store.experiments.submit(tuned).experiment
     (lease,) = store.claim(cpus=1, limit=1)
     store.attempts.hello(lease.run_id, 1, lease.token)

@@ -88,7 +88,7 @@ from typer.testing import CliRunner
 import orchestrator
 from api.cli import main
 from api.client.client import Client
-from tests.browser.serving import served
+from tests.factories.serving import served
 
 tree = Path(sys.argv[1])
 assert Path(orchestrator.__file__).is_relative_to(tree)

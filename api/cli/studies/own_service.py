@@ -30,7 +30,7 @@ def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tup
         try:
             listen(settings.host, settings.port).close()
         except ServiceError:
-            print(f"port {settings.port} is taken; using another one")
+            print(f"port {settings.port} is in use; taking another one")
             settings = settings.model_copy(update={"port": 0})
     with Supervisor(settings) as running:
         yield running.url, running.check
@@ -45,7 +45,7 @@ def exit_in_order() -> Iterator[None]:
         with exit_on_refusal(), exit_on_errors():
             yield
     except KeyboardInterrupt:
-        print("stopped. What was trained is kept; the same command goes on from there.", flush=True)
+        print("stopped; what was trained is kept, and the same command continues from there", flush=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

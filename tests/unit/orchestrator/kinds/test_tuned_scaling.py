@@ -15,8 +15,8 @@ from tests.factories.comparison import experiment_record, run_record
 from tests.factories.scaling import scaling_spec
 from worker.records.result import Verdict
 
-EACH: dict[str, Any] = {"seeds": [0]}
-SMALLEST: dict[str, Any] = {"seeds": [0], "at": "smallest-size", "transfer": "inverse-width"}
+EACH: dict[str, Any] = {"seeds": [0], "extend_grid": 0}
+SMALLEST: dict[str, Any] = {"seeds": [0], "extend_grid": 0, "at": "smallest-size", "transfer": "inverse-width"}
 BUDGETS = [{"tokens": 10_240}, {"tokens_per_parameter": 1.0}]
 
 

@@ -17,7 +17,10 @@ RATES = (1e-3, 2e-3, 4e-3)
 
 def spec(extend_grid: int = 0) -> ComparisonSpec:
     return comparison_spec(
-        optimizers=("adamw", "adapm"), learning_rates=RATES, seeds=(1, 2, 3), tuning=Tuning(extend_grid=extend_grid)
+        optimizers=("adamw", "adapm"),
+        learning_rates=RATES,
+        seeds=(1, 2, 3),
+        tuning=Tuning(seeds=(0,), extend_grid=extend_grid),
     )
 
 

@@ -1,0 +1,325 @@
+"""How often the verdicts of comparisons are wrong: optimizers whose true losses are known, through both phases.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.verdicts --json benchmarks/results/verdicts.json
+
+Each experiment goes through the product's own functions: `Tuning.next_pairs` plans the runs, as the store does when
+runs end, and `compare` answers. A run's loss is
+
+    basin(log2 of its rate by the best one) + an effect of its seed, which all candidates share + noise of its own
+
+Basins: flat (a factor of two off the best rate costs 0.003 nats), steep (0.05), mixed (every other candidate's is the
+other), skew (twice as steep above the best rate as below), edge (the optimum lies up to two steps beyond the grid) and
+cliff (falls towards a rate above which every run diverges). Each candidate's best rate lies anywhere between two rates
+of its grid: what is compared is the lowest point of the basins, and a grid that has missed it is no excuse. Seeds have
+a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal, Student's t with 3 degrees of freedom,
+or log-normal, all of one variance; with spikes 15 % of the runs end 0.05 to 0.5 nats too high, of all candidates, or of
+all but the baseline ("spikes of one").
+
+Printed for each world: the share of experiments in which any of the equal candidates was called better or worse, the
+share of intervals that hold the true difference, how often a candidate that is truly better by 0.01 nats was found to
+be, how often an equal one was called as good within 0.01 nats, and one that is off by exactly 0.01 too; and the runs
+of an experiment.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, astuple, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning, TuningRun
+from orchestrator.records import RunRecord
+from tests.factories.comparison import experiment_record, run_record
+from tests.factories.stores import comparison_spec, result
+from worker.records.result import Verdict
+
+SEED_SPREAD = 0.016
+PAIRED_SPREAD = 0.005
+FLAT, STEEP = 0.003, 0.05
+BEST = 1e-3
+"""About this rate every grid lies, by factors of two."""
+LOSS = 3.3
+GAIN = 0.01
+"""How much better the better one is, and the margin of equivalence."""
+CLIFF_SLOPE = 0.01
+"""Nats a step, towards a cliff."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What the optimizers are like, and how they are compared."""
+
+    basin: str = "flat"
+    noise: str = "normal"
+    spikes: str = ""
+    candidates: int = 2
+    tuning_seeds: int = 3
+    seeds: int = 5
+    rates: int = 5
+
+    def name(self) -> str:
+        """As the table has it."""
+        return f"{self.basin}, {self.noise}" + (f", spikes of {self.spikes}" if self.spikes else "")
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What became of one world's experiments."""
+
+    experiments: int = 0
+    false: int = 0
+    held: int = 0
+    intervals: int = 0
+    better: int = 0
+    better_of: int = 0
+    as_good: int = 0
+    as_good_of: int = 0
+    falsely_as_good: int = 0
+    falsely_as_good_of: int = 0
+    half_widths: list[float] = field(default_factory=list)
+    runs: int = 0
+
+    def shares(self) -> dict[str, float | None]:
+        """The figures of the table."""
+
+        def share(count: int, of: int) -> float | None:
+            return round(count / of, 4) if of else None
+
+        return {
+            "false_verdicts": share(self.false, self.experiments),
+            "coverage": share(self.held, self.intervals),
+            "power": share(self.better, self.better_of),
+            "as_good": share(self.as_good, self.as_good_of),
+            "falsely_as_good": share(self.falsely_as_good, self.falsely_as_good_of),
+            "half_width": round(float(np.median(self.half_widths)), 5) if self.half_widths else None,
+            "runs": round(self.runs / self.experiments, 1) if self.experiments else None,
+        }
+
+
+@dataclass(kw_only=True)
+class Optimizer:
+    """One candidate's truth in one experiment."""
+
+    basin: str
+    curvature: float
+    best: float
+    """In steps of the grid from `BEST`."""
+    shift: float
+    """Added to every loss."""
+    spikes: bool
+
+    def loss(self, rate: float) -> float | None:
+        """Above that of the best rate; None where every run diverges."""
+        x = math.log2(rate / BEST) - self.best
+        if self.basin == "cliff":
+            return None if x > 0 else -CLIFF_SLOPE * x
+        if self.basin == "skew":
+            return self.curvature * 2 / 0.49 * (math.exp(0.7 * x) - 1 - 0.7 * x)
+        return self.curvature * x * x
+
+
+def noise(kind: str, random: np.random.Generator, size: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Of single runs, so that differences of two vary by `PAIRED_SPREAD`."""
+    match kind:
+        case "t3":
+            unit = random.standard_t(3, size) / math.sqrt(3)
+        case "log-normal":
+            unit = random.lognormal(0, 0.75, size)
+            unit = (unit - math.exp(0.75**2 / 2)) / math.sqrt((math.exp(0.75**2) - 1) * math.exp(0.75**2))
+        case _:
+            unit = random.standard_normal(size)
+    return unit * PAIRED_SPREAD / math.sqrt(2)
+
+
+class Runs:
+    """Losses of one experiment's runs."""
+
+    def __init__(self, world: World, random: np.random.Generator) -> None:
+        self._random = random
+        self._noise: Iterator[float] = iter(())
+        self._world = world
+        self._seeds: dict[int, float] = {}
+
+    def loss(self, optimizer: Optimizer, rate: float, seed: int) -> float | None:
+        """How a run ends; None where it diverges."""
+        level = optimizer.loss(rate)
+        if level is None:
+            return None
+        if seed not in self._seeds:
+            self._seeds[seed] = float(self._random.normal(0, SEED_SPREAD))
+        own = next(self._noise, None)
+        if own is None:
+            self._noise = iter(noise(self._world.noise, self._random, 64).tolist())
+            own = next(self._noise)
+        if optimizer.spikes and self._random.random() < 0.15:
+            own += math.exp(self._random.uniform(math.log(0.05), math.log(0.5)))
+        return LOSS + level + optimizer.shift + self._seeds[seed] + own
+
+
+def optimizers(world: World, shifts: list[float], random: np.random.Generator) -> list[Optimizer]:
+    """The candidates of one experiment, the baseline first."""
+    found = []
+    for place, shift in enumerate(shifts):
+        steep = world.basin == "steep" or (world.basin == "mixed" and place % 2 == 1)
+        beyond = world.rates // 2
+        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond)}.get(world.basin, (-1, 1))
+        found.append(
+            Optimizer(
+                basin=world.basin,
+                curvature=STEEP if steep else FLAT if world.basin in ("flat", "mixed") else 0.02,
+                best=float(random.uniform(low, high)),
+                shift=shift,
+                spikes=world.spikes == "all" or (world.spikes == "one" and place > 0),
+            )
+        )
+    return found
+
+
+NAMES = ("adamw", "adapm", "adapm-mini", "lion", "muon", "adafactor", "sgd", "adam-mini", "galore", "apollo")
+
+
+def specification(world: World) -> ComparisonSpec:
+    """As a user would submit it; extended by up to four rates, whatever the default is."""
+    rates = tuple(float(f"{BEST * 2.0 ** (place - world.rates // 2):.6g}") for place in range(world.rates))
+    found = comparison_spec(optimizers=("adamw",), learning_rates=rates, seeds=range(world.seeds))
+    return found.model_copy(
+        update={
+            "candidates": tuple(
+                Candidate(optimizer="adamw", label=name, learning_rates=rates) for name in NAMES[: world.candidates]
+            ),
+            "tuning": Tuning(seeds=tuple(range(100, 100 + world.tuning_seeds)), extend_grid=4),
+        }
+    )
+
+
+def tuned(spec: ComparisonSpec, candidate: Candidate, truth: Optimizer, runs: Runs) -> list[TuningRun]:
+    """All runs of a candidate, planned as the store plans them."""
+    assert spec.tuning is not None
+    trials: list[TuningRun] = []
+    pending = tuple((lr, seed) for seed in spec.tuning.seeds for lr in candidate.learning_rates)
+    while pending:
+        for lr, seed in pending:
+            loss = runs.loss(truth, lr, seed)
+            verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
+            trials.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
+        pending = spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials)
+    return trials
+
+
+CONVERGED = result(final_val_loss=LOSS)
+DIVERGED = result(final_val_loss=None, verdict=Verdict.DIVERGED)
+
+
+def record(template: RunRecord, position: int, candidate: str, trial: TuningRun) -> RunRecord:
+    """A run that has ended."""
+    ended = DIVERGED if trial.loss is None else CONVERGED.model_copy(update={"final_val_loss": trial.loss})
+    return template.model_copy(
+        update={"id": f"r{position}", "candidate": candidate, "lr": trial.lr, "seed": trial.seed, "result": ended}
+    )
+
+
+def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
+    """So many experiments of equal candidates, and as many, of half the size, whose second is better by `GAIN` and
+    whose third, where there is one, is worse by it."""
+    tally, spec = Tally(), specification(world)
+    template = run_record(spec.first_runs()[0], 0, LOSS, "e")
+    equal = [0.0] * world.candidates
+    for count, shifts in ((experiments, equal), (experiments // 2, [0.0, -GAIN, GAIN, *equal][: world.candidates])):
+        random = np.random.default_rng([seed, shifts is equal, *world.name().encode(), *astuple(world)[3:]])
+        for _ in range(count):
+            truths, runs = optimizers(world, shifts, random), Runs(world, random)
+            ended = [
+                (candidate.name(), trial)
+                for candidate, truth in zip(spec.candidates, truths, strict=True)
+                for trial in tuned(spec, candidate, truth, runs)
+            ]
+            records = [record(template, place, *each) for place, each in enumerate(ended)]
+            rows = {row.candidate: row for row in compare(experiment_record(spec, len(records), "e"), records).rows}
+            said = [(rows[name], shift) for name, shift in zip(NAMES, shifts, strict=False)][1:]
+            words = [(row.conclusion.value, shift) for row, shift in said]
+            for row, shift in said:
+                if row.difference is not None and row.difference.low is not None and row.difference.high is not None:
+                    tally.intervals += 1
+                    tally.held += row.difference.low <= shift <= row.difference.high
+                    tally.half_widths.append((row.difference.high - row.difference.low) / 2)
+            if shifts is equal:
+                tally.experiments += 1
+                tally.runs += len(records)
+                tally.false += any(word in ("better", "worse") for word, _ in words)
+                tally.as_good += sum(word == "as_good" for word, _ in words)
+                tally.as_good_of += len(words)
+            else:
+                tally.better += sum(word == "better" for word, shift in words if shift < 0)
+                tally.better_of += sum(shift < 0 for _, shift in words)
+                tally.falsely_as_good += sum(word == "as_good" for word, shift in words if shift)
+                tally.falsely_as_good_of += sum(shift != 0 for _, shift in words)
+    return tally
+
+
+def worlds(tuning_seeds: int) -> Iterator[World]:
+    """What the table has: each basin, each noise, seeds, candidates, and designs."""
+    usual = World(tuning_seeds=tuning_seeds)
+    for basin in ("flat", "steep", "mixed", "skew", "edge", "cliff"):
+        for seeds in (3, 5, 10):
+            yield replace(usual, basin=basin, seeds=seeds)
+    for noise_kind in ("t3", "log-normal"):
+        for basin in ("flat", "steep"):
+            for seeds in (3, 5, 10):
+                yield replace(usual, basin=basin, noise=noise_kind, seeds=seeds)
+    for spikes in ("all", "one"):
+        for seeds in (3, 5, 7, 10):
+            yield replace(usual, spikes=spikes, seeds=seeds)
+    for candidates in (4, 10):
+        for seeds in (3, 7):
+            yield replace(usual, basin="mixed", candidates=candidates, seeds=seeds)
+    for other in (1, 2, 5):
+        if other != tuning_seeds:
+            for basin in ("flat", "mixed"):
+                yield replace(usual, basin=basin, tuning_seeds=other, seeds=10)
+    for rates in (3, 7):
+        yield replace(usual, basin="mixed", rates=rates, seeds=10)
+
+
+def main() -> None:
+    """Simulate, print, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=300, help="of equal candidates in each world")
+    parser.add_argument("--tuning-seeds", type=int, default=3, help="of the worlds that do not vary them")
+    parser.add_argument("--basin", help="this one alone")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the result here")
+    given = parser.parse_args()
+    begun, found = perf_counter(), []
+    print("world: false verdicts, coverage, power, as good, falsely as good, half width, runs", flush=True)
+    for world in worlds(given.tuning_seeds):
+        if given.basin and world.basin != given.basin:
+            continue
+        shares = simulate(world, max(given.experiments * 2 // world.candidates, 20), given.seed).shares()
+        found.append(asdict(world) | shares)
+        print(
+            f"{world.name()}, k {world.candidates}, {world.rates} rates, t {world.tuning_seeds}, n {world.seeds}: "
+            + ", ".join("–" if value is None else f"{value:g}" for value in shares.values()),
+            flush=True,
+        )
+    print(f"{perf_counter() - begun:.0f} s")
+    if given.json:
+        told = {
+            "command": " ".join(["python -m benchmarks.verdicts", *sys.argv[1:]]),
+            "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+            "experiments": given.experiments,
+            "worlds": found,
+        }
+        given.json.write_text(json.dumps(told, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

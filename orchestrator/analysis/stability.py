@@ -1,0 +1,61 @@
+"""Which judged runs were stable, apart from their loss: shares of runs that spiked or diverged, with exact intervals.
+
+A mean over losses of which one in seven has spiked says little of the other six, and with three to ten seeds its
+interval says less: t-intervals need noise without such tails. So losses are compared over the seeds on which both runs
+were stable, and how often a candidate's runs are not is a figure of its own.
+"""
+
+from collections.abc import Collection, Mapping
+from math import comb
+from statistics import median
+
+from orchestrator.kinds.basin import LEAST_SPIKE, NORMAL_MAD, SPIKE
+from orchestrator.records import SIGNIFICANCE, Instability
+
+
+def spikes(
+    mine: Mapping[int, float], baseline: Mapping[int, float], spread: float | None
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The seeds whose run spiked, here and of the baseline: where the two lie much farther apart than on the other
+    seeds, the higher one did. Much is six times their spread, on these seeds and by the runs that tuned the rates
+    (`spread`, of such a difference); without the latter nothing is known to be unusual."""
+    seeds = mine.keys() & baseline.keys()
+    if spread is None or not seeds:
+        return frozenset(), frozenset()
+    differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
+    usual = median(differences.values())
+    here = NORMAL_MAD * median(abs(value - usual) for value in differences.values())
+    least = max(SPIKE * spread, SPIKE * here, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
+    return (
+        frozenset(seed for seed, value in differences.items() if value - usual > least),
+        frozenset(seed for seed, value in differences.items() if usual - value > least),
+    )
+
+
+def instability(lost: Collection[int], ended: Collection[int], baseline_lost: Collection[int] | None) -> Instability:
+    """How many of a candidate's judged runs that ended were lost, and whether that is more than the baseline lost on
+    the same seeds; None for the baseline itself."""
+    low, high = clopper_pearson(len(lost), len(ended))
+    p_value = None
+    if baseline_lost is not None:
+        only_here, only_there = len(set(lost) - set(baseline_lost)), len(set(baseline_lost) - set(lost))
+        p_value = sign_test(only_here, only_there)
+    return Instability(lost=len(lost), runs=len(ended), low=low, high=high, p_value=p_value)
+
+
+def clopper_pearson(count: int, of: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934)."""
+    from scipy.special import betaincinv  # a fifth of a second, of which most requests need nothing
+
+    if of == 0:
+        return 0.0, 1.0
+    low = 0.0 if count == 0 else float(betaincinv(count, of - count + 1, SIGNIFICANCE / 2))
+    high = 1.0 if count == of else float(betaincinv(count + 1, of - count, 1 - SIGNIFICANCE / 2))
+    return low, high
+
+
+def sign_test(here: int, there: int) -> float:
+    """McNemar's exact two-sided p-value: of the seeds on which one of two was lost, which one it was."""
+    of = here + there
+    tail = sum(comb(of, k) for k in range(max(here, there), of + 1))
+    return min(1.0, tail / 2 ** (of - 1)) if of else 1.0
