@@ -1,7 +1,7 @@
 """`adapm-bench`: every verb and every group of verbs, in the order of `--help`, and where its module is.
 
-A verb's module is imported when somebody asks for it, so that none waits for what another needs: the HTTP client,
-SQLAlchemy, numpy. What takes seconds, torch and Ray, is imported within the functions that cannot do without.
+A verb's module is imported when somebody asks for it, so that none waits for what another needs. `--help` asks for all
+of them: so what is large, SQLAlchemy, torch and Ray, is imported within the functions that cannot do without.
 """
 
 import os

@@ -21,7 +21,8 @@ from orchestrator.kinds.comparison import Candidate, ComparisonSpec, DeadlineSec
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import Priority
 from orchestrator.names import Name
-from worker.spec.run import Resources, Workload, omit_default
+from worker.schema import omit_default
+from worker.spec.run import Resources, Workload
 
 
 class RepeatSpec(Experiment):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 from pydantic import ValidationError
@@ -22,9 +22,9 @@ from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_jso
 from api.cli.service import URL_VARIABLE, Data, Url, environment_settings, open_client
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
 from orchestrator.specs.faults import validation_faults
-from orchestrator.store.admin.audit import AuditLine, AuditLog
-from orchestrator.store.admin.keyring import Keyring
-from orchestrator.store.database import Database
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Database
 
 verbs = typer.Typer(help="Keys to the service: create, ls, revoke.", no_args_is_help=True)
 
@@ -153,7 +153,10 @@ def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
 class LocalKeys:
     """The keyring and the audit log of a database, for who can write it."""
 
-    def __init__(self, database: Database, address: str) -> None:
+    def __init__(self, database: "Database", address: str) -> None:
+        from orchestrator.store.admin.audit import AuditLog  # SQLAlchemy, for --help
+        from orchestrator.store.admin.keyring import Keyring
+
         self._keyring = Keyring(database)
         self._audit = AuditLog(database)
         self._address = address
@@ -179,6 +182,8 @@ class LocalKeys:
         return self._audit.page(limit=limit, key_id=key_id)
 
     def _write(self, action: str, key_id: str) -> None:
+        from orchestrator.store.admin.audit import AuditLine  # SQLAlchemy, for --help
+
         line = AuditLine(key_id=None, address=self._address, action=action, target=f"/v1/keys/{key_id}", outcome=200)
         self._audit.add(line)
 

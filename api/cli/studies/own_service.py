@@ -12,15 +12,16 @@ import typer
 
 from api.cli.console import INTERRUPTED
 from api.cli.service import exit_on_errors, exit_on_refusal
-from api.processes.address import ServiceError, listen
 from api.processes.data_folder import read_note
-from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 
 
 @contextmanager
 def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tuple[str, Callable[[], None]]]:
     """Its URL, and a check that raises where it has failed for good."""
+    from api.processes.address import ServiceError, listen  # SQLAlchemy, for --help
+    from api.processes.supervisor import Supervisor
+
     if (note := read_note(settings.data_folder)) is not None:
         print(f"using the service that runs on {settings.data_folder.absolute()}")
         yield note.url, lambda: None
