@@ -1,0 +1,61 @@
+"""What `validate` says of a design after an experiment on the same workload has ended: REST, page and command line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from api.cli import main
+from orchestrator.analysis.power import detectable_difference, seeds_needed
+from tests.factories.stores import claim, result
+from tests.integration.api_service import Service, comparison_fields, serving
+
+LOSSES = {"adamw": {1: 3.00, 2: 3.02, 3: 2.98}, "adapm": {1: 2.951, 2: 2.969, 3: 2.93}}
+"""Differences of -0.049, -0.051 and -0.050: a standard deviation of 0.001."""
+SD = 0.001
+CANDIDATES = [{"optimizer": "adamw", "learning_rates": [0.001]}, {"optimizer": "adapm", "learning_rates": [0.001]}]
+
+
+@pytest.fixture
+def service(tmp_path) -> Iterator[Service]:
+    with serving(tmp_path) as running:
+        yield running
+
+
+def end_all(service: Service) -> None:
+    for lease in claim(service.queue, cpus=64, limit=64):
+        service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+        loss = LOSSES[lease.spec.optimizer.name][lease.spec.seed]
+        service.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
+
+
+def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(service: Service, tmp_path: Path) -> None:
+    fields = comparison_fields(candidates=CANDIDATES, seeds=[1, 2, 3])
+    with httpx2.Client(base_url=service.url) as http:
+        assert http.post("/v1/experiments/validate", json=fields).json()["power"] is None
+        assert http.post("/v1/experiments", json=fields).status_code == 201
+        end_all(service)
+
+        found = http.post("/v1/experiments/validate", json=fields).json()["power"]
+        assert found["paired_sd"] == pytest.approx(SD, rel=1e-6)
+        assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
+        assert found["detectable_difference"] == pytest.approx(detectable_difference(SD, 3), rel=1e-6)
+        assert found["seeds_for_margin"] == seeds_needed(0.01, SD)
+
+        longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
+        assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None
+        alone = dict(fields, candidates=CANDIDATES[:1])
+        assert http.post("/v1/experiments/validate", json=alone).json()["power"] is None
+        one_seed = http.post("/v1/experiments/validate", json=dict(fields, seeds=[1])).json()["power"]
+        assert one_seed["detectable_difference"] is None
+
+        page = http.get("/new", params={"from": http.get("/v1/experiments").json()["items"][0]["id"]})
+        assert "<dt>Can show</dt><dd>with 3 seeds, a difference of 0.0" in page.text
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(fields))
+    said = CliRunner().invoke(main, ["validate", str(path), "--url", service.url], catch_exceptions=False).stdout
+    assert "can show:     with 3 seeds, a difference of 0.0" in said
+    assert "from 1 earlier experiment on this workload" in said
