@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -14,6 +15,9 @@ from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from worker.footprint.process import Answer, FootprintQuestion, answer
+
+SHARING = "tests/integration/service/"
+"""All tests below share one running service, `service_url`."""
 
 # Most services of tests start a few runs and end: a process that has imported for the next one would only cost.
 os.environ.setdefault("ADAPM_BENCH_WARM_ACTORS", "0")
@@ -28,10 +32,28 @@ settings.register_profile("thorough", max_examples=1_000, deadline=None)
 settings.load_profile("repeatable")
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: no garbage collection has to look at its million objects again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, all files that share a service go to one worker, which starts it once."""
+    from xdist.scheduler import LoadFileScheduling  # where tests run one at a time, xdist need not be there
+
+    class SharedServiceScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist publishes no types
+        def _split_scope(self, nodeid: str) -> str:
+            return SHARING if nodeid.startswith(SHARING) else str(super()._split_scope(nodeid))
+
+    return SharedServiceScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported meanwhile stays: no garbage collection has to look at its million objects, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -77,8 +99,8 @@ def embedded_ray_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def service_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data folder of `service_url`."""
-    return tmp_path_factory.mktemp("service")
+    """The data folder of `service_url`, of a path that is longer than that of a socket may be."""
+    return tmp_path_factory.mktemp("service") / ("long" * 30)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
                                                             └──► Result ────► Reporter
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,11 +24,11 @@ from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStop
 from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
-from worker.meters.memory import MemoryMeter
+from worker.meters.memory import Measurements, MemoryMeter, combine_measurements
 from worker.models.build import is_compiler_fault, parameter_counts, prepare
 from worker.models.pretrained import PreTrainedModel
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Stopped
-from worker.records.result import PeakMemory, Record, Result, Verdict
+from worker.records.result import Result, Verdict
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.reporting.remote_logs import RemoteLogs
 from worker.reporting.reporter import Reporter
@@ -44,33 +44,6 @@ from worker.training.micro_batch import TrialSteps
 from worker.training.progress import Progress, finite_or_none
 from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
-
-
-class Measurements(Record):
-    """What one rank was measured to take, or all of them: every rank tells its figures, the result has one for all."""
-
-    peak_memory: PeakMemory
-    energy_joules: float | None
-    nvml_note: str | None
-
-
-def combine_measurements(each: Sequence[Measurements]) -> Measurements:
-    """Peaks are the largest of a process, since each has a device of its own; energy is the sum."""
-    energies = [one.energy_joules for one in each if one.energy_joules is not None]
-    notes = [one.nvml_note for one in each if one.nvml_note is not None]
-    return Measurements(
-        peak_memory=PeakMemory.model_validate(
-            {name: max(_there(each, name), default=None) for name in PeakMemory.model_fields}
-        ),
-        energy_joules=sum(energies) if len(energies) == len(each) else None,
-        nvml_note=notes[0] if notes else None,
-    )
-
-
-def _there(each: Sequence[Measurements], name: str) -> list[int]:
-    values = (getattr(one.peak_memory, name) for one in each)
-    return [value for value in values if value is not None]
-
 
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"
@@ -317,12 +290,8 @@ class _Execution:
         self._progress.micro_batch_sequences = self._stepper.micro_batch_sequences
         training.train()
         group = self._context.group
-        everybody = group.all_gather(self._measure().model_dump_json())
+        everybody = group.all_gather(self._context.memory.measurements().model_dump_json())
         self._measured = combine_measurements([Measurements.model_validate_json(each) for each in everybody])
-
-    def _measure(self) -> Measurements:
-        memory = self._context.memory
-        return Measurements(peak_memory=memory.peak(), energy_joules=memory.energy_joules(), nvml_note=memory.note())
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
         """As an earlier attempt's end says, as the spec says, as the checkpoint says, or the largest that fits."""
@@ -376,7 +345,7 @@ class _Execution:
         progress, context = self._progress, self._context
         verdict, reason = self._verdict()
         parameters, parameter_bytes = parameter_counts(self._model())
-        measured = self._measured or self._measure()
+        measured = self._measured or context.memory.measurements()
         return Result(
             verdict=verdict,
             verdict_reason=reason,

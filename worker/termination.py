@@ -3,7 +3,7 @@
 import logging
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 logger = logging.getLogger(__name__)
@@ -31,9 +31,7 @@ class Termination:
             logger.info("signals are not watched: the run is not in the main thread")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, former in self._former.items():
             signal.signal(number, former)
 

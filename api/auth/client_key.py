@@ -20,12 +20,13 @@ def own_key(environment: Mapping[str, str] = os.environ) -> str | None:
         try:
             return check_key(Path(name).expanduser().read_text().strip(), name)
         except (OSError, UnicodeDecodeError) as error:
-            raise KeyUnreadableError(f"the key file {name} cannot be read: {type(error).__name__}") from None
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise KeyUnreadableError(f"the key file {name} cannot be read: {reason}") from None
     return None
 
 
 def check_key(key: str, source: str) -> str:
     """`key` if it can be sent in a header; `source` says where it is from."""
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise KeyUnreadableError(f"what is in {source} is no key; one looks like adapm_k3v9mpd27x_… on a single line")
+        raise KeyUnreadableError(f"{source} does not hold a key; one looks like adapm_k3v9mpd27x_…, on a single line")
     return key

@@ -1,7 +1,7 @@
 """`adapm-bench`: every verb and every group of verbs, in the order of `--help`, and where its module is.
 
-A verb's module is imported when somebody asks for it, so that none waits for what another needs: the HTTP client,
-SQLAlchemy, numpy. What takes seconds, torch and Ray, is imported within the functions that cannot do without.
+A verb's module is imported when somebody asks for it, so that none waits for what another needs. `--help` asks for all
+of them: so what is large, SQLAlchemy, torch and Ray, is imported within the functions that cannot do without.
 """
 
 import os
@@ -121,10 +121,11 @@ def _print_version(wanted: bool) -> None:
 @main.callback()
 def _set_up(
     say_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"A file with the key to the service; default: ${KEY_VARIABLE}.")
+        Path | None,
+        typer.Option("--key-file", help=f"A file that holds the key to the service; default: ${KEY_VARIABLE}."),
     ] = None,
 ) -> None:
     """What stands before a verb."""

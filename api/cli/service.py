@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from api.client.client import Client
 
 URL_VARIABLE = "ADAPM_BENCH_URL"
+NOT_FOUND = "urn:adapm-bench:problem:not-found"
 
 Url = Annotated[
     str | None,
@@ -30,7 +31,7 @@ Url = Annotated[
 ]
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may occupy at once; default: all.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use at once; default: all.")]
 
 
 def environment_settings(**flags: object) -> Settings:
@@ -80,16 +81,17 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
 
 
 @contextmanager
-def open_client(url: str | None, *, retries: int = 1) -> Iterator["Client"]:
-    """A client of the service; what it raises ends the command with a sentence and an exit code."""
+def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> Iterator["Client"]:
+    """A client of the service; what it raises ends the command with a sentence and an exit code. `listed_by` is the
+    verb that lists the ids which the command takes."""
     from api.client.client import Client
 
-    with exit_on_refusal(), Client(service_url(url), retries=retries, short_ids=True) as client:
+    with exit_on_refusal(listed_by), Client(service_url(url), retries=retries, short_ids=True) as client:
         yield client
 
 
 @contextmanager
-def exit_on_refusal() -> Iterator[None]:
+def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
     from api.client.answers import ClientError, InputError
 
@@ -99,8 +101,10 @@ def exit_on_refusal() -> Iterator[None]:
         complain(str(error))
         if error.status is None and not isinstance(error, InputError):
             fail("start one with `adapm-bench up`, or name another with --url", UNREACHABLE)
+        if error.kind == NOT_FOUND and not error.near:
+            complain(f"`adapm-bench {listed_by}` lists the ids that there are")
         if error.status == 401:
-            complain("give the key in $ADAPM_BENCH_KEY, or a file with it: adapm-bench --key-file FILE …")
+            complain("set $ADAPM_BENCH_KEY, or name a file with the key: adapm-bench --key-file FILE …")
         raise typer.Exit(BAD_INPUT if error.status in (None, 400, 413, 422) else FAILED) from None
 
 

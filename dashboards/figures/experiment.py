@@ -1,11 +1,17 @@
-"""The figures of an experiment's page that need more than its snapshot: they read series or attempts, and choose."""
+"""The figures of an experiment's page that need more than its snapshot: they read series or attempts, and choose.
+
+    view.group ─► a `Grouping` of this experiment ─► the shown runs, by owner and value ─► a curve for each of these
+
+Curves are by candidate, or by anything else in which the runs differ. No mean is over different optimizers, which would
+be a curve of nobody: a learning rate and a seed are grouped within each candidate, an option within each optimizer.
+Tables are never grouped.
+"""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
-from dashboards.data.grouping import find_grouping, group_runs
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures.base import Figure
 from dashboards.figures.compare import numbered_style
@@ -13,11 +19,19 @@ from dashboards.figures.curves import Curve, loss_curves
 from dashboards.figures.sweep import parallel
 from dashboards.figures.timeline import attempts_timeline
 from dashboards.palette import Style, ThemeName, style, variant
+from dashboards.text import formats
 from dashboards.text.words import candidate_title, loss_title
 from dashboards.view_state import ViewState
+from optim import catalog
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import CandidateRow, RunRecord
 from orchestrator.sweeps.records import SweepReport
 from orchestrator.sweeps.report import sweep_spec
+
+MOST_GROUPS = 24
+"""Curves that are drawn, those of the first values: more of them nobody tells apart."""
+NONE = "none"
+"""The value of a run whose optimizer has no such option."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,3 +177,91 @@ def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
             return None
         case _:
             assert_never(view.x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """Something that runs can be told apart by."""
+
+    key: str
+    """What the address calls it."""
+    title: str
+    value: Callable[[RunRecord], str]
+    within: Literal["candidate", "optimizer"]
+    """Whose runs are averaged: those of another one are another curve."""
+    all_rates: bool = False
+    """Whether it says something only over every learning rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The runs of one curve."""
+
+    value: str
+    value_place: int
+    """Of the value among all values."""
+    owner: str
+    """The candidate or the optimizer."""
+    runs: Sequence[RunRecord]
+
+
+def groupings(spec: ExperimentSpec) -> tuple[Grouping, ...]:
+    """Everything that the runs of an experiment can be grouped by; the candidate itself is not among it."""
+    found = []
+    optimizers = {candidate.optimizer for candidate in spec.candidates}
+    if 1 < len(optimizers) < len(spec.candidates):
+        found.append(Grouping(key="optimizer", title="optimizer", value=lambda run: run.optimizer, within="optimizer"))
+    if len(spec.grid_rates()) > 1:
+        found.append(
+            Grouping(key="lr", title="lr", value=lambda run: formats.rate(run.lr), within="candidate", all_rates=True)
+        )
+    if len(spec.seeds) > 1:
+        found.append(Grouping(key="seed", title="seed", value=lambda run: str(run.seed), within="candidate"))
+    names = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
+    return (*found, *(_by_option(name) for name in names))
+
+
+def find_grouping(spec: ExperimentSpec, key: str) -> Grouping | None:
+    """The grouping of that key; None for the candidates, and for what this experiment does not differ in."""
+    return next((each for each in groupings(spec) if each.key == key), None)
+
+
+def grouping_choices(spec: ExperimentSpec) -> tuple[tuple[str, str], ...]:
+    """(key, text) for the switch of the page, the candidates first."""
+    return (("", "candidate"), *((each.key, each.title) for each in groupings(spec)))
+
+
+def group_runs(runs: Iterable[RunRecord], grouping: Grouping) -> list[Group]:
+    """The groups in the order of their values; within a value in the order in which the runs came."""
+    found: dict[str, dict[str, list[RunRecord]]] = {}
+    for run in runs:
+        found.setdefault(grouping.value(run), {}).setdefault(getattr(run, grouping.within), []).append(run)
+    groups = [
+        Group(value=value, value_place=place, owner=owner, runs=some)
+        for place, value in enumerate(sorted(found, key=_order))
+        for owner, some in found[value].items()
+    ]
+    return groups[:MOST_GROUPS]
+
+
+def _by_option(name: str) -> Grouping:
+    """An option that some candidate sets; others have it at its default, or have none of that name."""
+
+    def value(run: RunRecord) -> str:
+        if run.spec is None:
+            return NONE
+        options = run.spec.optimizer.options
+        if name in options:
+            return formats.option_value(options[name])
+        option = catalog.entry(run.optimizer).option(name) if catalog.knows(run.optimizer) else None
+        return NONE if option is None else formats.option_value(option.default)
+
+    return Grouping(key=f"option:{name}", title=name.replace("_", " "), value=value, within="optimizer")
+
+
+def _order(value: str) -> tuple[bool, float, str]:
+    """Numbers by size, then words."""
+    try:
+        return False, float(value), value
+    except ValueError:
+        return True, 0.0, value

@@ -67,7 +67,7 @@ def vector(
     height = height_pixels or figure["layout"].get("height") or HEIGHT_PIXELS
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
-        import matplotlib
+        import matplotlib  # half a second and 40 MB: loaded with the first file
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Drawn
 
@@ -267,7 +267,7 @@ def _key(trace: Mapping[str, Any]) -> tuple[str, str]:
 
 def _swatch(trace: Mapping[str, Any]) -> Any:
     """What stands for bars in the legend."""
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch  # loaded with the first file
 
     marker = trace["marker"]
     pattern = marker.get("pattern", {})
@@ -278,7 +278,7 @@ def _swatch(trace: Mapping[str, Any]) -> Any:
 
 def _line(entries: dict[str, Any], name: str, trace: Mapping[str, Any]) -> None:
     """What stands for lines and marks of that name, all traces of it together."""
-    from matplotlib.lines import Line2D
+    from matplotlib.lines import Line2D  # loaded with the first file
 
     line, marker = trace.get("line", {}), trace.get("marker", {})
     symbol = str(first_value(marker.get("symbol", "")))

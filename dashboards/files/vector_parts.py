@@ -123,7 +123,7 @@ class AxisScale:
             limit(*(reversed(ends) if self.layout.get("autorange") == "reversed" else ends))
 
     def _ticks(self, axis: Any) -> None:
-        from matplotlib import dates, ticker
+        from matplotlib import dates, ticker  # takes half a second: loaded with the first file
 
         form = str(self.layout.get("tickformat", ""))
         if self.names:
@@ -275,7 +275,7 @@ def _end_labels(
 
 def _cells(axes: Any, trace: Mapping[str, Any], places: Sequence[float], heights: Sequence[float]) -> None:
     """Bars that hang in the air, as one object: thousands of single ones would take seconds."""
-    from matplotlib.collections import PolyCollection
+    from matplotlib.collections import PolyCollection  # takes half a second: loaded with the first file
 
     half = trace.get("width", 1) / 2
     corners = [

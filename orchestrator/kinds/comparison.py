@@ -40,11 +40,11 @@ class Candidate(Spec):
 
     @field_validator("optimizer")
     @classmethod
-    def _known_optimizer(cls, value: str) -> str:
+    def _require_known_optimizer(cls, value: str) -> str:
         return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
-    def _known_options(self) -> Self:
+    def _require_known_options(self) -> Self:
         if not is_stored():
             raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
         return self
@@ -121,7 +121,7 @@ class ComparisonSpec(Experiment):
     deadline_seconds: DeadlineSeconds = omit_default(None)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [
                 *candidate_faults(self.candidates, self.baseline),

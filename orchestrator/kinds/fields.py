@@ -17,17 +17,19 @@ def require_distinct(noun: str, values: tuple[Value, ...]) -> tuple[Value, ...]:
     return values
 
 
-def _distinct_rates(values: tuple[float, ...]) -> tuple[float, ...]:
+def _require_distinct_rates(values: tuple[float, ...]) -> tuple[float, ...]:
     return require_distinct("learning rate", values)
 
 
-def _distinct_seeds(values: tuple[int, ...]) -> tuple[int, ...]:
+def _require_distinct_seeds(values: tuple[int, ...]) -> tuple[int, ...]:
     return require_distinct("seed", values)
 
 
-LearningRates = Annotated[tuple[LearningRate, ...], Field(min_length=1, max_length=64), AfterValidator(_distinct_rates)]
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256), AfterValidator(_distinct_seeds)]
-TuningSeeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64), AfterValidator(_distinct_seeds)]
+LearningRates = Annotated[
+    tuple[LearningRate, ...], Field(min_length=1, max_length=64), AfterValidator(_require_distinct_rates)
+]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256), AfterValidator(_require_distinct_seeds)]
+TuningSeeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64), AfterValidator(_require_distinct_seeds)]
 LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
 Priority = Annotated[
     int,

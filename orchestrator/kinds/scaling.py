@@ -61,7 +61,7 @@ class ScalingTuning(Tuning):
     smallest size is tuned."""
 
     @model_validator(mode="after")
-    def _transfers_where_it_must(self) -> Self:
+    def _require_rule(self) -> Self:
         smallest = self.at == "smallest-size"
         if smallest is (self.transfer is not None):
             return self
@@ -90,7 +90,7 @@ class TransferredSpec(ComparisonSpec):
 
     def origin_of_rates(self) -> str | None:
         """Whose rates these are."""
-        return _origin(self.rates_from, self.rule)
+        return _origin_of_rates(self.rates_from, self.rule)
 
 
 class Size(Spec):
@@ -104,7 +104,7 @@ class Size(Spec):
 
     @field_validator("model")
     @classmethod
-    def _known_model(cls, value: str) -> str:
+    def _require_known_model(cls, value: str) -> str:
         return require_known("model", value, presets.names())
 
 
@@ -115,7 +115,7 @@ class TokenBudget(Spec):
     tokens_per_parameter: Annotated[float, Field(strict=True, gt=0, le=1e6)] | None = None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _require_one(self) -> Self:
         if (self.tokens is None) == (self.tokens_per_parameter is None):
             given = self.model_dump(exclude_none=True)
             raise_faults("TokenBudget", [((), given, "must have either tokens or tokens_per_parameter")])
@@ -154,7 +154,7 @@ class ScalingSpec(Experiment):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_the_first_cell(cls, fields: Any) -> Any:
+    def _fill_in_first_cell(cls, fields: Any) -> Any:
         """The workload with model and steps of the first cell, so that it is a whole one."""
         if not isinstance(fields, dict) or not isinstance(fields.get("workload"), dict):
             return fields
@@ -169,10 +169,10 @@ class ScalingSpec(Experiment):
             allowed = "follows from budgets; leave it out here"
             faults.append((("workload", "budget", "steps"), template["budget"]["steps"], allowed))
         raise_faults(cls.__name__, faults)
-        return fields | {"workload": _completed(template, model, steps)}
+        return fields | {"workload": _complete_workload(template, model, steps)}
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [
                 *candidate_faults(self.candidates, self.baseline),
@@ -202,9 +202,9 @@ class ScalingSpec(Experiment):
         if not self.workload.task.loss_unit:
             allowed = f"measures {self.workload.task.loss_name}, which has no scaling law in nats"
             faults.append((("workload", "task"), self.workload.task.kind, allowed))
-        return faults or self._unfit_cell_faults()
+        return faults or self._cell_training_faults()
 
-    def _unfit_cell_faults(self) -> list[Fault]:
+    def _cell_training_faults(self) -> list[Fault]:
         faults: list[Fault] = []
         for position, size in enumerate(self.sizes):
             steps = [cell.steps for cell in self.cells() if cell.model == size.model]
@@ -328,7 +328,7 @@ class ScalingSpec(Experiment):
         """Whose rates the larger sizes have."""
         if self.tuning is None or self.tuning.transfer is None or len(self.sizes) == 1:
             return None
-        return _origin(self.smallest().model, self.tuning.transfer)
+        return _origin_of_rates(self.smallest().model, self.tuning.transfer)
 
     def grid_rates(self) -> frozenset[float]:
         """Of all candidates, and of sizes with grids of their own."""
@@ -384,11 +384,11 @@ def _with_grid(candidate: Candidate, rates: tuple[float, ...] | None) -> Candida
     return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
 
 
-def _origin(smallest: str, rule: str) -> str:
+def _origin_of_rates(smallest: str, rule: str) -> str:
     return f"Learning rates were tuned at {smallest} alone; larger sizes {RULES[rule]}, untried."
 
 
-def _completed(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:
+def _complete_workload(template: Mapping[str, Any], model: str, steps: int) -> dict[str, Any]:
     """A template of a workload with its model and its steps."""
     return {**template, "model": model, "budget": {**template.get("budget", {}), "steps": steps}}
 
@@ -401,7 +401,7 @@ def _first_cell(fields: Mapping[str, Any]) -> tuple[str, int]:
         model = sizes[0].model
         budgets = [TokenBudget.model_validate(each) for each in fields["budgets"]]
         template = fields["workload"]
-        workload = Workload.model_validate(_completed(template, model, MOST_STEPS))
+        workload = Workload.model_validate(_complete_workload(template, model, MOST_STEPS))
         vocabulary = data_catalog.vocabulary_size(workload.data.tokenizer)
         parameters = parameter_count(presets.preset(model), vocabulary)
         steps = round(budgets[0].of(parameters) / (workload.tokens() / MOST_STEPS))

@@ -37,8 +37,8 @@ class LogUniform(Spec):
     points: Points = 5
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        raise_faults(type(self).__name__, _disorder(self.low, self.high))
+    def _require_order(self) -> Self:
+        raise_faults(type(self).__name__, _order_faults(self.low, self.high))
         return self
 
 
@@ -51,8 +51,8 @@ class Uniform(Spec):
     points: Points = 5
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        raise_faults(type(self).__name__, _disorder(self.low, self.high))
+    def _require_order(self) -> Self:
+        raise_faults(type(self).__name__, _order_faults(self.low, self.high))
         return self
 
 
@@ -67,8 +67,8 @@ class Integer(Spec):
     points: Points = 5
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        faults = _disorder(self.low, self.high)
+    def _require_order(self) -> Self:
+        faults = _order_faults(self.low, self.high)
         if self.log and self.low < 1:
             faults.append((("low",), self.low, "must be at least 1 where log is true"))
         raise_faults(type(self).__name__, faults)
@@ -82,10 +82,10 @@ class Choice(Spec):
     values: Annotated[tuple[Scalar, ...], Field(min_length=1, max_length=64)]
 
     @model_validator(mode="after")
-    def _distinct(self) -> Self:
+    def _require_distinct(self) -> Self:
         faults: list[Fault] = []
         for position, value in enumerate(self.values):
-            if any(_same(value, earlier) for earlier in self.values[:position]):
+            if any(_is_same(value, earlier) for earlier in self.values[:position]):
                 faults.append((("values", position), value, "is given twice; each must differ"))
         raise_faults(type(self).__name__, faults)
         return self
@@ -104,7 +104,7 @@ Range = LogUniform | Uniform | Integer | Choice
 
 def suggested_rates(centre: float) -> LogUniform:
     """The catalog's range of learning rates."""
-    return LogUniform(low=_rounded(centre / RATE_FACTOR), high=_rounded(centre * RATE_FACTOR), points=7)
+    return LogUniform(low=_round(centre / RATE_FACTOR), high=_round(centre * RATE_FACTOR), points=7)
 
 
 def suggested_range(option: Option) -> Range | None:
@@ -123,13 +123,15 @@ def suggested_range(option: Option) -> Range | None:
     if option.exclusive_maximum and option.maximum == 1.0:
         # A decay rate b averages over 1 / (1 - b) steps: a decade of steps to either side.
         slack = OPTION_FACTOR * (1 - default), (1 - default) / OPTION_FACTOR
-        return Uniform(low=max(_least(option, default), round(1 - slack[0], DIGITS)), high=round(1 - slack[1], DIGITS))
+        return Uniform(
+            low=max(_lowest_value(option, default), round(1 - slack[0], DIGITS)), high=round(1 - slack[1], DIGITS)
+        )
     low_end, high_end = default / OPTION_FACTOR, default * OPTION_FACTOR
-    bounded = max(low_end, _least(option, default)), min(high_end, option.maximum or high_end)
-    return LogUniform(low=_rounded(bounded[0]), high=_rounded(bounded[1])) if bounded[0] < bounded[1] else None
+    bounded = max(low_end, _lowest_value(option, default)), min(high_end, option.maximum or high_end)
+    return LogUniform(low=_round(bounded[0]), high=_round(bounded[1])) if bounded[0] < bounded[1] else None
 
 
-def _least(option: Option, default: float) -> float:
+def _lowest_value(option: Option, default: float) -> float:
     """The lowest value to suggest: the option's minimum, or a little above it where that is not allowed itself."""
     minimum = option.minimum or 0.0
     return minimum + (default - minimum) / OPTION_FACTOR if option.exclusive_minimum else minimum
@@ -138,7 +140,7 @@ def _least(option: Option, default: float) -> float:
 def contains(domain: Range, value: Scalar) -> bool:
     """Whether the domain can give that value."""
     if isinstance(domain, Choice):
-        return any(_same(value, each) for each in domain.values)
+        return any(_is_same(value, each) for each in domain.values)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if isinstance(domain, Integer) and not isinstance(value, int):
@@ -167,12 +169,12 @@ def grid(domain: Range) -> tuple[Scalar, ...]:
     if isinstance(domain, Choice):
         return domain.values
     if domain.points == 1 or domain.low == domain.high:
-        return (domain.low,) if domain.low == domain.high else (_middle(domain),)
+        return (domain.low,) if domain.low == domain.high else (_middle_value(domain),)
     shares = [place / (domain.points - 1) for place in range(domain.points)]
-    spots = [_at(domain, share) for share in shares]
+    spots = [_value_at(domain, share) for share in shares]
     if isinstance(domain, Integer):
         return tuple(dict.fromkeys(round(spot) for spot in spots))
-    return (domain.low, *(_rounded(spot) for spot in spots[1:-1]), domain.high)
+    return (domain.low, *(_round(spot) for spot in spots[1:-1]), domain.high)
 
 
 def ends(domain: Range) -> tuple[Scalar, ...]:
@@ -183,7 +185,7 @@ def ends(domain: Range) -> tuple[Scalar, ...]:
 def share_of(domain: Range, value: Scalar) -> float:
     """Where a value lies between the domain's ends, from 0 to 1, on the domain's own scale."""
     if isinstance(domain, Choice):
-        place = next((place for place, each in enumerate(domain.values) if _same(value, each)), 0)
+        place = next((place for place, each in enumerate(domain.values) if _is_same(value, each)), 0)
         return place / (len(domain.values) - 1) if len(domain.values) > 1 else 0.5
     assert isinstance(value, int | float)  # what a range gave
     low, high, here = float(domain.low), float(domain.high), float(value)
@@ -192,28 +194,25 @@ def share_of(domain: Range, value: Scalar) -> float:
     return (here - low) / (high - low)
 
 
-# Helpers
-
-
-def _disorder(low: float, high: float) -> list[Fault]:
+def _order_faults(low: float, high: float) -> list[Fault]:
     return [] if low < high else [(("high",), high, f"must be above low = {low:g}")]
 
 
-def _middle(domain: LogUniform | Uniform | Integer) -> float | int:
-    spot = _at(domain, 0.5)
-    return round(spot) if isinstance(domain, Integer) else _rounded(spot)
+def _middle_value(domain: LogUniform | Uniform | Integer) -> float | int:
+    spot = _value_at(domain, 0.5)
+    return round(spot) if isinstance(domain, Integer) else _round(spot)
 
 
-def _at(domain: LogUniform | Uniform | Integer, share: float) -> float:
+def _value_at(domain: LogUniform | Uniform | Integer, share: float) -> float:
     if isinstance(domain, LogUniform) or (isinstance(domain, Integer) and domain.log):
         return float(domain.low * (domain.high / domain.low) ** share)
     return float(domain.low + (domain.high - domain.low) * share)
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _same(one: Scalar, other: Scalar) -> bool:
+def _is_same(one: Scalar, other: Scalar) -> bool:
     """Equal and of one type: True is not 1 here, as it is in Python."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -67,7 +67,7 @@ class SearchedCandidate(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_the_catalogs_ranges(cls, fields: Any) -> Any:
+    def _write_out_ranges(cls, fields: Any) -> Any:
         """Write out what the catalog suggests: a stored sweep must mean the same when the catalog has changed."""
         if is_stored() or not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
             return fields
@@ -75,15 +75,15 @@ class SearchedCandidate(Spec):
         space = {LR: {"kind": "catalog"}} if space is None else space
         if not isinstance(space, dict):
             return fields
-        return fields | {"space": {name: _written_out(entry, name, domain) for name, domain in space.items()}}
+        return fields | {"space": {name: _explicit_range(entry, name, domain) for name, domain in space.items()}}
 
     @field_validator("optimizer")
     @classmethod
-    def _known_optimizer(cls, value: str) -> str:
+    def _require_known_optimizer(cls, value: str) -> str:
         return value if is_stored() else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
-    def _fits_the_catalog(self) -> Self:
+    def _require_catalog_fit(self) -> Self:
         if is_stored():
             return self
         faults = option_faults(self.optimizer, self.options, self.rules)
@@ -224,13 +224,13 @@ class SweepSpec(Experiment):
 
     @field_validator("algorithm")
     @classmethod
-    def _offered(cls, value: Algorithm) -> Algorithm:
+    def _refuse_pbt(cls, value: Algorithm) -> Algorithm:
         if value == "pbt":
             raise ValueError(NO_PBT)
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
             raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
@@ -268,7 +268,7 @@ class SweepSpec(Experiment):
         faults: list[Fault] = []
         steps = self.workload.budget.steps
         for place, candidate in enumerate(self.candidates):
-            warmups = [each for each in _ends_of(candidate, WARMUP) if isinstance(each, int) and each >= steps]
+            warmups = [each for each in _range_ends(candidate, WARMUP) if isinstance(each, int) and each >= steps]
             if warmups:
                 where = ("candidates", place, "space", WARMUP)
                 faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
@@ -357,7 +357,7 @@ class SweepSpec(Experiment):
         return self.candidate_of(position).parameters_of(run)
 
 
-def _written_out(entry: OptimizerEntry, name: object, domain: object) -> object:
+def _explicit_range(entry: OptimizerEntry, name: object, domain: object) -> object:
     """A range instead of `kind: catalog`, where the catalog has one."""
     if not (isinstance(domain, Mapping) and dict(domain) == {"kind": "catalog"}) and not isinstance(
         domain, FromCatalog
@@ -370,6 +370,6 @@ def _written_out(entry: OptimizerEntry, name: object, domain: object) -> object:
     return domain if found is None else found.model_dump()
 
 
-def _ends_of(candidate: SearchedCandidate, name: str) -> tuple[Scalar, ...]:
+def _range_ends(candidate: SearchedCandidate, name: str) -> tuple[Scalar, ...]:
     domain = candidate.ranges().get(name)
     return () if domain is None else ends(domain)

@@ -160,11 +160,11 @@ _PARSERS: dict[TextForm, Callable[[str], Any]] = {
 
 
 def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
-    """`a.yaml:3:7: is neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
+    """`a.yaml:3:7: neither YAML nor JSON: while parsing a flow sequence: expected ',' or ']', …`."""
     mark = error.problem_mark or error.context_mark
-    where = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else source
+    where = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else f"{source} is"
     words = ": ".join(filter(None, (error.context, error.problem)))
-    return f"{where} is {_neither(TextForm.YAML)}: {words}"
+    return f"{where} {_neither(TextForm.YAML)}: {words}"
 
 
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

@@ -160,7 +160,7 @@ def roles(postgresql: PostgresqlServer, tmp_path: Path) -> Iterator[dict[str, st
     # The server of the tests has a role `bench` already, its superuser: ours get names of their own here.
     script = ROLES.read_text().replace("/run/secrets", str(tmp_path))
     script = re.sub(r"\b(bench|mlflow)\b", r"trial_\1", script)
-    socket_folder = str(postgresql._socket_folder)
+    socket_folder = str(postgresql.socket_folder)
     psql = [str(shutil.which("psql")), "-h", socket_folder, "-U", "bench", "-d", "postgres", "-X", "-q"]
     try:
         subprocess.run([*psql, "-f", "-"], input=script, text=True, check=True, capture_output=True)

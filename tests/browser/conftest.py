@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.browser.serving import Site, served
+from tests.factories.serving import Site, served
 
 expect.set_options(timeout=60_000)  # a busy machine is not a fault
 

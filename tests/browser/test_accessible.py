@@ -13,9 +13,9 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.registry import study
 from tests.browser.conftest import Eyes
-from tests.browser.playing import DEMO
-from tests.browser.serving import Site
+from tests.factories.playing import DEMO
 from tests.factories.scaling import scaling_spec
+from tests.factories.serving import Site
 from tests.factories.stores import claim, result
 from tests.factories.sweep import sweep_spec
 from worker.records.footprint import Footprint, OptimizerFootprint

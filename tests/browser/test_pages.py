@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.kinds.comparison import Candidate
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
 

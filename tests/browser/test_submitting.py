@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.specs.footprints import Question
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
 FIGURES = 7

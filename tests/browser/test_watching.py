@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.specs.footprints import Question
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.parts import Probes
 from worker.spec.run import RunSpec

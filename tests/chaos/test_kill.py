@@ -105,7 +105,7 @@ def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
         hook = client.add_webhook(WebhookRequest(url=f"{receiver.url}ended"))
         _kill_a_worker(scene)
         scene.kill_and_replace(api_of, "api")
-        _kill_the_dispatcher(scene)
+        _kill_the_dispatcher(scene, folder)
         scene.kill_and_replace(embedded_raylet_of, "raylet")
         scene.await_all_ended()
         until(lambda: len(receiver.confirmed()) == len(experiments), "their ends are told")
@@ -148,15 +148,19 @@ def _kill_a_worker(scene: Scene) -> None:
             return
 
 
-def _kill_the_dispatcher(scene: Scene) -> None:
-    """kill -9 of the dispatcher: nothing of its Ray lives on beside that of its successor."""
+def _kill_the_dispatcher(scene: Scene, folder: Path) -> None:
+    """kill -9 of the dispatcher: nothing of its Ray lives on beside that of its successor, nor is its folder there."""
     scene.await_training("dispatcher")
+    ray_folder = Path((folder / "ray_folder").read_text())
+    assert ray_folder.exists()
     dispatcher = dispatcher_of(scene.supervisor)
     assert dispatcher is not None
     left = family(dispatcher)
+    assert {"raylet", "gcs_server"} <= {process.name() for process in left}
     dispatcher.kill()
     until(lambda: embedded_raylet_of(scene.supervisor) not in (None, *left), "Ray starts anew")
     assert living(left) == []
+    assert not ray_folder.exists()
 
 
 def _delivered(client: Client, webhook_id: str) -> bool:

@@ -153,7 +153,7 @@ class PostgresqlServer:
     """A running server on a Unix socket, with one migrated database that is emptied for each test."""
 
     def __init__(self, socket_folder: Path) -> None:
-        self._socket_folder = socket_folder
+        self.socket_folder = socket_folder
         self._count = 0
         self._migrated = self.create_database()
         with self.open(self._migrated) as database:
@@ -161,13 +161,13 @@ class PostgresqlServer:
 
     def url(self, name: str) -> str:
         """The URL of one of its databases."""
-        return f"postgresql://bench@/{name}?host={self._socket_folder}"
+        return f"postgresql://bench@/{name}?host={self.socket_folder}"
 
     def create_database(self) -> str:
         """The name of a new database without tables."""
         self._count += 1
         name = f"test_{self._count}"
-        with psycopg.connect(f"host={self._socket_folder} user=bench dbname=postgres", autocommit=True) as connection:
+        with psycopg.connect(f"host={self.socket_folder} user=bench dbname=postgres", autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return name
 

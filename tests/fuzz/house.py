@@ -25,9 +25,9 @@ from orchestrator.services.composition import Services
 from orchestrator.store import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
-from tests.browser.playing import PlayedRun, Player
-from tests.browser.serving import open_services
+from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields
+from tests.factories.serving import open_services
 from tests.factories.sweep import sweep_spec
 from tests.integration.api_service import comparison_fields
 from worker.reporting.log import log_path

@@ -18,7 +18,7 @@ from api.auth.throttle import Throttle
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.services.composition import Services
 from orchestrator.store.tables import keys
-from tests.browser.serving import open_services
+from tests.factories.serving import open_services
 from tests.factories.stores import claim, comparison_spec
 
 UNKNOWN = "adapm_0123456789_" + "x" * 43

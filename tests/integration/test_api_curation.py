@@ -189,7 +189,7 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert cli("label", cancelled, "add", "second try", "cli").stdout == f"experiment {cancelled}: cli, second try\n"
     assert cli("label", cancelled, "remove", "second try").stdout == f"experiment {cancelled}: cli\n"
     assert cancelled in cli("ls", "--label", "cli").stdout
-    assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no such experiments"
+    assert cli("ls", "--label", "cli", "--label", "none").stdout.strip() == "no experiments match"
     refused = cli("label", cancelled, "add", "a,b")
     assert (refused.exit_code, "without a comma" in refused.stderr) == (2, True)
     without = cli("note", cancelled)
@@ -205,7 +205,7 @@ def test_the_command_line_labels_and_notes(cli: Cli, cancelled: str, tmp_path: A
     assert "labels            cli" in view and "note              piped" in view
     assert cli("note", cancelled, "x", "--clear").exit_code == 2
     assert cli("note", cancelled, "--file", str(tmp_path / "nothing")).exit_code == 2
-    assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is taken away\n"
+    assert cli("note", cancelled, "--clear").stdout == f"experiment {cancelled}: the note is removed\n"
 
 
 def test_a_note_that_is_printed_can_be_written_again(cli: Cli, client: Client, cancelled: str, tmp_path: Any) -> None:
@@ -229,11 +229,11 @@ def test_an_empty_text_takes_no_note_away(cli: Cli, client: Client, cancelled: s
 
 def test_the_command_line_deletes_restores_and_clones(cli: Cli, service: Service, cancelled: str) -> None:
     unasked = cli("delete", cancelled)
-    assert (unasked.exit_code, "say --yes" in unasked.stderr) == (2, True)
+    assert (unasked.exit_code, "give --yes" in unasked.stderr) == (2, True)
     active = cli("delete", submit(service), "--yes")
     assert (active.exit_code, "cancel it first" in active.stderr) == (1, True)
     done = cli("delete", cancelled, "--yes").stdout
-    assert f"`adapm-bench restore {cancelled}` brings it back" in done and "MLflow is left" in done
+    assert f"`adapm-bench restore {cancelled}` brings it back" in done and "MLflow keeps its copy" in done
     assert cancelled in cli("ls", "--deleted").stdout
     assert "was deleted" in cli("show", cancelled).stderr
     assert cli("restore", cancelled).stdout == f"experiment {cancelled}: 4: 4 cancelled\n"

@@ -21,7 +21,7 @@ from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRecord, KeyRequest, Scope
 from orchestrator.services.composition import Services
 from orchestrator.store.admin.keyring import Keyring
-from tests.browser.serving import open_services
+from tests.factories.serving import open_services
 from tests.factories.stores import comparison_spec
 from tests.integration.api_service import Service, comparison_fields, serving
 

@@ -311,13 +311,13 @@ def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
     for content, what in (
         (f'{{"spec_hash": "{"ab" * 32}"}}', "has the result of another specification (abababababab, not "),
         ('{"step', "has a result.json that cannot be read"),
-        ("[]", "has a result.json that is no run's"),
+        ("[]", "has a result.json that does not belong to a run"),
     ):
         there.write_text(content)
         result = CliRunner().invoke(main, words, catch_exceptions=False)
         assert (result.exit_code, result.stdout) == (2, "")
         assert what in result.stderr
-        assert "--again replaces it, --out FOLDER trains into another folder" in result.stderr
+        assert "--again replaces it, --out FOLDER uses another folder" in result.stderr
         assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
 
 
@@ -375,7 +375,7 @@ def test_run_trains_without_any_service(tmp_path: Path):
         return CliRunner().invoke(main, [*words, *more], env=environment, catch_exceptions=False).stdout
 
     assert json.loads(repeated("--json")) == json.loads(result.stdout), "what was measured is not replaced"
-    assert repeated().startswith("finished before; --again trains it anew\n")
+    assert repeated().startswith("already finished; --again trains it once more\n")
     again = json.loads(repeated("--again", "--json"))
     assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
     assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]

@@ -54,7 +54,7 @@ def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path:
     """Prepared with a tokenizer of their own, listed, verified, trained on by a tiny model of that vocabulary."""
     done = services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-512")
     assert done.exit_code == 0, done.stderr
-    assert "in a specification: data: {dataset: own/mine, tokenizer: bpe-512}" in done.stdout
+    assert "to use it in a specification: data: {dataset: own/mine, tokenizer: bpe-512}" in done.stdout
     (entry,) = listed()
     assert (entry["dataset"], entry["tokenizer"], entry["vocabulary_size"]) == ("own/mine", "bpe-512", 512)
     assert entry["documents"] == 300
@@ -152,7 +152,7 @@ def test_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, corp
         (["python-stdlib", "--tokenizer", "word"], 1, "unknown tokenizer 'word'; known: byte, gpt2"),
         (["python-stdlib", "--tokenizer-file", "CORPUS"], 1, "the tokenizer 'byte' takes no file"),
         (["python-stdlib", "--tokenizer", "gpt2", "--tokenizer-file", "CORPUS"], 1, "cannot be read as a tokenizer"),
-        (["python-stdlib", "--tokens", "many"], 2, "--tokens many is no count; write 500000, 10M or 1.5B"),
+        (["python-stdlib", "--tokens", "many"], 2, "--tokens many is not a count; write 500000, 10M or 1.5B"),
         (
             ["own/mine", "--from", "CORPUS", "--column", "body", "--documents", "3"],
             1,

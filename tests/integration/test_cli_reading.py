@@ -95,12 +95,12 @@ def test_a_misspelt_setting_ends_every_verb(cli: Cli, monkeypatch: pytest.Monkey
 
 def test_a_database_is_upgraded_checked_copied_and_vacuumed(cli: Cli, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert cli("db", "upgrade", "--data", data).stdout == f"the schema was missing and is {newest_revision()}\n"
+    assert cli("db", "upgrade", "--data", data).stdout == f"upgraded the schema from nothing to {newest_revision()}\n"
     assert cli("db", "upgrade", "--data", data).stdout == f"the schema is {newest_revision()}\n"
     assert cli("db", "check", "--data", data).stdout == "the database is sound\n"
     copy = tmp_path / "copy.sqlite3"
     told = cli("db", "backup", copy, "--data", data).stdout
-    assert told.startswith(f"{copy}  {copy.stat().st_size:,} bytes\nto go back to it, with the service stopped:\n")
+    assert told.startswith(f"{copy}  {copy.stat().st_size:,} bytes\nto restore it, with the service stopped:\n")
     assert cli("db", "vacuum", "--data", data).exit_code == 0
     again = cli("db", "backup", copy, "--data", data)
     assert again.exit_code == 1

@@ -18,7 +18,7 @@ from api.client.client import Client
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest
 from orchestrator.webhooks.records import WebhookRequest
-from tests.browser.serving import open_services
+from tests.factories.serving import open_services
 from tests.integration.api_service import comparison_fields
 
 OF_OTHER_VERBS = frozenset(

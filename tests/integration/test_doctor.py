@@ -94,7 +94,7 @@ def test_settings_that_cannot_be_understood_are_each_a_line(tmp_path: Path):
     assert (result.returncode, result.stderr) == (1, "")
     assert "✗ settings     ADAPM_BENCH_PORT=http: must be a valid integer" in result.stdout
     assert "✗ settings     ADAPM_BENCH_FREE_BYTES=-1: must be greater" in result.stdout
-    assert "mend the settings first" in result.stdout
+    assert "correct the settings first" in result.stdout
 
 
 def test_a_misspelt_setting_and_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -34,11 +34,11 @@ ELSEWHERE = {
     r"up$": "test_cli.py and tests/chaos start it",
     r"(api|dispatcher) ": "make cluster-test",
     r"doctor$": "test_doctor.py: what it finds is this machine's",
-    r"run run.yaml": "test_main_job.py: seconds of training",
+    r"run run.yaml": "service/test_main_job.py: seconds of training",
     r"data prepare (openwebtext|c4|fineweb|DATASET) ": "the hub; test_cli_data.py has a copy of one",
     r"data prepare own/pages ": "test_cli_data.py: GPT-2's tokenizer is a download",
     r"optimizer check ": "test_own_optimizer.py: the package is its own",
-    r"study run ": "test_studies.py: minutes to an hour",
+    r"study run ": "service/test_studies.py: minutes to an hour",
     r"webhook test ": "test_webhooks.py: somebody has to listen",
     r"--install-completion": "it writes into the files of the shell that calls",
 }

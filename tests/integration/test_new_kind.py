@@ -21,7 +21,8 @@ from orchestrator.kinds.comparison import Candidate, ComparisonSpec, DeadlineSec
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import Priority
 from orchestrator.names import Name
-from worker.spec.run import Resources, Workload, omit_default
+from worker.schema import omit_default
+from worker.spec.run import Resources, Workload
 
 
 class RepeatSpec(Experiment):
@@ -88,7 +89,7 @@ from typer.testing import CliRunner
 import orchestrator
 from api.cli import main
 from api.client.client import Client
-from tests.browser.serving import served
+from tests.factories.serving import served
 
 tree = Path(sys.argv[1])
 assert Path(orchestrator.__file__).is_relative_to(tree)

@@ -14,7 +14,7 @@ from api.app import create_app
 from api.openapi.document import FILE
 from api.openapi.links import WAYS
 from api.records import Problem
-from tests.browser.serving import open_services
+from tests.factories.serving import open_services
 from tests.openapi_examples.write import made_examples
 
 PROBLEM = "application/problem+json"

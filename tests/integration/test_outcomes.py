@@ -100,7 +100,7 @@ def test_lists_and_counts_of_the_command_line(cli: Cli, experiment: str) -> None
     for outcome in Outcome:
         some = cli("ls", "--experiment", experiment, "--status", outcome.value).stdout
         assert some.count(f" {outcome.value.replace('_', ' ')} ") == COUNTED[outcome.value.replace("_", " ")]
-    assert "takes one of finished" in cli("ls", "--status", "converged").stderr
+    assert "did you mean diverged" in cli("ls", "--status", "converged").stderr
     table = " ".join(cli("compare", experiment).stdout.split())
     for word, number in COUNTED.items():
         assert f"{number} {word}" in table or word == "queued"

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
+from typer.testing import Result as Printed
 
+from api.cli import main
 from api.cli.doctor.services import storage_check
 from orchestrator.errors import NotFoundError
 from orchestrator.services.runs import log_tail
@@ -234,14 +237,22 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     """By the command line, with keys from the environment; what is there already is not copied again."""
     lines = "".join(json.dumps({"text": f"document {number} and what it says"}) + "\n" for number in range(300))
     (tmp_path / "words.jsonl").write_text(lines)
-    variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": f"s3://{BUCKET}/cli/", "PATH": "/usr/bin:/bin"}
+    url = f"s3://{BUCKET}/cli/"
+    folder = {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "first"), "ADAPM_BENCH_DATASET_URL": url}
     prepare = ["data", "prepare", "own/words", "--from", str(tmp_path / "words.jsonl"), "--json"]
-    done = _services(prepare, tmp_path / "first", variables)
+    done = subprocess.run(
+        [sys.executable, "-m", "api.cli", *prepare],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**s3.variables, **folder, "PATH": "/usr/bin:/bin"},
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recipe"]["dataset"] == "own/words"
     assert "copying train-00000.bin" in done.stderr
-    again = _services(["data", "push"], tmp_path / "first", variables)
-    assert again.returncode == 0 and "copying" not in again.stderr, again.stderr
+    again = _command_line(["data", "push"], tmp_path / "first", url)
+    assert again.exit_code == 0 and "copying" not in again.stderr, again.stderr
 
 
 @pytest.mark.usefixtures("patient")
@@ -271,13 +282,12 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     build_model("gpt2-tiny", 7).save_pretrained(first / "weights" / "mine")
     (first / "weights" / "mine" / "pytorch_model.bin").write_bytes(b"a pickle stays where it is")
     prepare_made_dataset(first)
-    variables = {**s3.variables, "ADAPM_BENCH_DATASET_URL": url, "PATH": "/usr/bin:/bin"}
-    refused = _services(["data", "push", "weights/none"], tmp_path / "first", variables)
-    assert refused.returncode == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
-    done = _services(["data", "push", "--json"], tmp_path / "first", variables)
-    assert done.returncode == 0, done.stderr
+    refused = _command_line(["data", "push", "weights/none"], tmp_path / "first", url)
+    assert refused.exit_code == 1 and "prepared: python-stdlib-byte, weights/mine" in refused.stderr
+    done = _command_line(["data", "push", "--json"], tmp_path / "first", url)
+    assert done.exit_code == 0, done.stderr
     assert [each["url"] for each in json.loads(done.stdout)] == [f"{url}/python-stdlib-byte", f"{url}/weights/mine"]
-    assert "copying" not in _services(["data", "push"], tmp_path / "first", variables).stderr
+    assert "copying" not in _command_line(["data", "push"], tmp_path / "first", url).stderr
 
     begun = SPEC.workload.model_copy(update={"initial_weights": "own/mine"})
     assert missing_data(begun, second, url) == []
@@ -290,8 +300,8 @@ def test_own_weights_are_copied_and_fetched_like_datasets(s3: S3Server, tmp_path
     assert not (second / "weights" / "mine" / "pytorch_model.bin").exists()
 
     build_model("gpt2-tiny", 8).save_pretrained(first / "weights" / "mine")
-    other = _services(["data", "push", "weights/mine"], tmp_path / "first", variables)
-    assert other.returncode == 1 and "holds other data under that name" in other.stderr
+    other = _command_line(["data", "push", "weights/mine"], tmp_path / "first", url)
+    assert other.exit_code == 1 and "holds other data under that name" in other.stderr
 
 
 def test_a_submission_waits_seconds_for_storage_that_does_not_answer(
@@ -317,15 +327,10 @@ def _copied(url: str, attempt: int, folder: Path, *steps: int) -> None:
         there.put(here.save(step, {"step": step}))
 
 
-def _services(words: list[str], data_folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "api.cli", *words],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**variables, "ADAPM_BENCH_DATA_FOLDER": str(data_folder)},
-    )
+def _command_line(words: list[str], data_folder: Path, url: str) -> Printed:
+    """The command line in this process, whose environment leads to storage."""
+    environment = {"ADAPM_BENCH_DATA_FOLDER": str(data_folder), "ADAPM_BENCH_DATASET_URL": url}
+    return CliRunner().invoke(main, words, env=environment, catch_exceptions=False)
 
 
 def _nothing() -> None:

@@ -16,8 +16,8 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import Candidate
-from tests.browser.playing import DEMO
-from tests.browser.serving import open_services
+from tests.factories.playing import DEMO
+from tests.factories.serving import open_services
 
 CORPUS = (
     "<script>alert(1)</script>",

@@ -11,8 +11,8 @@ from api.auth.scopes import STREAMS
 from api.middleware.transfer import MOST_BYTES, matches
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
-from tests.browser.playing import Player
-from tests.browser.serving import open_services
+from tests.factories.playing import Player
+from tests.factories.serving import open_services
 from tests.factories.stores import comparison_spec
 
 Http = tuple[TestClient, Player, str]

@@ -171,7 +171,7 @@ def test_receivers_that_hang_delay_nobody_else(
             add_and_test(f"{receiver.url}well")
             add_and_test(healthy.url)
             until(lambda: healthy.confirmed() and receiver.confirmed(), "those that answer are told")
-            assert [post.path for post in receiver._answered] == ["/well"]
+            assert [post.path for post in receiver.answered] == ["/well"]
         finally:
             receiver.let_go()
             posting.close()

@@ -42,7 +42,7 @@ class Receiver:
         self.endless = self.dripping = False
         """Whether answers have a body, or a first line, that never ends."""
         self.url = ""
-        self._answered: list[Post] = []
+        self.answered: list[Post] = []
         self._may_answer = threading.Event()
         self._may_answer.set()
         self._held_path = ""
@@ -58,7 +58,7 @@ class Receiver:
 
     def confirmed(self) -> set[str]:
         """The ids of the messages that were confirmed with 204."""
-        return {post.headers["webhook-id"] for post in self._answered}
+        return {post.headers["webhook-id"] for post in self.answered}
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler, post: Post) -> None:
         """Answer one post."""
@@ -76,7 +76,7 @@ class Receiver:
         handler.send_header("Content-Length", str(2**40) if self.endless else "0")
         handler.end_headers()
         if status == 204:
-            self._answered.append(post)
+            self.answered.append(post)
 
 
 @contextmanager

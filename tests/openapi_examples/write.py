@@ -20,9 +20,9 @@ from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
 from orchestrator.store import trials
 from orchestrator.webhooks.policy import WebhookPolicy
-from tests.browser.playing import PlayedRun, Player
-from tests.browser.serving import open_services
+from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields
+from tests.factories.serving import open_services
 from tests.factories.stores import claim
 from tests.factories.sweep import sweep_fields, sweep_spec
 from tests.integration.api_service import comparison_fields

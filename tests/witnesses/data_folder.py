@@ -19,7 +19,7 @@ from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
-from tests.browser.playing import PlayedRun
+from tests.factories.playing import PlayedRun
 from tests.factories.stores import claim
 from tests.factories.sweep import sweep_spec
 from tests.witnesses.product import NOW, Clock, OpenedFolder, client_of, fixed_clock, opened

@@ -47,10 +47,9 @@ class PublishedWeights:
 # weights that it published have the parameters that are said here.
 _GPT2 = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, table 2"
 _GALORE = "Zhao et al. 2024, GaLore (arXiv 2403.03507), its published configuration; untied head"
-_GALORE_EXTRA: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
 
 
-def _gpt2(name: str, *, layers: int, heads: int, hidden_size: int, source: str) -> ModelPreset:
+def _gpt2(name: str, layers: int, heads: int, hidden_size: int, source: str) -> ModelPreset:
     """A GPT-2 of 1,024 positions over GPT-2's own 50,257 tokens."""
     return ModelPreset(
         name=name,
@@ -64,23 +63,28 @@ def _gpt2(name: str, *, layers: int, heads: int, hidden_size: int, source: str) 
     )
 
 
-def _tiny_gpt2(name: str, *, layers: int, heads: int, hidden_size: int, about: str) -> ModelPreset:
-    """A step in size below or above gpt2-tiny, each some three times the one before: a scaling law for a CPU."""
+def _tiny(
+    name: str, layers: int, heads: int, hidden_size: int, source: str, family: Family = "gpt2", **extra: Any
+) -> ModelPreset:
+    """A size of ours that trains on a CPU: 256 positions, and as many tokens as the data's tokenizer."""
     return ModelPreset(
         name=name,
-        family="gpt2",
+        family=family,
         layers=layers,
         heads=heads,
         hidden_size=hidden_size,
         max_positions=256,
         vocabulary_size=256,
         vocabulary_of_tokenizer=True,
-        source=f"ours: about {about} parameters, a size of a scaling law that trains on a CPU",
+        source=f"ours: about {source}",
+        extra=extra,
     )
 
 
-def _llama(name: str, *, layers: int, heads: int, hidden_size: int, intermediate_size: int) -> ModelPreset:
-    """A Llama of GaLore's paper: 1,024 positions, 32,000 tokens, as many key-value heads as heads."""
+def _llama(
+    name: str, layers: int, heads: int, hidden_size: int, intermediate_size: int, *, tied: bool = False, source: str
+) -> ModelPreset:
+    """A Llama of 1,024 positions over 32,000 tokens, with as many key-value heads as heads."""
     return ModelPreset(
         name=name,
         family="llama",
@@ -89,90 +93,41 @@ def _llama(name: str, *, layers: int, heads: int, hidden_size: int, intermediate
         hidden_size=hidden_size,
         max_positions=1024,
         vocabulary_size=32000,
-        source=_GALORE,
-        extra={"intermediate_size": intermediate_size, **_GALORE_EXTRA},
-    )
-
-
-def _mixtral(name: str, *, layers: int, heads: int, hidden_size: int, source: str, **more: Any) -> ModelPreset:
-    """A mixture of experts in Mixtral's architecture: grouped key and value heads, a router and gated experts a layer,
-    two experts for each token, an untied head."""
-    return ModelPreset(
-        name=name,
-        family="mixtral",
-        layers=layers,
-        heads=heads,
-        hidden_size=hidden_size,
-        max_positions=more.pop("max_positions"),
-        vocabulary_size=more.pop("vocabulary_size"),
-        vocabulary_of_tokenizer=more.pop("vocabulary_of_tokenizer", False),
         source=source,
-        extra={"num_experts_per_tok": 2, **more},
+        extra={"intermediate_size": intermediate_size, "rms_norm_eps": 1e-6, "tie_word_embeddings": tied},
     )
 
 
+_IN_SECONDS = "parameters, trains on a CPU in seconds"
+_OF_A_LAW = "parameters, a size of a scaling law that trains on a CPU"  # each some three times the one before
 PRESETS: tuple[ModelPreset, ...] = (
-    ModelPreset(
-        name="gpt2-tiny",
-        family="gpt2",
-        layers=4,
-        heads=4,
-        hidden_size=128,
-        max_positions=256,
-        vocabulary_size=256,
-        vocabulary_of_tokenizer=True,
-        source="ours: about 1 M parameters, trains on a CPU in seconds",
-    ),
-    _tiny_gpt2("gpt2-nano", layers=2, heads=2, hidden_size=48, about="0.08 M"),
-    _tiny_gpt2("gpt2-micro", layers=3, heads=4, hidden_size=80, about="0.27 M"),
-    _tiny_gpt2("gpt2-mini", layers=6, heads=6, hidden_size=192, about="2.8 M"),
-    ModelPreset(
-        name="llama-tiny",
-        family="llama",
-        layers=4,
-        heads=4,
-        hidden_size=128,
-        max_positions=256,
-        vocabulary_size=256,
-        vocabulary_of_tokenizer=True,
-        source="ours: about 1 M parameters, trains on a CPU in seconds",
-        extra={"intermediate_size": 344, "num_key_value_heads": 4},
-    ),
+    _tiny("gpt2-tiny", 4, 4, 128, f"1 M {_IN_SECONDS}"),
+    _tiny("gpt2-nano", 2, 2, 48, f"0.08 M {_OF_A_LAW}"),
+    _tiny("gpt2-micro", 3, 4, 80, f"0.27 M {_OF_A_LAW}"),
+    _tiny("gpt2-mini", 6, 6, 192, f"2.8 M {_OF_A_LAW}"),
+    _tiny("llama-tiny", 4, 4, 128, f"1 M {_IN_SECONDS}", "llama", intermediate_size=344, num_key_value_heads=4),
     _gpt2(
         "gpt2-40m",
-        layers=12,
-        heads=6,
-        hidden_size=384,
-        source="ours: GPT-2 small at half its width; the AdaPM paper trains a 40M and does not give its sizes",
+        *(12, 6, 384),
+        "ours: GPT-2 small at half its width; the AdaPM paper trains a 40M and does not give its sizes",
     ),
-    _gpt2("gpt2-124m", layers=12, heads=12, hidden_size=768, source=f"{_GPT2}: small"),
-    _gpt2(
-        "gpt2-355m",
-        layers=24,
-        heads=16,
-        hidden_size=1024,
-        source=f"{_GPT2}: medium; the AdaPM paper's 330M and 350M",
-    ),
-    _gpt2("gpt2-774m", layers=36, heads=20, hidden_size=1280, source=f"{_GPT2}: large"),
-    _gpt2("gpt2-1.5b", layers=48, heads=25, hidden_size=1600, source=f"{_GPT2}: XL"),
-    _llama("llama-60m", layers=8, heads=8, hidden_size=512, intermediate_size=1376),
-    _llama("llama-130m", layers=12, heads=12, hidden_size=768, intermediate_size=2048),
-    ModelPreset(
-        name="llama-340m",
-        family="llama",
-        layers=24,
-        heads=16,
-        hidden_size=1024,
-        max_positions=1024,
-        vocabulary_size=32000,
+    _gpt2("gpt2-124m", 12, 12, 768, f"{_GPT2}: small"),
+    _gpt2("gpt2-355m", 24, 16, 1024, f"{_GPT2}: medium; the AdaPM paper's 330M and 350M"),
+    _gpt2("gpt2-774m", 36, 20, 1280, f"{_GPT2}: large"),
+    _gpt2("gpt2-1.5b", 48, 25, 1600, f"{_GPT2}: XL"),
+    _llama("llama-60m", 8, 8, 512, 1376, source=_GALORE),
+    _llama("llama-130m", 12, 12, 768, 2048, source=_GALORE),
+    _llama(
+        "llama-340m",
+        *(24, 16, 1024, 2816),
+        tied=True,
         source=(
             "ours: Llama's own rule for the MLP (8/3 of the width, up to a multiple of 256) and a tied head; the AdaPM "
             "paper's Llama has 340M parameters by its table 2 and it does not give their sizes"
         ),
-        extra={"intermediate_size": 2816, "rms_norm_eps": 1e-6, "tie_word_embeddings": True},
     ),
-    _llama("llama-350m", layers=24, heads=16, hidden_size=1024, intermediate_size=2736),
-    _llama("llama-1b", layers=24, heads=32, hidden_size=2048, intermediate_size=5461),
+    _llama("llama-350m", 24, 16, 1024, 2736, source=_GALORE),
+    _llama("llama-1b", 24, 32, 2048, 5461, source=_GALORE),
     ModelPreset(
         name="llama3-8b",
         family="llama",
@@ -190,63 +145,44 @@ PRESETS: tuple[ModelPreset, ...] = (
             "tie_word_embeddings": False,
         },
     ),
-    _mixtral(
+    # Mixtral's architecture: grouped key and value heads, a router and gated experts a layer, an untied head.
+    _tiny(
         "mixtral-tiny",
-        layers=3,
-        heads=4,
-        hidden_size=128,
-        max_positions=256,
-        vocabulary_size=256,
-        vocabulary_of_tokenizer=True,
-        source="ours: about 0.8 M parameters in four experts a layer, trains on a CPU in seconds",
+        *(3, 4, 128),
+        "0.8 M parameters in four experts a layer, trains on a CPU in seconds",
+        "mixtral",
+        num_experts_per_tok=2,
         intermediate_size=128,
         num_key_value_heads=2,
         num_local_experts=4,
     ),
-    _mixtral(
-        "mixtral-300m",
+    ModelPreset(
+        name="mixtral-300m",
+        family="mixtral",
         layers=12,
         heads=12,
         hidden_size=768,
         max_positions=1024,
         vocabulary_size=50257,
         source="ours: GPT-2 small's sizes in Mixtral's architecture (Jiang et al. 2024, arXiv 2401.04088)",
-        intermediate_size=1024,
-        num_key_value_heads=4,
-        num_local_experts=8,
+        extra={
+            "num_experts_per_tok": 2,
+            "intermediate_size": 1024,
+            "num_key_value_heads": 4,
+            "num_local_experts": 8,
+        },
     ),
 )
 """In the order of families and sizes."""
 
-
 PUBLISHED_WEIGHTS: dict[str, PublishedWeights] = {
-    weights.repository: weights
-    for weights in (
-        PublishedWeights(
-            repository="openai-community/gpt2",
-            revision="607a30d783dfa663caf39e06633721c8d4cfcd7e",
-            preset="gpt2-124m",
-        ),
-        PublishedWeights(
-            repository="openai-community/gpt2-medium",
-            revision="6dcaa7a952f72f9298047fd5137cd6e4f05f41da",
-            preset="gpt2-355m",
-        ),
-        PublishedWeights(
-            repository="openai-community/gpt2-large",
-            revision="32b71b12589c2f8d625668d2335a01cac3249519",
-            preset="gpt2-774m",
-        ),
-        PublishedWeights(
-            repository="openai-community/gpt2-xl",
-            revision="15ea56dee5df4983c59b2538573817e1667135e2",
-            preset="gpt2-1.5b",
-        ),
-        PublishedWeights(
-            repository="meta-llama/Meta-Llama-3-8B",
-            revision="8cde5ca8380496c9a6cc7ef3a8b46a0372a1d920",
-            preset="llama3-8b",
-        ),
+    repository: PublishedWeights(repository=repository, revision=revision, preset=preset_name)
+    for repository, revision, preset_name in (
+        ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e", "gpt2-124m"),
+        ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da", "gpt2-355m"),
+        ("openai-community/gpt2-large", "32b71b12589c2f8d625668d2335a01cac3249519", "gpt2-774m"),
+        ("openai-community/gpt2-xl", "15ea56dee5df4983c59b2538573817e1667135e2", "gpt2-1.5b"),
+        ("meta-llama/Meta-Llama-3-8B", "8cde5ca8380496c9a6cc7ef3a8b46a0372a1d920", "llama3-8b"),
     )
 }
 """The allowlist, by repository."""

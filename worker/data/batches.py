@@ -31,19 +31,21 @@ class Batches:
     def batch(self, step: int, rows: slice = slice(None)) -> torch.Tensor:
         """Those rows of the batch of `step` (from 0): int64, shape (sequences, length + 1); targets are inputs shifted
         by one."""
-        return _stack(self._shards, self._indices(step)[rows], self._length)
+        indices = _draw(self._seed, step, self._sequences, below=self._windows)
+        return _stack(self._shards, indices[rows], self._length)
 
-    def _indices(self, step: int) -> NDArray[np.int64]:
-        # Philox is counter-based and its raw stream is fixed for ever, unlike a Generator's derived draws.
-        key = np.array([self._seed, step], dtype=np.uint64)
-        raw = np.random.Philox(key=key).random_raw(self._sequences)
-        return (raw % np.uint64(self._windows)).astype(np.int64)
+
+def _draw(seed: int, step: int, count: int, *, below: int) -> list[int]:
+    """Uniform numbers, with replacement."""
+    # Philox is counter-based and its raw stream is fixed for ever, unlike a Generator's derived draws.
+    raw = np.random.Philox(key=np.array([seed, step], dtype=np.uint64)).random_raw(count)
+    return [int(number) for number in raw % np.uint64(below)]
 
 
 def validation_sequences(shards: TokenShards, *, sequences: int, length: int) -> torch.Tensor:
     """Evenly spread held-out windows: int64, shape (sequences, length + 1). No seed enters."""
     windows = _windows_or_error(shards, length, "validation")
-    indices = np.arange(sequences, dtype=np.int64) * (windows - 1) // max(1, sequences - 1)
+    indices = [position * (windows - 1) // max(1, sequences - 1) for position in range(sequences)]
     return _stack(shards, indices, length)
 
 
@@ -57,8 +59,8 @@ def _windows_or_error(shards: TokenShards, length: int, split: str) -> int:
     return windows
 
 
-def _stack(shards: TokenShards, indices: NDArray[np.int64], length: int) -> torch.Tensor:
-    windows = [shards.window(index, length + 1) for index in indices.tolist()]
+def _stack(shards: TokenShards, indices: list[int], length: int) -> torch.Tensor:
+    windows = [shards.window(index, length + 1) for index in indices]
     return torch.from_numpy(np.stack(windows).astype(np.int64))
 
 
@@ -70,9 +72,7 @@ PADDING: Final = 0
 
 def drawn_indices(conversations: Conversations, *, seed: int, step: int, count: int) -> list[int]:
     """The conversations of a step (from 0), uniformly with replacement."""
-    # Philox is counter-based and its raw stream is fixed for ever, unlike a Generator's derived draws.
-    raw = np.random.Philox(key=np.array([seed, step], dtype=np.uint64)).random_raw(count)
-    return [int(index) for index in raw % np.uint64(len(conversations))]
+    return _draw(seed, step, count, below=len(conversations))
 
 
 def spread_indices(conversations: Conversations, count: int) -> list[int]:

@@ -18,7 +18,7 @@ from worker.catalog import datasets
 from worker.data.conversations import Chats, ConversationSource, UltraFeedback
 from worker.data.documents import Split
 from worker.data.manifest import ConversationManifest
-from worker.data.tokenizers import ByteTokenizer, Tokenizer, Tokens
+from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, Tokens, tokenizer_file
 from worker.errors import CorruptShardError, DataError
 from worker.files import UNFINISHED, file_sha256, hold_lock
 
@@ -120,8 +120,6 @@ def _tokenizer(name: str) -> Tokenizer:
     """A tokenizer of the catalog."""
     if name == "byte":
         return ByteTokenizer()
-    from worker.data.tokenizers import BpeTokenizer, tokenizer_file
-
     return BpeTokenizer(tokenizer_file(name, None), name=name)
 
 

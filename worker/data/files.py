@@ -159,7 +159,7 @@ def _field(fields: Any, column: str, where: str) -> str | None:
 
 def _parquet(path: Path, column: str) -> Iterator[str | None]:
     """One text a row, from its column `column`."""
-    import pyarrow as pa
+    import pyarrow as pa  # for Parquet alone
     import pyarrow.parquet as pq
 
     try:

@@ -21,7 +21,7 @@ from worker.data.prepared import can_prepare, list_prepared, preparation_hint
 from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
-from worker.data.tokenizers import ByteTokenizer, Tokenizer, token_bytes
+from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, token_bytes, tokenizer_file, train
 from worker.errors import DISK_FULL, CorruptShardError, DataError, StorageFullError
 from worker.files import UNFINISHED, hold_lock, sync
 from worker.records.result import Record
@@ -117,8 +117,6 @@ def prepare_once(
 def _recipe(source: Source, order: Order) -> Recipe:
     given = order.tokenizer_file
     if order.tokenizer != "byte" and datasets.trained_size(order.tokenizer) is None:
-        from worker.data.tokenizers import BpeTokenizer, tokenizer_file
-
         given = tokenizer_file(order.tokenizer, given)
         BpeTokenizer(given, name=order.tokenizer)  # a wrong file is refused before anything is written
     elif given is not None:
@@ -211,8 +209,6 @@ def _tokenizer(
     """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
         return ByteTokenizer()
-    from worker.data.tokenizers import BpeTokenizer, tokenizer_file, train
-
     path = folder / TOKENIZER_FILE
     size = datasets.trained_size(recipe.tokenizer)
     if size is None:

@@ -91,7 +91,7 @@ class HubSource:
 
 def _open(location: HubLocation) -> Any:
     """The streaming dataset. No code of the repository runs: `datasets` has dropped loading scripts."""
-    from datasets import load_dataset
+    from datasets import load_dataset  # a second of imports, for those who read from the hub
 
     return load_dataset(location.repository, location.subset, split="train", streaming=True, revision=location.revision)
 
@@ -99,7 +99,7 @@ def _open(location: HubLocation) -> Any:
 @contextmanager
 def explain_hub_errors(what: str, way_out: str) -> Iterator[None]:
     """What network and files raise becomes a `HubError` that says what could not be read, and the way out."""
-    import httpx2
+    import httpx2  # as above
     from datasets.exceptions import DatasetsError
 
     try:

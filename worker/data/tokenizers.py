@@ -123,7 +123,7 @@ def tokenizer_file(name: str, given: Path | None) -> Path:
         return path
     if entry is None or entry.repository is None:
         raise DataError(f"the tokenizer {name!r} is your own: give its {TOKENIZER_FILE} with --tokenizer-file.")
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import hf_hub_download  # for downloads alone
 
     try:
         return Path(hf_hub_download(entry.repository, TOKENIZER_FILE, revision=entry.revision))

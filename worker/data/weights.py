@@ -77,7 +77,7 @@ def own_weights_folder(name: str, dataset_folder: Path) -> Path:
 
 def _fetch_published(published: PublishedWeights) -> Path:
     """The repository's folder in the hub's cache, downloaded where it is missing."""
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # for downloads alone: the service imports this module too
 
     try:
         return Path(snapshot_download(published.repository, revision=published.revision, allow_patterns=list(FILES)))

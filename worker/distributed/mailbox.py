@@ -9,7 +9,6 @@ Files, because they outlive a process that is killed, and because an exchange th
 """
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from worker.errors import RankFaultError, RankMemoryError
@@ -93,6 +92,4 @@ class StopFile(Termination):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...

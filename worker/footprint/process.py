@@ -69,7 +69,7 @@ def main() -> None:
 
 def answer(wanted: FootprintQuestion) -> Answer:
     """Count it in this process, which loads torch."""
-    from worker.footprint.count import footprint
+    from worker.footprint.count import footprint  # brings torch, which who asks never loads
 
     try:
         return Answer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options))

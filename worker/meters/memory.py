@@ -2,16 +2,40 @@
 
 import resource
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from worker.meters.nvml import meter_of
-from worker.records.result import PeakMemory
+from worker.records.result import PeakMemory, Record
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+class Measurements(Record):
+    """What one rank was measured to take, or all of them: every rank tells its figures, the result has one for all."""
+
+    peak_memory: PeakMemory
+    energy_joules: float | None
+    nvml_note: str | None
+
+
+def combine_measurements(each: Sequence[Measurements]) -> Measurements:
+    """Peaks are the largest of a process, since each has a device of its own; energy is the sum."""
+    energies = [one.energy_joules for one in each if one.energy_joules is not None]
+    notes = [one.nvml_note for one in each if one.nvml_note is not None]
+    peaks = {
+        name: max((peak for one in each if (peak := getattr(one.peak_memory, name)) is not None), default=None)
+        for name in PeakMemory.model_fields
+    }
+    return Measurements(
+        peak_memory=PeakMemory.model_validate(peaks),
+        energy_joules=sum(energies) if len(energies) == len(each) else None,
+        nvml_note=notes[0] if notes else None,
+    )
 
 
 def host_rss_bytes() -> int:
@@ -85,10 +109,11 @@ class MemoryMeter:
             nvml_process_bytes=self._nvml.peak_bytes if self._nvml is not None else None,
         )
 
-    def note(self) -> str | None:
-        """Why NVML gives less than all its figures."""
-        return None if self._nvml is None else self._nvml.note
-
-    def energy_joules(self) -> float | None:
-        """What the device used since this meter was made; None where nothing counts it."""
-        return None if self._nvml is None else self._nvml.energy_joules()
+    def measurements(self) -> Measurements:
+        """What this process was measured to take up to now."""
+        meter = self._nvml
+        return Measurements(
+            peak_memory=self.peak(),
+            energy_joules=None if meter is None else meter.energy_joules(),
+            nvml_note=None if meter is None else meter.note,
+        )

@@ -32,7 +32,7 @@ class NvmlMeter:
         self._start_millijoules: int | None = None
         try:
             if library is None:
-                import pynvml
+                import pynvml  # for machines with a GPU
 
                 self._library = pynvml
             self._library.nvmlInit()
@@ -105,7 +105,7 @@ def meter_of(device: torch.device) -> NvmlMeter | None:
 def driver_version() -> str | None:
     """The version of NVIDIA's driver, or None where NVML does not say."""
     try:
-        import pynvml
+        import pynvml  # as above
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())

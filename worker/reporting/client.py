@@ -8,7 +8,6 @@ other 4xx                   ReportRefusedError: worker and service do not fit to
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, NewType, Self, TypeVar
 
 import httpx2
@@ -47,9 +46,7 @@ class ServiceClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._client.close()
 
     def hello(self, patience_seconds: float = HELLO_PATIENCE_SECONDS) -> Assignment:

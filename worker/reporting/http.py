@@ -6,7 +6,6 @@ Both have a thread of their own; the training loop only ever appends to a queue 
 import logging
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from worker.errors import ServiceUnavailableError, WorkerError
@@ -53,9 +52,7 @@ class HttpReporter:
         self._heart.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._leaving.set()
         self._outbox.close()
         self._heart.join()
@@ -84,20 +81,16 @@ class HttpReporter:
         return self._command
 
     def point(self, point: Point) -> None:
-        """Queue a point."""
         self._step = point.step
         self._outbox.add_point(point)
 
     def observe(self, observation: Observation) -> None:
-        """Queue an observation."""
         self._outbox.add_observation(observation)
 
     def persist(self) -> None:
-        """Write all unsent points to the spool."""
         self._outbox.persist()
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
-        """Queue a notice."""
         self._outbox.add(CHECKPOINT, notice.model_dump_json().encode())
 
     def note(self, text: str) -> None:
@@ -106,18 +99,16 @@ class HttpReporter:
         self._outbox.add(HEARTBEAT, heartbeat.model_dump_json().encode())
 
     def finish(self, result: Result) -> None:
-        """Deliver the result behind all points."""
         self._deliver(FINISH, result)
 
     def stopped(self, stopped: Stopped) -> None:
-        """Deliver the stop behind all points."""
         self._deliver(STOPPED, stopped)
 
     def fail(self, failure: Failure) -> None:
-        """Deliver the failure behind all points."""
         self._deliver(FAIL, failure)
 
     def _deliver(self, verb: Verb, record: Record) -> None:
+        """Behind all points."""
         self._outbox.add(verb, record.model_dump_json().encode())
         self._outbox.drain(self._patience_seconds)
 

@@ -81,43 +81,34 @@ class MemoryReporter:
         """Set it to have the run stop at its next step."""
 
     def begin(self, after_step: int | None) -> None:
-        """Forget the points that are void."""
         self.points = valid_reports(self.points, after_step)
         self.observations = valid_reports(self.observations, after_step)
 
     def command(self) -> Command:
-        """The command that was set last."""
         return self.next_command
 
     def point(self, point: Point) -> None:
-        """Keep a point."""
         self.points.append(point)
 
     def observe(self, observation: Observation) -> None:
-        """Keep an observation."""
         self.observations.append(observation)
 
     def persist(self) -> None:
         """Do nothing: memory does not outlive its process."""
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
-        """Keep a notice."""
         self.checkpoints.append(notice)
 
     def note(self, text: str) -> None:
-        """Keep a note."""
         self.notes.append(text)
 
     def finish(self, result: Result) -> None:
-        """Keep the result."""
         self.result = result
 
     def stopped(self, stopped: Stopped) -> None:
-        """Keep the stop."""
         self.ending = stopped
 
     def fail(self, failure: Failure) -> None:
-        """Keep the failure."""
         self.ending = failure
 
 
@@ -148,7 +139,6 @@ class LoggedReporter:
         self._reporter.begin(after_step)
 
     def command(self) -> Command:
-        """What the other one says."""
         return self._reporter.command()
 
     def point(self, point: Point) -> None:
@@ -183,7 +173,6 @@ class LoggedReporter:
         self._reporter.observe(observation)
 
     def persist(self) -> None:
-        """Hand it on."""
         self._reporter.persist()
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
@@ -211,7 +200,6 @@ class LoggedReporter:
         )
 
     def stopped(self, stopped: Stopped) -> None:
-        """Say that it was stopped."""
         self._reporter.stopped(stopped)
         logger.info("stopped at step %d: %s", stopped.step, stopped.command.value)
 
@@ -225,38 +213,28 @@ def _state_mb(result: Result) -> float:
 
 
 class SilentReporter:
-    """Tells nobody anything: rank 0 reports for all."""
+    """Tells nobody anything: rank 0 reports for all, hears the commands and says what all do."""
 
-    def begin(self, after_step: int | None) -> None:
-        """Nothing."""
+    def begin(self, after_step: int | None) -> None: ...
 
     def command(self) -> Command:
-        """The first process hears the commands, and says what all do."""
         return Command.CONTINUE
 
-    def point(self, point: Point) -> None:
-        """Nothing."""
+    def point(self, point: Point) -> None: ...
 
-    def observe(self, observation: Observation) -> None:
-        """Nothing."""
+    def observe(self, observation: Observation) -> None: ...
 
-    def persist(self) -> None:
-        """Nothing."""
+    def persist(self) -> None: ...
 
-    def checkpoint(self, notice: CheckpointNotice) -> None:
-        """Nothing."""
+    def checkpoint(self, notice: CheckpointNotice) -> None: ...
 
-    def note(self, text: str) -> None:
-        """Nothing."""
+    def note(self, text: str) -> None: ...
 
-    def finish(self, result: Result) -> None:
-        """Nothing."""
+    def finish(self, result: Result) -> None: ...
 
-    def stopped(self, stopped: Stopped) -> None:
-        """Nothing."""
+    def stopped(self, stopped: Stopped) -> None: ...
 
-    def fail(self, failure: Failure) -> None:
-        """Nothing."""
+    def fail(self, failure: Failure) -> None: ...
 
 
 POINTS_NAME: Final = "points.jsonl"
@@ -289,11 +267,9 @@ class FileReporter:
         return Command.CONTINUE
 
     def point(self, point: Point) -> None:
-        """Append a line."""
         self._append(POINTS_NAME, point)
 
     def observe(self, observation: Observation) -> None:
-        """Append a line to the observations."""
         self._append(OBSERVATIONS_NAME, observation)
 
     def persist(self) -> None:
@@ -307,15 +283,12 @@ class FileReporter:
         """The log tells it already."""
 
     def finish(self, result: Result) -> None:
-        """Write `result.json`."""
         self._end(RESULT_NAME, result.model_dump_json(indent=2))
 
     def stopped(self, stopped: Stopped) -> None:
-        """Write `ending.json`."""
         self._end(ENDING_NAME, stopped.model_dump_json(indent=2))
 
     def fail(self, failure: Failure) -> None:
-        """Write `ending.json`."""
         self._end(ENDING_NAME, failure.model_dump_json(indent=2))
 
     def _end(self, name: str, text: str) -> None:

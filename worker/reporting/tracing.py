@@ -26,7 +26,7 @@ def configure(process: str) -> None:
     """Export the spans of this process, where the environment names an endpoint. Raises `TracingError`."""
     if not os.environ.get(ENDPOINT_VARIABLE):
         return
-    try:
+    try:  # none of OpenTelemetry is imported by processes that export no traces
         exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:

@@ -28,6 +28,7 @@ class RewardModel:
     """A language model of the policy's architecture with a scalar head (`AutoModelForSequenceClassification`)."""
 
     def __init__(self, task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> None:
+        # It brings the names of every model that there is, for this reward alone.
         from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
         config: Any = type(policy.config).from_dict(policy.config.to_dict())

@@ -33,12 +33,12 @@ class SettingInForce(BaseModel):
     meaning: str
 
 
-verbs = typer.Typer(help="The settings in force: docs/settings.md.", no_args_is_help=True)
+verbs = typer.Typer(help="Show the settings in force: docs/settings.md.", no_args_is_help=True)
 
 
 @verbs.command()
 def show(json: Json = False) -> None:
-    """Show every setting with its value and where that comes from; passwords are left out."""
+    """Show every setting, its value and where it comes from; passwords are hidden."""
     settings = environment_settings()
     found = [*_service_settings(settings), *_client_settings()]
     if json:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,15 +11,18 @@ from api.cli.console import FAILED, Json, complain, print_json
 from api.cli.service import Data, environment_settings, exit_on_errors
 from api.processes.data_folder import keep_private, umask_of
 from orchestrator.settings import Settings
-from orchestrator.store.admin import maintenance
-from orchestrator.store.database import Database
 
-verbs = typer.Typer(help="Look after the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from orchestrator.store.database import Database
+
+verbs = typer.Typer(help="Maintain the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
 
 
 @verbs.command()
 def upgrade(data: Data = None, json: Json = False) -> None:
-    """Bring the schema to this version's; `up` does it, too."""
+    """Upgrade the schema to this version; `adapm-bench up` does so, too."""
+    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
+
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
         before, newest = maintenance.revision(database)
@@ -27,12 +30,16 @@ def upgrade(data: Data = None, json: Json = False) -> None:
     if json:
         print_json({"before": before, "revision": newest})
         return
-    print(f"the schema was {before or 'missing'} and is {newest}" if before != newest else f"the schema is {newest}")
+    print(
+        f"upgraded the schema from {before or 'nothing'} to {newest}" if before != newest else f"the schema is {newest}"
+    )
 
 
 @verbs.command()
 def check(data: Data = None, json: Json = False) -> None:
-    """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: found some."""
+    """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: there is some."""
+    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
+
     with open_database(environment_settings(data_folder=data)) as database:
         faults = maintenance.faults(database)
     for fault in faults:
@@ -47,11 +54,15 @@ def check(data: Data = None, json: Json = False) -> None:
 
 @verbs.command()
 def backup(
-    target: Annotated[Path, typer.Argument(help="The new file; an existing one is left alone.", metavar="FILE")],
+    target: Annotated[
+        Path, typer.Argument(help="The file to create; an existing one is not overwritten.", metavar="FILE")
+    ],
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Copy the database of one moment into FILE, while the service goes on: SQLite's own copy, or `pg_dump`."""
+    """Write a consistent copy of the database into FILE while the service runs: SQLite's own backup, or `pg_dump`."""
+    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
+
     settings = environment_settings(data_folder=data)
     with exit_on_errors():
         maintenance.backup(settings.resolved_database_url(), target)
@@ -60,13 +71,15 @@ def backup(
         print_json({"file": target, "bytes": target.stat().st_size, "way_back": way_back})
         return
     print(f"{target}  {target.stat().st_size:,} bytes")
-    print("to go back to it, with the service stopped:")
+    print("to restore it, with the service stopped:")
     print(f"  {way_back}")
 
 
 @verbs.command()
 def vacuum(data: Data = None, json: Json = False) -> None:
-    """Give the space of what was deleted back to the disk; writers wait meanwhile."""
+    """Return the space of deleted data to the disk; writers wait meanwhile."""
+    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
+
     with open_database(environment_settings(data_folder=data)) as database:
         maintenance.vacuum(database)
     if json:
@@ -86,6 +99,8 @@ def private_folder(settings: Settings) -> Iterator[None]:
 @contextmanager
 def open_database(settings: Settings) -> Iterator["Database"]:
     """The settings' database; what it raises ends the command with a sentence."""
+    from orchestrator.store.database import Database  # SQLAlchemy, for --help
+
     with exit_on_errors():
         database = Database(settings.resolved_database_url())
         try:

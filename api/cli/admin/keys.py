@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 from pydantic import ValidationError
@@ -22,9 +22,9 @@ from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_jso
 from api.cli.service import URL_VARIABLE, Data, Url, environment_settings, open_client
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
 from orchestrator.specs.faults import validation_faults
-from orchestrator.store.admin.audit import AuditLine, AuditLog
-from orchestrator.store.admin.keyring import Keyring
-from orchestrator.store.database import Database
+
+if TYPE_CHECKING:
+    from orchestrator.store.database import Database
 
 verbs = typer.Typer(help="Keys to the service: create, ls, revoke.", no_args_is_help=True)
 
@@ -50,23 +50,23 @@ class Keys(Protocol):
 
 @verbs.command()
 def create(
-    label: Annotated[str, typer.Option(help="Whose it is, or what it is for.")],
+    label: Annotated[str, typer.Option(help="Who uses it, or what for.")],
     scope: Annotated[
-        Scope, typer.Option(help="viewer reads, submitter changes runs, admin makes keys.")
+        Scope, typer.Option(help="What it allows: viewer reads, submitter also changes runs, admin also makes keys.")
     ] = Scope.VIEWER,
-    expires_in_days: Annotated[float | None, typer.Option(help="Default: never.")] = None,
+    expires_in_days: Annotated[float | None, typer.Option(help="Days until it expires; default: never.")] = None,
     runs_at_once: Annotated[
-        int | None, typer.Option(help="Runs that may be at work at once; default: no limit.")
+        int | None, typer.Option(help="Runs that may be active at once; default: no limit.")
     ] = None,
     device_hours_a_day: Annotated[
-        float | None, typer.Option(help="Device-hours of 24 hours, then its runs wait; default: no limit.")
+        float | None, typer.Option(help="Device-hours within 24 hours, after which its runs wait; default: no limit.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first key.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before the first key.")] = False,
     url: Url = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print it, this once: only its hash is kept. The first closes the service to whoever has none."""
+    """Make a key and print it, only once: only its hash is kept. The first one closes the service to all others."""
     fields = {"label": label, "scope": scope, "expires_in_days": expires_in_days}
     fields |= {"runs_at_once": runs_at_once, "device_hours_a_day": device_hours_a_day}
     try:
@@ -74,7 +74,7 @@ def create(
     except ValidationError as error:
         faults = validation_faults(error, KeyRequest)
         options = [f"--{fault.pointer.strip('/').replace('_', '-')}" for fault in faults]
-        refuse("\n".join(f"{o} {fault.value}: {fault.allowed}" for o, fault in zip(options, faults, strict=True)))
+        refuse("\n".join(f"{o} {fault.value!r}: {fault.allowed}" for o, fault in zip(options, faults, strict=True)))
     with _keys(url, data) as keys:
         if not keys.api_keys():
             _announce_first_key(wanted, yes)
@@ -90,13 +90,13 @@ def create(
 def _announce_first_key(wanted: KeyRequest, yes: bool) -> None:
     """Before the first key; on a terminal it can still be left undone."""
     complain(
-        "this is the service's first key: from now on whoever shows none is refused, by pages, REST and here alike"
+        "this is the service's first key: from now on pages, REST and this command line refuse everybody without a key"
     )
-    complain("revoking it does not open the service again: what was done under keys would lie open to everybody")
-    complain("the way back in: whoever can write the data folder makes keys without one, there and without --url")
+    complain("revoking it does not open the service again, so that work done under keys stays protected")
+    complain("if you lose it: whoever can write the data folder can make keys there, without --url")
     if wanted.scope is not Scope.ADMIN:
-        complain(f"a {wanted.scope} key makes no others: the first one had better be --scope admin")
-    if not yes and _is_interactive() and not typer.confirm("close the service to whoever has no key?", err=True):
+        complain(f"a {wanted.scope} key cannot make other keys; the first one should be --scope admin")
+    if not yes and _is_interactive() and not typer.confirm("close the service to everybody without a key?", err=True):
         raise typer.Exit(BAD_INPUT)
 
 
@@ -106,7 +106,7 @@ def _is_interactive() -> bool:
 
 @verbs.command()
 def ls(url: Url = None, data: Data = None, json: Json = False) -> None:
-    """List all keys, revoked and expired ones too; secrets are known to their holders alone."""
+    """List all keys, including revoked and expired ones; secrets are not shown."""
     with _keys(url, data) as keys:
         found = keys.api_keys()
     print_json(found) if json else console().print(_key_table(found))
@@ -116,20 +116,20 @@ def ls(url: Url = None, data: Data = None, json: Json = False) -> None:
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID")], url: Url = None, data: Data = None, json: Json = False
 ) -> None:
-    """Let a key open nothing any more, within two seconds; its experiments go on."""
+    """Revoke a key within two seconds; its experiments continue."""
     with _keys(url, data) as keys:
         revoked = keys.revoke_key(key_id)
     print_json(revoked) if json else print(f"revoked {revoked.id} ({plain(revoked.label)})")
 
 
 def audit(
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Lines to show.")] = 50,
-    key: Annotated[str | None, typer.Option(help="Only what was done with this key, by its id.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many lines to show.")] = 50,
+    key: Annotated[str | None, typer.Option(help="Only changes made with the key of this id.")] = None,
     url: Url = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Who changed what, when, from where, and what came of it; the newest first."""
+    """Show who changed what, when, from where, and with what outcome; newest first."""
     with _keys(url, data) as keys:
         found = keys.audit(limit=limit, key_id=key)
     print_json(found) if json else console().print(_audit_table(found))
@@ -141,7 +141,7 @@ def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
     if url is None and data is None:
         url = os.environ.get(URL_VARIABLE)
     if url is not None:
-        with open_client(url) as client:
+        with open_client(url, listed_by="keys ls") as client:
             yield client
         return
     settings = environment_settings(data_folder=data)
@@ -153,7 +153,10 @@ def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
 class LocalKeys:
     """The keyring and the audit log of a database, for who can write it."""
 
-    def __init__(self, database: Database, address: str) -> None:
+    def __init__(self, database: "Database", address: str) -> None:
+        from orchestrator.store.admin.audit import AuditLog  # SQLAlchemy, for --help
+        from orchestrator.store.admin.keyring import Keyring
+
         self._keyring = Keyring(database)
         self._audit = AuditLog(database)
         self._address = address
@@ -179,6 +182,8 @@ class LocalKeys:
         return self._audit.page(limit=limit, key_id=key_id)
 
     def _write(self, action: str, key_id: str) -> None:
+        from orchestrator.store.admin.audit import AuditLine  # SQLAlchemy, for --help
+
         line = AuditLine(key_id=None, address=self._address, action=action, target=f"/v1/keys/{key_id}", outcome=200)
         self._audit.add(line)
 

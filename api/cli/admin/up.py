@@ -19,7 +19,7 @@ from api.processes.lifetime import stop_on_signals
 from orchestrator.logs import keep_standard_streams
 from worker.errors import TracingError
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on; others than loopback once the service has keys.")]
+Host = Annotated[str | None, typer.Option(help="Address to listen on; anything but loopback needs a key first.")]
 RayAddress = Annotated[str | None, typer.Option(help="An existing Ray cluster, host:port; default: an embedded Ray.")]
 WatchStdin = Annotated[bool, typer.Option("--watch-stdin", help="End when standard input is closed.")]
 MlflowPort = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
@@ -46,7 +46,7 @@ def up(
             stop_on_signals(stop.set)
             print(f"dashboard and REST   {service.url}")
             print(f"data folder          {settings.data_folder.absolute()}")
-            print("Ctrl-C stops the service; unfinished runs go on at its next start.", flush=True)
+            print("Ctrl-C stops the service; unfinished runs continue at its next start.", flush=True)
             while not stop.wait(0.2):
                 service.check()
             print("stopping: workers write checkpoints", flush=True)
@@ -101,13 +101,13 @@ def driver_process() -> None:
 
 
 def mlflow(data: Data = None, port: MlflowPort = 5000) -> None:
-    """Open MLflow's pages on the copy of all runs. Ctrl-C stops them; the service itself needs none of it."""
+    """Open MLflow's pages on the copy of all runs; Ctrl-C stops them. The service does not need them."""
     settings = environment_settings(data_folder=data)
     if settings.mlflow_uri is not None and settings.mlflow_uri.startswith("http"):
         print(f"runs are copied to the MLflow server at {settings.mlflow_uri}")
         return
     if settings.mlflow_uri is None and not (settings.data_folder / "mlflow.sqlite3").exists():
-        fail(f"error: {settings.data_folder.absolute()} has no copies of runs yet; `adapm-bench up` makes them")
+        fail(f"error: {settings.data_folder.absolute()} has no copies of runs yet; `adapm-bench up` writes them")
     from api.processes.address import listen
 
     with exit_on_errors(), listen(MLFLOW_HOST, port) as listener:

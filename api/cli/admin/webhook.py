@@ -16,26 +16,26 @@ WAIT_SECONDS = 30.0
 """How long `test` waits for the dispatcher; a try takes 15 seconds at most."""
 LOOK_SECONDS = 0.3
 
-verbs = typer.Typer(help="Webhooks at the end of experiments: add, ls, rm, test.", no_args_is_help=True)
+verbs = typer.Typer(help="Webhooks that report ended experiments: add, ls, rm, test.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID")]
 
 
 @verbs.command()
 def add(
-    address: Annotated[str, typer.Argument(metavar="WEBHOOK_URL", help="Where messages are posted to.")],
+    address: Annotated[str, typer.Argument(metavar="WEBHOOK_URL", help="The URL to post messages to.")],
     experiment: Annotated[
-        str | None, typer.Option(help="Tell of the end of this experiment alone; default: of every one.")
+        str | None, typer.Option(help="Only when this experiment ends; default: when any does.")
     ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Have a URL told of ended experiments, and print the secret that signs its messages, this once."""
+    """Post a message to a URL when experiments end; prints the secret that signs the messages, only once."""
     try:
         wanted = WebhookRequest(url=address, experiment_id=experiment)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         refuse("\n".join(f"{fault['loc'][-1]}: {fault['msg']}; see docs/webhooks.md" for fault in faults))
-    with open_client(url) as client:
+    with open_client(url, listed_by="webhook ls") as client:
         made = client.add_webhook(wanted)
     if json:
         print_json(made)
@@ -48,24 +48,24 @@ def add(
 
 @verbs.command()
 def ls(url: Url = None, json: Json = False) -> None:
-    """List all webhooks with what waits for them; secrets are known to those who added them."""
-    with open_client(url) as client:
+    """List all webhooks with their waiting messages; secrets are not shown."""
+    with open_client(url, listed_by="webhook ls") as client:
         found = client.webhooks()
     print_json(found) if json else console().print(_table(found))
 
 
 @verbs.command()
 def rm(webhook_id: Id, url: Url = None, json: Json = False) -> None:
-    """Tell its URL nothing any more, what waits to be delivered included."""
-    with open_client(url) as client:
+    """Remove a webhook, with its waiting messages."""
+    with open_client(url, listed_by="webhook ls") as client:
         gone = client.remove_webhook(webhook_id)
     print_json(gone) if json else print(f"removed {gone.id} ({plain(gone.url)})")
 
 
 @verbs.command("test")
 def send_test(webhook_id: Id, url: Url = None, json: Json = False) -> None:
-    """Post a message of the type `webhook.test`, and say what came of it; exit code 0 if it was delivered."""
-    with open_client(url) as client:
+    """Post a test message (`webhook.test`) and report the outcome; exit code 0 if it was delivered."""
+    with open_client(url, listed_by="webhook ls") as client:
         delivery = client.test_webhook(webhook_id)
         deadline = time.monotonic() + WAIT_SECONDS
         while delivery.settled_at is None and delivery.tries == 0 and time.monotonic() < deadline:
@@ -81,8 +81,8 @@ def _outcome(delivery: DeliveryRecord) -> str:
     if delivery.settled_at is not None:
         return f"delivered as {delivery.id}"
     if delivery.last_error is not None:
-        return f"not delivered: {plain(delivery.last_error)}; it is tried again until it is a day old"
-    return "not tried yet: does a dispatcher run? `adapm-bench doctor` looks"
+        return f"not delivered: {plain(delivery.last_error)}; the service retries for a day"
+    return "not tried yet; is a dispatcher running? `adapm-bench doctor` checks"
 
 
 def _table(found: tuple[WebhookRecord, ...]) -> Table:

@@ -62,7 +62,7 @@ def nvml_check(library: Any, *, pci: Sequence[str] | None = None, device_files: 
     if not found.devices:
         return fails(name, text, "let this user or container have the devices: /dev/nvidia*, `--gpus all`")
     if found.notes:
-        return notice(name, f"{text}; {'; '.join(found.notes)}", "nothing has to be done: runs tell what they measured")
+        return notice(name, f"{text}; {'; '.join(found.notes)}", "nothing to do: runs report what they measured")
     return passes(name, text)
 
 

@@ -54,7 +54,7 @@ NO_WAY_OUT = "look at the logs of this machine"
 
 
 def doctor(data: Data = None, json: Json = False) -> None:
-    """Look at settings, Python, disk, port, database, clock, MLflow, GPU, PyTorch, Ray. Exit code 1: some is broken."""
+    """Check settings, Python, disk, port, database, clock, MLflow, GPU, PyTorch, Ray; exit code 1 if any is broken."""
     if data is not None:
         os.environ["ADAPM_BENCH_DATA_FOLDER"] = str(data)
     found: list[Check] = []
@@ -82,7 +82,7 @@ def _checks() -> Iterator[Check]:
         what, _, way_out = fault.rpartition("; ")
         yield fails("settings", what or fault, way_out if what else "correct or unset it: docs/settings.md")
     for each in EXAMINATIONS:
-        yield fails(each.name, "not examined: the settings have faults", "mend the settings first")
+        yield fails(each.name, "not examined: the settings have faults", "correct the settings first")
 
 
 def examine(settings: Settings, examinations: Sequence[Examination] | None = None) -> Iterator[Check]:

@@ -15,28 +15,28 @@ from dashboards.text import formats
 from orchestrator.jobs import RunAction
 from orchestrator.records import AnyExperiment, RunRecord
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Name = Annotated[str | None, typer.Option("--name", help="Its name; default: that of the experiment that is cloned.")]
-Key = Annotated[str | None, typer.Option("--key", help="An idempotency key: the same key gives the same clone.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
+Key = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same clone.")]
 
 
 def cancel(id: AnyId, url: Url = None, json: Json = False) -> None:
-    """Cancel an experiment's unfinished runs, or one run; training ones write a checkpoint and stop within seconds."""
+    """Cancel an experiment's unfinished runs, or one run. Training runs write a checkpoint and stop within seconds."""
     _apply(RunAction.CANCEL, id, url, json)
 
 
 def pause(id: AnyId, url: Url = None, json: Json = False) -> None:
-    """Pause an experiment's runs, or one run; training ones write a checkpoint and free their place within seconds."""
+    """Pause an experiment's runs, or one run. Training runs write a checkpoint and stop within seconds."""
     _apply(RunAction.PAUSE, id, url, json)
 
 
 def resume(id: AnyId, url: Url = None, json: Json = False) -> None:
-    """Let paused runs go on from their checkpoints, to the same losses as if they had never stopped."""
+    """Continue paused runs from their checkpoints, to the same losses as if they had never stopped."""
     _apply(RunAction.RESUME, id, url, json)
 
 
 def retry(id: AnyId, url: Url = None, json: Json = False) -> None:
-    """Queue failed or cancelled runs once more; they go on from their last checkpoint, if there is one."""
+    """Queue failed or cancelled runs again; they continue from their last checkpoint, if there is one."""
     _apply(RunAction.RETRY, id, url, json)
 
 
@@ -59,7 +59,7 @@ def print_state(experiment: AnyExperiment) -> None:
 
 
 def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> None:
-    """Delete an experiment of which every run has ended; `adapm-bench restore` undoes it for a while."""
+    """Delete an experiment whose runs have all ended; `adapm-bench restore` can undo it for a while."""
     with open_client(url) as client:
         if not yes:
             _confirm(client.experiment(id))
@@ -67,35 +67,35 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
     if json:
         print_json(experiment)
         return
-    way_back = "it is being removed for good."
+    way_back = "it cannot be restored."
     if experiment.undo_until is not None:
         until = formats.moment(experiment.undo_until)
         way_back = f"until {until} `adapm-bench restore {experiment.id}` brings it back."
-    print(f"experiment {experiment.id} is deleted; {way_back} Its copy in MLflow is left.")
+    print(f"experiment {experiment.id} is deleted; {way_back} MLflow keeps its copy.")
 
 
 def _confirm(experiment: AnyExperiment) -> None:
     """End the command unless somebody at a terminal agrees."""
     question = plain(f"Delete experiment {experiment.id}, {experiment.name!r}, {experiment.counts.total} runs?")
     if not sys.stdin.isatty():
-        refuse(f"{question} Nobody can be asked here; say --yes")
+        refuse(f"{question} Nobody can confirm it here; give --yes")
     typer.confirm(question, abort=True, err=True)
 
 
 def restore(id: Id, url: Url = None, json: Json = False) -> None:
-    """Undo the deletion of an experiment; `adapm-bench ls --deleted` lists those for which there is still time."""
+    """Restore a deleted experiment; `adapm-bench ls --deleted` lists those that still can be."""
     with open_client(url) as client:
         experiment = client.restore_experiment(id)
     print_json(experiment) if json else print_state(experiment)
 
 
 def clone(id: Id, name: Name = None, key: Key = None, url: Url = None, json: Json = False) -> None:
-    """Queue an experiment's specification once more, as a new experiment that says of what it is a clone."""
+    """Queue an experiment's specification again, as a new experiment that names the original."""
     with open_client(url) as client:
         submission = client.clone_experiment(id, name, key)
     if json:
         print_json(submission)
     else:
         copy = submission.experiment
-        known = "" if submission.created else " (it was there already)"
+        known = "" if submission.created else " (cloned before)"
         print(f"experiment {copy.id} is a clone of {id}: {copy.counts.total} runs{known}")

@@ -21,18 +21,16 @@ class LabelAct(StrEnum):
     REMOVE = "remove"
 
 
-Labels = Annotated[
-    list[str], typer.Argument(help="Labels: free words, in quotes where they have blanks.", metavar="LABEL...")
-]
+Labels = Annotated[list[str], typer.Argument(help="Labels; quote those with spaces.", metavar="LABEL...")]
 Text = Annotated[
-    str | None, typer.Argument(help="What to write, in plain text; nothing prints the note.", metavar="[TEXT]")
+    str | None, typer.Argument(help="The note to write; without it, the command prints the note.", metavar="[TEXT]")
 ]
-File = Annotated[Path | None, typer.Option("--file", help="Write what this file holds; - is the standard input.")]
-Clear = Annotated[bool, typer.Option("--clear", help="Take the note away.")]
+File = Annotated[Path | None, typer.Option("--file", help="Read the note from this file; - is standard input.")]
+Clear = Annotated[bool, typer.Option("--clear", help="Remove the note.")]
 
 
 def label(id: Id, act: LabelAct, labels: Labels, url: Url = None, json: Json = False) -> None:
-    """Give an experiment labels, or take them away; `adapm-bench ls --label LABEL` finds it by them."""
+    """Add labels to an experiment, or remove them; `adapm-bench ls --label LABEL` finds it by them."""
     with open_client(url) as client:
         change = client.add_labels if act is LabelAct.ADD else client.remove_labels
         experiment = change(id, *labels)
@@ -45,7 +43,7 @@ def label(id: Id, act: LabelAct, labels: Labels, url: Url = None, json: Json = F
 def note(
     id: Id, text: Text = None, file: File = None, clear: Clear = False, url: Url = None, json: Json = False
 ) -> None:
-    """Print an experiment's note, and nothing else on standard output; or write it: plain text, for everybody."""
+    """Print an experiment's note, or write one: plain text that everybody can read."""
     if sum((text is not None, file is not None, clear)) > 1:
         refuse("give one of TEXT, --file and --clear")
     if file is not None:
@@ -54,14 +52,14 @@ def note(
         except (OSError, UnicodeDecodeError) as error:
             refuse(f"{file}: {error}")
     if text is not None and not text.strip():
-        refuse("the text is empty, and nothing was changed; --clear takes the note away")
+        refuse("the text is empty; nothing was changed. --clear removes the note")
     writes = text is not None or clear
     with open_client(url) as client:
         experiment = client.write_note(id, text) if writes else client.experiment(id)
     if json:
         print_json(experiment)
     elif writes:
-        print(f"experiment {experiment.id}: the note is {'written' if experiment.note else 'taken away'}")
+        print(f"experiment {experiment.id}: the note is {'written' if experiment.note else 'removed'}")
     else:
         _print_note(experiment)
 

@@ -19,10 +19,10 @@ Form = Annotated[
 ]
 Figures = Annotated[
     Literal["svg", "png", "pdf", "html", "csv", "json"] | None,
-    typer.Option("--figures", help="Write the figures instead, as these files; csv: the numbers in them."),
+    typer.Option("--figures", help="Write the figures instead, in this format; csv: their numbers."),
 ]
 Theme = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
-Out = Annotated[Path, typer.Option("--out", help="The folder to write into; made where it does not exist.")]
+Out = Annotated[Path, typer.Option("--out", help="The folder to write into; created if missing.")]
 ReportFile = Annotated[
     Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
 ]
@@ -38,7 +38,7 @@ def export(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Write an experiment's results (a row a run) and series (a row a point), its figures, or one document."""
+    """Write an experiment's results (one row per run) and series (one row per point), its figures, or one document."""
     with open_client(url) as client:
         client.experiment(id)
         try:

@@ -34,7 +34,7 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="The file to write, - for standard output; default: KIND.yaml.", metavar="FILE"),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 STDOUT = "-"
 
@@ -45,16 +45,16 @@ def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json:
     path = out or Path(f"{kind}.yaml")
     if str(path) == STDOUT:
         if json:
-            refuse("standard output cannot be the YAML file and JSON; leave out --json or --out -")
+            refuse("standard output cannot hold both YAML and JSON; leave out --json or --out -")
         print(text, end="")
         return
     if path.suffix.lower() in (".json", ".toml"):
-        refuse(f"cannot write {path}: comments are YAML's here; name the file {path.with_suffix('.yaml')}")
+        refuse(f"cannot write {path}: the comments are YAML's; name the file {path.with_suffix('.yaml')}")
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        refuse(f"{path} is there already; --force writes over it, --out FILE writes another one")
+        refuse(f"{path} already exists; --force overwrites it, --out FILE writes another file")
     except OSError as error:
         refuse(f"cannot write {path}: {error.strerror}; choose another file with --out")
     if json:

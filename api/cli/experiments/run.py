@@ -25,32 +25,37 @@ from worker.reporting.reporter import RESULT_NAME, FileReporter
 from worker.spec.run import RunSpec
 
 Out = Annotated[
-    Path | None, typer.Option("--out", help="Folder for points, checkpoints and result; default: by the spec's hash.")
+    Path | None,
+    typer.Option(
+        "--out", help="Folder for points, checkpoints and result; default: named by the specification's hash."
+    ),
 ]
 
-Again = Annotated[bool, typer.Option("--again", help="Train from the first step, whatever is there already.")]
+Again = Annotated[
+    bool, typer.Option("--again", help="Train from the first step, even if there is a result or a checkpoint.")
+]
 LINE_SECONDS = 5.0
 """Without a terminal: at most one line of progress in this time."""
 TERMINAL_SECONDS = 0.2
 
 
 def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = False) -> None:
-    """Train one run specification here and now; one that was interrupted goes on from its checkpoint."""
+    """Train one run on this machine, without a service; an interrupted one continues from its checkpoint."""
     text = read_spec(file)
     if "candidates" in text.fields or text.fields.get("kind") in KINDS:
         kind = plain(str(text.fields.get("kind", "comparison")))
-        refuse(f"{plain(text.source)} is a {kind}, of many runs; queue it: adapm-bench submit {plain(str(file))}")
+        refuse(f"{plain(text.source)} is a {kind}, of many runs; submit it: adapm-bench submit {plain(str(file))}")
     spec = _validate(text)
     settings = environment_settings()
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
     if not again and (what := _foreign_result(folder, spec)):
-        refuse(f"{folder} has {what}; --again replaces it, --out FOLDER trains into another folder")
+        refuse(f"{folder} has {what}; --again replaces it, --out FOLDER uses another folder")
     result = None if again else _earlier_result(folder, spec)
     if result is None:
         _require_data(spec, settings)
         result = _train(spec, folder, settings, quiet=json, again=again)
     elif not json:
-        print("finished before; --again trains it anew")
+        print("already finished; --again trains it once more")
     if json:
         print_json(result)
         return
@@ -95,7 +100,7 @@ def _foreign_result(folder: Path, spec: RunSpec) -> str | None:
         return f"a {RESULT_NAME} that cannot be read"
     found = fields.get("spec_hash") if isinstance(fields, dict) else None
     if not isinstance(found, str):
-        return f"a {RESULT_NAME} that is no run's"
+        return f"a {RESULT_NAME} that does not belong to a run"
     if found == spec.content_hash():
         return None
     return f"the result of another specification ({found[:12]}, not {spec.content_hash()[:12]})"
@@ -113,12 +118,12 @@ def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, agai
     if again:
         shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
     elif (folder / CHECKPOINT_FOLDER).exists() and not quiet:
-        print(f"{folder} has a checkpoint: going on from it", file=sys.stderr)
+        print(f"{folder} has a checkpoint; continuing from it", file=sys.stderr)
     try:
         datasets, url = settings.datasets_folder(), settings.dataset_url
         return train(spec, reporter, Folders(run_folder=folder, dataset_folder=datasets, dataset_url=url))
     except TerminatedError:
-        fail("stopped with a checkpoint; the same command goes on from there", INTERRUPTED)
+        fail("stopped with a checkpoint; the same command continues from there", INTERRUPTED)
     except WorkerError as error:
         fail(f"error after {time.monotonic() - started:.0f} s: {error}")
 

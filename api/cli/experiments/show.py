@@ -9,20 +9,18 @@ import typer
 from api.cli.console import Json, console, fail, plain, print_json, refuse
 from api.cli.service import Url, open_client
 from api.cli.tables.comparison import comparison_table
-from api.cli.tables.laws import fit_view, profile_view
 from api.cli.tables.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
 from api.client.client import Client
 from dashboards.files.publication import TableFormat
+from optim.nearest import unknown
 from orchestrator.jobs import Outcome, RunStatus
 from orchestrator.records import ExperimentRecord, RunRecord
 
-AnyId = Annotated[str, typer.Argument(help="The id of an experiment or of a run, or its beginning.", metavar="ID")]
-Id = Annotated[str, typer.Argument(help="An experiment's id, or its beginning.", metavar="ID")]
+AnyId = Annotated[str, typer.Argument(help="The id of an experiment or a run, or its first characters.", metavar="ID")]
+Id = Annotated[str, typer.Argument(help="An experiment's id, or its first characters.", metavar="ID")]
 Ids = Annotated[
     list[str],
-    typer.Argument(
-        help="An experiment's id; of several, the performance profile over their workloads.", metavar="ID..."
-    ),
+    typer.Argument(help="An experiment's id; several compare their optimizers over all workloads.", metavar="ID..."),
 ]
 
 
@@ -48,13 +46,13 @@ class LawForm(StrEnum):
 
 FILES: dict[Layout, "TableFormat"] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
 
-Form = Annotated[Layout, typer.Option("--format", help="LaTeX is a booktabs table, ready to paste.")]
+Form = Annotated[Layout, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")]
 Cell = Annotated[
     str | None,
-    typer.Option("--cell", help="Of a scaling experiment: the comparison of this cell; default: of its largest."),
+    typer.Option("--cell", help="For a scaling experiment: the cell to compare; default: the largest."),
 ]
 Limit = Annotated[
-    int | None, typer.Option(min=1, max=1000, help="How many at most; default: 20 experiments, all runs.")
+    int | None, typer.Option(min=1, max=1000, help="List at most this many; default: 20 experiments, all runs.")
 ]
 Experiment = Annotated[str | None, typer.Option("--experiment", help="List the runs of this experiment.")]
 STATES = tuple(dict.fromkeys((*(each.value for each in Outcome), *(each.value for each in RunStatus))))
@@ -64,7 +62,8 @@ Status = Annotated[
 ]
 
 WithLabels = Annotated[
-    list[str] | None, typer.Option("--label", help="List the experiments with this label; twice: with both.")
+    list[str] | None,
+    typer.Option("--label", help="List the experiments with this label; repeat it for several labels."),
 ]
 Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
 FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
@@ -72,19 +71,19 @@ FormChoice = Annotated[
     LawForm | None,
     typer.Option(
         "--form",
-        help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that they can tell.",
+        help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits.",
     ),
 ]
 Predict = Annotated[
     list[str] | None,
     typer.Option(
         "--predict",
-        help="A model, or a number of parameters (1.5e9), to predict loss and memory at; repeatable.",
+        help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
     ),
 ]
-RunId = Annotated[str, typer.Argument(help="A run's id, or its beginning.", metavar="RUN")]
-Attempt = Annotated[int | None, typer.Option(min=1, help="Which attempt; default: the newest.")]
-Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines from the end.")]
+RunId = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
+Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
+Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
 
 LINE_BYTES = 400
 """So long a line of a log may be on average, tracebacks included."""
@@ -103,7 +102,7 @@ def ls(
     of_runs = [name for name, given in (("--experiment", experiment), ("--status", status)) if given is not None]
     of_experiments = [name for name, given in (("--label", label), ("--deleted", deleted)) if given]
     if status is not None and status not in STATES:
-        refuse(f"no run is ever {status!r}; --status takes one of {', '.join(STATES)}")
+        refuse(unknown("state", status, STATES))
     if of_runs and of_experiments:
         refuse(f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; give one of the two")
     with open_client(url) as client:
@@ -145,7 +144,7 @@ def find(client: Client, id: str) -> ExperimentRecord | RunRecord:
 
 
 def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = None, json: Json = False) -> None:
-    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts; of several, profiles."""
+    """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. Several: profiles."""
     with open_client(url) as client:
         if len(ids) > 1:
             _compare_several(client, ids, form, json)
@@ -159,6 +158,8 @@ def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = N
 
 
 def _compare_several(client: Client, ids: list[str], form: Layout, json: bool) -> None:
+    from api.cli.tables.laws import profile_view  # numpy, for the other verbs
+
     if form not in (Layout.TABLE, Layout.JSON) and not json:
         refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
     report = client.profile(ids)
@@ -166,19 +167,21 @@ def _compare_several(client: Client, ids: list[str], form: Layout, json: bool) -
 
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
-    """Fit each optimizer's scaling law over experiments: exponents with intervals, predictions, verdicts."""
+    """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts."""
+    from api.cli.tables.laws import fit_view  # numpy, for the other verbs
+
     with open_client(url) as client:
         report = client.fit(ids, form=form.value if form else None, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))
 
 
 def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
-    """Show the end of what an attempt of a run printed."""
+    """Show the last lines that a run printed."""
     with open_client(url) as client:
         record = client.run(run)
         run, attempt = record.id, attempt or record.attempt
         if record.attempt == 0:
-            fail(f"run {run} has not begun: nothing was printed yet")
+            fail(f"run {run} has not begun, so it has printed nothing yet")
         text = client.log(run, attempt, tail_bytes=min(tail * LINE_BYTES, 2**22))
     lines = text.splitlines()[-tail:]
     if json:

@@ -47,7 +47,8 @@ def read_spec(path: Path) -> SpecText:
         text = _read(path)
         return SpecText(source=source, text=text, form=form, fields=parse(text, source, form))
     except OSError as error:
-        refuse(f"cannot read {path}: {error.strerror}")
+        hint = "; `adapm-bench init` writes one to begin with" if isinstance(error, FileNotFoundError) else ""
+        refuse(f"cannot read {path}: {error.strerror}{hint}")
     except UnicodeDecodeError as error:
         refuse(f"{path} is neither YAML nor JSON nor TOML: {error}")
     except SpecTextError as error:

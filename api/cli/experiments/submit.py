@@ -22,11 +22,11 @@ from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
 from worker.data.prepared import missing_data
 
-Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with it changes nothing.")]
+Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with the same key changes nothing.")]
 
 
 def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False) -> None:
-    """Queue an experiment; a faulty specification is refused with every faulty field at once."""
+    """Queue an experiment, or list every fault of its specification."""
     if key is not None and not (key.strip() and key.isprintable() and key.isascii()):
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
@@ -58,7 +58,7 @@ def _size(experiment: ExperimentRecord) -> str:
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
-    """Check a specification of any kind: runs, tokens, hours and known memory, or every fault with its line."""
+    """Check a specification: show its runs, tokens, hours and known memory, or every fault with its line."""
     text = read_spec(file)
     found = _preview(text.fields, url)
     if json:

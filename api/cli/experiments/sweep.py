@@ -19,7 +19,7 @@ Output = Annotated[
 ]
 
 
-verbs = typer.Typer(help="Look at a sweep, and compare the best of it.", no_args_is_help=True)
+verbs = typer.Typer(help="Show a sweep, and compare its best trials.", no_args_is_help=True)
 
 
 @verbs.command()
@@ -32,7 +32,7 @@ def show(id: Id, url: Url = None, json: Json = False) -> None:
 
 @verbs.command()
 def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, json: Json = False) -> None:
-    """Submit a comparison of each optimizer's best trial over fresh seeds; again, and it is the same comparison."""
+    """Submit a comparison of each optimizer's best trial over fresh seeds; repeating it changes nothing."""
     with open_client(url) as client:
         spec = client.sweep_comparison(id, seeds=seeds)
         if output is not None:

@@ -27,20 +27,22 @@ LINE_SECONDS = 5.0
 
 
 def watch(id: Id, url: Url = None, json: Json = False) -> None:
-    """Show progress until every run has ended; exit code 0 if all of them succeeded. Ctrl-C stops the watching only."""
+    """Show progress until every run has ended; exit code 0 if all succeeded. Ctrl-C stops watching, not the runs."""
     try:
         with open_client(url, retries=4) as client:
             experiment = list(client.watch(id))[-1] if json else follow(client, id)
             unhappy = [] if json else [run for run in client.runs(experiment_id=id) if run.status in UNHAPPY]
     except KeyboardInterrupt:
-        fail(f"the runs go on; `adapm-bench cancel {id}` would stop them", INTERRUPTED)
+        fail(f"the runs continue; `adapm-bench cancel {id}` stops them", INTERRUPTED)
     if json:
         print_json(experiment)
     else:
         for run in unhappy[:MOST_NAMED]:
             complain(f"{run.id} {run.state_word()}: {run.reason or 'no reason was given'}")
         if len(unhappy) > MOST_NAMED:
-            complain(f"and {len(unhappy) - MOST_NAMED} more; adapm-bench ls --experiment {experiment.id} lists all")
+            complain(
+                f"and {len(unhappy) - MOST_NAMED} more; `adapm-bench ls --experiment {experiment.id}` lists them all"
+            )
         print(f"ended; next: adapm-bench {experiment.spec.answer_verb} {experiment.id}")
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         raise typer.Exit(FAILED)

@@ -51,9 +51,11 @@ From = Annotated[
     ),
 ]
 Column = Annotated[str, typer.Option(help="Field of JSON lines, or column of Parquet, that holds the text.")]
-Tokens = Annotated[str | None, typer.Option(help="End with so many training tokens: 500000, 10M, 1.5B.", metavar="N")]
-Documents = Annotated[str | None, typer.Option(help="End with so many documents, written alike.", metavar="N")]
-Percent = Annotated[int, typer.Option(help="Share of the documents that is held out.", min=1, max=50)]
+Tokens = Annotated[
+    str | None, typer.Option(help="Stop after this many training tokens: 500000, 10M, 1.5B.", metavar="N")
+]
+Documents = Annotated[str | None, typer.Option(help="Stop after this many documents: 500000, 10M.", metavar="N")]
+Percent = Annotated[int, typer.Option(help="Percentage of the documents to hold out.", min=1, max=50)]
 
 LINE_SECONDS = 5.0
 """Without a terminal: at most one line of progress in this time."""
@@ -63,7 +65,7 @@ verbs = typer.Typer(help="List, prepare, verify and copy datasets.", no_args_is_
 
 @verbs.command()
 def ls(json: Json = False) -> None:
-    """List the datasets, and what is prepared in the data folder."""
+    """List the datasets, and those prepared in the data folder."""
     folder = environment_settings().datasets_folder()
     known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
     prepared = [*_texts(folder), *_conversations(folder)]
@@ -72,14 +74,14 @@ def ls(json: Json = False) -> None:
         return
     out = console()
     out.print(text_table(("dataset", "what it is", "licence"), (tuple(entry.values()) for entry in known)))
-    print("own/NAME is made of your own files: adapm-bench data prepare own/NAME --from FILES\n")
+    print("your own files: adapm-bench data prepare own/NAME --from FILES\n")
     columns = ("prepared", "tokenizer", "vocabulary", "training", "validation", "shards", "size", "data hash")
     if prepared:
         out.print(text_table(columns, map(_row, prepared)))
     else:
         print(f"nothing is prepared in {folder}")
     for path in sorted(folder.glob(f"*{UNFINISHED}")):
-        print(f"{path.stem} is unfinished: the command that began it goes on where it was")
+        print(f"{path.stem} is unfinished; the command that began it continues it")
     for entry in prepared:
         if "error" in entry:
             complain(str(entry["error"]))
@@ -162,7 +164,7 @@ def prepare(
     validation_percent: Percent = 2,
     json: Json = False,
 ) -> None:
-    """Tokenise a dataset into the data folder; one that was interrupted goes on where it was."""
+    """Tokenise a dataset into the data folder; an interrupted preparation continues where it stopped."""
     limits = {"tokens": _count("--tokens", tokens), "documents": _count("--documents", documents)}
     order = Order(
         dataset=dataset,
@@ -179,7 +181,7 @@ def prepare(
         return
     print(f"{dataset} as {tokenizer} tokens: {manifest.documents:,} documents, data hash {manifest.data_hash}")
     _warn_of_few(manifest)
-    print(f"in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
+    print(f"to use it in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
 
 
 def _warn_of_few(manifest: Manifest) -> None:
@@ -201,7 +203,7 @@ def _count(option: str, text: str | None) -> int | None:
     matched = re.fullmatch(r"(\d+(?:\.\d+)?)([KMB]?)", text.upper().replace(",", ""))
     count = round(float(matched[1]) * UNITS[matched[2]]) if matched else 0
     if count < 1:
-        refuse(f"{option} {text} is no count; write 500000, 10M or 1.5B")
+        refuse(f"{option} {text} is not a count; write 500000, 10M or 1.5B")
     return count
 
 
@@ -209,18 +211,18 @@ def _prepare(order: Order, paths: list[str], column: str, *, quiet: bool) -> Man
     try:
         source = source_of(order.dataset, paths, column)
         if passed_over := getattr(source, "passed_over", ""):
-            complain(f"passed over: {passed_over}; accepted are {', '.join(READERS)}, and .gz of all but Parquet")
+            complain(f"skipped: {passed_over}; readable are {', '.join(READERS)}, and .gz of all but Parquet")
         with PreparationProgress(source.total_bytes, order, quiet=quiet) as progress:
             return prepare_once(source, order, environment_settings().datasets_folder(), progress.update, complain)
     except KeyboardInterrupt:
-        fail("stopped; the same command goes on from the last finished shard", INTERRUPTED)
+        fail("stopped; the same command continues from the last finished shard", INTERRUPTED)
     except (WorkerError, OSError) as error:
         fail(str(error))
 
 
 @verbs.command()
 def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
-    """Read every prepared shard again and compare it with its hash."""
+    """Check every prepared shard against its hash."""
     folder = environment_settings().datasets_folder()
     wanted = [
         (path, manifest)
@@ -245,10 +247,10 @@ def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
 
 @verbs.command()
 def push(names: Names = None, json: Json = False) -> None:
-    """Copy what is prepared here, and own weights, to the remote folder; runs on other machines fetch it from there."""
+    """Copy prepared datasets and own weights to the remote folder, where runs on other machines fetch them."""
     settings = environment_settings()
     if settings.dataset_url is None:
-        refuse("there is no remote folder; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
+        refuse("no remote folder is configured; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
     folder = settings.datasets_folder()
     known = {path.relative_to(folder).as_posix(): path for path in _folders_to_push(folder)}
     wanted = {name: path for name, path in known.items() if not names or name in names}
@@ -280,7 +282,7 @@ def _copy(folder: Path, settings: Settings) -> None:
     try:
         push_folder(folder, url, complain)
     except (WorkerError, OSError) as error:
-        fail(f"{name} is here, and not copied: {error} Then: adapm-bench data push {name}")
+        fail(f"{name} is prepared here, but not copied: {error} Then: adapm-bench data push {name}")
     complain(f"{name} is at {settings.dataset_url}/{name}")
 
 

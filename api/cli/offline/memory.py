@@ -37,14 +37,14 @@ Rules = Annotated[
     list[str] | None,
     typer.Option(
         "--rule",
-        help="PATTERN=WHAT for blocks that fit: full, low-rank, none, rank:N, per:element|row|neuron|head; "
-        "several with commas between. Repeatable, later ones win.",
+        help="What to keep for blocks that match: full, low-rank, none, rank:N, per:element|row|neuron|head; "
+        "several separated by commas. Repeatable; later rules win.",
         metavar="PATTERN=WHAT",
     ),
 ]
 Optimizers = Annotated[
     list[str] | None,
-    typer.Option("--optimizers", help="Only these, with commas between; repeatable; default: all.", metavar="A,B"),
+    typer.Option("--optimizers", help="Only these, separated by commas; repeatable; default: all.", metavar="A,B"),
 ]
 Optimizer = Annotated[str, typer.Option("--optimizer", help="An optimizer with a block plan.", metavar="NAME")]
 
@@ -61,7 +61,7 @@ def memory(
     rule: Rules = None,
     json: Json = False,
 ) -> None:
-    """Count parameters, gradients and optimizer state before training. It needs no service and no such memory."""
+    """Count parameters, gradients and optimizer state before training. It needs no service, nor that memory."""
     given = [name.strip() for text in optimizers or () for name in text.split(",")]
     names = list(dict.fromkeys(given)) if given else None
     with check_model_name(model):
@@ -84,7 +84,7 @@ def _print_footprint(found: "Footprint") -> None:
         out.print("\nseveral: of fused parameters, for query, key and value (or gate and up projection) together.")
     for one in found.optimizers:
         if one.unknown_because is not None:
-            out.print(f"\n{one.optimizer} cannot be counted without running it ({one.unknown_because}).")
+            out.print(f"\n{one.optimizer} cannot be counted without a run ({one.unknown_because}).")
     if found.notes:
         out.print("\nPaper: arXiv 2510.09103, table 2.", *found.notes, sep="\n")
 
@@ -158,7 +158,7 @@ def plan(
         found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
     if found is None:
         planned = ", ".join(entry.name for entry in catalog.entries() if entry.planned)
-        refuse(f"{optimizer} keeps to no block plan; those that do: {planned}")
+        refuse(f"{optimizer} has no block plan; those that have one: {planned}")
     if json:
         print_json(_fields(model, optimizer, found))
     else:

@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from worker.checks.optimizer_contract import Promise, Subject
 
 Name = Annotated[str | None, typer.Argument(help="Show this optimizer's options.", metavar="[NAME]")]
-CheckedName = Annotated[str, typer.Argument(help="A name of the catalog, own optimizers included.", metavar="NAME")]
+CheckedName = Annotated[str, typer.Argument(help="An optimizer by name, your own included.", metavar="NAME")]
 Rate = Annotated[
-    float | None, typer.Option("--lr", min=0.0, help="A rate at which 40 steps teach a tiny model; default: 3e-3.")
+    float | None,
+    typer.Option("--lr", min=0.0, help="A learning rate at which a tiny model learns within 40 steps; default: 3e-3."),
 ]
-Coasts = Annotated[bool, typer.Option("--coasts", help="Its weights may move at rate 0: momentum of steps, averages.")]
+Coasts = Annotated[
+    bool, typer.Option("--coasts", help="Allow weights to move at learning rate 0: momentum of steps, averages.")
+]
 
 MESSAGE_CHARACTERS = 400
 
-verbs = typer.Typer(help="Your own optimizers: docs/own-optimizer.md.", no_args_is_help=True)
+verbs = typer.Typer(help="Check your own optimizers: docs/own-optimizer.md.", no_args_is_help=True)
 
 
 def optimizers(name: Name = None, json: Json = False) -> None:
@@ -80,7 +83,7 @@ class PromiseCheck(BaseModel):
 
 @verbs.command()
 def check(name: CheckedName, lr: Rate = None, coasts: Coasts = False, json: Json = False) -> None:
-    """Check what every optimizer of the catalog promises: learning, resuming, rates, groups, closures, memory."""
+    """Check that an optimizer keeps the catalog's promises: learning, resuming, rates, groups, closures, memory."""
     environment_settings()
     if name not in catalog.names():
         refuse(unknown("optimizer", name, catalog.names()))

@@ -21,7 +21,9 @@ from orchestrator.jobs import RunStatus
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord
 from orchestrator.studies.demo import DEMO
 
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run it again although its results are in the data folder.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Run the comparison again, even if its results are in the data folder.")
+]
 
 
 def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh = False, json: Json = False) -> None:
@@ -39,7 +41,7 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
     if json:
         print_json({"experiment": experiment, "comparison": comparison})
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
-        complain("not every run succeeded; `adapm-bench show` says why, --fresh runs the comparison again")
+        complain("not every run succeeded; `adapm-bench show` says why, and --fresh runs the comparison again")
         raise typer.Exit(FAILED)
 
 
@@ -71,9 +73,9 @@ def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:
         runs = len(DEMO.candidates) * (rates * len(tuning.seeds) + len(DEMO.seeds))
         print(f"submitted {experiment.id}: {grids}, then {final}: {runs} runs")
     elif counts.done():
-        print(f"{experiment.id} is complete from an earlier call (--fresh runs it again)")
+        print(f"{experiment.id} is complete from an earlier call; --fresh runs it again")
     else:
-        print(f"going on with {experiment.id}: {counts.ended()} of {experiment.runs_planned()} runs are done")
+        print(f"continuing {experiment.id}: {counts.ended()} of {experiment.runs_planned()} runs are done")
     print(f"dashboard: {url}/experiments/{experiment.id}", flush=True)
 
 

@@ -12,15 +12,16 @@ import typer
 
 from api.cli.console import INTERRUPTED
 from api.cli.service import exit_on_errors, exit_on_refusal
-from api.processes.address import ServiceError, listen
 from api.processes.data_folder import read_note
-from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 
 
 @contextmanager
 def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tuple[str, Callable[[], None]]]:
     """Its URL, and a check that raises where it has failed for good."""
+    from api.processes.address import ServiceError, listen  # SQLAlchemy, for --help
+    from api.processes.supervisor import Supervisor
+
     if (note := read_note(settings.data_folder)) is not None:
         print(f"using the service that runs on {settings.data_folder.absolute()}")
         yield note.url, lambda: None
@@ -30,7 +31,7 @@ def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tup
         try:
             listen(settings.host, settings.port).close()
         except ServiceError:
-            print(f"port {settings.port} is taken; using another one")
+            print(f"port {settings.port} is in use; taking another one")
             settings = settings.model_copy(update={"port": 0})
     with Supervisor(settings) as running:
         yield running.url, running.check
@@ -45,7 +46,7 @@ def exit_in_order() -> Iterator[None]:
         with exit_on_refusal(), exit_on_errors():
             yield
     except KeyboardInterrupt:
-        print("stopped. What was trained is kept; the same command goes on from there.", flush=True)
+        print("stopped; what was trained is kept, and the same command continues from there", flush=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -32,28 +32,26 @@ from orchestrator.studies.study import Study
 Names = Annotated[list[str] | None, typer.Argument(help="Studies by name; `study ls` lists them.", metavar="[NAME]...")]
 Name = Annotated[str, typer.Argument(help="A study by name.", metavar="NAME")]
 ScaleOption = Annotated[Scale, typer.Option("--scale", help="tiny: minutes on a CPU; paper: its setting, for GPUs.")]
-All = Annotated[bool, typer.Option("--all", help="Every study; ends with the reproduction report.")]
-Again = Annotated[bool, typer.Option("--again", help="Train anew although finished experiments are there.")]
+All = Annotated[bool, typer.Option("--all", help="Run every study, and write the reproduction report.")]
+Again = Annotated[bool, typer.Option("--again", help="Train again, even if there are finished experiments.")]
 Compare = Annotated[
-    bool, typer.Option("--compare-with-published", help="End with exit code 1 where a result deviates.")
+    bool, typer.Option("--compare-with-published", help="Exit with code 1 if a result deviates from the published one.")
 ]
 Url = Annotated[
     str | None,
-    typer.Option(
-        "--url", help="A service to use; default: the one on the data folder, or one for as long as this lasts."
-    ),
+    typer.Option("--url", help="The service to use; default: the one on the data folder, or a temporary one."),
 ]
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Write the report into this file.")]
 Results = Annotated[
     Path | None, typer.Option("--results", help="Folder of results; default: studies in the data folder.")
 ]
 
-verbs = typer.Typer(name="study", help="Does the paper hold? Studies with a verdict each.", no_args_is_help=True)
+verbs = typer.Typer(name="study", help="Does the paper hold? Run studies, each to its verdict.", no_args_is_help=True)
 
 
 @verbs.command(name="ls")
 def list_studies(json: Json = False, data: Data = None) -> None:
-    """List the studies with the best verdict that there is for each: yours, or the published one."""
+    """List the studies, each with its best verdict so far: yours, or the published one."""
     folder = _results_folder(None, data)
     rows = [(each, stored_findings(each, folder)) for each in registry.all_studies()]
     if json:
@@ -82,7 +80,7 @@ def run(
     slots: Slots = None,
     json: Json = False,
 ) -> None:
-    """Run studies: finished experiments are used again, interrupted ones go on. Each ends with its verdict."""
+    """Run studies to their verdicts; finished experiments are reused, interrupted ones continue."""
     if bool(names) == everything:
         refuse("name the studies to run, or give --all")
     chosen = _studies(registry.names() if everything else names or ())
@@ -104,7 +102,7 @@ def run(
 
 @verbs.command()
 def report(out: Out = None, results: Results = None, data: Data = None) -> None:
-    """Write what was reproduced as Markdown: every study's claim, figures, verdict, and the machine."""
+    """Write the reproduction report in Markdown: every study's claim, figures, verdict, and the machine."""
     text = _report(_results_folder(results, data))
     if out is None:
         print(text, end="")

@@ -25,8 +25,8 @@ from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 from worker.records.result import Result
 from worker.spec.run import RunSpec
 
-NONE_YET = "no experiments yet; `adapm-bench submit docs/example.yaml` makes one"
-NONE_SUCH = "no such experiments"
+NONE_YET = "no experiments yet; `adapm-bench init` writes a first specification, `adapm-bench submit` queues it"
+NONE_SUCH = "no experiments match"
 
 
 def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_YET) -> RenderableType:
@@ -68,7 +68,7 @@ def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
         for run in runs
     ]
     if not rows:
-        return Text("no such runs")
+        return Text("no runs match")
     return text_table(("run", "candidate", "lr", "seed", "state", "step", "train", "val", "reason"), rows)
 
 
@@ -210,7 +210,7 @@ def _findings(findings: Iterable[SweepFinding]) -> RenderableType:
         (
             finding.candidate,
             formats.loss(finding.best.objective if finding.best else None),
-            _parameters(finding.best.parameters) if finding.best else "no trial has run its whole budget and learned",
+            _parameters(finding.best.parameters) if finding.best else "no trial has finished its budget and learned",
             _importance(finding),
             _counts(finding),
         )

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from orchestrator.kinds.comparison import Candidate
 from orchestrator.services.composition import Services
-from tests.browser.playing import DEMO, Player
-from tests.browser.serving import application, open_services
+from tests.factories.playing import DEMO, Player
+from tests.factories.serving import application, open_services
 
 HOSTILE = "<script>alert(1)</script> <b>&amp;\"'"
 

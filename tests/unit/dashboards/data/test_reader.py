@@ -11,7 +11,7 @@ from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.experiment import Answer
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 
 def test_a_retried_run_is_read_anew(services, player):

@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 from dashboards.text.formats import moment
 from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import RunAction
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 
 @pytest.fixture

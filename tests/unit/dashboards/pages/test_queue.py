@@ -11,7 +11,7 @@ from dashboards.pages.queue import concerns
 from dashboards.pages.search import Search, find_experiments
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from worker.records.footprint import Footprint, OptimizerFootprint
 
 

@@ -11,7 +11,7 @@ from dashboards.files import publication
 from dashboards.text import formats
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.tuning import Tuning
-from tests.browser.playing import DEMO, STATE_BYTES
+from tests.factories.playing import DEMO, STATE_BYTES
 from tests.factories.stores import claim
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.text import parse
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
 
 DOCS = Path(__file__).parents[4] / "docs"

@@ -21,7 +21,7 @@ from orchestrator.services.composition import Services
 from orchestrator.store import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps import importance_loading
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
 from tests.factories.sweep import RATES, sweep_spec
 from tests.unit.dashboards.conftest import HOSTILE

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.text import brief, parse, to_yaml
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 DOCS = Path(__file__).parents[4] / "docs"
 EXPERIMENTS = ("example.yaml", "example-scaling.yaml", "example-sweep.yaml")

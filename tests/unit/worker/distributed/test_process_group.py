@@ -9,10 +9,10 @@ from worker.distributed.mailbox import RankFault, RankMailbox, StopFile
 from worker.distributed.process_group import ALONE, ProcessGroup, is_exchange_fault
 from worker.errors import DataError, HubError, RankFaultError, RankLostError, TerminatedError
 from worker.meters.clock import DeviceClock
+from worker.meters.memory import Measurements, combine_measurements
 from worker.rank_attempt import attend
 from worker.records.protocol import FailureKind
 from worker.records.result import PeakMemory
-from worker.run import Measurements, combine_measurements
 from worker.training.device import is_out_of_memory
 
 GONE = RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4. This is bad luck.")

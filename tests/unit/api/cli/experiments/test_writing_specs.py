@@ -14,7 +14,7 @@ from orchestrator.specs.schema import SPECS, schema
 from orchestrator.specs.text import TextForm, parse
 from worker.catalog import presets
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[5] / "docs"
 EXAMPLES = sorted(DOCS.glob("example*.yaml"))
 
 
@@ -55,7 +55,7 @@ def test_init_leaves_a_file_alone_unless_told(folder: Path):
     path.write_text("mine")
     refused = cli("init", "run", "-o", path)
     assert (refused.exit_code, refused.stdout, path.read_text()) == (2, "", "mine")
-    assert "--force writes over it" in refused.stderr
+    assert "--force overwrites it" in refused.stderr
     assert json.loads(cli("init", "run", "-o", path, "--force", "--json").stdout) == {"kind": "run", "file": str(path)}
     assert path.read_text() == cli("init", "run", "-o", "-").stdout == (DOCS / "example-run.yaml").read_text()
     both = cli("init", "run", "-o", "-", "--json")

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from dashboards.data import grouping
+from dashboards.figures.experiment import find_grouping, grouping_choices
 from dashboards.palette import style
 from orchestrator.kinds.comparison import Candidate
-from tests.browser.playing import DEMO
+from tests.factories.playing import DEMO
 
 CANDIDATES = (
     Candidate(optimizer="adamw", learning_rates=(2e-3, 4e-3)),
@@ -32,7 +32,7 @@ def drawn(client, experiment: str, query: str) -> dict[str, str]:
 
 
 def test_only_what_tells_runs_apart_is_offered():
-    assert grouping.choices(SPEC) == (
+    assert grouping_choices(SPEC) == (
         ("", "candidate"),
         ("optimizer", "optimizer"),
         ("lr", "lr"),
@@ -40,8 +40,8 @@ def test_only_what_tells_runs_apart_is_offered():
         ("option:rank_ratio", "rank ratio"),
     )
     one = DEMO.model_copy(update={"candidates": (Candidate(optimizer="adamw", learning_rates=(2e-3,)),), "seeds": (1,)})
-    assert grouping.choices(one) == (("", "candidate"),)
-    assert grouping.find_grouping(SPEC, "nothing") is None
+    assert grouping_choices(one) == (("", "candidate"),)
+    assert find_grouping(SPEC, "nothing") is None
 
 
 def test_an_option_that_is_not_set_is_at_its_default_or_there_is_none(client, services, experiment):

@@ -5,7 +5,6 @@ Every trial is in the finished table once, the hopeless ones were stopped early,
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
@@ -15,7 +14,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters
 from orchestrator.records import ExperimentRecord, RunRecord
-from tests.chaos.processes import living, running_service, sweep_drivers_of, until, url_of
+from tests.chaos.processes import living, sweep_drivers_of, until
 from tests.factories.sweep import sweep_spec
 from worker.records.result import Verdict
 
@@ -78,13 +77,13 @@ def none_lives(processes: Sequence[psutil.Process]) -> bool:
     return not living(processes)
 
 
-def test_a_sweep_whose_driver_is_killed_has_each_trial_once(tmp_path: Path):
+def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str):
     spec = asha()
     rates = [(planned_parameters(spec, number) or {})["lr"] for number in range(4)]
     assert rates == [GOOD, HOPELESS, GOOD, HOPELESS]
-    folder = tmp_path / "data"
-    with running_service(folder) as supervisor, Client(url_of(folder)) as client:
-        sweep, before = kill_its_driver(supervisor, client, spec)
+    # This process is the supervisor of the service that its tests share.
+    with Client(service_url) as client:
+        sweep, before = kill_its_driver(psutil.Process(), client, spec)
         until(lambda: client.experiment(sweep.id).counts.done(), "the sweep is done")
         runs = client.runs(experiment_id=sweep.id)
         report = client.sweep(sweep.id)

@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from api.app import create_app
 from api.middleware.transfer import WORTH_BYTES, CompressionMiddleware
-from tests.browser.playing import DEMO
-from tests.browser.serving import open_services
+from tests.factories.playing import DEMO
+from tests.factories.serving import open_services
 
 
 @pytest.fixture(scope="module")

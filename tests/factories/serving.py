@@ -17,7 +17,7 @@ from orchestrator.jobs import LeasePolicy
 from orchestrator.services.composition import Services
 from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.reports import Studies
-from tests.browser.playing import Player
+from tests.factories.playing import Player
 from tests.factories.services import make_services
 from tests.factories.stores import sqlite_database
 

@@ -1,18 +1,15 @@
-"""The Ray of a running service: who may enter its folder, and what is left of it when its dispatcher is killed."""
+"""The Ray of a running service: who may enter its folder. `tests/chaos/test_kill.py` kills the dispatcher around it."""
 
 import os
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-
-from api.processes.supervisor import Supervisor
-from orchestrator.settings import Settings
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -20,12 +17,10 @@ NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
-def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """That of a service whose Ray has started, of a path that is longer than that of a socket may be."""
-    folder = tmp_path_factory.mktemp("service") / ("long" * 30)
-    with Supervisor(Settings(data_folder=folder, port=0, slots=1)):
-        until(lambda: "dispatching" in dispatcher_log(folder), "Ray has started")
-        yield folder
+def data_folder(service_url: str, service_folder: Path) -> Path:
+    """That of a service whose Ray has started."""
+    until(lambda: "dispatching" in dispatcher_log(service_folder), "Ray has started")
+    return service_folder
 
 
 def test_only_the_service_enters_the_folder_of_its_ray(data_folder: Path):
@@ -55,21 +50,6 @@ def test_another_user_of_the_machine_can_put_nothing_there(data_folder: Path):
         )
         assert tried.returncode != 0
         assert "ermission denied" in tried.stderr
-
-
-def test_nothing_of_a_killed_dispatchers_ray_lives_when_the_next_one_starts(data_folder: Path):
-    """Nor is its folder left behind."""
-    before = ray_folder(data_folder)
-    left = ray_processes(before)
-    assert {"raylet", "gcs_server"} <= {process.name() for process in left}
-    # Other services of these tests have dispatchers, too.
-    ours = {"dispatcher", str(data_folder.absolute())}
-    (dispatcher,) = [each for each in psutil.Process().children() if ours <= set(each.cmdline())]
-    dispatcher.kill()
-    until(lambda: ray_folder(data_folder) != before, "the next dispatcher has a folder for its Ray")
-    assert not [process for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
-    assert not before.exists()
-    until(lambda: dispatcher_log(data_folder).count("dispatching") == 2, "its Ray has started")
 
 
 def ray_folder(data_folder: Path) -> Path:
