@@ -41,7 +41,7 @@ from benchmarks.load_processes import (
 )
 from benchmarks.load_streams import streams
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point
 from worker.spec.run import Budget, Workload
@@ -266,7 +266,7 @@ def _lease(service: Service, steps: int) -> Any:
     call(
         service.connection(), "POST", "/v1/experiments", _spec("long", (1e-3,), (1,), steps).model_dump_json().encode()
     )
-    ((lease, _),) = service.queue.claim(Room([Node(id=NodeId("here"), cpus=1, gpus=0)]), 1)
+    ((lease, _),) = service.queue.claim(FreeCapacity([Node(id=NodeId("here"), cpus=1, gpus=0)]), 1)
     call(service.connection(), "POST", f"/v1/attempts/{lease.run_id}/1/hello", b"{}", lease.token)
     return lease
 

@@ -25,9 +25,9 @@ from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_r
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
-from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps.keeper import Order
+from orchestrator.sweeps.keeper import DriverOrder
 from tests.factories.services import make_services
 from tests.factories.stores import result
 from tests.factories.sweep import sweep_spec
@@ -63,7 +63,7 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
     start_embedded_ray(folder, 2)
     import ray
 
-    order = Order(
+    order = DriverOrder(
         sweep_id=sweep_id,
         database_url=url,
         ray_address=ray.get_runtime_context().gcs_address,
@@ -110,7 +110,7 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
 def finish_all(services: Services, queue: Queue, stop: threading.Event) -> None:
     """Claim and finish trials, which takes some milliseconds each, until told to stop."""
     while not stop.wait(0.02):
-        room = Room([Node(id=NodeId("here"), cpus=64, gpus=0)])
+        room = FreeCapacity([Node(id=NodeId("here"), cpus=64, gpus=0)])
         for lease, _ in queue.claim(room, 64):
             services.attempts.hello(lease.run_id, lease.attempt, lease.token)
             loss = 2.0 + abs(lease.spec.optimizer.lr - 0.01)

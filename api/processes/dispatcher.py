@@ -25,7 +25,7 @@ from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps.keeper import ROLE, Order, SweepKeeper
+from orchestrator.sweeps.keeper import ROLE, DriverOrder, SweepKeeper
 from orchestrator.webhooks.signing import SigningKey
 from worker.reporting import tracing
 
@@ -114,10 +114,10 @@ def sweep_keeper(settings: Settings, database: Database, holder: str) -> SweepKe
     """What starts a process for each sweep, on the Ray that this process has joined."""
     folder = settings.data_folder.resolve()
 
-    def order(sweep_id: ExperimentId) -> Order:
+    def order(sweep_id: ExperimentId) -> DriverOrder:
         import ray  # asked only once there is a sweep: Ray begins by itself where it is asked before it was started
 
-        return Order(
+        return DriverOrder(
             sweep_id=sweep_id,
             database_url=settings.resolved_database_url(),
             ray_address=ray.get_runtime_context().gcs_address,

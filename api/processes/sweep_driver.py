@@ -12,7 +12,7 @@ from orchestrator.dispatch.ray_runner import connect_to_ray
 from orchestrator.jobs import ExperimentId
 from orchestrator.logs import configure_logs
 from orchestrator.store.database import Database
-from orchestrator.sweeps.keeper import Order
+from orchestrator.sweeps.keeper import DriverOrder
 
 log = structlog.get_logger(__name__)
 
@@ -20,14 +20,14 @@ log = structlog.get_logger(__name__)
 def drive() -> None:
     """Drive the sweep that the first line of the standard input names; end at once when that input does."""
     configure_logs("sweep")
-    order = Order(**json.loads(_first_line()))
+    order = DriverOrder(**json.loads(_first_line()))
     stop_with_parent(lambda: os._exit(0))
     database = Database(order.database_url)
     connect_to_ray(order.ray_address)
-    from orchestrator.sweeps.driver import Driver
+    from orchestrator.sweeps.driver import SweepDriver
 
     try:
-        Driver(database, order.database_url, ExperimentId(order.sweep_id), Path(order.folder)).drive()
+        SweepDriver(database, order.database_url, ExperimentId(order.sweep_id), Path(order.folder)).drive()
     except Exception:
         log.exception("the driver breaks off; it is started again", sweep=order.sweep_id)
         sys.stdout.flush()

@@ -39,7 +39,7 @@ from orchestrator.records import (
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
-from orchestrator.sweeps import importance_loading
+from orchestrator.sweeps import importance
 from orchestrator.sweeps.records import SweepReport
 from orchestrator.sweeps.report import outline
 
@@ -232,7 +232,7 @@ class Reader:
         whole: Measured = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
         experiment, runs = whole
         is_search = experiment.spec.answer is Answer.FINDINGS
-        complete = not (is_search and (brief or (soon and not importance_loading.is_loaded())))
+        complete = not (is_search and (brief or (soon and not importance.is_loaded())))
         swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)

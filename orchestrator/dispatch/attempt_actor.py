@@ -20,7 +20,7 @@ class AttemptActor:
     """Runs in a process of its own on some node: executes one attempt with the worker's code."""
 
     def __init__(self) -> None:
-        self._word = NEVER_STARTED
+        self._outcome = NEVER_STARTED
         self._prepared: PreparedProcess | None = None
 
     def prepare(self, gpus: int) -> None:
@@ -32,7 +32,7 @@ class AttemptActor:
 
     def last_word(self) -> str:
         """What `execute` returned. Calls are carried out one after the other: this one waits for its end."""
-        return self._word
+        return self._outcome
 
     def process_id(self) -> int:
         """The process to signal."""
@@ -51,8 +51,8 @@ class AttemptActor:
         if group is not None:
             from orchestrator.dispatch.distributed_runner import execute_distributed
 
-            self._word = execute_distributed(service_url, run_id, attempt, token, group)
-            return self._word
+            self._outcome = execute_distributed(service_url, run_id, attempt, token, group)
+            return self._outcome
         _show_devices(gpus)
         from worker.meters.clock import DeviceClock
 
@@ -60,10 +60,10 @@ class AttemptActor:
         from worker.attempt import execute  # which takes device time, here as in a warm actor
 
         if self._prepared is not None and self._prepared.is_outdated():
-            self._word = OUTDATED
-            return self._word
-        self._word = str(execute(service_url, run_id, attempt, token, clock=clock))
-        return self._word
+            self._outcome = OUTDATED
+            return self._outcome
+        self._outcome = str(execute(service_url, run_id, attempt, token, clock=clock))
+        return self._outcome
 
 
 def _show_devices(gpus: int) -> None:

@@ -19,7 +19,7 @@ import structlog
 from orchestrator.errors import ClusterError, DiskFullError, StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LiveAttempt, RunId
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
 from orchestrator.store.queue.queue import Queue
 from worker.reporting import tracing
 
@@ -94,7 +94,7 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _Allocation:
     """What an attempt occupies."""
 
     node: NodeId
@@ -115,12 +115,12 @@ class Dispatcher:
     ) -> None:
         """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
         `hindrance` tells why nothing may be begun now, a full disk for instance; None where everything may."""
-        self._hindrance, self._told_hindrance = hindrance, False
+        self._hindrance, self._is_hindrance_logged = hindrance, False
         self._queue = queue
         self._runner = runner
         self._leadership = leadership
         self._service_answers = service_answers
-        self._started: dict[Key, _Place] = {}
+        self._started: dict[Key, _Allocation] = {}
         self._unsettled: list[EndedAttempt] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
@@ -163,7 +163,7 @@ class Dispatcher:
         self._reap()
         self._end_overdue()
         # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
-        return not self._is_hindered() and self._lead() and self._fill() == MOST_CLAIMS
+        return not self._is_blocked() and self._lead() and self._start_runs() == MOST_CLAIMS
 
     def close(self, grace_seconds: float = 10.0) -> None:
         """Stop all attempts, whose runs wait in the queue for the next start, and let another dispatcher lead."""
@@ -192,7 +192,7 @@ class Dispatcher:
         """Go on with what an earlier dispatcher left: adopt what still runs, and give the other runs back at once."""
         adopted = self._runner.adopt(self._queue.live())
         self._started = {
-            (each.run_id, each.attempt): _Place(node=NodeId(each.node or ""), cpus=each.cpus, gpus=each.gpus)
+            (each.run_id, each.attempt): _Allocation(node=NodeId(each.node or ""), cpus=each.cpus, gpus=each.gpus)
             for each in adopted
         }
         interrupted = self._queue.interrupt_all(spared=self._started.keys())
@@ -235,33 +235,33 @@ class Dispatcher:
             return
         for run_id, attempt in self._queue.reap():
             log.warning("attempt lost: no sign of life", run=run_id, attempt=attempt)
-            self._end(run_id, attempt)
+            self._kill(run_id, attempt)
         for run_id, limit in self._queue.stop_late():
             log.info("time is up", run=run_id, limit=limit)
         self._reaped_at = time.monotonic()
 
     def _end_overdue(self) -> None:
         for run_id, attempt in self._queue.overdue_cancels():
-            self._end(run_id, attempt)
+            self._kill(run_id, attempt)
             self._queue.release(run_id, attempt, AttemptOutcome.LOST, "ended after the grace time")
             log.info("attempt ended after the grace time", run=run_id, attempt=attempt)
 
-    def _end(self, run_id: RunId, attempt: int) -> None:
+    def _kill(self, run_id: RunId, attempt: int) -> None:
         self._runner.kill(run_id, attempt)
         self._started.pop((run_id, attempt), None)
 
-    def _is_hindered(self) -> bool:
+    def _is_blocked(self) -> bool:
         reason = self._hindrance()
-        if reason is not None and not self._told_hindrance:
+        if reason is not None and not self._is_hindrance_logged:
             log.warning("nothing is begun for now", reason=reason)
-        self._told_hindrance = reason is not None
-        return self._told_hindrance
+        self._is_hindrance_logged = reason is not None
+        return self._is_hindrance_logged
 
-    def _fill(self) -> int:
+    def _start_runs(self) -> int:
         """Start what fits; returns how many."""
         nodes = self._runner.nodes()
         self._mark_unschedulable(nodes)
-        room = Room(nodes)
+        room = FreeCapacity(nodes)
         for place in self._started.values():
             room.occupy(place.node, place.cpus, place.gpus)
         limit = min(room.cpus(), MOST_CLAIMS)
@@ -270,7 +270,9 @@ class Dispatcher:
         actors: dict[Key, str] = {}
         for lease, node in claimed:
             wants = lease.spec.resources
-            self._started[lease.run_id, lease.attempt] = _Place(node=node, cpus=wants.total_cpus(), gpus=wants.gpus)
+            self._started[lease.run_id, lease.attempt] = _Allocation(
+                node=node, cpus=wants.total_cpus(), gpus=wants.gpus
+            )
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
             ids: dict[str, str | int] = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
             with tracing.span("claim", lease.trace_parent, ids):
@@ -284,7 +286,7 @@ class Dispatcher:
 
     def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:
         """Pass over what the cluster can never hold: at once where the cluster has changed, else now and then."""
-        sizes, now = largest(nodes), time.monotonic()
+        sizes, now = largest_nodes(nodes), time.monotonic()
         pause = MARK_SECONDS if self._stuck else IDLE_MARK_SECONDS
         if sizes != self._sizes or now - self._marked_at >= pause:
             self._queue.mark_unschedulable(nodes)

@@ -61,15 +61,15 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
     try:
         with ServiceClient(service_url, run_id, attempt, token) as service:
             assignment = service.hello()
-            errand = _Errand(
+            arguments = _RankArguments(
                 service_url=service_url,
                 assignment=assignment.model_dump_json(),
                 token=token,
                 folder=str(mailbox.path),
                 started_at=clock,
             )
-            with _holding(service, assignment, mailbox, DeviceClock(devices=shape.processes)):
-                fault = _train(errand, shape)
+            with _heartbeats_until_rank_zero(service, assignment, mailbox, DeviceClock(devices=shape.processes)):
+                fault = _train(arguments, shape)
         return mailbox.outcome() or _last_words(mailbox, fault)
     except LeaseLostError as error:
         log.warning("the lease is gone", run=run_id, error=str(error))
@@ -83,7 +83,7 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Errand:
+class _RankArguments:
     """What every process is given."""
 
     service_url: str
@@ -96,13 +96,13 @@ class _Errand:
 
 
 def _stop_handler(mailbox: RankMailbox) -> Any:
-    def leave(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         mailbox.request_stop()
 
-    return leave
+    return request_stop
 
 
-def _train(errand: _Errand, shape: ProcessGroupShape) -> str | None:
+def _train(arguments: _RankArguments, shape: ProcessGroupShape) -> str | None:
     """Have the processes train to their end; a sentence where that did not go well."""
     os.environ.update(RAY_TRAIN)
     import ray
@@ -110,8 +110,8 @@ def _train(errand: _Errand, shape: ProcessGroupShape) -> str | None:
     from ray.train.torch import TorchConfig, TorchTrainer
 
     trainer = TorchTrainer(
-        _take_part,
-        train_loop_config={"errand": errand},
+        _run_rank,
+        train_loop_config={"arguments": arguments},
         # Words between processes go over gloo on GPUs too: nccl knows tensors on GPUs only.
         torch_config=TorchConfig(backend="cpu:gloo,cuda:nccl" if shape.gpu else "gloo"),
         scaling_config=ScalingConfig(
@@ -123,9 +123,9 @@ def _train(errand: _Errand, shape: ProcessGroupShape) -> str | None:
         ),
         run_config=RunConfig(
             name="ranks",
-            storage_path=errand.folder,
+            storage_path=arguments.folder,
             failure_config=FailureConfig(max_failures=0, controller_failure_limit=0, max_preemption_failures=0),
-            callbacks=[_patience(errand.folder)],
+            callbacks=[_wait_for_rank_zero(arguments.folder)],
         ),
     )
     try:
@@ -135,7 +135,7 @@ def _train(errand: _Errand, shape: ProcessGroupShape) -> str | None:
     return None
 
 
-def _patience(folder: str) -> Any:
+def _wait_for_rank_zero(folder: str) -> Any:
     """A callback of Ray Train's that lets rank 0 tell the service why another process died, before all are ended."""
     from ray.train import UserCallback
 
@@ -152,7 +152,7 @@ def _patience(folder: str) -> Any:
     return Patience()
 
 
-def _take_part(config: dict[str, Any]) -> None:
+def _run_rank(config: dict[str, Any]) -> None:
     """What Ray Train calls in every process, in a thread of its own."""
     import ray.train
     import ray.train.torch
@@ -160,24 +160,24 @@ def _take_part(config: dict[str, Any]) -> None:
     from worker.distributed.process_group import ProcessGroup
     from worker.rank_attempt import follow, lead
 
-    errand: _Errand = config["errand"]
+    arguments: _RankArguments = config["arguments"]
     context, device = ray.train.get_context(), ray.train.torch.get_device()
     group = ProcessGroup(
         rank=context.get_world_rank(),
         size=context.get_world_size(),
         local_gpu=device.index or 0,
-        mailbox=RankMailbox(Path(errand.folder)),
+        mailbox=RankMailbox(Path(arguments.folder)),
     )
-    assignment = Assignment.model_validate_json(errand.assignment)
+    assignment = Assignment.model_validate_json(arguments.assignment)
     if group.is_rank_zero:
-        clock = DeviceClock(devices=group.size, started_before_seconds=max(0.0, time.time() - errand.started_at))
-        lead(errand.service_url, assignment, errand.token, group, clock)
+        clock = DeviceClock(devices=group.size, started_before_seconds=max(0.0, time.time() - arguments.started_at))
+        lead(arguments.service_url, assignment, arguments.token, group, clock)
     else:
         follow(assignment, group)
 
 
 @contextmanager
-def _holding(
+def _heartbeats_until_rank_zero(
     service: ServiceClient, assignment: Assignment, mailbox: RankMailbox, clock: DeviceClock
 ) -> Iterator[None]:
     """Give signs of life until rank 0 does."""

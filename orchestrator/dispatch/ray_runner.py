@@ -108,7 +108,7 @@ def _token_file(data_folder: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Started:
+class _LiveActor:
     run_id: RunId
     attempt: int
     node: NodeId | None
@@ -126,7 +126,7 @@ class RayRunner:
         self._service_url = service_url
         self._detached = detached
         self._warm = WarmActors(warm_actors, detached)
-        self._started: dict[tuple[RunId, int], _Started] = {}
+        self._started: dict[tuple[RunId, int], _LiveActor] = {}
         self._out_of_sight: set[tuple[RunId, int]] = set()
 
     def nodes(self) -> Sequence[Node]:
@@ -219,7 +219,7 @@ class RayRunner:
 
     def _call(self, lease: Lease, node: NodeId, actor: Any, group: ProcessGroupShape | None = None) -> None:
         gpus = lease.spec.resources.gpus
-        self._started[lease.run_id, lease.attempt] = _Started(
+        self._started[lease.run_id, lease.attempt] = _LiveActor(
             run_id=lease.run_id,
             attempt=lease.attempt,
             node=node,
@@ -233,7 +233,7 @@ class RayRunner:
         import ray
 
         actor = ray.get_actor(name)
-        self._started[live.run_id, live.attempt] = _Started(
+        self._started[live.run_id, live.attempt] = _LiveActor(
             run_id=live.run_id,
             attempt=live.attempt,
             node=NodeId(live.node) if live.node else None,
@@ -249,7 +249,7 @@ class RayRunner:
             started.outcome: started for key, started in self._started.items() if key not in self._out_of_sight
         }
         hidden = [self._started[key] for key in tuple(self._out_of_sight) if key in self._started]
-        lost = [self._lose_with_node(each) for each in hidden if _is_gone(each.node)]
+        lost = [self._lose_with_node(each) for each in hidden if _has_died(each.node)]
         if not by_outcome:
             time.sleep(0.0 if lost else timeout_seconds)
             return lost
@@ -257,12 +257,12 @@ class RayRunner:
         settled = [self._settle(by_outcome[reference]) for reference in ready]
         return lost + [ended for ended in settled if ended is not None]
 
-    def _lose_with_node(self, started: _Started) -> EndedAttempt:
+    def _lose_with_node(self, started: _LiveActor) -> EndedAttempt:
         """The end of an attempt whose machine is no more: none of it is the run's doing."""
         self.kill(started.run_id, started.attempt)
-        return replace(_ended(started, interrupted=True, message=NODE_DIED), node_died=True)
+        return replace(_ended_attempt(started, interrupted=True, message=NODE_DIED), node_died=True)
 
-    def _settle(self, started: _Started) -> EndedAttempt | None:
+    def _settle(self, started: _LiveActor) -> EndedAttempt | None:
         """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
         import ray
 
@@ -270,17 +270,17 @@ class RayRunner:
         try:
             word = ray.get(started.outcome)
         except ray.exceptions.RayError as error:
-            if isinstance(error, ray.exceptions.RayActorError) and _is_gone(started.node):
+            if isinstance(error, ray.exceptions.RayActorError) and _has_died(started.node):
                 return self._lose_with_node(started)
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 log.warning("an attempt is out of sight; its lease decides", run=started.run_id, error=str(error))
                 self._out_of_sight.add(key)
                 return None
             del self._started[key]
-            ended = _ended(started, interrupted=False, message=_in_words(error))
+            ended = _ended_attempt(started, interrupted=False, message=_describe(error))
             return replace(ended, out_of_memory=isinstance(error, ray.exceptions.OutOfMemoryError))
         self.kill(*key)
-        return _ended(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
+        return _ended_attempt(started, interrupted=word in BLAMELESS, message=f"the worker said: {word}")
 
     def _signal_all(self) -> None:
         """SIGTERM to every worker that runs on this machine and has told its process."""
@@ -294,10 +294,10 @@ class RayRunner:
             try:
                 os.kill(ray.get(reference), signal.SIGTERM)
             except (ray.exceptions.RayError, ProcessLookupError) as error:
-                log.info("no process to signal", run=by_reference[reference].run_id, error=_in_words(error))
+                log.info("no process to signal", run=by_reference[reference].run_id, error=_describe(error))
 
 
-def _is_gone(node: NodeId | None) -> bool:
+def _has_died(node: NodeId | None) -> bool:
     """Whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
     import ray
 
@@ -318,11 +318,11 @@ def _end_actor(name: str) -> None:
         log.info("an actor was gone already", actor=name)
 
 
-def _ended(started: _Started, *, interrupted: bool, message: str) -> EndedAttempt:
+def _ended_attempt(started: _LiveActor, *, interrupted: bool, message: str) -> EndedAttempt:
     return EndedAttempt(run_id=started.run_id, attempt=started.attempt, interrupted=interrupted, message=message)
 
 
-def _in_words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """Ray's pages of advice in a sentence."""
     import ray
 

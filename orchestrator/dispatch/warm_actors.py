@@ -53,7 +53,7 @@ class WarmActor:
 class WarmActors:
     """Those of one dispatcher: so many on each node."""
 
-    a_node: int
+    per_node: int
     detached: bool
     """Whether they outlive this process, as attempts do that may come to run in them."""
     _shape: Shape | None = None
@@ -68,14 +68,14 @@ class WarmActors:
         for gone in self._waiting.keys() - {node.id for node in free}:
             self.leave(gone)
         for node in free:
-            self._keep_on(node, self._shape)
+            self._fill_node(node, self._shape)
 
     def take(self, node: NodeId, shape: Shape) -> WarmActor | None:
         """One of that shape on that node, for a run that starts; None, and room for it, where there is none."""
         self._shape, self._started_at = shape, time.monotonic()
         while self._waiting[node]:
             warm = self._waiting[node].pop()
-            if warm.shape == shape and _answers(warm):
+            if warm.shape == shape and _is_alive(warm):
                 return warm
             _end(warm)
         return None
@@ -90,17 +90,17 @@ class WarmActors:
         for node in tuple(self._waiting):
             self.leave(node)
 
-    def _keep_on(self, node: Node, shape: Shape) -> None:
+    def _fill_node(self, node: Node, shape: Shape) -> None:
         """So many of that shape, and none of another one, on a node of which this is left."""
         if any(warm.shape != shape for warm in self._waiting[node.id]):
             self.leave(node.id)
         here = self._waiting[node.id]
         room = node.without(len(here) * shape.cpus, len(here) * shape.gpus)
-        while len(here) < self.a_node and room.holds(shape.cpus, shape.gpus):
-            here.append(self._begin(node.id, shape))
+        while len(here) < self.per_node and room.holds(shape.cpus, shape.gpus):
+            here.append(self._start(node.id, shape))
             room = room.without(shape.cpus, shape.gpus)
 
-    def _begin(self, node: NodeId, shape: Shape) -> WarmActor:
+    def _start(self, node: NodeId, shape: Shape) -> WarmActor:
         name = f"warm-{secrets.token_hex(8)}"
         actor = new_actor(name, node, shape, detached=self.detached, soft=False)
         log.info("a warm actor starts", actor=name, node=node, cpus=shape.cpus, gpus=shape.gpus)
@@ -125,7 +125,7 @@ def new_actor(name: str, node: NodeId, shape: Shape, *, detached: bool, soft: bo
     ).remote()
 
 
-def _answers(warm: WarmActor) -> bool:
+def _is_alive(warm: WarmActor) -> bool:
     """Whether it lives. One that still imports would answer too late: its attempt waits for it like for a cold one."""
     import ray
 

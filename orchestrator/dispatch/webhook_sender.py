@@ -103,8 +103,8 @@ class WebhookSender:
         """One look, and the end of all that it posts; whether anything was there to do."""
 
         async def once() -> bool:
-            async with _Line() as line:
-                busy = await self._look(line)
+            async with _HttpClient() as client:
+                busy = await self._post_due(client)
                 await self._settle()
             return busy
 
@@ -113,10 +113,10 @@ class WebhookSender:
     async def _run(self) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "webhooks"))
         stopped = asyncio.create_task(asyncio.to_thread(self._stop.wait))
-        async with _Line() as line:
+        async with _HttpClient() as client:
             while not stopped.done():
                 try:
-                    busy = await self._look(line)
+                    busy = await self._post_due(client)
                 except Exception as error:  # noqa: BLE001 - a webhook that is removed meanwhile, a database that is away
                     busy = False
                     log.warning("webhooks cannot be looked after, trying again", error=str(error))
@@ -125,10 +125,10 @@ class WebhookSender:
                     await asyncio.wait(tasks, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             await self._settle()
 
-    async def _look(self, line: "_Line") -> bool:
+    async def _post_due(self, client: "_HttpClient") -> bool:
         """Begin to post what there is room for; whether there was anything to do."""
         written, due = await asyncio.to_thread(self._find)
-        begun = [self._begin(line, message) for message in due]
+        begun = [self._begin(client, message) for message in due]
         return bool(written) or any(begun)
 
     def _find(self) -> tuple[int, tuple[DueMessage, ...]]:
@@ -142,7 +142,7 @@ class WebhookSender:
         full = len(self._posting) >= AT_ONCE
         return written, () if full else self._messages.due(MOST_WEBHOOKS, tuple(self._posting))
 
-    def _begin(self, line: "_Line", message: DueMessage) -> bool:
+    def _begin(self, client: "_HttpClient", message: DueMessage) -> bool:
         """Begin to post a message; False where there is no room for it, or its webhook's last one is on its way."""
         parts, doubtful = urlsplit(message.url), message.webhook_id in self._failed
         host = f"{parts.scheme}://{parts.netloc}"
@@ -154,7 +154,7 @@ class WebhookSender:
             doubted = sum(each.is_doubtful for each in posting)
             if len(posting) >= most or (doubtful and doubted >= most * DOUBTFUL_SHARE):
                 return False
-        task = asyncio.create_task(self._deliver(line, message))
+        task = asyncio.create_task(self._deliver(client, message))
         self._posting[message.webhook_id] = _Posting(task=task, host=host, is_doubtful=doubtful)
         task.add_done_callback(lambda _: self._posting.pop(message.webhook_id, None))
         return True
@@ -164,14 +164,14 @@ class WebhookSender:
         while tasks := [each.task for each in self._posting.values()]:
             await asyncio.wait(tasks)
 
-    async def _deliver(self, line: "_Line", message: DueMessage) -> None:
+    async def _deliver(self, client: "_HttpClient", message: DueMessage) -> None:
         """Post one message, and note at once what became of it."""
         ids = {"webhook": message.webhook_id, "message": message.id, "tries": message.tries + 1}
         error: Exception | None = None
         try:
             self._policy.check(message.url)
             secret = self._secret(message)
-            await post(line.http, self._policy, message, secret, line.look_up)
+            await post(client.http, self._policy, message, secret, client.look_up)
         except Exception as failure:  # noqa: BLE001 - whatever it is, the message waits and is tried again
             log.warning("webhook not delivered, will be tried again", **ids, error=str(failure))
             error = failure
@@ -224,7 +224,7 @@ async def post(
         raise PostError(f"answered {status}; 200 to 299 confirm a message")
 
 
-class _Line:
+class _HttpClient:
     """The way out: what posts, without a proxy or a netrc of the environment, which would go elsewhere than was judged,
     and without connections that are kept, whose certificate may have been judged by another name.
 

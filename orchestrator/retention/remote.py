@@ -43,14 +43,14 @@ def prune_remote(
     database: Database, folder: RemoteFolder, keep: Keep, stopping: Callable[[], bool] = lambda: False
 ) -> int:
     """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
-    names = _by_run(folder.sizes())
+    names = _group_by_run(folder.sizes())
     removed = 0
-    for run_id, (status, told) in _known(database, names).items():
+    for run_id, (status, told) in _known_runs(database, names).items():
         if stopping():
             break
         superfluous = surplus(names[run_id], status, told, keep)
         if superfluous and status in TERMINAL:
-            superfluous = _forgotten(database, run_id, names[run_id], keep)
+            superfluous = _forget_surplus(database, run_id, names[run_id], keep)
         folder.remove(f"{run_id}/{name}" for name in superfluous)
         removed += len(superfluous)
     if removed:
@@ -87,7 +87,7 @@ def _superfluous(names: Sequence[str], kind: Kind, count: int, told: RemoteCheck
     return [name for name, each in mine if each < settled[-count]] if len(settled) >= count else []
 
 
-def _by_run(names: Iterable[str]) -> dict[str, list[str]]:
+def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         run_id, _, rest = name.partition("/")
@@ -95,20 +95,20 @@ def _by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _known(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
+def _known_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
     """Of each of these runs that there is: its state, and what was told of."""
     found: dict[str, tuple[RunStatus, KnownCheckpoints]] = {}
     wanted = list(run_ids)
     with database.reading() as connection:
         for start in range(0, len(wanted), AT_ONCE):
             some = wanted[start : start + AT_ONCE]
-            told = _told(connection, some)
+            told = _known_checkpoints(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
                 found[row.id] = row.status, told.get(row.id, KnownCheckpoints())
     return found
 
 
-def _told(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, KnownCheckpoints]:
+def _known_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, KnownCheckpoints]:
     this = checkpoints.c
     newest = (
         sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
@@ -131,7 +131,7 @@ AT_ONCE = 500
 """Runs in one question."""
 
 
-def _forgotten(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
+def _forget_surplus(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
     """The files of a run that go now that no row tells of them; none where it was retried since it was looked at.
 
     Rows go first: files that are left by a kill are found again, and nobody resumes from what is half deleted.
@@ -141,6 +141,6 @@ def _forgotten(database: Database, run_id: str, names: Sequence[str], keep: Keep
         if found is None or found[0].status not in TERMINAL:
             return []
         status = found[0].status
-        told = _told(connection, [run_id]).get(run_id, KnownCheckpoints())
+        told = _known_checkpoints(connection, [run_id]).get(run_id, KnownCheckpoints())
         forget(connection, run_id, checkpoint_policy(status, keep))
         return surplus(names, status, told, keep)

@@ -24,7 +24,7 @@ from orchestrator.store import annotations, reads
 from orchestrator.store.admin import deletion
 from orchestrator.store.database import Database
 from orchestrator.store.queue import run_actions
-from orchestrator.store.submission import LARGE_RUNS, Submittal, Submitted, submit_together
+from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, Submitted, submit_together
 from worker.reporting import tracing
 
 Answer = TypeVar("Answer")

@@ -37,12 +37,12 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
     now = database.read_clock(connection)
     pause = max(row.available_at - now, 0.0)
     pace = seconds_between_starts(connection, now)
-    hold = _quota_hold(database, connection, row.experiment_number)
+    hold = _quota_reason(database, connection, row.experiment_number)
     starts_in = None if pace is None or hold is not None else max(position * pace, pause)
     return Standing(position=position, waiting=total, starts_in_seconds=starts_in, waits_for=hold)
 
 
-def _quota_hold(database: Database, connection: Connection, experiment_number: int) -> str | None:
+def _quota_reason(database: Database, connection: Connection, experiment_number: int) -> str | None:
     """Why the experiment's key may begin nothing now; None where it may, or the experiment is nobody's."""
     query = sa.select(experiments.c.key_id).where(experiments.c.number == experiment_number)
     key_id = connection.execute(query).scalar_one()

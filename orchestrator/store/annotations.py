@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.annotations import AnnotationChange, Note, sort_labels
 from orchestrator.errors import ChangedMeanwhileError, DeletedError
 from orchestrator.store.database import Database
-from orchestrator.store.ids import no_experiment, validate_id
+from orchestrator.store.ids import experiment_not_found, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import experiments, keys, labels
 
@@ -29,7 +29,9 @@ def of(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Annotat
     for number, label in connection.execute(_LABELS, {"numbers": list(found)}) if found else ():
         found[number].append(label)
     editors = _editors(connection, rows)
-    return {row.number: Annotations(labels=sort_labels(found[row.number]), note=_note(row, editors)) for row in rows}
+    return {
+        row.number: Annotations(labels=sort_labels(found[row.number]), note=_read_note(row, editors)) for row in rows
+    }
 
 
 def change(
@@ -47,14 +49,14 @@ def change(
     Raises `NotFoundError`, and `ChangedMeanwhileError` where `revision` is given and is not the newest: else of two
     people who edit at once the first one's words would be lost.
     """
-    row = _locked(connection, experiment_id)
+    row = _lock_experiment(connection, experiment_id)
     if revision is not None and revision != row.revision:
         raise ChangedMeanwhileError(
             f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
             f"{row.revision}, not {revision}; read them again, then write"
         )
     values = _note_values(row, wanted, by, database.read_clock(connection)) if wanted.changes_note() else {}
-    relabelled = wanted.changes_labels() and _relabel(connection, row.number, wanted.labels or ())
+    relabelled = wanted.changes_labels() and _replace_labels(connection, row.number, wanted.labels or ())
     if not values and not relabelled:
         return
     mine = sa.update(experiments).where(experiments.c.number == row.number)
@@ -62,20 +64,20 @@ def change(
     count_change(connection)
 
 
-def _locked(connection: Connection, experiment_id: str) -> sa.Row[Any]:
+def _lock_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     names = ("id", "number", "revision", "note", "deleted_at")
     query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
     mine = query.where(experiments.c.id == validate_id(experiment_id)).with_for_update(key_share=True)
     row = connection.execute(mine).one_or_none()
     if row is None:
-        raise no_experiment(connection, experiment_id)
+        raise experiment_not_found(connection, experiment_id)
     if row.deleted_at is not None:
-        told = f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing"
-        raise DeletedError(told, row.id)
+        message = f"experiment {row.id} was deleted; `adapm-bench restore {row.id}` comes before its editing"
+        raise DeletedError(message, row.id)
     return row
 
 
-def _relabel(connection: Connection, number: int, wanted: Sequence[str]) -> bool:
+def _replace_labels(connection: Connection, number: int, wanted: Sequence[str]) -> bool:
     """Whether the labels were others."""
     mine = labels.c.experiment_number == number
     had = set(connection.execute(sa.select(labels.c.label).where(mine)).scalars())
@@ -93,7 +95,7 @@ def _note_values(row: sa.Row[Any], wanted: AnnotationChange, by: str | None, now
     return {} if text == row.note else {"note": text, "noted_at": now, "noted_by": by}
 
 
-def _note(row: sa.Row[Any], editors: dict[str, str]) -> Note | None:
+def _read_note(row: sa.Row[Any], editors: dict[str, str]) -> Note | None:
     if row.note is None:
         return None
     return Note(text=row.note, edited_at=row.noted_at, edited_by=row.noted_by, editor=editors.get(row.noted_by))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NotSupportedError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -177,6 +178,13 @@ class Database:
     def close(self) -> None:
         """Give back every connection."""
         self._engine.dispose()
+
+
+def insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """An INSERT that knows ON CONFLICT, which SQLAlchemy has for each kind of database apart."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
 
 
 def plain_text(text: str | None) -> str | None:

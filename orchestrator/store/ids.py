@@ -40,33 +40,33 @@ def validate_id(text: str) -> str:
     return text.replace("\x00", "\ufffd")
 
 
-def no_experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> NotFoundError:
+def experiment_not_found(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> NotFoundError:
     """That there is no such experiment, with the ids that may have been meant."""
     ids = sa.select(experiments.c.id)
-    return _no_such("experiment", experiment_id, ids if deleted_too else ids.where(~is_deleted), connection)
+    return _not_found("experiment", experiment_id, ids if deleted_too else ids.where(~is_deleted), connection)
 
 
-def no_such_run(connection: Connection, run_id: str) -> NotFoundError:
+def run_not_found(connection: Connection, run_id: str) -> NotFoundError:
     """That there is no such run, with the ids that may have been meant."""
     ids = sa.select(runs.c.id).join(experiments, runs.c.experiment_number == experiments.c.number).where(~is_deleted)
-    return _no_such("run", run_id, ids, connection)
+    return _not_found("run", run_id, ids, connection)
 
 
-def _no_such(noun: str, asked: str, ids: sa.Select[Any], connection: Connection) -> NotFoundError:
-    told = f"there is no {noun} {asked!r}"
+def _not_found(noun: str, asked: str, ids: sa.Select[Any], connection: Connection) -> NotFoundError:
+    message = f"there is no {noun} {asked!r}"
     matched = ABBREVIATED.fullmatch(asked)
     if matched is None or (matched[2] is not None and noun == "experiment"):
-        return NotFoundError(told)
+        return NotFoundError(message)
     begins = ids.where(experiments.c.id.startswith(matched[1]))
     if noun == "run":
         begins = begins.where(runs.c.position == int(matched[2])) if matched[2] else begins.where(sa.false())
     near = tuple(connection.execute(begins.order_by(ids.selected_columns[0]).limit(MOST_NEAR + 1)).scalars())
     if len(near) > 1:
         some = ", ".join(near[:MOST_NEAR]) + (" and more" if len(near) > MOST_NEAR else "")
-        return NotFoundError(f"{told}; several begin with it: {some}", asked=asked, near=near)
+        return NotFoundError(f"{message}; several begin with it: {some}", asked=asked, near=near)
     meant = near[0] if near else None
     if not near:
         newest = connection.execute(ids.order_by(experiments.c.number.desc()).limit(COMPARED_IDS)).scalars()
         near = tuple(get_close_matches(asked, newest, n=MOST_NEAR, cutoff=ALIKE))
     suggested = f"; did you mean {' or '.join(near)}?" if near else ""
-    return NotFoundError(told + suggested, asked=asked, near=near, meant=meant)
+    return NotFoundError(message + suggested, asked=asked, near=near, meant=meant)

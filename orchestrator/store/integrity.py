@@ -62,7 +62,7 @@ def checksum(content: str | bytes) -> int:
 
 
 def run_spec(content: object, expected: int | None) -> RunSpec:
-    """A run's specification as `submission.py` wrote it; one that would be refused today as it stands.
+    """A run's specification as `queue/submission.py` wrote it; one that would be refused today as it stands.
 
     All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
     alphabet: it is read once, and shared.

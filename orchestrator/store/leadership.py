@@ -11,12 +11,11 @@ import time
 
 import sqlalchemy as sa
 import structlog
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.activity import DISPATCHER
 from orchestrator.errors import OrchestratorError
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, insert
 from orchestrator.store.tables import leaders
 
 log = structlog.get_logger(__name__)
@@ -78,9 +77,9 @@ class Leadership:
         return _term(connection, taken)
 
     def _begin(self, connection: Connection) -> int | None:
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-        first = dialect.insert(leaders).values(role=self._role, holder=self._holder, term=1, expires_at=self._until())
-        return _term(connection, first.on_conflict_do_nothing(index_elements=["role"]))
+        first = insert(connection, leaders)
+        mine = first.values(role=self._role, holder=self._holder, term=1, expires_at=self._until())
+        return _term(connection, mine.on_conflict_do_nothing(index_elements=["role"]))
 
     def _until(self) -> sa.ColumnElement[float]:
         return self._database.now() + self._ttl_seconds

@@ -23,7 +23,7 @@ from orchestrator.records import (
     StateCounts,
 )
 from orchestrator.store import annotations, integrity
-from orchestrator.store.ids import no_experiment, no_such_run, validate_id
+from orchestrator.store.ids import experiment_not_found, run_not_found, validate_id
 from orchestrator.store.tables import (
     attempts,
     change_counters,
@@ -47,7 +47,7 @@ RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in r
 def experiment(connection: Connection, experiment_id: str) -> ExperimentRecord:
     """One experiment. Raises `NotFoundError`, `DeletedError`, and `DamagedError` where its specification cannot be
     read."""
-    return _intact(any_experiment(connection, experiment_id))
+    return _require_intact(any_experiment(connection, experiment_id))
 
 
 def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: bool = False) -> AnyExperiment:
@@ -55,7 +55,7 @@ def any_experiment(connection: Connection, experiment_id: str, *, deleted_too: b
     wanted, too."""
     row = connection.execute(_EXPERIMENT, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
-        raise no_experiment(connection, experiment_id)
+        raise experiment_not_found(connection, experiment_id)
     if row.deleted_at is not None and not deleted_too:
         raise deleted_error(row.id, row.undo_until)
     return _experiment_records(connection, [row])[0]
@@ -67,7 +67,7 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
     query = _EXPERIMENTS.where(mine, ~is_deleted).order_by(experiments.c.number.desc())
     row = connection.execute(query).first()
-    return None if row is None else _intact(_experiment_records(connection, [row])[0])
+    return None if row is None else _require_intact(_experiment_records(connection, [row])[0])
 
 
 def experiment_page(
@@ -94,17 +94,17 @@ def run(connection: Connection, run_id: str) -> RunRecord:
     """One run. Raises `NotFoundError`."""
     row = connection.execute(_RUN, {"this": validate_id(run_id)}).one_or_none()
     if row is None:
-        raise no_run(connection, run_id)
+        raise missing_run_error(connection, run_id)
     return _run_record(row)
 
 
-def no_run(connection: Connection, run_id: str) -> NotFoundError:
+def missing_run_error(connection: Connection, run_id: str) -> NotFoundError:
     """Why there is no such run: it never was, or its experiment is deleted."""
     query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
     deleted = connection.execute(query.where(runs.c.id == validate_id(run_id), is_deleted)).one_or_none()
     if deleted is not None:
         return deleted_error(deleted.id, deleted.undo_until)
-    return no_such_run(connection, run_id)
+    return run_not_found(connection, run_id)
 
 
 def run_page(
@@ -123,7 +123,7 @@ def run_page(
     # The page is found on the narrow rows first; specs and results are joined to the page only.
     page = sa.select(runs.c.id).where(*_conditions(connection, where)).order_by(*_order(sort))
     if after is not None:
-        page = page.where(_behind(connection, after, sort, where.experiment_id))
+        page = page.where(_after_run(connection, after, sort, where.experiment_id))
     chosen = page.limit(limit).subquery()
     query = _run_query().join(chosen, chosen.c.id == runs.c.id).order_by(*_order(sort))
     return tuple(_run_record(row) for row in connection.execute(query))
@@ -191,8 +191,8 @@ def require_experiment(connection: Connection, experiment_id: str) -> None:
 
 def require_run(connection: Connection, run_id: str) -> None:
     """Raise `NotFoundError` unless there is such a run."""
-    if connection.execute(_THERE, {"this": validate_id(run_id)}).first() is None:
-        raise no_run(connection, run_id)
+    if connection.execute(_KEPT_RUN, {"this": validate_id(run_id)}).first() is None:
+        raise missing_run_error(connection, run_id)
 
 
 def require_kept(connection: Connection, experiment_id: str) -> None:
@@ -204,21 +204,20 @@ def require_kept(connection: Connection, experiment_id: str) -> None:
 
 def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
     """That an experiment is deleted, and the way back."""
-    told = f"experiment {experiment_id} was deleted"
+    message = f"experiment {experiment_id} was deleted"
     if undo_until is None:
-        return DeletedError(f"{told} and is being removed for good", experiment_id)
+        return DeletedError(f"{message} and is being removed for good", experiment_id)
     moment = datetime.fromtimestamp(undo_until, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return DeletedError(f"{told}; until {moment} `adapm-bench restore {experiment_id}` brings it back", experiment_id)
-
-
-# Helpers, in the order of their use
+    return DeletedError(
+        f"{message}; until {moment} `adapm-bench restore {experiment_id}` brings it back", experiment_id
+    )
 
 
 def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     """Number and revision of one that is not deleted. Raises `NotFoundError`."""
     row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
-        raise no_experiment(connection, experiment_id)
+        raise experiment_not_found(connection, experiment_id)
     if row.deleted_at is not None:
         raise deleted_error(experiment_id, row.undo_until)
     return row
@@ -242,7 +241,7 @@ def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:
     return key.is_(None), key.desc() if sort.descending else key.asc(), *usual
 
 
-def _behind(
+def _after_run(
     connection: Connection, run_id: str, sort: RunSort | None, experiment_id: str | None
 ) -> sa.ColumnElement[bool]:
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
@@ -281,10 +280,10 @@ def _run_query() -> sa.Select[Any]:
 def _run_record(row: sa.Row[Any]) -> RunRecord:
     """The run; what of it cannot be read is null, and said."""
     values = dict(row._mapping)
-    spec = _whole(integrity.run_spec, values["spec"], values.pop("spec_checksum"))
+    spec = _or_damage(integrity.run_spec, values["spec"], values.pop("spec_checksum"))
     checksum, has_result = values.pop("result_checksum"), values.pop("result_of") is not None
     lacks_result = not has_result and values["status"] is not RunStatus.SUCCEEDED
-    result = None if lacks_result else _whole(integrity.result, values["result"], checksum)
+    result = None if lacks_result else _or_damage(integrity.result, values["result"], checksum)
     faults = [
         f"the stored {what} of run {row.id} {found}"
         for what, found in (("specification", spec), ("result", result))
@@ -295,14 +294,16 @@ def _run_record(row: sa.Row[Any]) -> RunRecord:
     return RunRecord(**values, damaged="; ".join(faults) or None)
 
 
-def _whole(read: Callable[[object, int | None], Found], content: object, checksum: int | None) -> Found | DamagedError:
+def _or_damage(
+    read: Callable[[object, int | None], Found], content: object, checksum: int | None
+) -> Found | DamagedError:
     try:
         return read(content, checksum)
     except DamagedError as error:
         return error
 
 
-def _intact(record: AnyExperiment) -> ExperimentRecord:
+def _require_intact(record: AnyExperiment) -> ExperimentRecord:
     if isinstance(record, DamagedExperiment):
         raise DamagedError(record.damaged)
     return record
@@ -330,7 +331,7 @@ def _verdicts(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[
     """For each experiment, how its runs with a result ended, but for those that converged."""
     found: dict[int, dict[Verdict, int]] = {}
     for row in connection.execute(_VERDICTS, {"numbers": list(numbers)}):
-        with suppress(ValueError):  # a damaged one is told by its run
+        with suppress(ValueError):  # its run tells that it is damaged
             found.setdefault(row.experiment_number, {})[Verdict(row.verdict)] = row.runs
     return found
 
@@ -400,13 +401,13 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 
 _EXPERIMENTS = sa.select(*integrity.stored_columns(experiments))
 _EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"))
-_gone = experiments.alias()
-_DELETED = sa.select(_gone.c.number).where(_gone.c.deleted_at.is_not(None))
+_deleted = experiments.alias()
+_DELETED = sa.select(_deleted.c.number).where(_deleted.c.deleted_at.is_not(None))
 _NUMBER = sa.select(*(experiments.c[name] for name in ("number", "revision", "deleted_at", "undo_until"))).where(
     experiments.c.id == sa.bindparam("this")
 )
 _RUN = _run_query().where(runs.c.id == sa.bindparam("this"), is_kept)
-_THERE = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"), is_kept)
+_KEPT_RUN = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"), is_kept)
 _VERSION = sa.select(sa.func.sum(runs.c.version)).where(runs.c.experiment_number == sa.bindparam("number"))
 _TOTALS = (
     sa.select(

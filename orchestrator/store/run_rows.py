@@ -1,19 +1,23 @@
-"""`RunRow`: a run as the queue knows it, and the locks of rows.
+"""`RunRow`: a run as the queue knows it, the locks of rows, and the specifications to train.
 
 Who holds the lock of a run's row may change everything of that run: its attempts, series and result. Nothing else may.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
+from orchestrator.errors import DamagedError
 from orchestrator.jobs import ExperimentId, Limit, RunId, RunStatus
+from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
-from orchestrator.store.tables import runs
+from orchestrator.store.tables import run_specs, runs
+from worker.spec.run import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,33 +61,24 @@ def select_runs() -> sa.Select[Any]:
     return sa.select(*COLUMNS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockedRuns:
-    """Runs whose rows are ours until the transaction ends, and the database's time at that moment."""
-
-    runs: tuple[RunRow, ...]
-    now: float
-
-
-BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
+_BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True))).order_by(runs.c.id)
 """In the order of the ids: two transactions that lock several runs must take them in the same order."""
-_LOCK_BY_ID = BY_ID.with_for_update(of=runs)
-_LOCK_FREE_BY_ID = BY_ID.with_for_update(of=runs, skip_locked=True)
+_LOCK_BY_ID = _BY_ID.with_for_update(of=runs)
+_LOCK_FREE_BY_ID = _BY_ID.with_for_update(of=runs, skip_locked=True)
+_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
+    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
+)
 
 
 def lock(
-    database: Database,
-    connection: Connection,
-    query: sa.Select[Any],
-    parameters: Mapping[str, object] | None = None,
-    *,
-    wait: bool = True,
-) -> LockedRuns:
-    """Lock the runs that `query`, made by `select_runs()`, finds; without `wait` only those that nobody has locked."""
+    database: Database, connection: Connection, query: sa.Select[Any], *, wait: bool = True
+) -> tuple[tuple[RunRow, ...], float]:
+    """Lock the runs that `query`, made by `select_runs()`, finds, until the transaction ends: they and the database's
+    time at that moment. Without `wait` only those that nobody has locked."""
     # PostgreSQL looks at a row of `runs` again after it has waited for it, so what is read here is the newest truth;
     # rows of joined tables may be older and have to be read again.
-    rows = connection.execute(query.with_for_update(of=runs, skip_locked=not wait), parameters or {}).all()
-    return LockedRuns(runs=tuple(RunRow(**row._mapping) for row in rows), now=database.read_clock(connection))
+    rows = connection.execute(query.with_for_update(of=runs, skip_locked=not wait)).all()
+    return tuple(RunRow(**row._mapping) for row in rows), database.read_clock(connection)
 
 
 def lock_ids(
@@ -93,6 +88,20 @@ def lock_ids(
     wanted = sorted({validate_id(id) for id in ids})
     rows = connection.execute(_LOCK_BY_ID if wait else _LOCK_FREE_BY_ID, {"ids": wanted}).all()
     return {row.id: RunRow(**row._mapping) for row in rows}, database.read_clock(connection)
+
+
+def trainable_specs(
+    connection: Connection, ids: Sequence[RunId]
+) -> dict[RunId, RunSpec | ValidationError | DamagedError]:
+    """The specification of each of these runs, or what is wrong with it: that it would be refused today, or that it is
+    not what was written."""
+    found: dict[RunId, RunSpec | ValidationError | DamagedError] = {id: DamagedError("is missing") for id in ids}
+    for row in connection.execute(_SPECS, {"ids": list(ids)}) if ids else ():
+        try:
+            found[row.run_id] = integrity.valid_run_spec(row.spec, row.checksum)
+        except (ValidationError, DamagedError) as error:
+            found[row.run_id] = error
+    return found
 
 
 def lock_run(database: Database, connection: Connection, run_id: str) -> tuple[RunRow, float] | None:

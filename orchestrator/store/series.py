@@ -21,12 +21,12 @@ import numpy as np
 import sqlalchemy as sa
 import structlog
 import zstandard
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import FIELDS, STEP, Array, Columns, merge_attempts
 from orchestrator.errors import DamagedError
 from orchestrator.store import integrity
+from orchestrator.store.database import insert
 from orchestrator.store.tables import attempts, chunks, observations
 from worker.records.result import Observation
 
@@ -87,7 +87,7 @@ def _frames(lengths: dict[str, int], offset: int) -> Iterator[tuple[str, slice]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class EncodedBatch:
     """Points of one attempt, encoded before any lock is taken."""
 
     run_id: str
@@ -113,7 +113,7 @@ class Batch:
         )
 
 
-def append(connection: Connection, batches: Sequence[Batch]) -> None:
+def append(connection: Connection, batches: Sequence[EncodedBatch]) -> None:
     """Add new batches, each beyond `attempts.last_batch`, to the series of runs whose rows are locked.
 
     Batches of an attempt come in order, so a number at or below the last accepted one is a repetition. A gap is let
@@ -123,17 +123,17 @@ def append(connection: Connection, batches: Sequence[Batch]) -> None:
     connection.execute(_INSERT, [vars(batch) for batch in batches])
     for batch in batches:
         if (batch.sequence + 1) % MERGE_BATCHES == 0:
-            seal(connection, batch.run_id, batch.attempt)
+            merge_small_chunks(connection, batch.run_id, batch.attempt)
 
 
-def seal(connection: Connection, run_id: str, attempt: int) -> None:
+def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> None:
     """Merge the small chunks of an attempt into one; where one of them is damaged, all stay as they are."""
     small = (chunks.c.run_id == run_id) & (chunks.c.attempt == attempt) & (chunks.c.points < FULL_POINTS)
     rows = connection.execute(sa.select(chunks).where(small).order_by(chunks.c.sequence)).all()
-    if len(rows) < 2 or len(_intact(rows, FIELDS)) < len(rows):
+    if len(rows) < 2 or len(_readable_chunks(rows, FIELDS)) < len(rows):
         return
     connection.execute(sa.delete(chunks).where(small))
-    merged_chunk = Batch.of(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
+    merged_chunk = EncodedBatch.of(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
     connection.execute(_INSERT, [vars(merged_chunk)])
 
 
@@ -143,7 +143,7 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
     query = sa.select(chunks).where(chunks.c.run_id == run_id)
     if after_step >= 0:
         query = query.where(chunks.c.last_step > min(after_step, 2**53))
-    found = _together(connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all(), fields)
+    found = _merge_chunks(connection.execute(query.order_by(chunks.c.attempt, chunks.c.sequence)).all(), fields)
     return found.rows(slice(int(np.searchsorted(found.step, after_step, side="right")), None))
 
 
@@ -153,10 +153,10 @@ def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[s
         asked = {"ids": list(run_ids[first : first + MOST_RUNS])}
         rows = connection.execute(_OF_RUNS, asked, execution_options={"yield_per": ROWS_AT_ONCE})
         for run_id, of_run in groupby(rows, key=attrgetter("run_id")):
-            yield run_id, _together(list(of_run), fields)
+            yield run_id, _merge_chunks(list(of_run), fields)
 
 
-def latest(columns: Columns) -> dict[str, object]:
+def newest_figures(columns: Columns) -> dict[str, object]:
     """What a run's row shows of its newest points: the losses, and the pace over this batch."""
     shown: dict[str, object] = {}
     for name in ("train_loss", "val_loss"):
@@ -176,17 +176,17 @@ def latest(columns: Columns) -> dict[str, object]:
 def damaged_points(connection: Connection, run_id: str) -> int:
     """How many points of a run lie in chunks that cannot be read."""
     rows = connection.execute(sa.select(chunks).where(chunks.c.run_id == run_id)).all()
-    return int(sum(row.points for row in rows) - sum(row.points for row in _intact(rows, FIELDS)))
+    return int(sum(row.points for row in rows) - sum(row.points for row in _readable_chunks(rows, FIELDS)))
 
 
-def _together(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
+def _merge_chunks(rows: Sequence[Any], fields: Sequence[str]) -> Columns:
     """One run's chunks, in the order of their attempts; damaged ones are left out."""
-    rows = _intact(rows, fields)
+    rows = _readable_chunks(rows, fields)
     attempt = np.repeat([row.attempt for row in rows], [row.points for row in rows]).astype(np.int64)
     return merge_attempts(decode([row.data for row in rows], fields), attempt)
 
 
-def _intact(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:
+def _readable_chunks(rows: Sequence[Any], fields: Sequence[str]) -> list[Any]:
     """The chunks that can be read; what is wrong with the others is logged."""
     good = []
     for row in rows:
@@ -225,8 +225,7 @@ def append_observations(connection: Connection, run_id: str, attempt: int, seen:
         for blocks in [zstandard.compress(json.dumps(one.blocks).encode())]
     ]
     if rows:
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-        connection.execute(dialect.insert(observations).on_conflict_do_nothing(), rows)
+        connection.execute(insert(connection, observations).on_conflict_do_nothing(), rows)
 
 
 def read_observations(

@@ -68,7 +68,7 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
-    # Whether `follow_up_runs.py` may add runs.
+    # Whether `queue/growth.py` may add runs.
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
@@ -120,10 +120,10 @@ runs = Table(
     Column("processes", sa.Integer, nullable=False, server_default="1"),  # each holds a device
     Column("steps_total", sa.BigInteger, nullable=False),
     Column("created_at", sa.Double, nullable=False),
-    # The order of the queue: rank, turn, experiment, position; see `submission.py`.
+    # The order of the queue: rank, turn, experiment, position; see `queue/submission.py`.
     Column("rank", sa.Integer, nullable=False, server_default="0"),  # minus the priority
     Column("turn", sa.BigInteger, nullable=False, server_default="0"),
-    # The queue's part: only `transitions.py` writes these.
+    # The queue's part: only `queue/transitions.py` writes these.
     Column("status", _words(RunStatus, "status"), nullable=False),
     Column("reason", sa.Text, nullable=True),
     Column("attempt", sa.Integer, nullable=False, server_default="0"),
@@ -135,12 +135,12 @@ runs = Table(
     Column("started_at", sa.Double, nullable=True),
     Column("ended_at", sa.Double, nullable=True),
     Column("last_event", sa.Integer, nullable=False),
-    # How long it may take; see `orchestrator/store/admin/limits.py`.
+    # How long it may take; see `orchestrator/store/queue/time_limits.py`.
     Column("max_seconds", sa.Double, nullable=True),
     Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
     Column("deadline_at", sa.Double, nullable=True),
     Column("limit_reached", _words(Limit, "limit_reached", checked=False), nullable=True),  # what it was stopped for
-    Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; see `completion.py`
+    Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; `completion.py`
     Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.
     Column("step", sa.BigInteger, nullable=False, server_default="0"),

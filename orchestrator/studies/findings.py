@@ -1,6 +1,6 @@
 """Findings: what evidence says about a claim, in one word and one sentence, never more than its scale supports."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from pydantic import Field
@@ -170,7 +170,12 @@ def worse(candidate: CandidateOutcome | None) -> Answer:
 
 def better(candidate: CandidateOutcome | None) -> Answer:
     """Whether a candidate is better than the baseline, by the corrected test."""
-    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(found := worse(candidate), found)
+    return opposite(worse(candidate))
+
+
+def opposite(answer: Answer) -> Answer:
+    """The answer to the contrary claim."""
+    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(answer, answer)
 
 
 def losses(part: PartEvidence) -> tuple[Measure, ...]:
@@ -227,3 +232,22 @@ def figure_sentence(found: Measure, digits: int = 3, unit: str = "") -> str:
 def ended_well(runs: Iterable[RunOutcome]) -> tuple[RunOutcome, ...]:
     """The runs with a trained model."""
     return tuple(run for run in runs if run.ended == Verdict.CONVERGED and run.loss is not None)
+
+
+def on_par_with_adamw(
+    optimizer: str, part_name: str, *, against: str, unit: str = "", saved: Callable[[float], str]
+) -> Callable[[Evidence], Judgement]:
+    """The judge of whether an optimizer ends on par with AdamW. `saved`: words on its state as a share of AdamW's."""
+
+    def judge(evidence: Evidence) -> Judgement:
+        if lacking := incomplete(evidence, [part_name]):
+            return lacking
+        (part,) = evidence.parts
+        mine, adamw = part.candidate(optimizer), part.candidate("adamw")
+        if mine is None or adamw is None:
+            return missing("a candidate is missing")
+        words = saved(mine.state_bytes / adamw.state_bytes) if mine.state_bytes and adamw.state_bytes else ""
+        sentence = f"{against}: {figure_sentence(difference(mine), unit=unit)}{words}."
+        return Judgement(measured=is_on_par(mine), sentence=sentence, measures=differences(part))
+
+    return judge

@@ -1,4 +1,4 @@
-"""The studies by name: every module of `paper/` and `beyond/` that has a `STUDY`, in the paper's order."""
+"""The studies by name: every `Study` in a module of `paper/` or `beyond/`, in the paper's order."""
 
 import pkgutil
 from functools import cache
@@ -11,10 +11,10 @@ from orchestrator.studies.study import Study
 
 @cache
 def all_studies() -> tuple[Study, ...]:
-    """Found by looking, so that a new study is one new file."""
+    """Found by looking, so that a new study needs no list."""
     folders = ((paper.__name__, paper.__path__), (beyond.__name__, beyond.__path__))
     modules = (import_module(f"{name}.{each.name}") for name, path in folders for each in pkgutil.iter_modules(path))
-    found = [module.STUDY for module in modules if hasattr(module, "STUDY")]
+    found = [value for module in modules for value in vars(module).values() if isinstance(value, Study)]
     return tuple(sorted(found, key=lambda study: (study.order, study.name)))
 
 

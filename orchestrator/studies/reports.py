@@ -16,10 +16,9 @@ from orchestrator.services.runs import Runs
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import unreadable
 from orchestrator.studies.gathering import Source, gather
-from orchestrator.studies.judgement import judge_both
 from orchestrator.studies.records import ScaleReport, StudyExperiment, StudySummary
 from orchestrator.studies.registry import all_studies, study
-from orchestrator.studies.results import PUBLISHED, EvidenceError, read_evidence
+from orchestrator.studies.results import PUBLISHED, EvidenceError, compare_findings, read_evidence
 from orchestrator.studies.study import Study
 
 
@@ -61,7 +60,7 @@ class Studies:
             own = self._own_evidence(each, scale, there)
         except EvidenceError as error:
             fault = unreadable(str(error))
-        found_out = judge_both(each, own, read_evidence(PUBLISHED, each.name, scale))
+        found_out = compare_findings(each, own, read_evidence(PUBLISHED, each.name, scale))
         return ScaleReport(
             scale=scale,
             runs=plan.run_count(),

@@ -2,7 +2,7 @@
 
     plans ─► experiments (comparisons, sweeps) ─► records ─► `gathering.py` ─► Evidence ─► `judge` ─► Finding
 
-A study has no training code of its own. A new one is a file with a `STUDY` in `paper/` or `beyond/`.
+A study has no training code of its own. A new one is a `Study` in a module of `paper/` or `beyond/`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,6 @@ from worker.catalog import presets
 from worker.records.result import Observation, Result
 from worker.spec.run import Workload
 from worker.spec.task import RegressionTask, RlhfTask
-
-# What an experiment costs, roughly, before it is run: device-seconds by the FLOPs of its runs.
-#
-#     run = start + steps × (6 × parameters × tokens a step) / rate        weights by the preset's shape
-#
-# The rates are what one device achieves in such trainings: good for "minutes or days", not for bills.
 
 START_SECONDS = 5.0
 """Importing torch and building the model, measured on an idle core; on a GPU about the same."""
@@ -35,7 +29,12 @@ GENERATION_FACTOR = 8.0
 
 
 def device_seconds(spec: ExperimentSpec) -> float:
-    """Of all runs of an experiment, one after another."""
+    """What an experiment costs, roughly, before it is run: of all runs, one after another.
+
+        run = start + steps × (6 × parameters × tokens a step) / rate        weights by the preset's shape
+
+    The rates are what one device achieves in such trainings: good for "minutes or days", not for bills.
+    """
     return spec.run_count() * (START_SECONDS + _training_seconds(spec.workload, on_gpu=spec.resources.gpus > 0))
 
 

@@ -10,27 +10,25 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import structlog
 
-from orchestrator.errors import StoreError
 from orchestrator.jobs import ExperimentId
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Parameters, admits_another, trial_run
 from orchestrator.records import RunFilter
-from orchestrator.store import reads, trials
+from orchestrator.store import reads
 from orchestrator.store.database import Database
+from orchestrator.store.queue import trials
 from orchestrator.sweeps.report import sweep_spec
+from orchestrator.sweeps.trial_follower import LOSS, follow, retry_while_away
 
 log = structlog.get_logger(__name__)
 
-AWAY_SECONDS = 2.0
-"""Pause before a database that is away is asked again."""
 SETTLE_SECONDS = 0.5
 SHARE = 0.001
 """Of a node's own resource, which every node of Ray has once: what a follower occupies instead of a CPU. It ties the
@@ -42,10 +40,8 @@ ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
-Answer = TypeVar("Answer")
 
-
-class Driver:
+class SweepDriver:
     """Drives one sweep to its end, on a Ray that this process has joined."""
 
     def __init__(self, database: Database, database_url: str, sweep_id: ExperimentId, folder: Path) -> None:
@@ -76,17 +72,16 @@ class Driver:
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
         from ray import tune
 
-        from orchestrator.sweeps.search import EachOnItsOwn, StoreSearch
-        from orchestrator.sweeps.trial_follower import LOSS, follow
+        from orchestrator.sweeps.search import AshaPerCandidate, StoreSearch
 
         trainable = partial(follow, database_url=self._database_url, steps_total=spec.workload.budget.steps)
         tuner = tune.Tuner(
-            tune.with_resources(trainable, {"cpu": 0, _own_node(): SHARE}),
+            tune.with_resources(trainable, {"cpu": 0, _own_node_resource(): SHARE}),
             tune_config=tune.TuneConfig(
                 metric=LOSS,
                 mode="min",
                 search_alg=StoreSearch(spec, known, partial(self._add, spec), partial(self._may_begin, spec)),
-                scheduler=EachOnItsOwn(spec, self._stop) if spec.may_stop_early() else None,
+                scheduler=AshaPerCandidate(spec, self._stop) if spec.may_stop_early() else None,
                 num_samples=-1,  # the searcher says when it is finished
                 max_concurrent_trials=spec.concurrency,
                 reuse_actors=True,
@@ -130,17 +125,7 @@ class Driver:
         return trials.spending(self._database, self._sweep_id).live == 0
 
 
-def retry_while_away(ask: Callable[[], Answer]) -> Answer:
-    """Ask the store, and wait for it while it is away."""
-    while True:
-        try:
-            return ask()
-        except StoreError as error:
-            log.warning("database unreachable, trying again", error=str(error))
-            time.sleep(AWAY_SECONDS)
-
-
-def _own_node() -> str:
+def _own_node_resource() -> str:
     """The resource that Ray gives this machine alone."""
     import ray
 

@@ -19,7 +19,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import ExperimentId
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.trials import live_sweeps
+from orchestrator.store.queue.trials import live_sweeps
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ GOOD_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class DriverOrder:
     """What a driver is told, as one line of JSON on its standard input: a database's URL may hold a password."""
 
     sweep_id: str
@@ -49,7 +49,7 @@ class Order:
 
 
 @dataclass
-class _Driver:
+class _DriverProcess:
     process: subprocess.Popen[bytes] | None = None
     ends: int = 0
     started_at: float = 0.0
@@ -64,13 +64,13 @@ class SweepKeeper:
         database: Database,
         leadership: Leadership,
         command: Sequence[str],
-        order: Callable[[ExperimentId], Order],
+        order: Callable[[ExperimentId], DriverOrder],
         log_folder: Path,
     ) -> None:
         """`command` starts a driver, which reads its `order` from its standard input."""
         self._database, self._leadership = database, leadership
         self._command, self._order, self._log_folder = list(command), order, log_folder
-        self._drivers: dict[ExperimentId, _Driver] = {}
+        self._drivers: dict[ExperimentId, _DriverProcess] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweep-keeper", daemon=True)
 
@@ -83,7 +83,7 @@ class SweepKeeper:
         self._stop.set()
         self._thread.join()
         for driver in self._drivers.values():
-            _end(driver)
+            _kill(driver)
         self._leadership.resign()
 
     def _run(self) -> None:
@@ -97,23 +97,23 @@ class SweepKeeper:
         """One look: drivers for the sweeps that need one, none for the others."""
         if self._leadership.keep(RENEW_SECONDS) is None:
             for sweep_id in tuple(self._drivers):
-                _end(self._drivers[sweep_id])
+                _kill(self._drivers[sweep_id])
                 del self._drivers[sweep_id]
             return
         wanted = live_sweeps(self._database)[:MOST_DRIVERS]
-        self._end_all_but(wanted)
+        self._end_unwanted(wanted)
         for sweep_id in wanted:
-            self._see_to(sweep_id, self._drivers.setdefault(sweep_id, _Driver()))
+            self._keep_running(sweep_id, self._drivers.setdefault(sweep_id, _DriverProcess()))
 
-    def _end_all_but(self, wanted: Sequence[ExperimentId]) -> None:
+    def _end_unwanted(self, wanted: Sequence[ExperimentId]) -> None:
         """A driver whose sweep has closed gets its time to leave by itself: it still waits for trials that end."""
         for sweep_id in self._drivers.keys() - set(wanted):
             driver = self._drivers[sweep_id]
             if driver.process is None or driver.process.poll() is not None:
-                _end(driver)
+                _kill(driver)
                 del self._drivers[sweep_id]
 
-    def _see_to(self, sweep_id: ExperimentId, driver: _Driver) -> None:
+    def _keep_running(self, sweep_id: ExperimentId, driver: _DriverProcess) -> None:
         if driver.process is not None and driver.process.poll() is not None:
             status = driver.process.returncode
             if time.monotonic() - driver.started_at > GOOD_SECONDS:
@@ -122,13 +122,13 @@ class SweepKeeper:
             log.warning(
                 "a sweep's driver ended before its sweep", sweep=sweep_id, status=status, again_in=pause_seconds
             )
-            _end(driver)
+            _kill(driver)
             driver.ends += 1
             driver.start_after = time.monotonic() + pause_seconds
         if driver.process is None and time.monotonic() >= driver.start_after:
-            self._begin(sweep_id, driver)
+            self._start_driver(sweep_id, driver)
 
-    def _begin(self, sweep_id: ExperimentId, driver: _Driver) -> None:
+    def _start_driver(self, sweep_id: ExperimentId, driver: _DriverProcess) -> None:
         self._log_folder.mkdir(parents=True, exist_ok=True)
         driver.started_at = time.monotonic()
         with (self._log_folder / f"sweep-{sweep_id}.log").open("ab") as file:
@@ -144,7 +144,7 @@ class SweepKeeper:
         log.info("a sweep's driver starts", sweep=sweep_id, process=driver.process.pid)
 
 
-def _end(driver: _Driver) -> None:
+def _kill(driver: _DriverProcess) -> None:
     """End a driver's process, at once: it keeps nothing that is not in the store."""
     process, driver.process = driver.process, None
     if process is None:

@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from optim import catalog
-from optim.catalog import Scalar
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.search_spaces import Choice, Range, share_of
+from orchestrator.kinds.search_spaces import Choice, share_of
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.records import (
@@ -26,6 +25,7 @@ from orchestrator.records import (
     LearningRateRow,
     RunRecord,
 )
+from orchestrator.sweeps.importance import importances
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
 from worker.records.result import Result, Verdict
 
@@ -135,9 +135,6 @@ def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:
     )
 
 
-# Helpers, in the order of their use
-
-
 def _trial(spec: SweepSpec, run: RunRecord) -> TrialRow:
     result = run.result
     # What was tried is not known of a damaged trial, so that nothing follows from how good it was.
@@ -189,24 +186,22 @@ def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importa
 
 
 def _edges(searched: SearchedCandidate, best: TrialRow) -> tuple[str, ...]:
-    return tuple(name for name, domain in searched.ranges().items() if _at_edge(domain, best.parameters[name]))
-
-
-def _at_edge(domain: Range, value: Scalar) -> bool:
-    return not isinstance(domain, Choice) and not EDGE < share_of(domain, value) < 1 - EDGE
+    return tuple(
+        name
+        for name, domain in searched.ranges().items()
+        if not isinstance(domain, Choice) and not EDGE < share_of(domain, best.parameters[name]) < 1 - EDGE
+    )
 
 
 def _importance(searched: SearchedCandidate, trials: Sequence[TrialRow]) -> tuple[Importance, ...]:
     if len(searched.space) < 2 or not any(trial.objective is not None for trial in trials):
         return ()
-    from orchestrator.sweeps.importance import importances
-
-    told = [
+    tried = [
         (trial.parameters, WORST if trial.objective is None else trial.objective)
         for trial in trials
         if trial.verdict is not None and trial.parameters
     ]
-    found = importances(searched, told)
+    found = importances(searched, tried)
     return tuple(Importance(parameter=name, share=share) for name, share in found.items())
 
 

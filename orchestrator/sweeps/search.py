@@ -1,7 +1,7 @@
 """How a sweep's trials come to Ray Tune, and how its decisions come to our store.
 
     Tune asks for a trial ─► StoreSearch: one that the store has, else the next number ─► added to the store ─► Tune
-    Tune's scheduler says STOP ─► EachOnItsOwn ─► the run is asked to finish with what there is
+    Tune's scheduler says STOP ─► AshaPerCandidate ─► the run is asked to finish with what there is
 
 A driver that is started again tells Tune of every trial once more, in the order of their numbers: those that have ended
 report at once, so the searcher and the scheduler know what they knew, and nothing is trained twice.
@@ -45,7 +45,9 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
         self._candidates: dict[str, int] = {}
         """Tune's trial → the candidate's place."""
         places = range(len(spec.candidates))
-        self._inner = {place: _tpe(spec, place, known) for place in places} if _asks_tpe(spec) else {}
+        self._inner = (
+            {place: _tpe(spec, place, known) for place in places} if spec.algorithm in ("tpe", "tpe-hyperband") else {}
+        )
 
     def suggest(self, trial_id: str) -> Parameters | str | None:
         """The next trial's configuration: its run's id, and its number."""
@@ -91,7 +93,7 @@ class StoreSearch(Searcher):  # type: ignore[misc] # Ray publishes no types
         """Nothing: Tune is never restored, it is told again."""
 
 
-class EachOnItsOwn(FIFOScheduler):  # type: ignore[misc] # Ray publishes no types
+class AshaPerCandidate(FIFOScheduler):  # type: ignore[misc] # Ray publishes no types
     """ASHA for each candidate apart: an optimizer that is slow at first is not stopped by another one's pace."""
 
     def __init__(self, spec: SweepSpec, stop: Callable[[str], None]) -> None:
@@ -112,11 +114,11 @@ class EachOnItsOwn(FIFOScheduler):  # type: ignore[misc] # Ray publishes no type
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Give it to its candidate's scheduler."""
-        self._of(trial).on_trial_add(tune_controller, trial)
+        self._scheduler_of(trial).on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Stop the run where its candidate's scheduler stops the trial, unless it is done anyway."""
-        decision = str(self._of(trial).on_trial_result(tune_controller, trial, result))
+        decision = str(self._scheduler_of(trial).on_trial_result(tune_controller, trial, result))
         if decision == TrialScheduler.STOP and result[STEP] < self._spec.workload.budget.steps:
             self._stop(trial.config["run"])
             self.stopped[trial.config["candidate"]] += 1
@@ -124,21 +126,14 @@ class EachOnItsOwn(FIFOScheduler):  # type: ignore[misc] # Ray publishes no type
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         """Let its candidate's scheduler know."""
-        self._of(trial).on_trial_complete(tune_controller, trial, result)
+        self._scheduler_of(trial).on_trial_complete(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Let its candidate's scheduler know."""
-        self._of(trial).on_trial_remove(tune_controller, trial)
+        self._scheduler_of(trial).on_trial_remove(tune_controller, trial)
 
-    def _of(self, trial: Trial) -> AsyncHyperBandScheduler:
+    def _scheduler_of(self, trial: Trial) -> AsyncHyperBandScheduler:
         return self._inner[trial.config["candidate"]]
-
-
-# Helpers
-
-
-def _asks_tpe(spec: SweepSpec) -> bool:
-    return spec.algorithm in ("tpe", "tpe-hyperband")
 
 
 def _tpe(spec: SweepSpec, place: int, known: Mapping[int, Parameters]) -> OptunaSearch:

@@ -5,17 +5,21 @@ again from the beginning, by a driver that was started anew, it reports the same
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import TypeVar
 
 import numpy as np
+import structlog
 
 from orchestrator.errors import StoreError
 from orchestrator.store import series
 from orchestrator.store.database import Database
-from orchestrator.store.trials import Glance, glance
+from orchestrator.store.queue.trials import TrialState, read_state
 from worker.records.result import Verdict
+
+log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 0.25
 AWAY_SECONDS = 2.0
@@ -27,6 +31,8 @@ since Tune's schedulers interpolate between losses. It is told to Tune alone and
 LOSS = "loss"
 STEP = "step"
 FAULTLESS = "faultless"
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +49,8 @@ def follow(config: dict[str, object], *, database_url: str, steps_total: int) ->
     """The trainable: report the validation losses of the run that `config` names, until it has ended."""
     from ray import tune
 
-    for told in reports(_database(database_url), str(config["run"]), steps_total):
-        tune.report({LOSS: told.loss, STEP: told.step, FAULTLESS: told.faultless})
+    for report in reports(_database(database_url), str(config["run"]), steps_total):
+        tune.report({LOSS: report.loss, STEP: report.step, FAULTLESS: report.faultless})
 
 
 def reports(
@@ -53,14 +59,10 @@ def reports(
     """Each validation loss once, as it comes; after the run has ended, one last word where its loss does not say it."""
     seen_version, last = -1, TuneReport(step=0, loss=LOST)
     while True:
-        try:
-            now = glance(database, run_id)
-            fresh = _losses(database, run_id, last.step) if now.version != seen_version else []
-        except StoreError:
-            time.sleep(AWAY_SECONDS)
-            continue
+        now = retry_while_away(partial(read_state, database, run_id))
+        new = retry_while_away(partial(_losses, database, run_id, last.step)) if now.version != seen_version else []
         seen_version = now.version
-        for last in fresh:
+        for last in new:
             yield last
         if now.ended():
             if (word := last_word(now, last, steps_total)) is not None:
@@ -69,7 +71,7 @@ def reports(
         time.sleep(poll_seconds)
 
 
-def last_word(ended: Glance, last: TuneReport, steps_total: int) -> TuneReport | None:
+def last_word(ended: TrialState, last: TuneReport, steps_total: int) -> TuneReport | None:
     """What Tune has to hear at the end of a run; None where its last validation loss says it all."""
     match ended.verdict:
         case None:
@@ -91,6 +93,16 @@ def _losses(database: Database, run_id: str, after_step: int) -> list[TuneReport
     known = np.isfinite(losses) & (columns.step > after_step)
     pairs = zip(columns.step[known].tolist(), losses[known].tolist(), strict=True)
     return [TuneReport(step=int(step), loss=float(loss)) for step, loss in pairs if step > 0]
+
+
+def retry_while_away(ask: Callable[[], Answer]) -> Answer:
+    """Ask the store, and wait for it while it is away."""
+    while True:
+        try:
+            return ask()
+        except StoreError as error:
+            log.warning("database unreachable, trying again", error=str(error))
+            time.sleep(AWAY_SECONDS)
 
 
 @cache

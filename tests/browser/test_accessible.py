@@ -8,7 +8,7 @@ from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.specs.footprints import Question
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.evidence import Scale
 from orchestrator.studies.registry import study

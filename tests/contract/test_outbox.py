@@ -3,7 +3,8 @@
 import pytest
 
 from orchestrator.jobs import RunAction
-from orchestrator.store.outgoing.exports import Outbox, OutboxKind
+from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.tables import OutboxKind
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 

@@ -13,7 +13,7 @@ from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import Outbox
 from orchestrator.store.outgoing.messages import Messages
 from orchestrator.store.outgoing.webhooks import Webhooks
-from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from orchestrator.store.queue.completion import ROOM_SECONDS
 from orchestrator.store.queue.queue import MOST_NODES_LOST
 from orchestrator.store.tables import attempts, results
@@ -126,7 +126,7 @@ def test_a_cluster_without_nodes_holds_nothing_until_one_comes(store: Store) -> 
 def test_a_claim_places_every_run_on_a_node_that_has_room_for_it(store: Store) -> None:
     """Three free CPUs on each of two nodes hold no more than two runs of two CPUs."""
     submit(store, seeds=(1, 2, 3), cpus=2)
-    placed = store.queue.claim(Room(nodes((3, 0), (3, 0))), 10)
+    placed = store.queue.claim(FreeCapacity(nodes((3, 0), (3, 0))), 10)
     assert [node for _, node in placed] == ["n0", "n1"]
     assert [(each.run_id, each.attempt, each.node) for each in store.queue.live()] == [
         (lease.run_id, 1, node) for lease, node in placed

@@ -153,7 +153,7 @@ def test_one_locked_run_does_not_keep_the_reports_of_others_waiting(postgresql: 
         beat = Heartbeat(step=3)
         with ThreadPoolExecutor(2) as pool:
             with database.writing() as connection:
-                assert lock(database, connection, select_runs().where(tables.runs.c.id == locked.run_id)).runs
+                assert lock(database, connection, select_runs().where(tables.runs.c.id == locked.run_id))[0]
                 waiting = pool.submit(store.attempts.heartbeat, locked.run_id, 1, locked.token, beat)
                 for _ in range(ROUNDS):
                     for lease in others:
@@ -191,7 +191,7 @@ def test_a_claimer_does_not_wait_for_rows_that_another_one_holds(postgresql: Pos
         runs = store.runs.page(experiment_id=store.experiments.submit(comparison_spec(seeds=range(4))).experiment.id)
         with ThreadPoolExecutor(1) as other, database.writing() as connection:
             head = select_runs().order_by(tables.runs.c.position).limit(2)
-            held = lock(database, connection, head).runs
+            held, _ = lock(database, connection, head)
             claimed = other.submit(store.claim, cpus=4, gpus=0, limit=2).result(timeout=10)
         assert [run.id for run in held] == [run.id for run in runs[:2]]
         assert [lease.run_id for lease in claimed] == [run.id for run in runs[2:]]

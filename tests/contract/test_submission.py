@@ -13,9 +13,10 @@ from orchestrator.keys import KeyRequest
 from orchestrator.kinds.scaling import ScalingSpec, Size, TokenBudget
 from orchestrator.records import RunFilter, Submission
 from orchestrator.services.experiments import Proposal
-from orchestrator.store import reads, series, submission
+from orchestrator.store import reads, series
 from orchestrator.store.database import Database
-from orchestrator.store.submission import LARGE_RUNS, Submittal, submit_together
+from orchestrator.store.queue import submission
+from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, submit_together
 from tests.contract.conftest import Store
 from tests.factories.services import make_services
 from tests.factories.stores import batch, comparison_spec

@@ -14,8 +14,8 @@ from orchestrator.dispatch.dispatcher import Dispatcher
 from orchestrator.jobs import Lease
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.store import trials
 from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue import trials
 from orchestrator.store.queue.capacity import Node, NodeId
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result

@@ -9,9 +9,9 @@ from orchestrator.jobs import Lease, RunAction, RunStatus
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending, planned_parameters, trial_run
 from orchestrator.records import RunRecord
-from orchestrator.store import trials
 from orchestrator.store.outgoing.exports import Outbox
-from orchestrator.store.trials import Glance
+from orchestrator.store.queue import trials
+from orchestrator.store.queue.trials import TrialState
 from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
 from tests.contract.conftest import Store
 from tests.contract.test_queue_races import ROUNDS, together
@@ -210,7 +210,7 @@ def test_a_trial_that_was_cancelled_says_nothing_of_its_hyperparameters(store: S
 def test_a_glance_sees_what_is_new(store: Store):
     run_id = add(store, begun(store), 0)
     assert run_id is not None
-    assert trials.glance(store.database, run_id) == Glance(
+    assert trials.read_state(store.database, run_id) == TrialState(
         status=RunStatus.QUEUED, version=1, verdict=None, final_val_loss=None
     )
 

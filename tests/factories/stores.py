@@ -20,7 +20,7 @@ from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.store.database import Database
-from orchestrator.store.queue.capacity import Node, NodeId, Room
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import change_counters, metadata
 from worker.records.protocol import PointsBatch
@@ -113,7 +113,7 @@ def result(
 
 def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
     """Claim for a cluster of one node with so much free."""
-    room = Room([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
+    room = FreeCapacity([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
     return tuple(lease for lease, _ in queue.claim(room, limit))
 
 

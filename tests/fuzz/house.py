@@ -22,7 +22,7 @@ from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from orchestrator.webhooks.records import WebhookRequest
 from tests.factories.playing import PlayedRun, Player

@@ -110,7 +110,7 @@ def test_what_says_nothing_is_called_no_result(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published for a plan that has since changed, and nothing of our own."""
-    monkeypatch.setattr("orchestrator.studies.judgement._finding", lambda *_: NOTHING)
+    monkeypatch.setattr("orchestrator.studies.results._finding", lambda *_: NOTHING)
     page = look(f"{service.url}/studies/loss-curves").text
     assert "published for another plan" in page and "published result" not in page
     listing = look(f"{service.url}/studies").text

@@ -14,7 +14,7 @@ from api.client.client import Client, ClientError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from tests.factories.stores import claim, result
 from tests.factories.sweep import sweep_fields, sweep_spec
 from tests.integration.api_service import Service, serving

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
+from api.cli.studies.demo import DEMO
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.studies.demo import DEMO
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from api.cli import main
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.stores import comparison_spec

@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from orchestrator.jobs import ExperimentId
-from orchestrator.store import trials
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.sweeps.keeper import MOST_DRIVERS, ROLE, Order, SweepKeeper
+from orchestrator.store.queue import trials
+from orchestrator.sweeps.keeper import MOST_DRIVERS, ROLE, DriverOrder, SweepKeeper
 from tests.factories.services import make_services
 from tests.factories.stores import sqlite_database
 from tests.factories.sweep import sweep_spec
@@ -30,8 +30,8 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def keeper(database: Database, tmp_path: Path) -> Iterator[SweepKeeper]:
-    def order(sweep_id: ExperimentId) -> Order:
-        return Order(
+    def order(sweep_id: ExperimentId) -> DriverOrder:
+        return DriverOrder(
             sweep_id=sweep_id, database_url="postgresql://name:secret@host", ray_address="here", folder="there"
         )
 

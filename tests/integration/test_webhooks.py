@@ -20,7 +20,7 @@ import structlog
 from typer.testing import CliRunner
 
 from api.client.client import Client, ClientError
-from orchestrator.dispatch.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _Line, post
+from orchestrator.dispatch.webhook_sender import AT_ONE_HOST, PostError, WebhookSender, _HttpClient, post
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest, Scope
@@ -190,7 +190,7 @@ def test_a_resolver_that_hangs_holds_one_thread_a_name(service: Service, monkeyp
     monkeypatch.setattr("orchestrator.dispatch.webhook_sender.resolve_host", look_up)
 
     async def run() -> list[object]:
-        async with _Line() as line:
+        async with _HttpClient() as line:
             tasks = [asyncio.create_task(line.look_up("hooks.test", 443)) for _ in range(20)]
             await asyncio.sleep(0)
             tasks[0].cancel()

@@ -18,7 +18,7 @@ from api.openapi.document import FILE
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.factories.playing import PlayedRun, Player
 from tests.factories.scaling import scaling_fields

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from tests.factories.playing import PlayedRun
 from tests.factories.stores import claim

@@ -1,1 +1,1 @@
-"""Keeping a database and its callers: maintenance, metrics, limits, quotas, keys, the audit log, deletion."""
+"""Keeping a database and its callers: maintenance, metrics, quotas, keys, the audit log, deletion."""

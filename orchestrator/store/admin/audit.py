@@ -66,14 +66,14 @@ def _row(line: AuditLine, now: float) -> dict[str, object]:
     return {
         "at": now,
         "key_id": line.key_id,
-        "address": _kept(line.address),
-        "action": _kept(line.action),
-        "target": _kept(line.target),
+        "address": _printable(line.address),
+        "action": _printable(line.action),
+        "target": _printable(line.target),
         "outcome": line.outcome,
     }
 
 
-def _kept(text: str) -> str:
+def _printable(text: str) -> str:
     """Text as both databases keep it and terminals can show it."""
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)[:MOST_TEXT]
 

@@ -17,7 +17,7 @@ from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId
 from orchestrator.store.admin.quotas import DAY_SECONDS
 from orchestrator.store.database import Database
-from orchestrator.store.ids import no_experiment, validate_id
+from orchestrator.store.ids import experiment_not_found, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import (
     attempts,
@@ -56,7 +56,7 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
     connection.execute(
         sa.select(runs.c.id).where(runs.c.experiment_number == number).order_by(runs.c.id).with_for_update()
     )
-    row = _locked(connection, number)
+    row = _lock_experiment(connection, number)
     if row.deleted_at is not None:
         return
     unended = sa.select(sa.func.count()).select_from(runs)
@@ -64,20 +64,20 @@ def delete(database: Database, connection: Connection, experiment_id: str, *, un
         unended.where(runs.c.experiment_number == number, runs.c.status.not_in(TERMINAL))
     ).scalar_one()
     if active or row.growing:
-        raise ConflictError(_still_active(row.id, active))
+        raise ConflictError(_active_message(row.id, active))
     now = database.read_clock(connection)
-    _write(connection, number, deleted_at=now, undo_until=now + undo_seconds)
+    _mark(connection, number, deleted_at=now, undo_until=now + undo_seconds)
 
 
 def restore(database: Database, connection: Connection, experiment_id: str) -> None:
     """Undo a deletion; one that is not deleted stays as it is. Raises `NotFoundError`, and `ConflictError` where the
     time to undo has passed."""
-    row = _locked(connection, _number(connection, experiment_id))
+    row = _lock_experiment(connection, _number(connection, experiment_id))
     if row.deleted_at is None:
         return
     if row.undo_until is None or row.undo_until <= database.read_clock(connection):
         raise ConflictError(f"the time to restore experiment {row.id} has passed; it is being removed for good")
-    _write(connection, row.number, deleted_at=None, undo_until=None)
+    _mark(connection, row.number, deleted_at=None, undo_until=None)
 
 
 def claim_removals(database: Database) -> tuple[ExperimentId, ...]:
@@ -124,14 +124,14 @@ def remove_runs(database: Database, run_ids: Sequence[str]) -> None:
     """Remove runs with everything that is known of them; what counters count of them is kept as sums."""
     with database.writing() as connection:
         mine = sa.select(runs.c.id).where(runs.c.id.in_(run_ids)).order_by(runs.c.id).with_for_update()
-        there = connection.execute(mine).scalars().all()  # another process may have been quicker
-        if not there:
+        present = connection.execute(mine).scalars().all()  # another process may have been quicker
+        if not present:
             return
-        for what, count, seconds in _counted(connection, there):
+        for what, count, seconds in _count(connection, present):
             connection.execute(_ADD[connection.dialect.name], {"what": what, "count": count, "seconds": seconds})
         for table in RUN_TABLES:
-            connection.execute(sa.delete(table).where(table.c.run_id.in_(there)))
-        connection.execute(sa.delete(runs).where(runs.c.id.in_(there)))
+            connection.execute(sa.delete(table).where(table.c.run_id.in_(present)))
+        connection.execute(sa.delete(runs).where(runs.c.id.in_(present)))
 
 
 def remove_experiment(database: Database, experiment_id: str) -> bool:
@@ -160,18 +160,15 @@ def sums(connection: Connection) -> dict[str, tuple[int, float]]:
     return {what: (int(count), float(seconds)) for what, count, seconds in rows}
 
 
-# Helpers, in the order of their use
-
-
 def _number(connection: Connection, experiment_id: str) -> int:
     query = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
     number = connection.execute(query).scalar_one_or_none()
     if number is None:
-        raise no_experiment(connection, experiment_id, deleted_too=True)
+        raise experiment_not_found(connection, experiment_id, deleted_too=True)
     return int(number)
 
 
-def _locked(connection: Connection, number: int) -> sa.Row[Any]:
+def _lock_experiment(connection: Connection, number: int) -> sa.Row[Any]:
     names = ("id", "number", "growing", "deleted_at", "undo_until")
     query: sa.Select[Any] = sa.select(*(experiments.c[name] for name in names))
     row = connection.execute(query.where(experiments.c.number == number).with_for_update(key_share=True)).one_or_none()
@@ -180,7 +177,7 @@ def _locked(connection: Connection, number: int) -> sa.Row[Any]:
     return row
 
 
-def _still_active(experiment_id: str, active: int) -> str:
+def _active_message(experiment_id: str, active: int) -> str:
     if not active:
         return f"experiment {experiment_id} may still get runs; cancel it first (`adapm-bench cancel {experiment_id}`)"
     runs_of = f"{active} run{'s' if active != 1 else ''} of experiment {experiment_id}"
@@ -188,14 +185,14 @@ def _still_active(experiment_id: str, active: int) -> str:
     return f"{runs_of} {have} not ended; cancel it first (`adapm-bench cancel {experiment_id}`)"
 
 
-def _write(connection: Connection, number: int, *, deleted_at: float | None, undo_until: float | None) -> None:
+def _mark(connection: Connection, number: int, *, deleted_at: float | None, undo_until: float | None) -> None:
     mine = sa.update(experiments).where(experiments.c.number == number)
     revision = experiments.c.revision + 1
     connection.execute(mine.values(deleted_at=deleted_at, undo_until=undo_until, revision=revision))
     count_change(connection)
 
 
-def _counted(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str, int, float]]:
+def _count(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str, int, float]]:
     """What the census has counted of these runs."""
     mine = attempts.c.run_id.in_(run_ids)
     by_outcome = sa.select(attempts.c.outcome, sa.func.count()).where(mine).group_by(attempts.c.outcome)
@@ -213,7 +210,7 @@ def _counted(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[s
         yield what, count, total or 0.0
 
 
-def _adding(insert: sqlite.Insert | postgresql.Insert) -> sqlite.Insert | postgresql.Insert:
+def _add_statement(insert: sqlite.Insert | postgresql.Insert) -> sqlite.Insert | postgresql.Insert:
     """The statement that adds to a sum, or begins it."""
     values = {name: sa.bindparam(name, type_=removed.c[name].type) for name in ("what", "count", "seconds")}
     begun = insert.values(values)
@@ -221,4 +218,4 @@ def _adding(insert: sqlite.Insert | postgresql.Insert) -> sqlite.Insert | postgr
     return begun.on_conflict_do_update(index_elements=["what"], set_=more)
 
 
-_ADD = {"sqlite": _adding(sqlite.insert(removed)), "postgresql": _adding(postgresql.insert(removed))}
+_ADD = {"sqlite": _add_statement(sqlite.insert(removed)), "postgresql": _add_statement(postgresql.insert(removed))}

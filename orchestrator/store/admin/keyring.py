@@ -79,11 +79,11 @@ class Keyring:
         if found is None:
             return None
         with self._database.reading() as connection:
-            query = sa.select(*COLUMNS, keys.c.secret_hash).where(keys.c.id == found["id"], self._is_good())
+            query = sa.select(*COLUMNS, keys.c.secret_hash).where(keys.c.id == found["id"], self._is_valid())
             row = connection.execute(query).one_or_none()
         if row is None or not secrets.compare_digest(row.secret_hash, _hash(secret)):
             return None
-        return self._used(_record(row._mapping))
+        return self._note_use(_record(row._mapping))
 
     def log_in(self, key_id: str) -> str:
         """Begin a session of a key that was shown; returns the cookie's value."""
@@ -99,17 +99,15 @@ class Keyring:
         """The key that the session belongs to, if both are good still."""
         joined = keys.join(sessions, sessions.c.key_id == keys.c.id)
         mine = sessions.c.token_hash == _hash(token), sessions.c.expires_at > self._database.now()
-        query = sa.select(*COLUMNS).select_from(joined).where(*mine, self._is_good())
+        query = sa.select(*COLUMNS).select_from(joined).where(*mine, self._is_valid())
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else self._used(_record(row._mapping))
+        return None if row is None else self._note_use(_record(row._mapping))
 
     def log_out(self, token: str) -> None:
         """End a session; one that is unknown is no fault."""
         with self._database.writing() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.token_hash == _hash(token)))
-
-    # Helpers, in the order of their use
 
     def _record(self, connection: Connection, key_id: str) -> KeyRecord:
         row = connection.execute(sa.select(*COLUMNS).where(keys.c.id == validate_id(key_id))).one_or_none()
@@ -118,11 +116,11 @@ class Keyring:
         used = usage(connection, [row.id], self._database.read_clock(connection))[row.id]
         return _record(row._mapping, used.runs, used.device_hours)
 
-    def _is_good(self) -> sa.ColumnElement[bool]:
+    def _is_valid(self) -> sa.ColumnElement[bool]:
         in_time = sa.or_(keys.c.expires_at.is_(None), keys.c.expires_at > self._database.now())
         return sa.and_(keys.c.revoked_at.is_(None), in_time)
 
-    def _used(self, key: KeyRecord) -> KeyRecord:
+    def _note_use(self, key: KeyRecord) -> KeyRecord:
         """Note that the key was used, once a minute at most; a database without room keeps nobody out."""
         stale = sa.or_(keys.c.last_used_at.is_(None), keys.c.last_used_at < self._database.now() - USED_SECONDS)
         mine = keys.c.id == key.id, stale

@@ -68,7 +68,9 @@ def _unreadable(connection: Connection) -> Iterator[str]:
         query = sa.select(*integrity.stored_columns(table)).execution_options(yield_per=ROWS_AT_ONCE)
         if table.name not in CONTENTS:
             # As they are: what a column of words has that is none of them is found by nobody but a reader of words.
-            query = sa.select(*(sa.type_coerce(column, _plain(column.type)).label(column.name) for column in table.c))
+            query = sa.select(
+                *(sa.type_coerce(column, _without_words(column.type)).label(column.name) for column in table.c)
+            )
             query = query.execution_options(yield_per=ROWS_AT_ONCE)
         key = [column.name for column in table.primary_key]
         for row in connection.execute(query).mappings():
@@ -86,7 +88,7 @@ def _unreadable(connection: Connection) -> Iterator[str]:
             )
 
 
-def _plain(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
+def _without_words(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
     return sa.Text() if isinstance(kind, sa.Enum) else kind
 
 

@@ -5,8 +5,6 @@ restart resets nothing, and every replica of the api tells the same. What deleti
 counter that fell would be read as a restart.
 """
 
-from typing import Any
-
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -22,10 +20,18 @@ NONE = (0, 0.0)
 
 def census(database: Database, connection: Connection) -> Census:
     """Everything that is counted, of one moment. Some tens of milliseconds for 100,000 attempts."""
-    by_status = {row.status: row for row in connection.execute(_runs_by_status())}
+    of_runs = sa.select(
+        runs.c.status,
+        sa.func.count().label("runs"),
+        sa.func.sum(runs.c.cpus).label("cpus"),
+        sa.func.sum(runs.c.gpus).label("gpus"),
+        sa.func.sum(runs.c.device_seconds).label("device_seconds"),
+    )
+    by_status = {row.status: row for row in connection.execute(of_runs.group_by(runs.c.status))}
     outcomes = sa.select(attempts.c.outcome, sa.func.count().label("attempts")).group_by(attempts.c.outcome)
     by_outcome = {row.outcome: int(row.attempts) for row in connection.execute(outcomes)}
-    waiting, oldest = connection.execute(_outbox(database)).one()
+    backlog = sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_TOLD)
+    waiting, oldest = connection.execute(backlog).one()
     gone = sums(connection)
     at_work = [row for status, row in by_status.items() if status in LIVE]
     return Census(
@@ -37,10 +43,10 @@ def census(database: Database, connection: Connection) -> Census:
         cpus_at_work=sum(int(row.cpus) for row in at_work),
         gpus_at_work=sum(int(row.gpus) for row in at_work),
         device_seconds=sum(float(row.device_seconds) for row in by_status.values()) + gone.get("device", NONE)[1],
-        claim=_timed(
+        claim=_timing(
             connection, attempts.c.leased_at - runs.c.created_at, attempts.c.attempt == 1, gone.get("claim", NONE)
         ),
-        dispatch=_timed(
+        dispatch=_timing(
             connection,
             attempts.c.started_at - attempts.c.leased_at,
             attempts.c.started_at.is_not(None),
@@ -51,22 +57,7 @@ def census(database: Database, connection: Connection) -> Census:
     )
 
 
-def _runs_by_status() -> sa.Select[Any]:
-    return sa.select(
-        runs.c.status,
-        sa.func.count().label("runs"),
-        sa.func.sum(runs.c.cpus).label("cpus"),
-        sa.func.sum(runs.c.gpus).label("gpus"),
-        sa.func.sum(runs.c.device_seconds).label("device_seconds"),
-    ).group_by(runs.c.status)
-
-
-def _outbox(database: Database) -> sa.Select[int, float]:
-    """How many entries wait, and how long the oldest of them has."""
-    return sa.select(sa.func.count(), database.now() - sa.func.min(outbox.c.created_at)).where(IS_TOLD)
-
-
-def _timed(
+def _timing(
     connection: Connection,
     seconds: sa.ColumnElement[float],
     condition: sa.ColumnElement[bool],

@@ -5,7 +5,8 @@ under a lock of the keys' rows, so that two dispatchers at once cannot pass them
 device-hours are used up goes on; it is by so much that a day can be longer than its quota.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,37 +82,10 @@ def usage(connection: Connection, key_ids: Sequence[str], now: float) -> dict[st
     return {key_id: found.get(key_id, Usage(runs=0, device_hours=0.0)) for key_id in key_ids}
 
 
-def exhausted_keys(found: Mapping[str, Quota]) -> frozenset[str]:
-    """The keys whose runs wait."""
-    return frozenset(key_id for key_id, quota in found.items() if quota.runs_left() == 0)
-
-
-def excludes_keys(key_ids: Collection[str]) -> sa.ColumnElement[bool]:
-    """Whether a run is of none of these keys' experiments."""
-    theirs = sa.select(experiments.c.number).where(experiments.c.key_id.in_(sorted(key_ids)))
-    return runs.c.experiment_number.not_in(theirs)
-
-
 def keys_of(connection: Connection, found: Iterable[RunRow]) -> dict[str, str | None]:
     """The key of each run, by the id of its experiment."""
     rows = connection.execute(_KEYS_OF, {"ids": sorted({run.experiment_id for run in found})})
     return {row.id: row.key_id for row in rows}
-
-
-class Allowance:
-    """What the keys may still begin in one claim; taken run by run."""
-
-    def __init__(self, found: Mapping[str, Quota]) -> None:
-        self._left = {key_id: left for key_id, quota in found.items() if (left := quota.runs_left()) is not None}
-
-    def take(self, key_id: str | None) -> bool:
-        """Begin one run of that key; False where its quota does not allow it."""
-        if key_id is None or key_id not in self._left:
-            return True
-        if self._left[key_id] == 0:
-            return False
-        self._left[key_id] -= 1
-        return True
 
 
 def lock_within_quotas(
@@ -120,23 +94,30 @@ def lock_within_quotas(
     """Lock the head of `due`, at most `limit` runs, passing over those that no quota has room for; and the time."""
     # Nobody else's claim passes here until this transaction ends; what is read after it is what the last one left.
     if not connection.execute(_LOCK_LIMITED).all():
-        free = lock(database, connection, due.limit(limit), wait=False)
-        return free.runs, free.now
+        return lock(database, connection, due.limit(limit), wait=False)
     found = quotas(connection, database.read_clock(connection))
-    passed, query = exhausted_keys(found), due
+    left = {key_id: count for key_id, quota in found.items() if (count := quota.runs_left()) is not None}
+    full, query = {key_id for key_id, count in left.items() if count == 0}, due
     chosen: list[RunRow] = []
     while True:
-        if passed:
+        if full:
             mine = runs.c.id.in_([run.id for run in chosen])
-            query = due.where(sa.or_(mine, excludes_keys(passed)))
-        locked = lock(database, connection, query.limit(limit), wait=False)
-        whose, allowance = keys_of(connection, locked.runs), Allowance(found)
-        chosen = [run for run in locked.runs if allowance.take(whose[run.experiment_id])]
-        refused = {key_id for run in locked.runs if run not in chosen and (key_id := whose[run.experiment_id])}
+            theirs = sa.select(experiments.c.number).where(experiments.c.key_id.in_(sorted(full)))
+            query = due.where(sa.or_(mine, runs.c.experiment_number.not_in(theirs)))
+        locked, now = lock(database, connection, query.limit(limit), wait=False)
+        key_of, begun, refused = keys_of(connection, locked), Counter[str](), set[str]()
+        chosen = []
+        for run in locked:
+            key_id = key_of[run.experiment_id]
+            if key_id is not None and key_id in left and begun[key_id] == left[key_id]:
+                refused.add(key_id)
+                continue
+            chosen.append(run)
+            begun.update([key_id] if key_id is not None else [])
         # Where all were taken there is room for nothing more; where less than `limit` were there, nothing is behind.
-        if not refused or len(locked.runs) < limit:
-            return tuple(chosen), locked.now
-        passed |= refused
+        if not refused or len(locked) < limit:
+            return tuple(chosen), now
+        full |= refused
 
 
 # Statements of every claim, built once.

@@ -13,15 +13,19 @@ import sqlalchemy as sa
 from orchestrator.jobs import ExperimentId, RunId
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.tables import OutboxKind, experiments, is_deleted, outbox
-from orchestrator.store.transitions import MAX_BACKOFF_SECONDS
-
-__all__ = ["Outbox", "OutboxEntry", "OutboxKind"]
 
 FIRST_PAUSE_SECONDS = 1.0
-"""After the first failure; doubles each time, up to five minutes."""
+"""After the first failure; doubles each time."""
+LONGEST_PAUSE_SECONDS = 300.0
+"""Later than five minutes helps no receiver that five minutes did not help."""
 
 IS_TOLD = outbox.c.experiment_id.not_in(sa.select(experiments.c.id).where(is_deleted))
 """Of a deleted experiment nothing is told, unless it is restored."""
+
+
+def retry_pause_seconds(failures: int) -> float:
+    """How long a delivery waits that has failed so often before, and now once more."""
+    return float(min(FIRST_PAUSE_SECONDS * 2 ** min(failures, 32), LONGEST_PAUSE_SECONDS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +51,7 @@ class Outbox:
     def pending(self, limit: int = 100) -> tuple[OutboxEntry, ...]:
         """The oldest entries that may be tried now."""
         columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id", "created_at", "tries")]
-        due = sa.or_(outbox.c.tries == 0, self._database.has_come(outbox.c.available_at, MAX_BACKOFF_SECONDS))
+        due = sa.or_(outbox.c.tries == 0, self._database.has_come(outbox.c.available_at, LONGEST_PAUSE_SECONDS))
         query = sa.select(*columns).where(due, IS_TOLD).order_by(outbox.c.id).limit(limit)
         with self._database.reading() as connection:
             return tuple(OutboxEntry(**row._mapping) for row in connection.execute(query))
@@ -72,7 +76,6 @@ class Outbox:
             tries = connection.execute(sa.select(outbox.c.tries).where(here).with_for_update()).scalar_one_or_none()
             if tries is None:
                 return
-            pause = min(FIRST_PAUSE_SECONDS * 2 ** min(tries, 32), MAX_BACKOFF_SECONDS)
-            later = self._database.now() + pause
+            later = self._database.now() + retry_pause_seconds(tries)
             again = sa.update(outbox).where(here)
             connection.execute(again.values(tries=tries + 1, last_error=plain_text(error), available_at=later))

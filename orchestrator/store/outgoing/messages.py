@@ -15,19 +15,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
-from orchestrator.store.database import Database, plain_text
+from orchestrator.store.database import Database, insert, plain_text
+from orchestrator.store.outgoing.exports import LONGEST_PAUSE_SECONDS, retry_pause_seconds
 from orchestrator.store.tables import keys, webhook_endings, webhook_messages, webhooks
-from orchestrator.store.transitions import MAX_BACKOFF_SECONDS
 from orchestrator.webhooks.records import DeliveryState, EndedExperiment, Message, MessageKind
 
-FIRST_PAUSE_SECONDS = 1.0
-"""After the first failure; doubles each time, up to five minutes."""
 GIVE_UP_SECONDS = 86_400.0
 """A receiver that was away for a day is not waited for."""
 KEPT_SECONDS = 30 * 86_400.0
@@ -84,10 +81,9 @@ def insert_message(
     now: float,
 ) -> None:
     """Add a message; does nothing where it is there already, delivered or not."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     row: dict[str, object] = {"id": id, "webhook_id": webhook_id, "kind": kind, "experiment_id": experiment_id}
     row |= {"body": body, "state": DeliveryState.WAITING, "created_at": now, "available_at": now}
-    connection.execute(dialect.insert(webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
+    connection.execute(insert(connection, webhook_messages).values(row).on_conflict_do_nothing(index_elements=["id"]))
 
 
 class Messages:
@@ -102,7 +98,10 @@ class Messages:
         with self._database.reading() as connection:
             endings = connection.execute(query).all()
         for experiment_id in dict.fromkeys(row.experiment_id for row in endings):
-            self._write(_ended(look_up, experiment_id), [row for row in endings if row.experiment_id == experiment_id])
+            self._write(
+                _ended_experiment(look_up, experiment_id),
+                [row for row in endings if row.experiment_id == experiment_id],
+            )
         return len(endings)
 
     def due(self, limit: int, but: Collection[str] = ()) -> tuple[DueMessage, ...]:
@@ -111,7 +110,7 @@ class Messages:
         waits = webhook_messages.c.state == DeliveryState.WAITING
         now = sa.or_(
             webhook_messages.c.tries == 0,
-            self._database.has_come(webhook_messages.c.available_at, MAX_BACKOFF_SECONDS),
+            self._database.has_come(webhook_messages.c.available_at, LONGEST_PAUSE_SECONDS),
         )
         place = sa.func.row_number().over(
             partition_by=webhook_messages.c.webhook_id,
@@ -119,7 +118,7 @@ class Messages:
         )
         joined = webhook_messages.join(webhooks)
         first = sa.select(webhook_messages.c.id, place.label("place")).select_from(joined)
-        firsts = first.where(waits, now, self._served()).subquery()
+        firsts = first.where(waits, now, self._has_valid_key()).subquery()
         columns = (*(webhook_messages.c[name] for name in ("id", "webhook_id", "body", "tries")), webhooks.c.url)
         query = sa.select(*columns, webhooks.c.secret_hash).select_from(
             joined.join(firsts, firsts.c.id == webhook_messages.c.id)
@@ -147,8 +146,11 @@ class Messages:
             if row is None:
                 return
             now = self._database.read_clock(connection)
-            pause = min(FIRST_PAUSE_SECONDS * 2 ** min(row.tries, 32), MAX_BACKOFF_SECONDS)
-            values = {"tries": row.tries + 1, "last_error": plain_text(error), "available_at": now + pause}
+            values = {
+                "tries": row.tries + 1,
+                "last_error": plain_text(error),
+                "available_at": now + retry_pause_seconds(row.tries),
+            }
             connection.execute(sa.update(webhook_messages).where(*here).values(values))
 
     def tidy(self, look_up: Callable[[str], AnyExperiment]) -> None:
@@ -160,13 +162,13 @@ class Messages:
             given_up = sa.update(webhook_messages).where(*old)
             connection.execute(given_up.values(state=DeliveryState.GIVEN_UP, settled_at=now))
             settled_long_ago = webhook_messages.c.settled_at < now - KEPT_SECONDS
-            connection.execute(sa.delete(webhook_messages).where(settled_long_ago, ~_is_the_only_end()))
+            connection.execute(sa.delete(webhook_messages).where(settled_long_ago, ~_proves_the_end()))
         told = sa.exists().where(webhook_messages.c.webhook_id == webhooks.c.id, _IS_END)
         query = sa.select(webhooks.c.experiment_id).where(webhooks.c.experiment_id.is_not(None), ~told).distinct()
         with self._database.reading() as connection:
             untold = connection.execute(query).scalars().all()
         for experiment_id in untold:
-            if (ended := _ended(look_up, experiment_id)) is not None:
+            if (ended := _ended_experiment(look_up, experiment_id)) is not None:
                 self._write(ended, [])
 
     def _write(self, ended: EndedExperiment | None, endings: Sequence[sa.Row[Any]]) -> None:
@@ -181,7 +183,7 @@ class Messages:
                 recent = (webhooks.c.created_at <= told) & (told > now - KEPT_SECONDS)
                 since = recent | webhooks.c.experiment_id.is_not(None)
                 body = message_body(MessageKind.EXPERIMENT_ENDED, ended.ended_at, ended)
-                wanted = sa.select(webhooks.c.id).where(mine, since, self._served())
+                wanted = sa.select(webhooks.c.id).where(mine, since, self._has_valid_key())
                 # Locked against a removal, which would leave a message without its webhook.
                 found = connection.execute(wanted.with_for_update(read=True, key_share=True))
                 for webhook_id in found.scalars().all():
@@ -190,13 +192,13 @@ class Messages:
             done = [row.id for row in endings]
             connection.execute(sa.delete(webhook_endings).where(webhook_endings.c.id.in_(done)))
 
-    def _served(self) -> sa.ColumnElement[bool]:
+    def _has_valid_key(self) -> sa.ColumnElement[bool]:
         """Webhooks whose key, where they have one, opens something still."""
         gone = keys.c.revoked_at.is_not(None) | (keys.c.expires_at <= self._database.now())
         return ~sa.exists().where(keys.c.id == webhooks.c.key_id, gone)
 
 
-def _ended(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
+def _ended_experiment(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> EndedExperiment | None:
     """The end of an experiment; None where it goes on (a later end leaves word again), or is there no more."""
     try:
         experiment = look_up(experiment_id)
@@ -208,7 +210,7 @@ def _ended(look_up: Callable[[str], AnyExperiment], experiment_id: str) -> Ended
 _IS_END = webhook_messages.c.kind == MessageKind.EXPERIMENT_ENDED
 
 
-def _is_the_only_end() -> sa.ColumnElement[bool]:
+def _proves_the_end() -> sa.ColumnElement[bool]:
     """Whether the message belongs to a webhook of one experiment: it shows that the end was told, as long as that one
     is there."""
     return sa.exists().where(webhooks.c.id == webhook_messages.c.webhook_id, webhooks.c.experiment_id.is_not(None))

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
-from orchestrator.store.database import Database
+from orchestrator.store.database import Database, insert
 from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import note_endings
 from orchestrator.store.outgoing.messages import insert_message, message_body, message_id
@@ -63,15 +62,14 @@ class Webhooks:
             "experiment_id": request.experiment_id,
             "key_id": by,
             "secret_hash": fingerprint(secret),
-            "idempotency_key": None if key is None else _hash(f"{by} {key}"),
+            "idempotency_key": None if key is None else hashlib.sha256(f"{by} {key}".encode()).hexdigest(),
         }
         with self._database.writing() as connection:
-            if (earlier := _earlier(connection, values)) is not None:
+            if (earlier := _webhook_of_key(connection, values)) is not None:
                 return NewWebhook(webhook=_record(connection, earlier), secret=self._key.secret(earlier)), False
             _require_room(connection, by)
             now = self._database.read_clock(connection)
-            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-            row = dialect.insert(webhooks).values(created_at=now, **values)
+            row = insert(connection, webhooks).values(created_at=now, **values)
             once = row.on_conflict_do_nothing(index_elements=["idempotency_key"]).returning(webhooks.c.id)
             if connection.execute(once).scalar_one_or_none() is None:  # another one came in between
                 raise ConflictError("A request with this idempotency key is at work; send it again.")
@@ -111,7 +109,7 @@ class Webhooks:
             record = _record(connection, webhook_id)
             now = self._database.read_clock(connection)
             id = message_id(record.id, "test", key or secrets.token_hex(16))
-            if _tests_waiting(connection, record.id, id) >= MOST_TESTS:
+            if _count_waiting_tests(connection, record.id, id) >= MOST_TESTS:
                 raise ConflictError(f"{MOST_TESTS} tests of this webhook wait to be delivered; wait for their end")
             insert_message(
                 connection, id, record.id, MessageKind.TEST, None, message_body(MessageKind.TEST, now, None), now
@@ -139,7 +137,7 @@ def _require_room(connection: Connection, by: str | None) -> None:
         raise ConflictError(f"this key has {MOST_OF_A_KEY} webhooks, the most that one may have; remove some first")
 
 
-def _tests_waiting(connection: Connection, webhook_id: str, but: str) -> int:
+def _count_waiting_tests(connection: Connection, webhook_id: str, but: str) -> int:
     """How many of its tests are not delivered yet, `but` that one."""
     message = webhook_messages.c
     mine = message.webhook_id == webhook_id, message.kind == MessageKind.TEST, message.id != but
@@ -147,7 +145,7 @@ def _tests_waiting(connection: Connection, webhook_id: str, but: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def _earlier(connection: Connection, values: Mapping[str, Any]) -> str | None:
+def _webhook_of_key(connection: Connection, values: Mapping[str, Any]) -> str | None:
     """The webhook that the idempotency key has made already; raises `IdempotencyError` where it is another one."""
     if values["idempotency_key"] is None:
         return None
@@ -174,10 +172,6 @@ def _delivery(row: sa.RowMapping) -> DeliveryRecord:
     return DeliveryRecord.model_validate(values | {"next_try_at": next_try_at})
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _of_newest(column: str) -> sa.ScalarSelect[Any]:
     """The column of a webhook's newest message that was tried."""
     tried = (webhook_messages.c.tries > 0) | webhook_messages.c.settled_at.is_not(None)
@@ -185,31 +179,17 @@ def _of_newest(column: str) -> sa.ScalarSelect[Any]:
     return query.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(1).scalar_subquery()
 
 
-def _counted(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+def _of_messages(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     return sa.select(what).where(webhook_messages.c.webhook_id == webhooks.c.id, *conditions).scalar_subquery()
 
 
 _STATE = webhook_messages.c.state
 _WEBHOOKS = sa.select(
     *[webhooks.c[name] for name in ("id", "url", "experiment_id", "key_id", "created_at")],
-    _counted(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
-    _counted(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label("delivered_at"),
+    _of_messages(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
+    _of_messages(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label(
+        "delivered_at"
+    ),
     _of_newest("last_error").label("last_error"),
 )
-_MESSAGES: sa.Select[Any] = sa.select(
-    *[
-        webhook_messages.c[name]
-        for name in (
-            "id",
-            "webhook_id",
-            "kind",
-            "experiment_id",
-            "state",
-            "tries",
-            "created_at",
-            "available_at",
-            "settled_at",
-            "last_error",
-        )
-    ]
-)
+_MESSAGES = sa.select(*[column for column in webhook_messages.c if column.name != "body"])

@@ -9,22 +9,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import columns_of_batch
 from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, OrchestratorError
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.storage import Storage
-from orchestrator.store import integrity, reads, series
+from orchestrator.store import reads, series
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
 from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold, opening
-from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import attempts, checkpoints, run_specs, runs
-from orchestrator.store.transitions import move
+from orchestrator.store.queue.transitions import move
+from orchestrator.store.run_rows import trainable_specs
+from orchestrator.store.tables import attempts, checkpoints, runs
 from worker.records.protocol import (
     Assignment,
     CheckpointNotice,
@@ -53,7 +54,7 @@ class Arrival:
     """A batch of points and observations, and who brings it."""
 
     caller: Identity
-    batch: series.Batch
+    batch: series.EncodedBatch
     observations: Sequence[Observation]
     newest: Mapping[str, object]
     """What the run's row shall show of it."""
@@ -73,7 +74,9 @@ class Attempts:
         self._keep_best = keep_best
         self._hello = TransactionBatcher[Identity, Assignment](self._greet)
         self._beat = TransactionBatcher[Beat, HeartbeatReply](self._extend, apart=partial(self._extend, wait=True))
-        self._append = TransactionBatcher[Arrival, None](self._take, apart=partial(self._take, wait=True))
+        self._append = TransactionBatcher[Arrival, None](
+            self._store_points, apart=partial(self._store_points, wait=True)
+        )
         self._end = TransactionBatcher[Ending, AttemptOutcome](partial(completion.record_endings, database, policy))
 
     def tokens_open(self, claims: Sequence[Identity]) -> list[bool]:
@@ -92,20 +95,20 @@ class Attempts:
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
         columns = columns_of_batch(batch.columns)
-        chunk = series.Batch.of(run_id, attempt, batch.sequence, columns)
+        chunk = series.EncodedBatch.of(run_id, attempt, batch.sequence, columns)
         self._append(
             Arrival(
                 caller=(run_id, attempt, token),
                 batch=chunk,
                 observations=batch.observations,
-                newest=series.latest(columns),
+                newest=series.newest_figures(columns),
             )
         )
 
     def checkpoint(self, run_id: str, attempt: int, token: str, notice: CheckpointNotice) -> None:
         """Record a complete checkpoint, from which a later attempt may go on."""
         with self._database.writing() as connection:
-            held = self._live(connection, run_id, attempt, token)
+            held = self._require_live(connection, run_id, attempt, token)
             if notice.step > held.run.steps_total:
                 raise ConflictError(f"checkpoint at step {notice.step}, but the run has {held.run.steps_total} steps")
             here = (checkpoints.c.run_id == run_id) & (checkpoints.c.attempt == attempt)
@@ -137,8 +140,6 @@ class Attempts:
         """The attempt broke down; see `completion.fail`."""
         self._end(completion.fail(run_id, attempt, token, failure))
 
-    # Helpers, in the order of their use
-
     def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
         with self._database.writing() as connection:
             held = hold(self._database, connection, callers)
@@ -146,9 +147,13 @@ class Attempts:
             new = [each for each in live.values() if each.started_at is None]
             if new:
                 connection.execute(_START, [self._extension(each) | {"new_started_at": each.now} for each in new])
-                begun = [(each.run, _started(each)) for each in new if each.run.status is RunStatus.LEASED]
+                begun = [
+                    (each.run, replace(each.run, status=RunStatus.RUNNING, started_at=each.run.started_at or each.now))
+                    for each in new
+                    if each.run.status is RunStatus.LEASED
+                ]
                 move(connection, begun, new[0].now)
-            specs = _specs(connection, list(live))
+            specs = trainable_specs(connection, list(live))
             return [
                 self._assignment(connection, each, specs[each.run.id])
                 if each is not None and each.live
@@ -157,10 +162,13 @@ class Attempts:
             ]
 
     def _assignment(
-        self, connection: Connection, held: HeldRun, spec: RunSpec | DamagedError
+        self, connection: Connection, held: HeldRun, spec: RunSpec | ValidationError | DamagedError
     ) -> Assignment | DamagedError:
+        """The answer to a hello; a specification that was damaged since the claim is told to its own worker alone."""
         if isinstance(spec, DamagedError):
-            return spec
+            return DamagedError(f"the specification of {held.run.id} {spec}")
+        if isinstance(spec, ValidationError):
+            raise spec
         run, storage, seconds = held.run, self._storage, self._policy.heartbeat_seconds
         return Assignment(
             run_id=run.id,
@@ -182,20 +190,20 @@ class Attempts:
     def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> Answers[HeartbeatReply]:
         with self._database.writing(durable=False) as connection:
             held = hold(self._database, connection, [caller for caller, _ in beats], wait=wait)
-            told = {
+            live = {
                 (each.run.id, each.attempt): (each, beat)
                 for each, (_, beat) in zip(held, beats, strict=True)
                 if each is not None and each.live
             }
-            if told:
-                extended, progress = zip(*(self._beaten(*each) for each in told.values()), strict=True)
+            if live:
+                extended, progress = zip(*(self._heartbeat_binds(*each) for each in live.values()), strict=True)
                 connection.execute(_EXTEND, extended)
                 connection.execute(_PROGRESS, progress)
                 count_change(connection)
             refused = LeaseLostError() if wait else APART  # there may be such a lease, and its run be locked
             return [refused if each is None else _reply(each) if each.live else LeaseLostError() for each in held]
 
-    def _beaten(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
+    def _heartbeat_binds(self, held: HeldRun, beat: Heartbeat) -> tuple[dict[str, object], dict[str, object]]:
         """The binds of `_EXTEND` and of `_PROGRESS`."""
         step = min(beat.step, held.run.steps_total)
         seconds = max(held.device_seconds, beat.device_seconds)
@@ -206,10 +214,10 @@ class Attempts:
             {"this": held.run.id, "new_step": step, "new_device_seconds": total},
         )
 
-    def _take(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
+    def _store_points(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
         with self._database.writing() as connection:  # forced: a worker forgets what was accepted
             held = hold(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
-            new = _unknown([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
+            new = _new_batches([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
             if new:
                 series.append(connection, [arrival.batch for _, arrival in new])
                 for holder, arrival in new:
@@ -223,7 +231,7 @@ class Attempts:
         with self._database.reading() as connection:
             return reads.trace_parent(connection, run_id)
 
-    def _live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
+    def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
         (held,) = hold(self._database, connection, [(run_id, attempt, token)])
         if held is None or not held.live:
             raise LeaseLostError
@@ -245,11 +253,7 @@ def _reply(held: HeldRun) -> HeartbeatReply:
     return HeartbeatReply(command=COMMANDS.get(held.run.status, otherwise))
 
 
-def _started(held: HeldRun) -> RunRow:
-    return replace(held.run, status=RunStatus.RUNNING, started_at=held.run.started_at or held.now)
-
-
-def _unknown(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
+def _new_batches(arrivals: Sequence[tuple[HeldRun, Arrival]]) -> list[tuple[HeldRun, Arrival]]:
     """Those that were not accepted before; of an attempt's that came together each number once."""
     last: dict[tuple[str, int], int] = {}
     new = []
@@ -271,17 +275,6 @@ def _show_newest(connection: Connection, arrivals: Sequence[tuple[HeldRun, Arriv
     connection.execute(_SHOW, rows)
 
 
-def _specs(connection: Connection, ids: list[str]) -> dict[str, RunSpec | DamagedError]:
-    """Each run's specification; one that was damaged since the claim is told to its own worker alone."""
-    found: dict[str, RunSpec | DamagedError] = {id: DamagedError(f"the specification of {id} is missing") for id in ids}
-    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
-        try:
-            found[row.run_id] = integrity.valid_run_spec(row.spec, row.checksum)
-        except DamagedError as error:
-            found[row.run_id] = DamagedError(f"the specification of {row.run_id} {error}")
-    return found
-
-
 def _checkpoint_before(connection: Connection, held: HeldRun) -> CheckpointNotice | None:
     """The last checkpoint of the newest earlier attempt that has one: it may have begun behind an older one's."""
     if held.attempt == 1:
@@ -299,8 +292,8 @@ def _counted_steps(connection: Connection, held: HeldRun) -> dict[int, int]:
     if held.attempt == 1:
         return {}
     this = checkpoints.c
-    told = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
-    mine = told.where(this.run_id == held.run.id, this.attempt < held.attempt)
+    bounds = sa.select(this.attempt, sa.func.min(this.step).label("first"), sa.func.max(this.step).label("last"))
+    mine = bounds.where(this.run_id == held.run.id, this.attempt < held.attempt)
     counted: dict[int, int] = {}
     bound = held.run.steps_total
     for attempt, first, last in connection.execute(mine.group_by(this.attempt).order_by(this.attempt.desc())):
@@ -332,6 +325,3 @@ _PROGRESS = (
     .values(_set("step", "device_seconds") | {"version": runs.c.version + 1})
 )
 _SHOW = sa.update(runs).where(runs.c.id == sa.bindparam("this")).values(_set(*SHOWN) | {"version": runs.c.version + 1})
-_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
-    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
-)

@@ -42,7 +42,7 @@ class Node:
         return Node(id=self.id, cpus=self.cpus - cpus, gpus=self.gpus - gpus)
 
 
-class Room:
+class FreeCapacity:
     """What is free on the nodes; taken step by step."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -72,7 +72,7 @@ class Room:
             self._free[node] = self._free[node].without(cpus, gpus)
 
 
-def largest(nodes: Sequence[Node]) -> tuple[Node, ...]:
+def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """The nodes that no other one exceeds: what none of these holds, the cluster can never hold."""
     sizes = {(node.cpus, node.gpus): node for node in nodes}
     return tuple(

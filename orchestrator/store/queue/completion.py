@@ -16,9 +16,9 @@ from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import integrity, series
 from orchestrator.store.database import Database
 from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
+from orchestrator.store.queue.transitions import AttemptEnd, end_attempts, move, status_after_loss
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import checkpoints, events, results, run_specs
-from orchestrator.store.transitions import AttemptEnd, end_attempts, move, status_after_loss
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
 from worker.spec.run import RunSpec
@@ -102,7 +102,7 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
 
     def lose(connection: Connection, held: HeldRun, policy: LeasePolicy) -> RunRow:
         if failure.kind is FailureKind.OUT_OF_MEMORY:
-            again = smaller(connection, held.run, held.now)
+            again = with_smaller_micro_batch(connection, held.run, held.now)
             if again is not None:
                 return again
         if failure.kind is FailureKind.STORAGE_FULL:
@@ -132,13 +132,13 @@ def record_endings(
         held = hold(database, connection, [(each.run_id, each.attempt, each.token) for each in endings])
         accepted: dict[str, tuple[Ending, HeldRun, RunRow]] = {}
         answers = [
-            _answer(connection, policy, ending, mine, accepted) for ending, mine in zip(endings, held, strict=True)
+            _decide(connection, policy, ending, mine, accepted) for ending, mine in zip(endings, held, strict=True)
         ]
         _write(connection, list(accepted.values()))
         return answers
 
 
-def smaller(connection: Connection, run: RunRow, now: float) -> RunRow | None:
+def with_smaller_micro_batch(connection: Connection, run: RunRow, now: float) -> RunRow | None:
     """A live, locked run whose attempt ran out of memory, as it goes on; None where that is no way for it.
 
     Its next attempt takes half the micro-batch and twice the accumulation: what is trained stays the same, and so the
@@ -168,10 +168,7 @@ def halve_micro_batch(spec: RunSpec, cut_down_to: int | None) -> int | None:
     return (now + 1) // 2 if now > 1 else None
 
 
-# Helpers, in the order of their use
-
-
-def _answer(
+def _decide(
     connection: Connection,
     policy: LeasePolicy,
     ending: Ending,
@@ -212,7 +209,7 @@ def _write(connection: Connection, accepted: Sequence[tuple[Ending, HeldRun, Run
     charged = end_attempts(connection, ends, now)
     for _, held, _ in accepted:
         if held.last_batch > 0:
-            series.seal(connection, held.run.id, held.attempt)
+            series.merge_small_chunks(connection, held.run.id, held.attempt)
     move(
         connection,
         [

@@ -56,8 +56,8 @@ def hold(
     rows = connection.execute(_ATTEMPTS, {"ids": sorted(found)}).all() if found else []
     by_key = {(row.run_id, row.attempt): row for row in rows}
     return [
-        _held(found[run_id], now, by_key[run_id, attempt])
-        if (run_id, attempt) in by_key and _opens(by_key[run_id, attempt].token_hash, token)
+        _held_run(found[run_id], now, by_key[run_id, attempt])
+        if (run_id, attempt) in by_key and _matches(by_key[run_id, attempt].token_hash, token)
         else None
         for run_id, attempt, token in claims
     ]
@@ -67,14 +67,16 @@ def opening(connection: Connection, claims: Sequence[tuple[str, int, str]]) -> l
     """Whether each (run, attempt, token) opens that attempt, ended or not; nothing is locked."""
     rows = connection.execute(_ATTEMPTS, {"ids": sorted({run_id for run_id, _, _ in claims})}).all()
     stored = {(row.run_id, row.attempt): row.token_hash for row in rows}
-    return [(run_id, attempt) in stored and _opens(stored[run_id, attempt], token) for run_id, attempt, token in claims]
+    return [
+        (run_id, attempt) in stored and _matches(stored[run_id, attempt], token) for run_id, attempt, token in claims
+    ]
 
 
-def _opens(stored: str, token: str) -> bool:
+def _matches(stored: str, token: str) -> bool:
     return secrets.compare_digest(stored, token_hash(token))
 
 
-def _held(run: RunRow, now: float, row: Any) -> HeldRun:
+def _held_run(run: RunRow, now: float, row: Any) -> HeldRun:
     return HeldRun(
         run=run,
         now=now,

@@ -29,16 +29,21 @@ from orchestrator.jobs import (
     RunStatus,
     Token,
 )
-from orchestrator.store import integrity
-from orchestrator.store.admin import limits, quotas
+from orchestrator.store.admin import quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
-from orchestrator.store.queue import completion
-from orchestrator.store.queue.capacity import Node, NodeId, Room, largest
+from orchestrator.store.queue import completion, time_limits
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
 from orchestrator.store.queue.lease_check import token_hash
-from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
-from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, run_specs, runs
-from orchestrator.store.transitions import AttemptEnd, end_attempts, longest_backoff_seconds, move, status_after_loss
+from orchestrator.store.queue.transitions import (
+    AttemptEnd,
+    end_attempts,
+    longest_backoff_seconds,
+    move,
+    status_after_loss,
+)
+from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
+from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, runs
 from worker.spec.run import RunSpec
 
 log = structlog.get_logger(__name__)
@@ -61,20 +66,20 @@ class Queue:
         self._policy = policy
         self._reaped_at: float | None = None
         self._grace_ends_at = 0.0
-        self._due = self._waiting()
+        self._due = self._claimable()
 
-    def claim(self, room: Room, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
+    def claim(self, room: FreeCapacity, limit: int) -> tuple[tuple[Lease, NodeId], ...]:
         """Lease waiting runs in the order of the queue, each with the node that it fits on; takes its place in `room`.
 
         It ends at `limit` or at the first run that does not fit: that one is waited for and not overtaken, so that a
         large run is not starved by small ones. Runs that the cluster can never hold are passed over; see
         `mark_unschedulable`; so are those whose key has used up its quota (`orchestrator/store/admin/quotas.py`).
         """
-        if limit < 1 or not self._anything(self._due):
+        if limit < 1 or not self._finds_any(self._due):
             return ()
         with self._database.writing() as connection:
             waiting, now = quotas.lock_within_quotas(self._database, connection, self._due, limit)
-            return self._lease(connection, _fitting(waiting, room), now)
+            return self._lease(connection, _place_head(waiting, room), now)
 
     def note_actors(self, actors: Mapping[tuple[RunId, int], str]) -> None:
         """Which warm actor carries out which (run, attempt): another dispatcher adopts it by this name."""
@@ -128,9 +133,9 @@ class Queue:
                 return False
             run, now = found
             message = message or f"attempt {attempt} was {outcome}"
-            if node_died and _nodes_lost(connection, run, message) + 1 >= MOST_NODES_LOST:
+            if node_died and _lost_nodes_in_a_row(connection, run, message) + 1 >= MOST_NODES_LOST:
                 outcome = AttemptOutcome.LOST
-            smaller = completion.smaller(connection, run, now) if out_of_memory else None
+            smaller = completion.with_smaller_micro_batch(connection, run, now) if out_of_memory else None
             self._lose(connection, [run], outcome, message, now, after=smaller)
             return True
 
@@ -146,14 +151,14 @@ class Queue:
             .where(attempts.c.ended_at.is_(None), attempts.c.expires_at <= self._database.now())
         )
         self._shorten_leases()
-        if self._in_grace() or not self._anything(expired):
+        if self._in_grace() or not self._finds_any(expired):
             return ()
         try:
             with self._database.writing() as connection:
-                locked = lock(self._database, connection, expired, wait=False)
-                expired_runs = _expired(connection, locked.runs, locked.now)
-                for reason, silent in self._silent(connection, expired_runs):
-                    self._lose(connection, silent, AttemptOutcome.LOST, reason, locked.now)
+                found, now = lock(self._database, connection, expired, wait=False)
+                expired_runs = _still_expired(connection, found, now)
+                for reason, silent in self._by_silence(connection, expired_runs):
+                    self._lose(connection, silent, AttemptOutcome.LOST, reason, now)
                 return tuple((run.id, run.attempt) for run in expired_runs)
         except DiskFullError:
             self._reaped_at = None  # no heartbeat could be kept either: once there is room, the workers get their grace
@@ -166,10 +171,10 @@ class Queue:
         """
         with self._database.writing() as connection:
             query = select_runs().where(runs.c.status.in_(LIVE)).order_by(runs.c.id)
-            locked = lock(self._database, connection, query)
+            found, now = lock(self._database, connection, query)
             reason = "the service was stopped; the run goes on from its last checkpoint"
-            lost = [run for run in locked.runs if (run.id, run.attempt) not in spared]
-            self._lose(connection, lost, AttemptOutcome.INTERRUPTED, reason, locked.now, held="heartbeat_at")
+            lost = [run for run in found if (run.id, run.attempt) not in spared]
+            self._lose(connection, lost, AttemptOutcome.INTERRUPTED, reason, now, held="heartbeat_at")
             return len(lost)
 
     def overdue_cancels(self) -> tuple[tuple[RunId, int], ...]:
@@ -184,15 +189,15 @@ class Queue:
             return tuple((RunId(row.id), row.attempt) for row in connection.execute(query))
 
     def stop_late(self) -> tuple[tuple[RunId, Limit], ...]:
-        """Stop the runs whose time is up; see `limits.stop_late`."""
-        return limits.stop_late(self._database)
+        """Stop the runs whose time is up; see `time_limits.stop_late`."""
+        return time_limits.stop_late(self._database)
 
     def mark_unschedulable(self, nodes: Sequence[Node]) -> int:
         """Say of every waiting run whether one of the nodes could ever hold it; returns how many none can.
 
         Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
         """
-        sizes = largest(nodes)
+        sizes = largest_nodes(nodes)
         holds = sa.or_(sa.false(), *[(runs.c.cpus <= node.cpus) & (runs.c.gpus <= node.gpus) for node in sizes])
         wrong = is_claimable & (runs.c.schedulable != holds)
         too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)
@@ -210,9 +215,7 @@ class Queue:
             count_change(connection)
         return count
 
-    # Helpers, in the order of their use
-
-    def _waiting(self) -> sa.Select[Any]:
+    def _claimable(self) -> sa.Select[Any]:
         """The runs that may be claimed now, in the order of the queue."""
         waits = max(longest_backoff_seconds(self._policy), REFUSED_SECONDS)
         # One that waits for nothing was never to wait: when it came is of no account.
@@ -221,7 +224,7 @@ class Queue:
         query = select_runs().where(is_claimable, runs.c.schedulable, due)
         return query.order_by(*QUEUE_ORDER)
 
-    def _anything(self, query: sa.Select[Any]) -> bool:
+    def _finds_any(self, query: sa.Select[Any]) -> bool:
         """Whether `query` finds a row: a look that takes no lock, since most looks find nothing."""
         with self._database.reading() as connection:
             return connection.execute(query.limit(1)).first() is not None
@@ -230,10 +233,12 @@ class Queue:
         self, connection: Connection, fitting: Sequence[tuple[RunRow, NodeId]], now: float
     ) -> tuple[tuple[Lease, NodeId], ...]:
         """Move the runs to LEASED, each with a new attempt and a new secret; those that would be refused today wait."""
-        specs, refused, damaged = _specs(connection, [run.id for run, _ in fitting])
-        _wait(connection, refused, now)
-        failed = [(run, _failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged]
-        move(connection, failed, now)
+        found = trainable_specs(connection, [run.id for run, _ in fitting])
+        specs = {id: spec for id, spec in found.items() if isinstance(spec, RunSpec)}
+        refused = {id: error for id, error in found.items() if isinstance(error, ValidationError)}
+        damaged = {id: error for id, error in found.items() if isinstance(error, DamagedError)}
+        _postpone(connection, refused, now)
+        move(connection, [(run, _as_failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
             if refused:
@@ -288,7 +293,7 @@ class Queue:
         sign of life is all that is known.
         """
         live = list(live)
-        moments = _moments(connection, live, held)
+        moments = _attempt_times(connection, live, held)
         ends = []
         for run in live:
             started, until = moments[run.id]
@@ -304,9 +309,9 @@ class Queue:
         ]
         move(connection, zip(live, moved, strict=True), now)
 
-    def _silent(self, connection: Connection, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+    def _by_silence(self, connection: Connection, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
         """Those whose worker has never been heard, and those that it is not heard of any more; each with the words."""
-        moments = _moments(connection, expired, "expires_at")
+        moments = _attempt_times(connection, expired, "expires_at")
         never = [run for run in expired if moments[run.id][0] is None]
         if never:
             yield f"the worker did not begin within {self._policy.start_seconds:g} s", never
@@ -338,7 +343,7 @@ class Queue:
         return now < self._grace_ends_at
 
 
-def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId]]:
+def _place_head(waiting: Iterable[RunRow], room: FreeCapacity) -> list[tuple[RunRow, NodeId]]:
     """The head of the queue that fits together, and where."""
     fitting = []
     for run in waiting:
@@ -349,31 +354,13 @@ def _fitting(waiting: Iterable[RunRow], room: Room) -> list[tuple[RunRow, NodeId
     return fitting
 
 
-def _specs(
-    connection: Connection, ids: list[RunId]
-) -> tuple[dict[RunId, RunSpec], dict[RunId, ValidationError], dict[RunId, DamagedError]]:
-    """The specifications of these runs; what is wrong with those that would be refused today, and with those that are
-    not what was written."""
-    specs, refused = {}, {}
-    damaged = {id: DamagedError("is missing") for id in ids}
-    for row in connection.execute(_SPECS, {"ids": ids}) if ids else ():
-        del damaged[row.run_id]
-        try:
-            specs[RunId(row.run_id)] = integrity.valid_run_spec(row.spec, row.checksum)
-        except ValidationError as error:
-            refused[RunId(row.run_id)] = error
-        except DamagedError as error:
-            damaged[RunId(row.run_id)] = error
-    return specs, refused, damaged
-
-
-def _failed(run: RunRow, error: DamagedError) -> RunRow:
+def _as_failed(run: RunRow, error: DamagedError) -> RunRow:
     """A waiting run that nobody can ever train: it fails alone, and the others go on."""
     reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
     return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)
 
 
-def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
+def _postpone(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
     """Let locked runs wait that nobody could train now: an own optimizer that is missing may be allowed again."""
     for run_id, error in refused.items():
         fault = error.errors(include_url=False, include_context=False)[0]
@@ -387,7 +374,7 @@ def _wait(connection: Connection, refused: dict[RunId, ValidationError], now: fl
         connection.execute(sa.update(runs).where(runs.c.id == run_id).values(values))
 
 
-def _nodes_lost(connection: Connection, run: RunRow, message: str) -> int:
+def _lost_nodes_in_a_row(connection: Connection, run: RunRow, message: str) -> int:
     """How many attempts in a row before the newest one ended as it does, with that very message."""
     before = (attempts.c.run_id == run.id) & (attempts.c.attempt < run.attempt)
     query = sa.select(attempts.c.outcome, attempts.c.message).where(before).order_by(attempts.c.attempt.desc())
@@ -395,7 +382,7 @@ def _nodes_lost(connection: Connection, run: RunRow, message: str) -> int:
     return len(list(takewhile(lambda row: row == (AttemptOutcome.INTERRUPTED, message), rows)))
 
 
-def _moments(
+def _attempt_times(
     connection: Connection, live: Sequence[RunRow], until: str
 ) -> dict[RunId, tuple[float | None, float | None]]:
     """Of each run's live attempt: when it started, and the moment in the column `until`."""
@@ -406,14 +393,11 @@ def _moments(
     return {RunId(run_id): (started, moment) for run_id, started, moment in rows}
 
 
-def _expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
+def _still_expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
     """Those of the locked runs whose lease is over: asked again under the lock, a heartbeat may have come first."""
     live = [run for run in found if run.status in LIVE]
-    moments = _moments(connection, live, "expires_at")
+    moments = _attempt_times(connection, live, "expires_at")
     return [run for run in live if run.id in moments and (moments[run.id][1] or now) <= now]
 
 
 _INSERT_ATTEMPT = sa.insert(attempts)
-_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
-    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
-)

@@ -14,13 +14,14 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import ACTIONABLE, CLAIMABLE, LIVE, LeasePolicy, RunAction, RunId, RunStatus
 from orchestrator.records import AnyExperiment, RunRecord
-from orchestrator.store import follow_up_runs, reads
-from orchestrator.store.admin.limits import with_time_anew
+from orchestrator.store import reads
 from orchestrator.store.database import Database
-from orchestrator.store.ids import no_experiment, validate_id
+from orchestrator.store.ids import experiment_not_found, validate_id
+from orchestrator.store.queue import growth
+from orchestrator.store.queue.time_limits import renew_time_limits
+from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
 from orchestrator.store.tables import attempts, experiments, runs
-from orchestrator.store.transitions import move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +39,10 @@ def apply_to_run(database: Database, policy: LeasePolicy, run_id: str, action: R
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
         if found is None:
-            raise reads.no_run(connection, run_id)
+            raise reads.missing_run_error(connection, run_id)
         run, now = found
         reads.require_kept(connection, run.experiment_id)
-        after = _after(connection, [run], action, policy, now)[0]
+        after = _outcomes(connection, [run], action, policy, now)[0]
         if after is None:
             raise ConflictError(_refusal(run, action))
         move(connection, _changes([run], [after]), now)
@@ -52,37 +53,34 @@ def apply_to_experiment(
     database: Database, policy: LeasePolicy, experiment_id: str, action: RunAction
 ) -> AnyExperiment:
     """The action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
-    if action in follow_up_runs.GROWTH_AFTER:  # committed first: no run can slip in behind those that are found
+    if action in growth.GROWTH_AFTER:  # committed first: no run can slip in behind those that are found
         with database.writing() as connection:
-            follow_up_runs.steer_growth(connection, experiment_id, action, database.read_clock(connection))
+            growth.steer_growth(connection, experiment_id, action, database.read_clock(connection))
     with database.writing() as connection:
         known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
         number = connection.execute(known).scalar_one_or_none()
         if number is None:
-            raise no_experiment(connection, experiment_id)
+            raise experiment_not_found(connection, experiment_id)
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
-        locked = lock(database, connection, query.where(runs.c.status.in_(ACTIONABLE[action])))
+        found, now = lock(database, connection, query.where(runs.c.status.in_(ACTIONABLE[action])))
         reads.require_kept(connection, experiment_id)
-        after = _after(connection, locked.runs, action, policy, locked.now)
-        move(connection, _changes(locked.runs, after), locked.now)
+        after = _outcomes(connection, found, action, policy, now)
+        move(connection, _changes(found, after), now)
         return reads.any_experiment(connection, experiment_id)
 
 
-# Helpers, in the order of their use
-
-
-def _after(
+def _outcomes(
     connection: Connection, found: Iterable[RunRow], action: RunAction, policy: LeasePolicy, now: float
 ) -> list[RunRow | None]:
     found = list(found)
     stopping = [run.id for run in found if run.status is RunStatus.PAUSING]
-    working = _at_work(connection, stopping) if stopping and action is RunAction.RESUME else frozenset()
+    working = _with_live_worker(connection, stopping) if stopping and action is RunAction.RESUME else frozenset()
     decide = ACTIONS[action]
     return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in found]
 
 
-def _at_work(connection: Connection, ids: list[RunId]) -> frozenset[str]:
+def _with_live_worker(connection: Connection, ids: list[RunId]) -> frozenset[str]:
     query = sa.select(attempts.c.run_id).where(
         attempts.c.run_id.in_(ids), attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None)
     )
@@ -134,7 +132,7 @@ def _retry(run: RunRow, around: Circumstances) -> RunRow | None:
         # One more failure ends it again: what failed three times does not get three more for one word.
         failures = min(run.failures, around.policy.max_failures - 1)
         again = replace(run, status=RunStatus.QUEUED, reason=None, available_at=around.now, failures=failures)
-        return with_time_anew(again, around.now)
+        return renew_time_limits(again, around.now)
     return run if run.status in CLAIMABLE | {RunStatus.LEASED, RunStatus.RUNNING} else None
 
 

@@ -1,1 +1,1 @@
-"""Studies that the paper does not have; each module with a `STUDY` is one."""
+"""Studies that the paper does not have; every `Study` in a module is one."""

@@ -1,9 +1,9 @@
 """`field` (beyond the paper): AdaPM and AdaPM-mini against the field, at equal tuning."""
 
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, Scale
 from orchestrator.studies.findings import MARGIN_NATS, Answer, Judgement, better, differences, incomplete, missing
-from orchestrator.studies.shapes import PART, one_part, tuned_comparison
+from orchestrator.studies.scales import GPT2, one_part, tuned_comparison
 from orchestrator.studies.study import Study
 
 OPTIMIZERS = (
@@ -18,7 +18,7 @@ ON_A_CPU = tuple(name for name in OPTIMIZERS if name not in NEEDS_TORCHAO)
 def judge(evidence: Evidence) -> Judgement:
     """No optimizer with at most AdaPM's state is shown to end below it, and each is shown to end no lower by more than
     the margin."""
-    if lacking := incomplete(evidence, [PART]):
+    if lacking := incomplete(evidence, [GPT2]):
         return lacking
     (part,) = evidence.parts
     mine = part.candidate("adapm")
@@ -64,7 +64,7 @@ STUDY = Study(
     ),
     judge=judge,
     caveats=(
-        paper_setting.NO_STEPS,
+        scales.NO_STEPS,
         "The tiny scale leaves out 8- and 4-bit AdamW, whose blocks its matrices are too small for.",
     ),
     axis="loss minus AdaPM's, nats",

@@ -10,7 +10,7 @@ from orchestrator.kinds.block_rules import PLAN, PREFIX
 from orchestrator.kinds.search_spaces import Choice
 from orchestrator.kinds.sweep import SearchedCandidate, SweepSpec
 from orchestrator.records import Interval
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     MARGIN_NATS,
@@ -23,9 +23,9 @@ from orchestrator.studies.findings import (
     lies_above,
     measure,
     missing,
+    opposite,
 )
 from orchestrator.studies.study import Part, Plan, Study
-from worker.spec.run import Resources
 
 # Main effects: what each value of each hyperparameter adds to the loss, by least squares over a sweep's trials. Pure.
 #
@@ -68,14 +68,11 @@ class Effects:
     def of(self, values: Values) -> Interval | None:
         """What these values add to the loss together, against their references; None for one that no trial had."""
         weights = np.array([float(values.get(name) == value) for name, value in self.columns])
-        if not self._knows(values):
+        if not all(each in self.columns for each in values.items()):
             return None
         mean, error = float(weights @ self.coefficients), float(np.sqrt(weights @ self.covariance @ weights))
         half = t_quantile(self.degrees, (1 + CONFIDENCE) / 2) * error
         return Interval(mean=mean, low=mean - half, high=mean + half, n=self.trials)
-
-    def _knows(self, values: Values) -> bool:
-        return all((name, value) in self.columns for name, value in values.items())
 
 
 def main_effects(trials: Sequence[Trial], references: Values) -> Effects | None:
@@ -165,12 +162,12 @@ def _part(scale: Scale, seed: int) -> Part:
     paper = scale is Scale.PAPER
     spec = SweepSpec(
         name=f"study partition-search seed {seed}, {scale.value}",
-        workload=paper_setting.workload(model, steps=STEPS) if paper else tiny_setting.workload(model=model),
+        workload=scales.workload(scale, model, steps=STEPS if paper else None),
         candidates=(searched,),
         algorithm="random",
         trials=TRIALS,
         seed=seed,
-        resources=Resources(cpus=4, gpus=1) if paper else Resources(),
+        resources=scales.RESOURCES[scale],
     )
     return Part(name=f"seed {seed}", spec=spec)
 
@@ -195,7 +192,10 @@ def judge(evidence: Evidence) -> Judgement:
     found = {role: _cheapest(role, effects) for role in ROLES}
     measures = [_cost(role, kept, effects) for role in ROLES for kept in role.kept() if kept != FULL]
     plans = (("AdaPM's plan, all roles", {role: role.planned for role in ROLES}), ("the plan found, all roles", found))
-    measures += [_sum(name, plan, effects) for name, plan in plans]
+    measures += [
+        measure(name, effects.of({role.name: kept for role, kept in plan.items() if kept != FULL}))
+        for name, plan in plans
+    ]
     kept = "; ".join(
         f"{words} for {', '.join(role.name for role in ROLES if found[role] == each)}"
         for each, words in ((NONE, "none"), (LOW, "low rank"), (FULL, "full"))
@@ -203,12 +203,13 @@ def judge(evidence: Evidence) -> Judgement:
     )
     changed = [role for role in ROLES if found[role] != role.planned]
     differs = f"other than AdaPM's plan for {', '.join(role.name for role in changed)}" if changed else "AdaPM's plan"
+    rules = [f"--rule '{role.pattern}={found[role]}'" for role in changed]
     lost = sum(len(part.runs) for part in evidence.parts) - len(trials)
     notes = (
         f"Effects of each role by itself, over {effects.trials} trials of {len(SEEDS)} seeds; what roles do to each "
         "other is in the intervals.",
         *([f"{lost} trials without a trained model are left out."] if lost else []),
-        *([f"The plan found, as rules: {' '.join(_rule(role, found[role]) for role in changed)}"] if changed else []),
+        *([f"The plan found, as rules: {' '.join(rules)}"] if changed else []),
     )
     return Judgement(
         measured=all_hold(_answer(role, effects) for role in ROLES),
@@ -221,8 +222,7 @@ def judge(evidence: Evidence) -> Judgement:
 def _answer(role: Role, effects: Effects) -> Answer:
     """Whether the role bears out AdaPM's plan: what it saves is cheap, and what it does not save would be dear."""
     if role.planned != FULL:
-        dear = lies_above(_cost(role, role.planned, effects), MARGIN_NATS)
-        return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(dear, dear)
+        return opposite(lies_above(_cost(role, role.planned, effects), MARGIN_NATS))
     return lies_above(_cost(role, role.kept()[-2], effects), MARGIN_NATS)
 
 
@@ -243,14 +243,6 @@ def _cost(role: Role, kept: str, effects: Effects) -> Measure:
         effects.of({role.name: kept}),
         note="as AdaPM's plan" if kept == role.planned else "",
     )
-
-
-def _sum(name: str, plan: dict[Role, str], effects: Effects) -> Measure:
-    return measure(name, effects.of({role.name: kept for role, kept in plan.items() if kept != FULL}))
-
-
-def _rule(role: Role, kept: str) -> str:
-    return f"--rule '{role.pattern}={kept}'"
 
 
 STUDY = Study(

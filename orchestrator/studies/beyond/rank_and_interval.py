@@ -1,9 +1,9 @@
 """`rank-and-interval`: how much AdaPM depends on the rank of its momentum and on how often it is drawn anew."""
 
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import MARGIN_NATS, Judgement, all_hold, differences, incomplete, is_on_par
-from orchestrator.studies.shapes import PART, Variant, ablation
+from orchestrator.studies.scales import GPT2, Variant, ablation
 from orchestrator.studies.study import Plan, Study
 
 DEFAULT = "r = 5 %, T = 100"
@@ -15,12 +15,12 @@ def _plan(scale: Scale) -> Plan:
     variants = {DEFAULT: Variant()}
     variants |= {f"r = {ratio:.0%}".replace("%", " %"): Variant(options={"rank_ratio": ratio}) for ratio in RATIOS}
     variants |= {f"T = {each}": Variant(options={"refresh_interval": each}) for each in INTERVALS[scale]}
-    return Plan(parts=(ablation("rank-and-interval", variants, scale, baseline=DEFAULT, model="gpt2-1.5b"),))
+    return Plan(parts=(ablation("rank-and-interval", variants, scale, baseline=DEFAULT, paper_model="gpt2-1.5b"),))
 
 
 def judge(evidence: Evidence) -> Judgement:
     """Every setting ends within the margin of the default, both ways."""
-    if lacking := incomplete(evidence, [PART]):
+    if lacking := incomplete(evidence, [GPT2]):
         return lacking
     (part,) = evidence.parts
     others = [each for each in part.candidates if not each.is_baseline]
@@ -42,7 +42,7 @@ STUDY = Study(
     plans={scale: _plan(scale) for scale in Scale},
     judge=judge,
     caveats=(
-        paper_setting.NO_STEPS,
+        scales.NO_STEPS,
         "The figure's caption says GPT-2 1.5B, the text 124M; ours is the caption's. The tiny training is shorter than "
         "the paper's larger T: its T are 5 to 100.",
     ),

@@ -1,6 +1,6 @@
 """`solver` (beyond the paper): algorithm 2 as printed against solvers of the low-rank problem that work."""
 
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence
 from orchestrator.studies.findings import (
     Answer,
@@ -11,7 +11,7 @@ from orchestrator.studies.findings import (
     incomplete,
     is_on_par,
 )
-from orchestrator.studies.shapes import PART, Variant, ablations
+from orchestrator.studies.scales import GPT2, Variant, ablations
 from orchestrator.studies.study import Study
 
 SOLVERS = {name: Variant(options={"solver": name}) for name in ("svd", "subspace", "scaled_gd", "gd")}
@@ -19,7 +19,7 @@ SOLVERS = {name: Variant(options={"solver": name}) for name in ("svd", "subspace
 
 def judge(evidence: Evidence) -> Judgement:
     """Gradient descent, the paper's, ends where the exact solver does."""
-    if lacking := incomplete(evidence, [PART]):
+    if lacking := incomplete(evidence, [GPT2]):
         return lacking
     (part,) = evidence.parts
     answer = is_on_par(part.candidate("gd"))
@@ -44,7 +44,7 @@ STUDY = Study(
     source="section 4.2, algorithm 2",
     plans=ablations("solver", SOLVERS, baseline="svd", seeds=(1, 2, 3)),
     judge=judge,
-    caveats=(paper_setting.NO_STEPS,),
+    caveats=(scales.NO_STEPS,),
     axis="loss minus the exact solver's, nats",
     order=200,
 )

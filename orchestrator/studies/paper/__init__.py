@@ -1,1 +1,1 @@
-"""The studies of the paper's claims; each module with a `STUDY` is one."""
+"""The studies of the paper's claims: every `Study` in a module is one."""

@@ -1,9 +1,9 @@
 """`adapm-mini`: AdaPM on top of Adam-mini against AdamW."""
 
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Scale
-from orchestrator.studies.judges import on_par_with_adamw
-from orchestrator.studies.shapes import PART, one_part, tuned_comparison
+from orchestrator.studies.findings import on_par_with_adamw
+from orchestrator.studies.scales import GPT2, one_part, tuned_comparison
 from orchestrator.studies.study import Study
 
 OPTIMIZERS = ("adamw", "adam-mini", "adapm-mini")
@@ -20,12 +20,12 @@ STUDY = Study(
     ),
     judge=on_par_with_adamw(
         "adapm-mini",
-        PART,
+        GPT2,
         against="Against AdamW",
         unit=" nats",
         saved=lambda share: f" with {share:.1%} of its optimizer state",
     ),
-    caveats=(paper_setting.NO_STEPS,),
+    caveats=(scales.NO_STEPS,),
     axis="loss minus AdamW's, nats",
     order=80,
 )

@@ -1,9 +1,9 @@
 """`bias-correction`: AdaPM with and without the correction of the low-rank momentum, at two ranks."""
 
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer, Judgement, better, differences, incomplete, measure, missing
-from orchestrator.studies.shapes import Variant, ablation
+from orchestrator.studies.scales import Variant, ablation
 from orchestrator.studies.study import Part, Plan, Study
 
 CLAIMED = 1.96
@@ -57,7 +57,7 @@ STUDY = Study(
     plans={scale: Plan(parts=tuple(_part(scale, *each) for each in RATIOS.items())) for scale in Scale},
     judge=judge,
     caveats=(
-        paper_setting.NO_STEPS,
+        scales.NO_STEPS,
         "Speed-up: the uncorrected run's steps by those after which the corrected one is at its final loss, in "
         "mid-schedule.",
     ),

@@ -1,6 +1,6 @@
 """`block-partition`: table 1, which blocks keep full, low-rank or no momentum, by rules on AdaPM's plan."""
 
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     Answer,
@@ -13,7 +13,7 @@ from orchestrator.studies.findings import (
     measure,
     worse,
 )
-from orchestrator.studies.shapes import PART, Variant, ablations
+from orchestrator.studies.scales import GPT2, Variant, ablations
 from orchestrator.studies.study import Study
 
 FULL, NO_EM_O, ADAPM, V_LOW = "all full", "Em, O none", "AdaPM: Q, K, MLP low", "V low too"
@@ -29,7 +29,7 @@ CLAIMED = {FULL: 2.962, NO_EM_O: 2.964, ADAPM: 2.997, V_LOW: 3.143}
 
 def judge(evidence: Evidence) -> Judgement:
     """No momentum for Em and O costs nothing, low rank for Q, K and MLP little, low rank for V much."""
-    if lacking := incomplete(evidence, [PART]):
+    if lacking := incomplete(evidence, [GPT2]):
         return lacking
     (part,) = evidence.parts
     answers = [is_on_par(part.candidate(NO_EM_O)), is_on_par(part.candidate(ADAPM)), worse(part.candidate(V_LOW))]
@@ -61,7 +61,7 @@ STUDY = Study(
     source="table 1",
     plans=ablations("block-partition", {label: Variant(rules=rules) for label, rules in RULES.items()}, baseline=FULL),
     judge=judge,
-    caveats=(paper_setting.NO_STEPS,),
+    caveats=(scales.NO_STEPS,),
     axis="validation loss and its change, nats",
     order=60,
 )

@@ -1,12 +1,25 @@
-"""What the studies of fine-tuning share: generated chats and a tiny GPT-2, or UltraFeedback and Llama3-8B on a GPU."""
+"""`sft` and `rlhf`: fine-tuning with AdaPM against AdamW, on answers and from a reward (ReMax).
+
+At the tiny scale on generated chats with a tiny GPT-2, at the paper's on UltraFeedback with Llama3-8B.
+"""
 
 from dataclasses import dataclass
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.studies import tiny_setting
-from orchestrator.studies.evidence import Scale
-from orchestrator.studies.study import Part, Plan
+from orchestrator.studies import scales
+from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.findings import (
+    Answer,
+    Judgement,
+    difference,
+    differences,
+    figure_sentence,
+    incomplete,
+    missing,
+    on_par_with_adamw,
+)
+from orchestrator.studies.study import Part, Plan, Study
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 from worker.spec.task import RlhfTask, SftTask
 
@@ -15,7 +28,7 @@ SEEDS = (1, 2, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class FineTuning:
     """What differs between the studies, and between their scales."""
 
     task: SftTask | RlhfTask
@@ -34,11 +47,11 @@ def both(learning_rates: tuple[float, ...]) -> tuple[Candidate, ...]:
     return tuple(Candidate(optimizer=name, learning_rates=learning_rates) for name in OPTIMIZERS)
 
 
-def plans(name: str, part: str, *, tiny: Setting, paper: Setting) -> dict[Scale, Plan]:
+def plans(name: str, part: str, *, tiny: FineTuning, paper: FineTuning) -> dict[Scale, Plan]:
     """One experiment at each scale."""
     small = Workload(
         task=tiny.task,
-        model="gpt2-tiny",
+        model=scales.TINY_MODEL,
         data=DataSpec(dataset="chats", sequence_length_tokens=tiny.length_tokens),
         budget=Budget(steps=tiny.steps, batch_sequences=tiny.batch_sequences),
         schedule=Schedule(warmup_steps=tiny.warmup_steps),
@@ -56,15 +69,94 @@ def plans(name: str, part: str, *, tiny: Setting, paper: Setting) -> dict[Scale,
         execution=Execution(micro_batch_sequences="auto", activation_checkpointing=True),
     )
     specs = {
-        Scale.TINY: tiny_setting.comparison(name, small, tiny.candidates, baseline="adamw", tuning=tiny.tuning),
-        Scale.PAPER: ComparisonSpec(
-            name=f"study {name}, paper",
-            workload=large,
-            candidates=paper.candidates,
-            seeds=SEEDS,
+        Scale.TINY: scales.comparison(Scale.TINY, name, small, tiny.candidates, baseline="adamw", tuning=tiny.tuning),
+        Scale.PAPER: scales.comparison(
+            Scale.PAPER,
+            name,
+            large,
+            paper.candidates,
             baseline="adamw",
+            seeds=SEEDS,
             tuning=paper.tuning,
             resources=Resources(cpus=8, gpus=1),
         ),
     }
     return {scale: Plan(parts=(Part(name=part, spec=spec),)) for scale, spec in specs.items()}
+
+
+SFT_TINY = FineTuning(
+    task=SftTask(), length_tokens=64, steps=120, batch_sequences=8, warmup_steps=12, every_steps=40,
+    candidates=both((2e-3, 4e-3, 8e-3)), tuning=Tuning(seeds=(0,), extend_grid=1),
+)  # fmt: skip
+SFT_PAPER = FineTuning(
+    task=SftTask(), length_tokens=2048, steps=1500, batch_sequences=128, warmup_steps=50, every_steps=100,
+    candidates=both((2.5e-6, 5e-6, 1e-5)), tuning=Tuning(seeds=(0,), extend_grid=2),
+)  # fmt: skip
+
+SFT = Study(
+    name="sft",
+    title="Supervised fine-tuning",
+    question="Does AdaPM fine-tune as well as AdamW?",
+    claim="Llama3-8B on UltraFeedback: a perplexity like AdamW's with 43 % less memory.",
+    source="figure 5b",
+    plans=plans("sft", "answers", tiny=SFT_TINY, paper=SFT_PAPER),
+    judge=on_par_with_adamw(
+        "adapm",
+        "answers",
+        against="Against AdamW, in nats per answer token",
+        saved=lambda share: f", with {1 - share:.0%} less optimizer state",
+    ),
+    caveats=("The paper gives no setting of its fine-tuning: batch, steps and rates are ours.",),
+    axis="loss minus AdamW's, nats per answer token",
+    order=130,
+)
+
+
+MARGIN_REWARD = 0.05
+"""How much less reward still counts as similar, of a reward between 0 and 1; the paper shows curves only."""
+
+RLHF_TINY = FineTuning(
+    task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
+    length_tokens=24, steps=40, batch_sequences=16, warmup_steps=4, every_steps=20, candidates=both((1e-3,)),
+)  # fmt: skip
+RLHF_PAPER = FineTuning(
+    task=RlhfTask(answer_tokens=512, reward="model", kl_weight=0.05),
+    length_tokens=1024, steps=500, batch_sequences=64, warmup_steps=20, every_steps=50,
+    candidates=both((5e-7, 1e-6, 2e-6)),
+)  # fmt: skip
+
+
+def reward_is_kept(evidence: Evidence) -> Judgement:
+    """AdaPM's reward is not lower than AdamW's by more than the margin."""
+    if lacking := incomplete(evidence, ["rewards"]):
+        return lacking
+    (part,) = evidence.parts
+    adapm = part.candidate("adapm")
+    if adapm is None or adapm.difference is None:
+        return missing("no pair of runs has a reward")
+    # A run that lowers the reward is "diverged" for a table of losses; here it is an answer.
+    found = adapm.difference
+    if found.low is None or found.high is None:
+        measured = Answer.UNDECIDED
+    else:
+        over = found.low > MARGIN_REWARD
+        measured = Answer.HOLDS if found.high <= MARGIN_REWARD else Answer.FAILS if over else Answer.UNDECIDED
+    sentence = f"Reward that AdaPM lacks against AdamW, of 1 at most: {figure_sentence(difference(adapm))}."
+    return Judgement(measured=measured, sentence=sentence, measures=differences(part))
+
+
+RLHF = Study(
+    name="rlhf",
+    title="Reinforcement learning from a reward",
+    question="Does AdaPM reach AdamW's reward in ReMax?",
+    claim="Llama3-8B with ReMax: a reward like AdamW's with 43 % less memory.",
+    source="figure 5c",
+    plans=plans("rlhf", "rewards", tiny=RLHF_TINY, paper=RLHF_PAPER),
+    judge=reward_is_kept,
+    caveats=(
+        "The paper names neither its reward model nor its setting; ours has a reward model of drawn weights, at the "
+        "tiny scale a rule (printable answers). There both train at one rate, 0.001, that was not tuned.",
+    ),
+    axis="reward that is lacking against AdamW",
+    order=140,
+)

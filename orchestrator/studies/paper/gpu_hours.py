@@ -1,8 +1,7 @@
 """`gpu-hours`: the largest micro-batch that a memory cap leaves to each optimizer, and what that does to the speed."""
 
 from orchestrator.analysis.targets import geometric_mean
-from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.studies import paper_setting, tiny_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
 from orchestrator.studies.findings import (
     Answer,
@@ -14,12 +13,14 @@ from orchestrator.studies.findings import (
     lies_above,
     measure,
     missing,
+    opposite,
 )
 from orchestrator.studies.study import Numbers, Part, Plan, Study
 from worker.records.result import Result
 from worker.spec.run import Execution
 
 OPTIMIZERS = ("adamw", "adam-mini", "adapm", "adapm-mini")
+SEEDS = (1, 2, 3)
 CAPS_GIB = {Scale.TINY: (0.03, 0.06), Scale.PAPER: (24.0, 48.0, 80.0)}
 """Of tensors. 48 GiB is an A6000, 80 an H800: the paper's two; 24 a consumer's card."""
 CLAIMED_SHARES = {"adam-mini": 20.32 / 26.67, "adapm": 22.11 / 26.67, "adapm-mini": 17.92 / 26.67}
@@ -38,18 +39,15 @@ def extract(result: Result) -> Numbers:
 
 def _part(scale: Scale, cap: float) -> Part:
     execution = Execution(micro_batch_sequences="auto", memory_cap_gib=cap)
-    spec: ComparisonSpec
     if scale is Scale.TINY:
         # Of 128 sequences, which can be cut finely: of 32 every optimizer took the same micro-batch.
-        work = tiny_setting.workload(steps=10, execution=execution, batch_sequences=128)
-        chosen = [tiny_setting.candidate(name) for name in OPTIMIZERS]
-        spec = tiny_setting.comparison(f"gpu-hours {cap:g} GiB", work, chosen, baseline="adamw")
+        model, work = scales.TINY_MODEL, scales.workload(scale, steps=10, execution=execution, batch_sequences=128)
     else:
-        model = "gpt2-1.5b"
         # Speed needs no whole training: 2,100 steps, 100 of them after the warm-up.
-        work = paper_setting.workload(model, steps=2_100, execution=execution)
-        chosen = [paper_setting.candidate(model, name) for name in OPTIMIZERS]
-        spec = paper_setting.comparison(f"gpu-hours {cap:g} GiB", work, chosen, baseline="adamw", seeds=(1, 2, 3))
+        model = "gpt2-1.5b"
+        work = scales.workload(scale, model, steps=2_100, execution=execution)
+    chosen = [scales.candidate(scale, model, name) for name in OPTIMIZERS]
+    spec = scales.comparison(scale, f"gpu-hours {cap:g} GiB", work, chosen, baseline="adamw", seeds=SEEDS)
     return Part(name=f"{cap:g} GiB", spec=spec)
 
 
@@ -88,7 +86,7 @@ def _answer(share: Measure, batch: float | None, baseline: float | None) -> Answ
         return Answer.HOLDS  # it trains where AdamW does not fit
     if batch < baseline:
         return Answer.FAILS
-    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(slower := lies_above(share, 1.0), slower)
+    return opposite(lies_above(share, 1.0))
 
 
 def _micro_batch(part: PartEvidence, candidate: str) -> float | None:

@@ -1,6 +1,6 @@
 """`loss-curves`: AdaPM against AdamW, Adam-mini, Adafactor and GaLore in pretraining, at equal tuning."""
 
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     Answer,
@@ -13,7 +13,7 @@ from orchestrator.studies.findings import (
     is_on_par,
     worse,
 )
-from orchestrator.studies.shapes import tuned_comparison
+from orchestrator.studies.scales import tuned_comparison
 from orchestrator.studies.study import Plan, Study
 
 OPTIMIZERS = ("adamw", "adapm", "adam-mini", "adafactor", "galore")
@@ -65,7 +65,7 @@ STUDY = Study(
     },
     judge=judge,
     caveats=(
-        paper_setting.NO_STEPS,
+        scales.NO_STEPS,
         "On par: the whole 95 % interval of the difference lies below 0.035 nats, what the paper itself takes for on "
         "par in table 1.",
     ),

@@ -1,7 +1,7 @@
 """`scaling-law`: whether AdaPM's loss falls with size as AdamW's does, by the laws fitted over several comparisons."""
 
 from orchestrator.analysis.laws.records import CandidateFit
-from orchestrator.studies import paper_setting
+from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import (
     MARGIN_NATS,
@@ -13,7 +13,7 @@ from orchestrator.studies.findings import (
     incomplete,
     missing,
 )
-from orchestrator.studies.shapes import tuned_comparison
+from orchestrator.studies.scales import tuned_comparison
 from orchestrator.studies.study import Plan, Study
 
 OPTIMIZERS = ("adamw", "adapm")
@@ -122,7 +122,7 @@ STUDY = Study(
     plans={
         scale: Plan(
             parts=tuple(
-                tuned_comparison(f"scaling-law {model}", OPTIMIZERS, scale, model=model, part=model, steps=STEPS)
+                tuned_comparison(f"scaling-law {model}", OPTIMIZERS, scale, model=model, part=model, tiny_steps=STEPS)
                 for model in models
             )
         )
@@ -131,7 +131,7 @@ STUDY = Study(
     judge=judge,
     fits=True,
     caveats=(
-        paper_setting.NO_STEPS,
+        scales.NO_STEPS,
         f"No degradation: from the smallest model to the largest AdaPM loses no more than {MARGIN_NATS} nats to AdamW, "
         "which is ours; the paper shows a picture.",
     ),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from api.cli.studies.demo import DEMO
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures.base import Figure, bytes_axis
 from dashboards.figures.experiment import ExperimentView
@@ -17,7 +18,6 @@ from dashboards.palette import HUES, ThemeName, style
 from dashboards.view_state import ViewState
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Interval
-from orchestrator.studies.demo import DEMO
 from tests.factories.comparison import made_comparison
 from worker.records.result import Verdict
 

@@ -18,9 +18,9 @@ from dashboards.view_state import ViewState
 from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
-from orchestrator.store import trials
+from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.sweeps import importance_loading
+from orchestrator.sweeps import importance
 from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
 from tests.factories.sweep import RATES, sweep_spec
@@ -140,7 +140,7 @@ def test_every_axis_of_parallel_coordinates_has_room_for_its_name(services: Serv
 
 
 def test_no_page_waits_for_importances(client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importance_loading, "is_loaded", lambda: False)
+    monkeypatch.setattr(importance, "is_loaded", lambda: False)
     monkeypatch.setattr("orchestrator.sweeps.report._importance", lambda *_: pytest.fail("it was computed"))
     assert 'data-poll="1500">Importances are being computed' in client.get(f"/experiments/{swept}").text
     assert client.get(f"/experiments/{swept}/figures/objective.json").json()["data"]

@@ -9,12 +9,11 @@ from optim import catalog
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import read_spec
-from orchestrator.studies import paper_setting
-from orchestrator.studies.demo import DEMO
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer
 from orchestrator.studies.registry import all_studies, names, study
 from orchestrator.studies.results import PUBLISHED
+from orchestrator.studies.scales import SEEDS
 from orchestrator.studies.study import Part, Plan, Study, device_seconds
 from worker.catalog.datasets import DataKind
 from worker.spec.task import PretrainTask
@@ -94,7 +93,7 @@ def test_pretraining_at_the_papers_scale_is_the_papers() -> None:
         assert work.clip_grad_norm == 1.0, each.name
         assert work.data.dataset == ("c4" if work.model.startswith("llama") else "openwebtext"), each.name
         assert part.spec.resources.gpus == 1, each.name
-    assert len(paper_setting.SEEDS) == 5
+    assert len(SEEDS[Scale.PAPER]) == 5
 
 
 @pytest.mark.parametrize("name", ["adamw", "adam-mini", "adapm", "adapm-mini"])
@@ -142,13 +141,6 @@ def test_losses_that_are_compared_are_of_tuned_rates() -> None:
         if isinstance(spec, ComparisonSpec) and len(spec.candidates) > 1 and each.name not in timed_or_given:
             assert spec.tuning is not None and spec.tuning.extend_grid, each.name
             assert {len(one.learning_rates) for one in spec.candidates} == {3}, each.name
-
-
-def test_the_demo_tunes_first_and_compares_on_other_seeds() -> None:
-    assert DEMO.tuning is not None
-    assert DEMO.tuning.extend_grid > 0, "an optimum at the edge of the grid is followed"
-    assert len(DEMO.seeds) == 5 and not set(DEMO.seeds) & set(DEMO.tuning.seeds)
-    assert DEMO.workload.model == "gpt2-nano" and DEMO.workload.budget.steps == 150
 
 
 def test_studies_that_ask_for_the_same_share_the_experiment() -> None:

@@ -11,7 +11,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
 from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
 from orchestrator.studies.findings import TINY_WORDS, Answer, finding
-from orchestrator.studies.paper import debias_theorem, memory_table, momentum_theory, residual_stationarity
+from orchestrator.studies.paper import debias_theorem, memory_table, momentum_theory, probes
 from orchestrator.studies.registry import names, study
 from tests.factories.comparison import Outcome
 from tests.factories.evidence import DIVERGED, made_evidence, with_tokens
@@ -277,10 +277,10 @@ def test_spectra_and_sparsity_are_read_at_the_first_observed_step() -> None:
 
 def test_a_drift_of_the_residuals_is_measured_in_logarithms() -> None:
     """Quantiles that grow by 2 % a step drift by 20 % from one half of the window to the other."""
-    quantiles = residual_stationarity.QUANTILES
+    quantiles = probes.QUANTILES
     seen = [observed("residual", step, **dict.fromkeys(quantiles, math.exp(0.02 * step))) for step in range(20)]
-    assert residual_stationarity.observe(seen) == pytest.approx(dict.fromkeys(residual_stationarity.ROLES, 0.2))
-    assert residual_stationarity.observe(seen[:19]) == {}
+    assert probes.residual_drifts(seen) == pytest.approx(dict.fromkeys(probes.LOW_RANK_ROLES, 0.2))
+    assert probes.residual_drifts(seen[:19]) == {}
 
 
 SIZES = {"gpt2-nano": 81_216, "gpt2-micro": 274_640, "gpt2-tiny": 859_392}
@@ -423,7 +423,7 @@ def spectrum(*energies: float) -> Any:
 
 def drifting(*rates: float) -> Any:
     """Quantiles of the residuals that grow by so much a step, by seed."""
-    quantiles = residual_stationarity.QUANTILES
+    quantiles = probes.QUANTILES
 
     def seen(run: RunRecord) -> list[Observation]:
         rate = rates[run.seed % len(rates)]

@@ -8,7 +8,7 @@ from ray.tune.search import Searcher
 
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Parameters, planned_parameters
-from orchestrator.sweeps.search import EachOnItsOwn, OvertakenError, StoreSearch
+from orchestrator.sweeps.search import AshaPerCandidate, OvertakenError, StoreSearch
 from orchestrator.sweeps.trial_follower import FAULTLESS, LOSS, STEP
 from tests.factories.sweep import RATES, sweep_spec
 
@@ -102,14 +102,14 @@ class Trial:
         self.config = {"run": f"run-{number}", "number": number, "candidate": candidate}
 
 
-def decide(scheduler: EachOnItsOwn, trial: Trial, step: int, loss: float) -> str:
+def decide(scheduler: AshaPerCandidate, trial: Trial, step: int, loss: float) -> str:
     return scheduler.on_trial_result(None, trial, {STEP: step, LOSS: loss})
 
 
 def test_asha_judges_each_optimizer_by_its_own_trials():
     """AdaPM's trials are all worse than AdamW's, and only the worse one of AdaPM's is stopped."""
     stopped: list[str] = []
-    scheduler = EachOnItsOwn(sweep_spec(algorithm="asha", trials=4), stopped.append)
+    scheduler = AshaPerCandidate(sweep_spec(algorithm="asha", trials=4), stopped.append)
     trials = [Trial(number, number % 2) for number in range(4)]
     for trial in trials:
         scheduler.on_trial_add(None, trial)
@@ -121,7 +121,7 @@ def test_asha_judges_each_optimizer_by_its_own_trials():
 def test_a_run_at_its_last_step_is_not_asked_to_stop():
     stopped: list[str] = []
     one = sweep_spec(algorithm="asha", candidates=[{"optimizer": "adamw", "space": {"lr": RATES}}])
-    scheduler = EachOnItsOwn(one, stopped.append)
+    scheduler = AshaPerCandidate(one, stopped.append)
     good, bad = Trial(0, 0), Trial(1, 0)
     for trial in (good, bad):
         scheduler.on_trial_add(None, trial)

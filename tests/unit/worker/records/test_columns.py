@@ -48,7 +48,7 @@ def test_columns_agree_with_points_one_by_one(sent: list[Point]) -> None:
 @settings(deadline=None)
 def test_what_a_run_shows_agrees_with_points_one_by_one(sent: list[Point]) -> None:
     expected = pointwise.latest(sent)
-    shown = series.latest(columns_of(sent))
+    shown = series.newest_figures(columns_of(sent))
     assert shown.keys() == expected.keys()
     assert all(math.isclose(float(str(shown[name])), expected[name], rel_tol=1e-12) for name in shown)
 

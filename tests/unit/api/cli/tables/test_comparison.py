@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from api.cli.console import console
+from api.cli.studies.demo import DEMO
 from api.cli.tables.comparison import comparison_table, loss_memory_chart
 from api.cli.tables.listings import run_view
 from dashboards.files.publication import markdown, table_csv
 from dashboards.text import formats
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval, Standing
-from orchestrator.studies.demo import DEMO
 from tests.factories.comparison import made_comparison, run_record
 from tests.factories.stores import result
 from worker.records.result import Verdict

@@ -9,12 +9,13 @@ from typer.testing import CliRunner
 from api.cli import main
 from orchestrator.studies.evidence import Evidence, Scale
 from orchestrator.studies.findings import Answer
-from orchestrator.studies.judgement import deviations, judge_both
 from orchestrator.studies.registry import study
 from orchestrator.studies.results import (
     EvidenceError,
     StoredFinding,
     best,
+    compare_findings,
+    deviations,
     evidence_path,
     read_evidence,
     stored_findings,
@@ -78,16 +79,16 @@ def test_evidence_names_no_host() -> None:
 def test_a_figure_outside_of_its_interval_and_another_verdict_are_named() -> None:
     """What the judge says is compared as well as the means: probes, laws and effects have nothing else."""
     one = study("adapm-mini")
-    same = judge_both(one, evidence(), evidence())
+    same = compare_findings(one, evidence(), evidence())
     assert same.own == same.published and same.deviations == ()
-    apart = judge_both(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence()).deviations
+    apart = compare_findings(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence()).deviations
     assert "The verdict on what was run is does not hold, published: holds." in apart
     assert any(each.startswith("AdaPM-mini: 0.5333, outside of the published ") for each in apart)
     other = evidence()
     changed = other.model_copy(update={"parts": (other.parts[0].model_copy(update={"spec_hash": "0" * 64}),)})
-    (sentence,) = judge_both(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), changed).deviations
+    (sentence,) = compare_findings(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), changed).deviations
     assert "not comparable" in sentence
-    assert judge_both(one, evidence(), None).deviations == ()
+    assert compare_findings(one, evidence(), None).deviations == ()
 
 
 def test_a_re_run_says_whether_it_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +129,7 @@ def test_a_withdrawn_result_has_its_reason_and_no_figure(tmp_path: Path, monkeyp
 
 
 def test_a_verdict_that_stands_is_told_before_a_withdrawn_one() -> None:
-    found = judge_both(study("adapm-mini"), evidence(), evidence().model_copy(update={"withdrawn": "Wrong."}))
+    found = compare_findings(study("adapm-mini"), evidence(), evidence().model_copy(update={"withdrawn": "Wrong."}))
     assert found.own is not None and found.published is not None
     tiny, paper = (
         StoredFinding(scale=scale, published=True, finding=each)

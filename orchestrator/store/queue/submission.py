@@ -130,7 +130,7 @@ def _store_together(
     with database.writing() as connection:
         now = database.read_clock(connection)
         key_ids, runs_planned = {each.by for each in submittals if each.by}, sum(len(s.planned) for s in submittals)
-        room = _room(connection, key_ids, runs_planned, most_waiting)
+        room = _room_of_keys(connection, key_ids, runs_planned, most_waiting)
         # In the order of the keys: two processes that lock several must take them in the same order.
         ordered = sorted(enumerate(submittals), key=lambda pair: pair[1].key or "")
         ids = [ExperimentId(new_id()) for _ in ordered]
@@ -138,7 +138,7 @@ def _store_together(
         for (position, each), experiment_id in zip(ordered, ids, strict=True):
             number = numbers.get(experiment_id)
             if number is None:
-                answers[position] = _earlier(connection, each)
+                answers[position] = _known_experiment(connection, each)
                 continue
             if each.by in room and len(each.planned) > room[each.by]:
                 connection.execute(sa.delete(experiments).where(experiments.c.number == number))
@@ -152,7 +152,7 @@ def _store_together(
                 room[each.by] -= len(each.planned)
             rank = -each.spec.priority
             if rank not in turns:  # the same for all of them: what joins a turn does not end it
-                turns[rank] = _turn(connection, rank)
+                turns[rank] = _current_turn(connection, rank)
             more = {**QUEUED, **run_limits(each.spec, now), "trace_parent": each.trace_parent}
             rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank], more=more)
             answers[position] = experiment_id, _new_record(experiment_id, each, now)
@@ -210,7 +210,7 @@ def _insert_experiments(
     return {row.id: row.number for row in connection.execute(_INSERT_EXPERIMENTS[connection.dialect.name], rows)}
 
 
-def _room(
+def _room_of_keys(
     connection: Connection, key_ids: Collection[str], planned: int, most_waiting: int | None
 ) -> dict[str | None, int]:
     """How many more runs of each key may wait, where so many that are `planned` might be too many; locks the keys, so
@@ -226,7 +226,7 @@ def _room(
     return {key_id: max(most_waiting - waiting.get(key_id, 0), 0) for key_id in key_ids}
 
 
-def _earlier(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
+def _known_experiment(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
     known = connection.execute(_BY_KEY, {"key": submittal.key}).one()
     if known.spec_hash != submittal.spec_hash:
         return IdempotencyError(
@@ -241,7 +241,7 @@ def _earlier(connection: Connection, submittal: Submittal) -> Submitted | Idempo
     return ExperimentId(known.id), None
 
 
-def _turn(connection: Connection, rank: int) -> int:
+def _current_turn(connection: Connection, rank: int) -> int:
     """The turn that is served now among runs of this rank: that of the first one waiting for its first attempt.
 
     Where none waits, the turn after the last: retries of earlier runs must not wait behind a whole new experiment.
@@ -268,7 +268,7 @@ def insert_runs(
 ) -> None:
     """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank; or
     let them wait for the experiment's resume. Their trace is that of the experiment's submission."""
-    turn = _turn(connection, rank)
+    turn = _current_turn(connection, rank)
     more = {**(PAUSED if paused else QUEUED), **limits, "trace_parent": trace_parent}
     rows = _queued_rows(experiment_id, number, planned, now, rank=rank, turn=turn, first=first, more=more)
     _insert_rows(connection, rows, now)

@@ -14,9 +14,9 @@ from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError, LeaseLostError
 from orchestrator.jobs import MOVES, TERMINAL, AttemptOutcome, LeasePolicy, RunStatus
-from orchestrator.store import follow_up_runs
 from orchestrator.store.database import plain_text
 from orchestrator.store.notifications import count_change, tell_ended
+from orchestrator.store.queue import growth
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import attempts, events, runs
 
@@ -53,22 +53,23 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` where a row is not what it
     was when it was locked (which a lock makes impossible; the guard is there to stay right if a lock is forgotten).
     """
-    pairs = [(before, _stamped(before, after, now)) for before, after in changes]
+    pairs = [(before, _with_moments(before, after, now)) for before, after in changes]
     if not pairs:
         return
     for before, after in pairs:
         if after.status not in MOVES[before.status]:
             raise ConflictError(f"run {before.id} is {before.status} and cannot become {after.status}")
-    _write(connection, pairs)
+    if connection.execute(_WRITE, [_binds(before, after) for before, after in pairs]).rowcount != len(pairs):
+        raise LeaseLostError
     connection.execute(_INSERT_EVENT, [_event(before, after, now) for before, after in pairs])
     revived = {after.experiment_id for before, after in pairs if before.status in TERMINAL}
     ended = [after for _, after in pairs if after.status in TERMINAL]
     if ended:
         tell_ended(connection, ended, now)
     if revived:
-        follow_up_runs.reopen(connection, revived, now)
+        growth.reopen(connection, revived, now)
     if ended:
-        follow_up_runs.grow(connection, ended, now)
+        growth.grow(connection, ended, now)
     count_change(connection)
 
 
@@ -132,7 +133,7 @@ def longest_backoff_seconds(policy: LeasePolicy) -> float:
     return float(min(policy.backoff_seconds * 2 ** (policy.max_failures - 1), MAX_BACKOFF_SECONDS) * MAX_JITTER)
 
 
-def _stamped(before: RunRow, after: RunRow, now: float) -> RunRow:
+def _with_moments(before: RunRow, after: RunRow, now: float) -> RunRow:
     """`after` with the moments that follow from its status."""
     asked = after.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
     return replace(
@@ -141,12 +142,6 @@ def _stamped(before: RunRow, after: RunRow, now: float) -> RunRow:
         ended_at=now if after.status in TERMINAL else None,
         stop_requested_at=(before.stop_requested_at or now) if asked else None,
     )
-
-
-def _write(connection: Connection, pairs: Sequence[tuple[RunRow, RunRow]]) -> None:
-    written = connection.execute(_WRITE, [_binds(before, after) for before, after in pairs])
-    if written.rowcount != len(pairs):
-        raise LeaseLostError
 
 
 def _attempt_binds(end: AttemptEnd, device_seconds: float, now: float) -> dict[str, object]:

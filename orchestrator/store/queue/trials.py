@@ -21,17 +21,17 @@ from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.queue.submission import insert_runs, run_limits
 from orchestrator.store.run_rows import lock_ids
-from orchestrator.store.submission import insert_runs, run_limits
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
 
 HAS_DRIVER = experiments.c.kind.in_([name for name, kind in KINDS.items() if kind.has_driver])
-"""Its runs are added here, not by the transaction that ends one (`follow_up_runs.py`)."""
+"""Its runs are added here, not by the transaction that ends one (`growth.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Glance:
+class TrialState:
     """What a follower of a trial looks at again and again: cheap to read."""
 
     status: RunStatus
@@ -105,14 +105,14 @@ def ask_to_stop(database: Database, run_id: str) -> bool:
         return True
 
 
-def glance(database: Database, run_id: str) -> Glance:
+def read_state(database: Database, run_id: str) -> TrialState:
     """Look at a trial."""
     columns = runs.c.status, runs.c.version, results.c.verdict, results.c.final_val_loss
     joined = runs.outerjoin(results, results.c.run_id == runs.c.id)
     query = sa.select(*columns).select_from(joined).where(runs.c.id == run_id)
     with database.reading() as connection:
         row = connection.execute(query).one()
-    return Glance(
+    return TrialState(
         status=RunStatus(row.status),
         version=row.version,
         verdict=None if row.verdict is None else Verdict(row.verdict),

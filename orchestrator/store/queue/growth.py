@@ -21,10 +21,10 @@ from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.store import integrity
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
+from orchestrator.store.queue.trials import HAS_DRIVER, reopen_sweep
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.tables import experiments, results, runs
-from orchestrator.store.trials import HAS_DRIVER, reopen_sweep
 from worker.records.result import Verdict
 from worker.schema import as_stored
 
@@ -34,21 +34,21 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 
     Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
     """
-    for row in _locked(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~HAS_DRIVER):
-        _grow_one(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
+    for row in _lock_experiments(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~HAS_DRIVER):
+        _add_follow_ups(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
     """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    for row in _locked(connection, revived_in, ~experiments.c.growing & HAS_DRIVER):
+    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & HAS_DRIVER):
         with suppress(DamagedError):
             reopen_sweep(connection, row, now)
-    for row in _locked(connection, revived_in, ~experiments.c.growing & ~HAS_DRIVER):
+    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & ~HAS_DRIVER):
         try:
             spec = integrity.experiment_spec(row.spec, row.spec_hash)
         except DamagedError:
             continue
-        if spec.grows() and _is_tuned_still(connection, row.number, spec):
+        if spec.grows() and _may_still_grow(connection, row.number, spec):
             connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
@@ -80,7 +80,7 @@ GROWTH_AFTER: dict[RunAction, dict[str, object]] = {
 """What an action on a whole experiment means for the runs that it has not got yet."""
 
 
-def _locked(
+def _lock_experiments(
     connection: Connection, ids: Iterable[ExperimentId], condition: sa.ColumnElement[bool]
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
@@ -93,7 +93,7 @@ def _locked(
     return connection.execute(found.with_for_update(key_share=True)).all()
 
 
-def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
+def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
     try:
         spec = integrity.experiment_spec(row.spec, row.spec_hash)
     except DamagedError:  # the end of a run must be taken down all the same; what would follow, nobody knows any more
@@ -103,6 +103,7 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
     with as_stored():  # an end must be taken down even where what follows from it would be refused today
         planned = [run for group, known in groups.items() for run in spec.follow_up_runs(group, known)]
     if planned:
+        last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
         insert_runs(
             connection,
             ExperimentId(row.id),
@@ -110,16 +111,16 @@ def _grow_one(connection: Connection, row: sa.Row[Any], ended: Collection[RunId]
             tuple(planned),
             now,
             rank=-spec.priority,
-            first=_next_position(connection, row.number),
+            first=int(connection.execute(last).scalar_one()) + 1,
             paused=row.paused,
-            limits=_limits(connection, spec, row.created_at, ended, now),
+            limits=_limits_of_follow_ups(connection, spec, row.created_at, ended, now),
             trace_parent=row.trace_parent,
         )
-    if not _is_tuned_still(connection, row.number, spec):
+    if not _may_still_grow(connection, row.number, spec):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 
 
-def _limits(
+def _limits_of_follow_ups(
     connection: Connection, spec: ExperimentSpec, submitted_at: float, ended: Collection[RunId], now: float
 ) -> RunLimits:
     """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from these."""
@@ -152,7 +153,7 @@ def _tuning_groups(connection: Connection, number: int, ended: Collection[RunId]
     return found
 
 
-def _is_tuned_still(connection: Connection, number: int, spec: ExperimentSpec) -> bool:
+def _may_still_grow(connection: Connection, number: int, spec: ExperimentSpec) -> bool:
     """Whether anything can follow by itself: a run of phase 1 has not ended, and its group has no phase 2 yet.
 
     A group whose runs have all ended gets more only in the transaction that ended the last of them.
@@ -162,8 +163,3 @@ def _is_tuned_still(connection: Connection, number: int, spec: ExperimentSpec) -
     done = sa.select(*GROUP).where(mine, in_phase_two)
     query = sa.select(runs.c.id).where(waiting, sa.tuple_(*GROUP).not_in(done)).limit(1)
     return connection.execute(query).first() is not None
-
-
-def _next_position(connection: Connection, number: int) -> int:
-    query = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == number)
-    return int(connection.execute(query).scalar_one()) + 1
