@@ -317,14 +317,14 @@ def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
         seconds = time.monotonic() - started
     finally:
         ray_runner.stop_embedded_ray(folder)
-    census = services.monitor.census()
+    metrics = services.monitor.metrics()
     database.close()
     return {
         "runs": runs,
         "slots": slots,
         "seconds": round(seconds, 1),
         "runs_per_second": round(runs / seconds, 2),
-        "lease_to_hello_seconds_mean": round(census.dispatch.seconds / census.dispatch.count, 2),
+        "lease_to_hello_seconds_mean": round(metrics.dispatch.seconds / metrics.dispatch.count, 2),
         "tick_ms_median": round(1e3 * median(tick_seconds), 1),
     }
 

@@ -19,7 +19,7 @@ from dashboards.plotly_cut import cut_plotly
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 OWN = (
-    "app.css", "forms.css", "curation.css", "print.css", "theme.js", "keys.js", "live.js", "wishes.js", "figures.js",
+    "app.css", "forms.css", "curation.css", "print.css", "theme.js", "keys.js", "live.js", "actions.js", "figures.js",
     "form.js", "copy.js", "favicon.svg", "reference.css",
 )  # fmt: skip
 PLOTLY = "plotly.min.js"

@@ -10,7 +10,7 @@ DISPATCHER = "dispatcher"
 """The role of whoever begins runs."""
 
 
-class Stint(Record):
+class AttemptSpan(Record):
     """One attempt in time, of whichever run."""
 
     run_id: str
@@ -87,7 +87,7 @@ class Activity(Record):
     waiting: tuple[WaitingRun, ...]
     """The head of the queue, in its order, then what no machine can hold."""
     waiting_total: int
-    failures: tuple[Stint, ...]
+    failures: tuple[AttemptSpan, ...]
     """The newest attempts that broke or were lost, newest first."""
     failed_runs: int
     """Of the last day: runs that ended as failed."""

@@ -214,7 +214,7 @@ class RunSort(Record):
         return key
 
 
-class Standing(Record):
+class QueuePosition(Record):
     """Where a run stands in the queue."""
 
     position: int | None
@@ -278,7 +278,7 @@ class Timing(Record):
     seconds: float
 
 
-class Census(Record):
+class ServiceMetrics(Record):
     """What the database counts over all experiments."""
 
     runs: dict[RunStatus, int]

@@ -51,8 +51,8 @@ from orchestrator.records import (
     Comparison,
     EventRecord,
     ExperimentRecord,
+    QueuePosition,
     RunRecord,
-    Standing,
     Submission,
 )
 from orchestrator.specs.preview import Preview
@@ -353,9 +353,9 @@ class Endpoints:
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
 
     @Endpoint
-    def standing(self, run_id: str) -> Standing:
+    def standing(self, run_id: str) -> QueuePosition:
         """Where a waiting run stands in the queue, and when it may start."""
-        return self._get(f"/v1/runs/{segment(run_id)}/standing", Standing)
+        return self._get(f"/v1/runs/{segment(run_id)}/standing", QueuePosition)
 
     @Endpoint
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:

@@ -13,11 +13,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from orchestrator.records import Census
+from orchestrator.records import ServiceMetrics
 from orchestrator.services.monitor import Monitor
 
 PREFIX = "adapm_bench_"
-CENSUS_SECONDS = 5.0
+METRICS_SECONDS = 5.0
 """However often metrics are asked for, the database is asked no more often than this."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -29,7 +29,7 @@ class Meters:
     def __init__(self, monitor: Monitor) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside every counter tells nobody anything
         self.registry = CollectorRegistry()
-        self.registry.register(CensusCollector(monitor))
+        self.registry.register(ServiceMetricsCollector(monitor))
         self.points = Counter(f"{PREFIX}points", "Points taken from workers by this process.", registry=self.registry)
         self.requests = Histogram(
             f"{PREFIX}request_seconds",
@@ -40,13 +40,13 @@ class Meters:
         )
 
 
-class CensusCollector(Collector):
+class ServiceMetricsCollector(Collector):
     """The database's counts as Prometheus wants them."""
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._lock = Lock()
-        self._census: Census | None = None
+        self._metrics: ServiceMetrics | None = None
         self._counted_at = 0.0
 
     def collect(self) -> Iterable[Metric]:
@@ -57,40 +57,40 @@ class CensusCollector(Collector):
         """Nothing: a registry otherwise asks the database at its making."""
         return ()
 
-    def _recent(self) -> Census:
+    def _recent(self) -> ServiceMetrics:
         with self._lock:
-            if self._census is None or time.monotonic() - self._counted_at > CENSUS_SECONDS:
-                self._census = self._monitor.census()
+            if self._metrics is None or time.monotonic() - self._counted_at > METRICS_SECONDS:
+                self._metrics = self._monitor.metrics()
                 self._counted_at = time.monotonic()
-            return self._census
+            return self._metrics
 
 
-def families(census: Census) -> Iterable[Metric]:
-    """A census as metric families."""
+def families(metrics: ServiceMetrics) -> Iterable[Metric]:
+    """Them as metric families."""
     runs = GaugeMetricFamily(f"{PREFIX}runs", "Runs by state.", labels=["status"])
-    for status, count in census.runs.items():
+    for status, count in metrics.runs.items():
         runs.add_metric([status.value], count)
     ended = CounterMetricFamily(
         f"{PREFIX}attempts_ended", "Attempts by outcome; `lost` are leases that expired and processes that died.",
         labels=["outcome"],
     )  # fmt: skip
-    for outcome, count in census.attempts.items():
+    for outcome, count in metrics.attempts.items():
         ended.add_metric([outcome.value], count)
     claim = SummaryMetricFamily(f"{PREFIX}claim_wait_seconds", "From a run's submission to its first lease.")
-    claim.add_metric([], count_value=census.claim.count, sum_value=census.claim.seconds)
+    claim.add_metric([], count_value=metrics.claim.count, sum_value=metrics.claim.seconds)
     dispatch = SummaryMetricFamily(f"{PREFIX}dispatch_seconds", "From an attempt's lease to its worker's first word.")
-    dispatch.add_metric([], count_value=census.dispatch.count, sum_value=census.dispatch.seconds)
+    dispatch.add_metric([], count_value=metrics.dispatch.count, sum_value=metrics.dispatch.seconds)
     gauge, counter = GaugeMetricFamily, CounterMetricFamily
     return (
         runs,
         ended,
         claim,
         dispatch,
-        gauge(f"{PREFIX}cpus_at_work", "CPUs of leased runs.", value=census.cpus_at_work),
-        gauge(f"{PREFIX}gpus_at_work", "GPUs of leased runs.", value=census.gpus_at_work),
-        counter(f"{PREFIX}device_seconds", "Device time of all attempts.", value=census.device_seconds),
-        gauge(f"{PREFIX}export_backlog", "Reports that MLflow has not yet.", value=census.export_backlog),
-        gauge(f"{PREFIX}export_lag_seconds", "Age of the oldest of them.", value=census.export_lag_seconds),
+        gauge(f"{PREFIX}cpus_at_work", "CPUs of leased runs.", value=metrics.cpus_at_work),
+        gauge(f"{PREFIX}gpus_at_work", "GPUs of leased runs.", value=metrics.gpus_at_work),
+        counter(f"{PREFIX}device_seconds", "Device time of all attempts.", value=metrics.device_seconds),
+        gauge(f"{PREFIX}export_backlog", "Reports that MLflow has not yet.", value=metrics.export_backlog),
+        gauge(f"{PREFIX}export_lag_seconds", "Age of the oldest of them.", value=metrics.export_lag_seconds),
     )
 
 

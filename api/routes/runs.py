@@ -21,7 +21,16 @@ from api.routes.context import (
 )
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunAction, RunStatus
-from orchestrator.records import SORT_KEYS, AttemptRecord, Chart, EventRecord, RunFilter, RunRecord, RunSort, Standing
+from orchestrator.records import (
+    SORT_KEYS,
+    AttemptRecord,
+    Chart,
+    EventRecord,
+    QueuePosition,
+    RunFilter,
+    RunRecord,
+    RunSort,
+)
 from worker.records.result import Observation, Point
 
 router = APIRouter()
@@ -110,7 +119,7 @@ def events(run_id: RunIdPath, runs: RunsDependency) -> Page[EventRecord]:
 
 
 @router.get("/runs/{run_id}/standing", tags=["runs"], responses=problems(404))
-def standing(run_id: RunIdPath, runs: RunsDependency) -> Standing:
+def standing(run_id: RunIdPath, runs: RunsDependency) -> QueuePosition:
     """Where a waiting run stands in the queue, and when it may start."""
     return runs.queue_position(run_id)
 

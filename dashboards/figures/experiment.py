@@ -64,8 +64,8 @@ def experiment_curves(view: ExperimentView) -> Figure:
 def experiment_attempts(view: ExperimentView) -> Figure:
     """When the attempts of the candidates that the view shows held their slots."""
     snapshot = view.snapshot
-    stints = view.reader.runs.attempt_spans(snapshot.experiment.id)
-    shown = [one for one in stints if one.candidate not in view.state.hidden]
+    spans = view.reader.runs.attempt_spans(snapshot.experiment.id)
+    shown = [one for one in spans if one.candidate not in view.state.hidden]
     return attempts_timeline(shown, snapshot.titles, snapshot.styles, time.time(), view.theme)
 
 

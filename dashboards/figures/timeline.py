@@ -7,17 +7,17 @@ from typing import Any
 from dashboards.figures.base import Figure, figure, layout_of, plain, trace
 from dashboards.palette import HUES, Style, ThemeName
 from dashboards.text import formats
-from orchestrator.activity import Stint
+from orchestrator.activity import AttemptSpan
 from orchestrator.jobs import AttemptOutcome
 
 BROKEN = frozenset({AttemptOutcome.BROKEN, AttemptOutcome.LOST})
 
 
 def attempts_timeline(
-    stints: Sequence[Stint], titles: Mapping[str, str], styles: Mapping[str, Style], now: float, theme: ThemeName
+    spans: Sequence[AttemptSpan], titles: Mapping[str, str], styles: Mapping[str, Style], now: float, theme: ThemeName
 ) -> Figure:
     """When which attempt held its slot; a cross where one broke or was lost."""
-    ordered = sorted(stints, key=lambda one: one.leased_at)
+    ordered = sorted(spans, key=lambda one: one.leased_at)
     lanes = lanes_of([(one.leased_at, one.ended_at or now) for one in ordered])
     number = max(lanes, default=0) + 1
     width = max(2.0, min(14.0, 190 / number))
@@ -54,7 +54,7 @@ def lanes_of(spans: Sequence[tuple[float, float]]) -> list[int]:
     return lanes
 
 
-def _bars(mine: Sequence[tuple[Stint, int]], title: str, colour: str, width: float, now: float) -> dict[str, Any]:
+def _bars(mine: Sequence[tuple[AttemptSpan, int]], title: str, colour: str, width: float, now: float) -> dict[str, Any]:
     """One line that is broken between attempts: a thousand of them are one trace."""
     x: list[float | None] = []
     y: list[int | None] = []
@@ -68,7 +68,7 @@ def _bars(mine: Sequence[tuple[Stint, int]], title: str, colour: str, width: flo
     return trace("lines", x, y, name=plain(title), text=text, line=look, hovertemplate="%{text}", opacity=0.85)
 
 
-def _crosses(broken: Sequence[tuple[Stint, int]], colour: str) -> dict[str, Any]:
+def _crosses(broken: Sequence[tuple[AttemptSpan, int]], colour: str) -> dict[str, Any]:
     return trace(
         "markers",
         [1000 * (one.ended_at or one.leased_at) for one, _ in broken],

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 
 from orchestrator.analysis import verdicts
-from orchestrator.records import Standing
+from orchestrator.records import QueuePosition
 
 LOSS_IN_NATS = "loss, nats per token"
 """The title of a language task's loss axis."""
@@ -172,7 +172,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def standing(place: Standing) -> str:
+def standing(place: QueuePosition) -> str:
     """`3 of 120, starts in about 4 min`; the estimate only where there is one, and the quota that it waits for."""
     text = f"{count(place.position)} of {count(place.waiting)}"
     if place.waits_for is not None:

@@ -110,7 +110,7 @@ def tone(state: RunStatus | Outcome) -> Tone:
             assert_never(state)
 
 
-def wishes(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
+def run_actions(states: Iterable[RunStatus]) -> tuple[RunAction, ...]:
     """What can be asked of runs in these states: whatever would change at least one of them."""
     found = frozenset(states)
     return tuple(

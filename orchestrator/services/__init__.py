@@ -1,1 +1,1 @@
-"""What a user, a page or a worker can ask of the service. The api and the pages only translate."""
+"""What users and pages can ask, each noun a service, made by `composition.py`. Workers: `store/queue/attempts.py`."""

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from orchestrator.activity import Activity
 from orchestrator.dispatch.disk import shortage
-from orchestrator.records import Census
+from orchestrator.records import ServiceMetrics
 from orchestrator.storage import Storage
 from orchestrator.store import activity, reads
-from orchestrator.store.admin.metrics import census
+from orchestrator.store.admin.metrics import service_metrics
 from orchestrator.store.database import Database
 
 DATABASE_FULL = (
@@ -35,10 +35,10 @@ class Monitor:
         with self._database.reading() as connection:
             return activity.activity(self._database, connection, waiting=max(1, min(waiting, MOST_WAITING)))
 
-    def census(self) -> Census:
+    def metrics(self) -> ServiceMetrics:
         """How many runs, attempts and reports there are, for metrics."""
         with self._database.reading() as connection:
-            return census(self._database, connection)
+            return service_metrics(self._database, connection)
 
     def dispatch_blocker(self) -> str | None:
         """Why no waiting run is begun now, for all to see; None where nothing is in the way."""

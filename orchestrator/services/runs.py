@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.activity import Stint
+from orchestrator.activity import AttemptSpan
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
@@ -10,10 +10,10 @@ from orchestrator.records import (
     AttemptRecord,
     Chart,
     EventRecord,
+    QueuePosition,
     RunFilter,
     RunRecord,
     RunSort,
-    Standing,
 )
 from orchestrator.storage import Storage
 from orchestrator.store import activity, reads, series
@@ -73,20 +73,20 @@ class Runs:
         """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
         return run_actions.apply_to_run(self._database, self._policy, run_id, action)
 
-    def queue_position(self, run_id: str) -> Standing:
+    def queue_position(self, run_id: str) -> QueuePosition:
         """Where a run stands in the queue, and when it may start."""
         with self._database.reading() as connection:
-            return activity.standing(self._database, connection, run_id)
+            return activity.queue_position(self._database, connection, run_id)
 
     def attempts(self, run_id: str) -> tuple[AttemptRecord, ...]:
         """All attempts of a run, the first one first."""
         with self._database.reading() as connection:
             return reads.attempt_records(connection, run_id)
 
-    def attempt_spans(self, experiment_id: str) -> tuple[Stint, ...]:
+    def attempt_spans(self, experiment_id: str) -> tuple[AttemptSpan, ...]:
         """Every attempt of every run of an experiment, the earliest first."""
         with self._database.reading() as connection:
-            return activity.stints(connection, experiment_id)
+            return activity.attempt_spans(connection, experiment_id)
 
     def events(self, run_id: str) -> tuple[EventRecord, ...]:
         """All changes of state of a run, the first one first."""

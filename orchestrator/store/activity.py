@@ -6,9 +6,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.activity import DISPATCHER, Activity, Leader, RunAtWork, Stint, WaitingRun
+from orchestrator.activity import DISPATCHER, Activity, AttemptSpan, Leader, RunAtWork, WaitingRun
 from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
-from orchestrator.records import Standing
+from orchestrator.records import QueuePosition
 from orchestrator.store.admin.quotas import quotas
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
@@ -23,7 +23,7 @@ FAILURES = 12
 RUN_FIELDS = ("experiment_id", "candidate", "optimizer", "lr", "seed", "status", "cpus", "gpus")
 
 
-def standing(database: Database, connection: Connection, run_id: str) -> Standing:
+def queue_position(database: Database, connection: Connection, run_id: str) -> QueuePosition:
     """The run's place. Raises `NotFoundError`."""
     require_run(connection, run_id)
     columns = [*QUEUE_ORDER, runs.c.available_at, runs.c.schedulable, is_claimable.label("waits")]
@@ -31,7 +31,7 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
     waiting = sa.select(sa.func.count()).select_from(runs).where(is_claimable, runs.c.schedulable)
     total = int(connection.execute(waiting).scalar_one())
     if not row.waits or not row.schedulable:
-        return Standing(position=None, waiting=total, starts_in_seconds=None)
+        return QueuePosition(position=None, waiting=total, starts_in_seconds=None)
     mine = sa.tuple_(*[sa.literal(row._mapping[column.name], column.type) for column in QUEUE_ORDER])
     position = 1 + int(connection.execute(waiting.where(sa.tuple_(*QUEUE_ORDER) < mine)).scalar_one())
     now = database.read_clock(connection)
@@ -39,7 +39,7 @@ def standing(database: Database, connection: Connection, run_id: str) -> Standin
     pace = seconds_between_starts(connection, now)
     hold = _quota_reason(database, connection, row.experiment_number)
     starts_in = None if pace is None or hold is not None else max(position * pace, pause)
-    return Standing(position=position, waiting=total, starts_in_seconds=starts_in, waits_for=hold)
+    return QueuePosition(position=position, waiting=total, starts_in_seconds=starts_in, waits_for=hold)
 
 
 def _quota_reason(database: Database, connection: Connection, experiment_number: int) -> str | None:
@@ -85,22 +85,22 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
     )
 
 
-def stints(connection: Connection, experiment_id: str) -> tuple[Stint, ...]:
+def attempt_spans(connection: Connection, experiment_id: str) -> tuple[AttemptSpan, ...]:
     """All attempts of all runs of an experiment, the earliest first."""
-    query = _stints().where(runs.c.experiment_id == validate_id(experiment_id)).order_by(attempts.c.leased_at)
-    return tuple(Stint(**row._mapping) for row in connection.execute(query))
+    query = _attempt_spans().where(runs.c.experiment_id == validate_id(experiment_id)).order_by(attempts.c.leased_at)
+    return tuple(AttemptSpan(**row._mapping) for row in connection.execute(query))
 
 
-def _stints() -> sa.Select[Any]:
+def _attempt_spans() -> sa.Select[Any]:
     names = ("run_id", "attempt", "node", "leased_at", "ended_at", "outcome", "message")
     joined = attempts.join(runs, runs.c.id == attempts.c.run_id)
     return sa.select(*(attempts.c[name] for name in names), runs.c.experiment_id, runs.c.candidate).select_from(joined)
 
 
-def _failures(connection: Connection) -> tuple[Stint, ...]:
+def _failures(connection: Connection) -> tuple[AttemptSpan, ...]:
     broken = attempts.c.outcome.in_([AttemptOutcome.BROKEN, AttemptOutcome.LOST])
-    query = _stints().where(broken, is_kept).order_by(attempts.c.ended_at.desc()).limit(FAILURES)
-    return tuple(Stint(**row._mapping) for row in connection.execute(query))
+    query = _attempt_spans().where(broken, is_kept).order_by(attempts.c.ended_at.desc()).limit(FAILURES)
+    return tuple(AttemptSpan(**row._mapping) for row in connection.execute(query))
 
 
 def _at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:

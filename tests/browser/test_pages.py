@@ -175,7 +175,7 @@ def test_on_paper_nothing_is_cut_and_nothing_is_there_to_click(eyes, finished):
     page.emulate_media(media="print")
     page.set_viewport_size({"width": PAPER, "height": 1000})
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    for hidden in (".top", ".tools", ".figure-files", "#edit", ".wishes"):
+    for hidden in (".top", ".tools", ".figure-files", "#edit", ".run-actions"):
         assert not any(one.is_visible() for one in page.locator(hidden).all()), hidden
     ends = page.locator(".figure .main-svg, .grid").evaluate_all("all => all.map(e => e.getBoundingClientRect().right)")
     assert len(ends) > 2 * FIGURES and max(ends) <= PAPER

@@ -245,9 +245,9 @@ def test_mlflow_is_told_nothing_of_a_deleted_experiment_until_it_is_restored(sto
     experiment_id = ended(store)
     outbox = Outbox(store.database)
     told = outbox.pending()
-    assert len(told) == store.monitor.census().export_backlog == 2
+    assert len(told) == store.monitor.metrics().export_backlog == 2
     store.experiments.delete(experiment_id)
-    assert (outbox.pending(), outbox.backlog(), store.monitor.census().export_backlog) == ((), 0, 0)
+    assert (outbox.pending(), outbox.backlog(), store.monitor.metrics().export_backlog) == ((), 0, 0)
     store.experiments.restore(experiment_id)
     assert outbox.pending() == told
 
@@ -260,7 +260,7 @@ def test_after_its_time_a_deleted_experiment_is_removed_with_its_files(store: St
     for id in (kept, experiment_id):
         (folder / f"{id}-0000" / "checkpoints").mkdir(parents=True)
         (folder / f"{id}-0000" / "checkpoints" / "step-3.pt").write_bytes(b"state")
-    counted = store.monitor.census()
+    counted = store.monitor.metrics()
     store.experiments.delete(experiment_id)
     later(store, 7 * DAY - 60)
     assert remove_deleted(store.database, folder) == ()
@@ -278,7 +278,7 @@ def test_after_its_time_a_deleted_experiment_is_removed_with_its_files(store: St
     assert faults(store.database) == ()
     line = store.audit.page(limit=1)[0]
     assert (line.address, line.target) == ("housekeeping", f"/v1/experiments/{experiment_id}")
-    now = store.monitor.census()
+    now = store.monitor.metrics()
     assert (now.attempts, now.device_seconds) == (counted.attempts, counted.device_seconds)
     assert now.claim.count == counted.claim.count
     assert now.dispatch.seconds == pytest.approx(counted.dispatch.seconds)

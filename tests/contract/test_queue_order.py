@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunAction
-from orchestrator.records import Standing
+from orchestrator.records import QueuePosition
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from tests.contract.conftest import Store
@@ -74,13 +74,13 @@ def test_the_estimate_is_the_pace_of_the_last_runs(store: Store) -> None:
     """Two at work, 60 s a run: a place every 30 s, as long as a dispatcher begins them."""
     submit(store, "runs", 5)
     nothing_known = store.runs.queue_position(store.runs.page()[4].id)
-    assert nothing_known == Standing(position=5, waiting=5, starts_in_seconds=None)
+    assert nothing_known == QueuePosition(position=5, waiting=5, starts_in_seconds=None)
     first = store.claim(cpus=1, limit=1)[0]
     store.attempts.hello(first.run_id, 1, first.token)
     store.database.clock_offset_seconds += 60
     store.attempts.finish(first.run_id, 1, first.token, result())
     store.claim(cpus=2, limit=2)
-    not_begun = Standing(position=2, waiting=2, starts_in_seconds=None)
+    not_begun = QueuePosition(position=2, waiting=2, starts_in_seconds=None)
     assert store.runs.queue_position(store.runs.page()[4].id) == not_begun
     dispatcher = Leadership(store.database, "this one")
     assert dispatcher.hold()
@@ -98,9 +98,9 @@ def test_what_does_not_wait_has_no_place(store: Store) -> None:
     working, paused, waiting = (run.id for run in store.runs.page())
     store.claim(cpus=1, limit=1)
     store.runs.apply(paused, RunAction.PAUSE)
-    nowhere = Standing(position=None, waiting=1, starts_in_seconds=None)
+    nowhere = QueuePosition(position=None, waiting=1, starts_in_seconds=None)
     assert [store.runs.queue_position(run_id) for run_id in (working, paused)] == [nowhere, nowhere]
     store.queue.mark_unschedulable([Node(id=NodeId("gpu only"), cpus=0, gpus=8)])
-    assert store.runs.queue_position(waiting) == Standing(position=None, waiting=0, starts_in_seconds=None)
+    assert store.runs.queue_position(waiting) == QueuePosition(position=None, waiting=0, starts_in_seconds=None)
     with pytest.raises(NotFoundError, match="there is no run"):
         store.runs.queue_position("nothing")

@@ -201,8 +201,8 @@ def test_a_cookie_changes_nothing_without_an_origin_and_nothing_from_another_sit
 def test_only_who_may_change_runs_sees_the_buttons_for_it(http: TestClient, services: Services, keys):
     experiment = http.post("/v1/experiments", json=comparison_fields(), headers=bearer(keys[Scope.SUBMITTER])).json()
     path = f"/experiments/{experiment['experiment']['id']}"
-    assert "data-wish" in http.get(path, headers=bearer(keys[Scope.SUBMITTER])).text
-    assert "data-wish" not in http.get(path, headers=bearer(keys[Scope.VIEWER])).text
+    assert "data-run-action" in http.get(path, headers=bearer(keys[Scope.SUBMITTER])).text
+    assert "data-run-action" not in http.get(path, headers=bearer(keys[Scope.VIEWER])).text
 
 
 def test_a_viewer_is_led_to_no_form_and_told_so_on_a_page(http: TestClient, services: Services, keys):

@@ -17,8 +17,8 @@ from orchestrator.records import (
     DamagedExperiment,
     EventRecord,
     ExperimentRecord,
+    QueuePosition,
     RunRecord,
-    Standing,
     StateCounts,
 )
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
@@ -130,7 +130,7 @@ def _budget(experiment: ExperimentRecord) -> str:
 
 
 def run_view(
-    run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[EventRecord, ...], standing: Standing
+    run: RunRecord, attempts: tuple[AttemptRecord, ...], events: tuple[EventRecord, ...], standing: QueuePosition
 ) -> RenderableType:
     """A run, its result, its attempts and what happened to it."""
     title = f"{run.candidate} at {formats.rate(run.lr)}, seed {run.seed}"

@@ -193,7 +193,7 @@ def _mark(connection: Connection, number: int, *, deleted_at: float | None, undo
 
 
 def _count(connection: Connection, run_ids: Sequence[str]) -> Iterator[tuple[str, int, float]]:
-    """What the census has counted of these runs."""
+    """What the metrics have counted of these runs."""
     mine = attempts.c.run_id.in_(run_ids)
     by_outcome = sa.select(attempts.c.outcome, sa.func.count()).where(mine).group_by(attempts.c.outcome)
     for outcome, count in connection.execute(by_outcome):

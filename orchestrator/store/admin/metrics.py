@@ -1,4 +1,4 @@
-"""The census: how many runs, attempts and reports there are, how old and how fast, counted in the database.
+"""Metrics: how many runs, attempts and reports there are, how old and how fast, counted in the database.
 
 Metrics that both processes share are counted here and not in memory: the dispatcher needs no port of its own, a
 restart resets nothing, and every replica of the api tells the same. What deletion has removed is counted still: a
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import LIVE, AttemptOutcome, RunStatus
-from orchestrator.records import Census, Timing
+from orchestrator.records import ServiceMetrics, Timing
 from orchestrator.store.admin.deletion import sums
 from orchestrator.store.database import Database
 from orchestrator.store.outgoing.exports import IS_TOLD
@@ -18,7 +18,7 @@ from orchestrator.store.tables import attempts, outbox, runs
 NONE = (0, 0.0)
 
 
-def census(database: Database, connection: Connection) -> Census:
+def service_metrics(database: Database, connection: Connection) -> ServiceMetrics:
     """Everything that is counted, of one moment. Some tens of milliseconds for 100,000 attempts."""
     of_runs = sa.select(
         runs.c.status,
@@ -34,7 +34,7 @@ def census(database: Database, connection: Connection) -> Census:
     waiting, oldest = connection.execute(backlog).one()
     gone = sums(connection)
     at_work = [row for status, row in by_status.items() if status in LIVE]
-    return Census(
+    return ServiceMetrics(
         runs={status: int(by_status[status].runs) if status in by_status else 0 for status in RunStatus},
         attempts={
             outcome: by_outcome.get(outcome, 0) + gone.get(f"attempts {outcome.value}", NONE)[0]

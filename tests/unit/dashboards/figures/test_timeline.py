@@ -2,12 +2,14 @@
 
 from dashboards.figures.timeline import attempts_timeline, lanes_of
 from dashboards.palette import style
-from orchestrator.activity import Stint
+from orchestrator.activity import AttemptSpan
 from orchestrator.jobs import AttemptOutcome
 
 
-def stint(start: float, end: float | None, *, candidate: str = "adamw", outcome=None, message=None) -> Stint:
-    return Stint(
+def attempt_span(
+    start: float, end: float | None, *, candidate: str = "adamw", outcome=None, message=None
+) -> AttemptSpan:
+    return AttemptSpan(
         run_id=f"x-{start:.0f}", experiment_id="x", candidate=candidate, attempt=1, node=None, leased_at=start,
         ended_at=end, outcome=outcome, message=message,
     )  # fmt: skip
@@ -19,15 +21,15 @@ def test_lanes_are_taken_again_as_soon_as_they_are_free():
 
 
 def test_a_thousand_attempts_are_a_trace_a_candidate():
-    stints = [stint(place, place + 2.5, candidate=("adamw", "adapm")[place % 2]) for place in range(1000)]
+    spans = [attempt_span(place, place + 2.5, candidate=("adamw", "adapm")[place % 2]) for place in range(1000)]
     titles, styles = {"adamw": "AdamW", "adapm": "AdaPM"}, {"adamw": style("adamw"), "adapm": style("adapm")}
-    figure = attempts_timeline(stints, titles, styles, 2000.0, "light")
+    figure = attempts_timeline(spans, titles, styles, 2000.0, "light")
     assert [len(trace["x"]) for trace in figure["data"]] == [1500, 1500]
     assert max(y for trace in figure["data"] for y in trace["y"] if y) == 3
 
 
 def test_a_running_attempt_reaches_until_now_and_a_broken_one_has_a_cross():
-    stints = [stint(10, None), stint(11, 12, outcome=AttemptOutcome.BROKEN, message="<b>bad</b>")]
-    figure = attempts_timeline(stints, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 60.0, "dark")
+    spans = [attempt_span(10, None), attempt_span(11, 12, outcome=AttemptOutcome.BROKEN, message="<b>bad</b>")]
+    figure = attempts_timeline(spans, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 60.0, "dark")
     assert figure["data"][0]["x"][:2] == [10_000, 60_000]
     assert figure["data"][1]["text"] == ["&lt;b&gt;bad&lt;/b&gt;"]

@@ -17,7 +17,7 @@ from dashboards.palette import style
 from dashboards.view_state import ViewState
 from orchestrator.studies.findings import Answer, Finding, Measure
 from tests.factories.comparison import made_comparison
-from tests.unit.dashboards.figures.test_timeline import stint
+from tests.unit.dashboards.figures.test_timeline import attempt_span
 from worker.records.result import Observation
 
 
@@ -110,8 +110,8 @@ def test_the_peak_is_taken_apart_in_five_stacked_parts():
 
 
 def test_attempts_lie_at_their_dates():
-    stints = [stint(86_400.0, 86_400.0 * 2), stint(86_400.0 * 1.5, 86_400.0 * 3)]
-    axes = axes_of(attempts_timeline(stints, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
+    spans = [attempt_span(86_400.0, 86_400.0 * 2), attempt_span(86_400.0 * 1.5, 86_400.0 * 3)]
+    axes = axes_of(attempts_timeline(spans, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
     (line,) = axes.lines
     assert line.get_xdata()[:2].tolist() == [1.0, 2.0]  # days since the epoch
     assert axes.get_ylim() == (3.5, 0.5)  # the first lane on top

@@ -57,9 +57,9 @@ def test_the_queue_shows_places_progress_and_failures(client, services, player):
 def test_device_time_of_today_is_that_of_every_attempt(services, player):
     services.experiments.submit(DEMO)
     player.finish(3)
-    stints = services.runs.attempt_spans(services.experiments.page()[0].id)
-    assert len(stints) == 3
-    spent = sum((one.ended_at or 0) - one.leased_at for one in stints)
+    spans = services.runs.attempt_spans(services.experiments.page()[0].id)
+    assert len(spans) == 3
+    spent = sum((one.ended_at or 0) - one.leased_at for one in spans)
     assert services.monitor.activity().device_seconds_today == pytest.approx(spent, abs=0.01)
 
 

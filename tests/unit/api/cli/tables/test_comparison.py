@@ -13,7 +13,7 @@ from api.cli.tables.listings import run_view
 from dashboards.files.publication import markdown, table_csv
 from dashboards.text import formats
 from orchestrator.jobs import Outcome
-from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval, Standing
+from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval, QueuePosition
 from tests.factories.comparison import made_comparison, run_record
 from tests.factories.stores import result
 from worker.records.result import Verdict
@@ -185,5 +185,5 @@ def test_there_is_one_minus_for_people_and_ascii_for_programs():
 
 def test_no_name_of_a_figure_touches_its_value():
     run = run_record(DEMO.first_runs()[0], 0, result(final_val_loss=2.0))
-    view = seen(run_view(run, (), (), Standing(position=None, waiting=0, starts_in_seconds=None)))
+    view = seen(run_view(run, (), (), QueuePosition(position=None, waiting=0, starts_in_seconds=None)))
     assert re.search(r"^device-hours \(cpu\) +\d", view, re.MULTILINE), view

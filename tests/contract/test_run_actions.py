@@ -177,7 +177,7 @@ def bring(store: Store, status: RunStatus) -> str:
     return run_id
 
 
-def test_every_wish_in_every_state_is_granted_or_refused_and_may_be_repeated(store: Store) -> None:
+def test_every_action_in_every_state_is_taken_or_refused_and_may_be_repeated(store: Store) -> None:
     for status, action in product(RunStatus, RunAction):
         run_id = bring(store, status)
         if status.value not in ALLOWED[action]:
@@ -217,7 +217,7 @@ def test_an_experiment_is_paused_resumed_and_retried_as_far_as_its_runs_allow(st
 
 
 @pytest.mark.parametrize("of", ["run", "experiment"])
-def test_a_wish_is_answered_with_what_it_did_whatever_comes_after(
+def test_an_action_is_answered_with_what_it_did_whatever_comes_after(
     store: Store, monkeypatch: pytest.MonkeyPatch, of: str
 ) -> None:
     """A dispatcher that claims the run between the commit and the answer is not what was asked for."""

@@ -5,7 +5,7 @@
 (() => {
   "use strict";
   document.addEventListener("submit", async (event) => {
-    const form = event.target.closest?.("form[data-wish]");
+    const form = event.target.closest?.("form[data-run-action]");
     if (!form) return;
     event.preventDefault();
     if (form.dataset.confirm && !confirm(form.dataset.confirm)) return;
@@ -36,7 +36,7 @@
   }
 
   document.addEventListener("submit", async (event) => {
-    const form = event.target.closest?.('form[method="post"]:not([data-wish])');
+    const form = event.target.closest?.('form[method="post"]:not([data-run-action])');
     if (!form || certain.delete(form)) return;
     event.preventDefault();
     const asked = event.submitter;
