@@ -36,6 +36,7 @@ check: $(VENV)/.installed-dev  ## lint, format, types, layers
 
 # Three at a time, on two cores: services wait more than they compute, and each has a database of its own. One thread of torch, for models of
 # that size are no faster with more. In the order of the tree, so that files of a few long tests do not come last, when nothing is left beside them.
+# The files of tests/integration/service go to one worker, and share one service (tests/conftest.py).
 # What Python compiles is kept, whatever the environment says: hundreds of processes would compile the same modules again.
 unit: $(VENV)/.installed-dev  ## all tests
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
