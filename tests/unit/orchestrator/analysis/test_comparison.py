@@ -109,6 +109,99 @@ def test_a_verdict_does_not_hang_on_what_became_of_others() -> None:
     assert (whole.difference, whole.verdict) == (lost.difference, lost.verdict)
 
 
+def near(gaps: tuple[float, ...], margin: float | None = None) -> CandidateRow:
+    """AdaPM, off AdamW by these gaps on seeds 0, 1, …, at one rate."""
+    of = comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(len(gaps)))
+    of = ComparisonSpec.model_validate(of.model_dump() | {"equivalence_margin": margin})
+    return row(compared(of, lambda name, lr, seed: 2.3 + 0.01 * seed + gaps[seed] * (name == "adapm")), "adapm")
+
+
+def test_as_good_as_the_baseline_is_a_verdict_within_the_margin_that_was_set() -> None:
+    gaps = (0.001, -0.002, 0.002, -0.001, 0.001)
+    found = near(gaps)
+    assert found.conclusion is Conclusion.AS_GOOD
+    assert found.verdict.startswith(
+        "As good as AdamW within 0.01 nats: 0.0002 nats above it on average (95 % interval "
+    )
+    assert near(gaps, 0.001).conclusion is Conclusion.UNDECIDED, "its interval reaches beyond 0.001"
+    assert near(gaps, 0.005).verdict.startswith("As good as AdamW within 0.005 nats")
+
+
+def test_a_small_difference_that_is_shown_is_said_to_be_within_the_margin() -> None:
+    found = near((0.003, 0.002, 0.003, 0.002, 0.003))
+    assert found.conclusion is Conclusion.WORSE
+    assert found.verdict.endswith("It is shown to be less than the margin of 0.01 nats.")
+    assert "margin" not in near((0.03, 0.02, 0.03, 0.02, 0.03)).verdict
+
+
+NOISE = ((0.003, -0.002, 0.001), (-0.001, 0.002, -0.003), (0.002, 0.001, -0.001), (0.001, -0.003, 0.002))
+
+
+def spiking(name: str) -> Comparison:
+    """Two candidates at three rates on five seeds; of one of them a run at the best rate ends half a nat too high."""
+
+    def outcome(candidate: str, lr: float, seed: int) -> float:
+        own = NOISE[(seed + int(1000 * lr)) % 4][(seed + (candidate == "adapm")) % 3]
+        return bowl(lr, seed) + own + 0.5 * ((candidate, lr, seed) == (name, 2e-3, 3))
+
+    return compared(
+        comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(5)), outcome
+    )
+
+
+def test_who_spikes_more_often_than_the_baseline_gets_no_verdict_on_its_loss() -> None:
+    adapm = row(spiking("adapm"), "adapm")
+    assert adapm.conclusion is Conclusion.UNSTABLE
+    assert adapm.best_lr == 2e-3
+    assert adapm.verdict == (
+        "Not stable, so no verdict on its loss: 1 of 5 runs spiked or diverged (95 % interval 1 to 72 %), 0 of 5 of "
+        "AdamW's (p = 1)."
+    )
+    assert adapm.difference is not None
+    assert (adapm.difference.n, adapm.difference.p_value, adapm.difference.spiked) == (4, None, 1)
+
+
+def test_a_spike_of_the_baseline_is_left_out_and_said() -> None:
+    found = spiking("adamw")
+    adamw, adapm = row(found, "adamw"), row(found, "adapm")
+    assert adapm.difference is not None and adapm.difference.baseline_spiked == 1
+    assert adapm.conclusion in (Conclusion.AS_GOOD, Conclusion.UNDECIDED)
+    assert "Seeds with a spike left out: 0 of 5 runs" in adapm.verdict
+    assert adamw.verdict.endswith("1 of 5 runs spiked or diverged (95 % interval 1 to 72 %).")
+
+
+def test_grids_without_phases_say_what_the_choice_may_have_added() -> None:
+    """Two rates whose losses cross from seed to seed: the lower mean is chance's."""
+    losses = {(1e-3, 0): 2.30, (1e-3, 1): 2.34, (1e-3, 2): 2.31, (2e-3, 0): 2.33, (2e-3, 1): 2.309, (2e-3, 2): 2.32}
+    of = comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3), seeds=range(3))
+    found = compared(of, lambda name, lr, seed: losses[lr, seed])
+    fresh = (2.33 + 2.34 + 2.32) / 3
+    assert row(found, "adapm").selection_gain == pytest.approx(fresh - (2.30 + 2.34 + 2.31) / 3)
+    assert any(note.startswith("The seeds that chose the learning rates judge them too") for note in found.notes)
+
+
+def test_an_edge_is_said_of_the_baseline_first() -> None:
+    found = compared(spec(rates=(2e-3, 4e-3, 8e-3)), lambda name, lr, seed: bowl(lr, seed))
+    at_edge = [note for note in found.notes if "edge of" in note]
+    assert at_edge[0].startswith("The baseline's best learning rate lies at the edge of its grid")
+    assert "outside: AdamW (0.002)" in at_edge[1]
+
+
+def test_short_validation_text_is_said_where_it_rivals_the_differences() -> None:
+    gaps = (0.001, -0.002, 0.002, -0.001, 0.001)
+    of = comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(5))
+
+    def told(sequences: int) -> bool:
+        workload = of.workload.model_copy(
+            update={"evaluation": of.workload.evaluation.model_copy(update={"sequences": sequences})}
+        )
+        long = of.model_copy(update={"workload": workload})
+        found = compared(long, lambda name, lr, seed: 2.3 + 0.01 * seed + gaps[seed] * (name == "adapm"))
+        return any(note.startswith("Evaluated on ") for note in found.notes)
+
+    assert told(64) and not told(65_536)
+
+
 # How a run of a random experiment ends: the same loss often, by chance, by little or far, or not with one at all.
 ENDS: st.SearchStrategy[str | float] = st.one_of(
     st.sampled_from([2.3, 2.3, 2.31, 2.2999, "diverged", "failed", "open"]),
@@ -150,6 +243,9 @@ def test_verdict_interval_and_p_value_say_the_same(data: st.DataObject, rows: in
             assert not decided and (found is None or (found.p_value, found.low, found.high) == (None, None, None))
             continue
         assert decided == (found.low > 0 or found.high < 0) == (found.p_value < 0.05)
+        lies_within = found.low > -0.01 and found.high < 0.01
+        assert (each.conclusion is Conclusion.AS_GOOD) == (lies_within and found.low <= 0 <= found.high)
+        assert each.verdict.startswith("As good as") == (each.conclusion is Conclusion.AS_GOOD)
         assert not decided or (each.conclusion is Conclusion.BETTER) == (found.mean < 0) == (found.high < 0)
 
 

@@ -1,10 +1,12 @@
 """Tuned comparisons: the seeds that chose a rate do not judge it; time to target; the Pareto front."""
 
 import json
+import math
 
 import pytest
 
 from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs
+from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion
@@ -177,3 +179,25 @@ def test_a_rate_that_a_later_end_overtook_is_said() -> None:
         "AdaPM is judged at lr 0.002, which led its grid when the final runs were chosen; runs that ended later put "
         "0.001 ahead."
     ]
+
+
+def test_the_interval_is_wider_by_what_a_better_rate_may_be_worth() -> None:
+    """Judged at 2e-3, in a basin that is lowest at 2.5e-3: each of the two might be better by its depth."""
+
+    def off(name: str, lr: float, seed: int) -> float:
+        noise = 0.002 * ((7 * seed + 3 * (name == "adapm") + int(1e4 * lr)) % 5 - 2)
+        return 2.3 + 0.1 * math.log2(lr / 2.5e-3) ** 2 + 0.001 * seed + noise
+
+    experiment, runs = records(spec(), off, planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)))
+    found = compare(experiment, runs)
+    difference = row(found, "adapm").difference
+    assert difference is not None and difference.low is not None and difference.high is not None
+    depth = 0.1 * math.log2(2.5 / 2) ** 2
+    assert difference.regret > depth and difference.baseline_regret > depth
+    plain = paired_difference(
+        [off("adapm", 2e-3, each) for each in (1, 2, 3)], [off("adamw", 2e-3, each) for each in (1, 2, 3)]
+    )
+    assert plain is not None and plain.low is not None and plain.high is not None
+    assert difference.low == pytest.approx(plain.low - difference.regret)
+    assert difference.high == pytest.approx(plain.high + difference.baseline_regret)
+    assert any(note.startswith("The intervals cover what a better learning rate") for note in found.notes)

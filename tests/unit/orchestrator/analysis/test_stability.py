@@ -1,0 +1,36 @@
+"""Stability apart from loss: exact shares, the exact test of pairs, and which judged runs spiked."""
+
+import pytest
+from scipy.stats import binomtest
+
+from orchestrator.analysis.stability import clopper_pearson, instability, sign_test, spikes
+
+
+@pytest.mark.parametrize(("count", "of"), [(0, 5), (1, 5), (2, 10), (5, 5), (3, 64)])
+def test_shares_have_the_exact_interval(count: int, of: int) -> None:
+    expected = binomtest(count, of).proportion_ci(0.95, method="exact")
+    assert clopper_pearson(count, of) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_no_run_leaves_every_share_open() -> None:
+    assert clopper_pearson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("here", "there"), [(0, 0), (1, 0), (3, 1), (6, 0), (2, 2)])
+def test_pairs_are_tested_exactly(here: int, there: int) -> None:
+    expected = binomtest(here, here + there).pvalue if here + there else 1.0
+    assert sign_test(here, there) == pytest.approx(expected)
+
+
+def test_the_higher_run_of_a_pair_that_lies_apart_spiked() -> None:
+    baseline = {1: 3.0, 2: 3.02, 3: 2.99, 4: 3.3, 5: 3.01}
+    mine = {1: 3.001, 2: 3.018, 3: 3.2, 4: 3.001, 5: 3.012}
+    assert spikes(mine, baseline, 0.003) == (frozenset({3}), frozenset({4}))
+    assert spikes(mine, baseline, None) == (frozenset(), frozenset()), "nothing is known to be unusual"
+    assert spikes({1: 3.0, 2: 3.1, 3: 2.9}, {1: 3.0, 2: 3.0, 3: 3.0}, 0.001) == (frozenset(), frozenset())
+
+
+def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:
+    found = instability({2, 3}, {1, 2, 3, 4, 5}, {3})
+    assert (found.lost, found.runs, found.p_value) == (2, 5, 1.0)
+    assert instability({3}, {1, 2, 3}, None).p_value is None
