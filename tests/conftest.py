@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -70,6 +71,16 @@ def _footprints_counted_here() -> Iterator[None]:
         for module in ("orchestrator.specs.footprints", "worker.footprint.process"):
             patch.setattr(f"{module}.count_footprints", count)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _counting_ends_with_its_test() -> Iterator[None]:
+    """What is still counted after a test would run beside the next one: `warnings.catch_warnings`, which models use as
+    FastAPI does, is not thread-safe."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "footprints":
+            thread.join()
 
 
 @pytest.fixture(scope="module", params=["cpu", "accelerator"])

@@ -17,7 +17,7 @@ SWEEP = (Path(__file__).parents[2] / "docs" / "example-sweep.yaml").read_text()
 def test_from_the_form_to_a_full_leaderboard(eyes, site):
     watched = eyes.look()
     page = watched.open(site.url + "/new")
-    expect(page.locator("#preview")).to_contain_text("at most 30")
+    expect(page.locator("#preview")).to_contain_text("at most 78")
     page.get_by_label("Steps", exact=True).fill("12")
     expect(page.locator("#fault-warmup")).to_contain_text("must be below budget.steps = 12")
     page.get_by_label("Warm-up steps").fill("2")
@@ -25,7 +25,7 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     expect(page.locator("#fault-warmup")).to_have_text("")
     expect(page.locator("#preview .chip")).to_have_text("valid")
     page.locator("input[value=adapm-mini]").uncheck()
-    expect(page.locator("#preview")).to_contain_text("at most 14")
+    expect(page.locator("#preview")).to_contain_text("at most 46")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/experiments/*")
     expect(page.locator(".title-row .chip")).to_have_text("queued")
@@ -107,7 +107,7 @@ def test_without_scripts_the_form_is_a_form(eyes, site):
     expect(page.locator("textarea")).to_contain_text("steps: 30")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/experiments/*")
-    assert site.experiments.page()[0].counts.total == 9, "phase 1: three rates of three optimizers on one seed"
+    assert site.experiments.page()[0].counts.total == 27, "phase 1: three rates of three optimizers on three seeds"
 
 
 def test_a_sweep_is_pasted_checked_and_copied(eyes, site):

@@ -248,7 +248,7 @@ def test_an_experiment_without_a_trained_model_is_sentences_everywhere(service: 
 
 def test_rates_of_the_smallest_size_are_taken_over_in_sight(service: Service, client: Client, cli) -> None:
     """Before anything ended, between the phases and after them: numbers of runs, pages, notes and the report agree."""
-    tuning = {"seeds": [0], "at": "smallest-size", "transfer": "inverse-width"}
+    tuning = {"seeds": [0], "extend_grid": 0, "at": "smallest-size", "transfer": "inverse-width"}
     id = client.submit(scaling_spec(name="tuned", tuning=tuning)).experiment.id
     origin = "Learning rates were tuned at gpt2-nano alone; larger sizes have them times their width"
     for runs in (4, 4 + 3 * 2 * 2):

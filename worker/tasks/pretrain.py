@@ -37,7 +37,7 @@ class Pretraining:
         self.batch_sequences, self.tokens_per_step = sequences // group.size, sequences * length
         self._device, self._group, self._rows = model.device, group, group.shard(sequences)
         self._batches = Batches(dataset.train, seed=spec.seed, sequences=sequences, length=length)
-        self._validation = validation_sequences(
+        self.validation_text = validation_sequences(
             dataset.validation, sequences=workload.evaluation.sequences, length=length
         )
 
@@ -54,10 +54,10 @@ class Pretraining:
     def validation_loss(self, micro_batch_sequences: int) -> float:
         """Mean cross-entropy over all validation tokens."""
         self.model.eval()
-        ours = self._validation[self._group.shard(len(self._validation))]
+        ours = self.validation_text[self._group.shard(len(self.validation_text))]
         losses = [self._loss(piece).item() for piece in torch.split(ours, micro_batch_sequences) if len(piece)]
         self.model.train()
-        return self._group.sum_over_ranks(losses, self._device) / self._validation[:, 1:].numel()
+        return self._group.sum_over_ranks(losses, self._device) / self.validation_text[:, 1:].numel()
 
     def _loss(self, sequences: torch.Tensor) -> torch.Tensor:
         """Summed cross-entropy of sequences, int64 (sequences, length + 1) on the CPU."""
