@@ -350,10 +350,21 @@ class Difference(TestedDifference):
     """Seeds left out because the baseline's run did."""
     margin: float | None = None
     """Differences below it are none that matter, says the specification; null where it sets none."""
+    rate_is_open: bool = False
+    """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid: a
+    better one beyond it could turn what the losses seem to say."""
 
     def decides(self) -> bool:
         """Whether the difference is shown to be more than chance: its interval leaves zero out."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+        return self.is_better() or self.is_worse()
+
+    def is_better(self) -> bool:
+        """Whether the whole interval lies below zero."""
+        return self.high is not None and self.high < 0
+
+    def is_worse(self) -> bool:
+        """Whether it lies above."""
+        return self.low is not None and self.low > 0
 
     def is_within_margin(self) -> bool:
         """Whether it is shown to be smaller than the margin, either way: its whole interval lies within."""

@@ -94,6 +94,10 @@ class CandidateSummary:
         pooled = self.grid.variance * self.grid.degrees + variance * degrees
         return seen.regret(pooled / (self.grid.degrees + degrees))
 
+    def rate_is_open(self) -> bool:
+        """Whether phase 1 ended with its best rate at the edge of several: nothing is known of what lies beyond."""
+        return self.final is not None and len(self.rates) > 1 and self.chosen in (self.rates[0], self.rates[-1])
+
     def key(self) -> tuple[int, float, int, float]:
         """Sorts the best first; while nothing can be compared, by what tuning found so far."""
         return *self.best.key(), *self.chosen.key()

@@ -135,7 +135,8 @@ def _difference(
 ) -> Difference | None:
     """Over the seeds that both have at their best rates; None where a seed of either diverged: survivors are not
     compared. Without a test where one of the two had more rates, for more tries find a lower minimum by chance alone;
-    and where more of its runs spiked than of the baseline's, for these would be left out of its loss."""
+    and where more of its runs spiked than of the baseline's, for these would be left out of its loss; and where a rate
+    beyond the edge of a tuning grid could turn the verdict."""
     if SeedCoverage.UNSTABLE in (each.best.coverage, baseline.best.coverage):
         return None
     degrees = len(pairs.losses) - 1
@@ -159,9 +160,14 @@ def _difference(
             "margin": spec.equivalence(),
         }
     )
-    if each.planned_rates() == baseline.planned_rates() and found.spiked <= found.baseline_spiked:
-        return found
-    return found.model_copy(update={"low": None, "high": None, "p_value": None})
+    untested: dict[str, object] = {"low": None, "high": None, "p_value": None}
+    if each.planned_rates() != baseline.planned_rates() or found.spiked > found.baseline_spiked:
+        return found.model_copy(update=untested)
+    if (each.rate_is_open() and (found.is_worse() or found.is_within_margin())) or (
+        baseline.rate_is_open() and (found.is_better() or found.is_within_margin())
+    ):
+        return found.model_copy(update=untested | {"rate_is_open": True})
+    return found
 
 
 def _instability(

@@ -208,6 +208,11 @@ def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, 
 
 
 def _untested(found: Difference, measured: str) -> str:
+    if found.rate_is_open:
+        return (
+            f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, and one beyond "
+            "it could turn that."
+        )
     if found.n == 1:
         return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
     if found.mean == 0:

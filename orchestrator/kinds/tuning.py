@@ -25,6 +25,8 @@ from worker.schema import Spec
 
 LARGEST_RATE = 1e6
 """The bound of `worker.spec.run.LearningRate`; a grid is not extended beyond it."""
+LARGEST_LOSS = 1e100
+"""Sums of squares of larger ones overflow."""
 DIGITS = 12
 """Rates that a grid is extended by are rounded to so many digits, so that 0.004 × 2 is 0.008 in every table."""
 
@@ -69,6 +71,12 @@ class TuningRun:
     """Null while, or if, there is no result."""
     loss: float | None
     """Final validation loss, where it is finite."""
+
+    def __post_init__(self) -> None:
+        """A loss of which no square can be taken is that of a run that diverged, whatever its record says."""
+        if self.loss is not None and abs(self.loss) > LARGEST_LOSS:
+            object.__setattr__(self, "loss", None)
+            object.__setattr__(self, "verdict", Verdict.DIVERGED)
 
 
 class Tuning(Spec):

@@ -201,3 +201,36 @@ def test_the_interval_is_wider_by_what_a_better_rate_may_be_worth() -> None:
     assert difference.low == pytest.approx(plain.low - difference.regret)
     assert difference.high == pytest.approx(plain.high + difference.baseline_regret)
     assert any(note.startswith("The intervals cover what a better learning rate") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("falls", "gap", "conclusion"),
+    [
+        ("adapm", 0.05, Conclusion.UNDECIDED),
+        ("adapm", -0.05, Conclusion.BETTER),
+        ("adamw", -0.05, Conclusion.UNDECIDED),
+        ("adamw", 0.05, Conclusion.WORSE),
+        ("adapm", 0.001, Conclusion.UNDECIDED),
+    ],
+)
+def test_a_best_rate_that_stays_at_the_edge_decides_nothing_that_a_better_one_could_turn(
+    falls: str, gap: float, conclusion: Conclusion
+) -> None:
+    """Two equal optimizers, one with its optimum beyond all extensions, were told apart in every experiment."""
+
+    def loss(name: str, lr: float, seed: int) -> float:
+        shape = {1e-3: 0.0, 2e-3: -0.01, 4e-3: -0.02}[lr] if name == falls else 100 * abs(lr - 2e-3) - 0.02
+        return 2.3 + shape + (gap + 1e-4 * seed) * (name == "adapm")
+
+    planned = [*spec().first_runs()]
+    planned += [each for each in second_phase(spec(), 4e-3) if each.candidate == falls]
+    planned += [each for each in second_phase(spec(), 2e-3) if each.candidate != falls]
+    found = compare(*records(spec(), loss, planned=tuple(planned)))
+    adapm = row(found, "adapm")
+    assert adapm.conclusion is conclusion, adapm.verdict
+    difference = adapm.difference
+    assert difference is not None
+    assert difference.rate_is_open is (conclusion is Conclusion.UNDECIDED)
+    if difference.rate_is_open:
+        assert (difference.low, difference.p_value) == (None, None)
+        assert "at the edge of its grid" in adapm.verdict

@@ -181,3 +181,14 @@ def test_unequal_trial_budgets_are_refused_unless_they_are_asked_for() -> None:
     assert expected in refused(candidates=two)
     fields = comparison_spec().model_dump() | {"candidates": two, "unequal_grids": True}
     assert ComparisonSpec.model_validate(fields).unequal_grids
+
+
+def test_a_loss_without_a_square_counts_as_diverged() -> None:
+    """1e160 was squared while the end of its run was recorded: an OverflowError would have lost that end."""
+    runs = [
+        TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss)
+        for lr, loss in ((1e-3, 3.0), (2e-3, 2.9), (4e-3, 1e160))
+        for seed in (1, 2, 3)
+    ]
+    assert best_rate(runs) == 2e-3
+    assert Tuning(seeds=(1, 2, 3), extend_grid=0).next_pairs((1e-3, 2e-3, 4e-3), (7,), runs) == ((2e-3, 7),)
