@@ -33,7 +33,7 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
-from orchestrator.specs.faults import Fault, Source, count_faults, faults
+from orchestrator.specs.faults import Fault, RequestPart, count_faults, faults
 from orchestrator.webhooks.policy import WebhookUrlError
 from orchestrator.webhooks.signing import SigningKeyError
 from worker.errors import is_disk_full
@@ -170,7 +170,7 @@ def invalid_request(found: tuple[Fault, ...]) -> Response:
 
 
 def _faults_of(source: str, errors: list[dict[str, Any]], request: Request) -> tuple[Fault, ...]:
-    known: dict[str, Source] = {"body": "body", "query": "query", "header": "header"}
+    known: dict[str, RequestPart] = {"body": "body", "query": "query", "header": "header"}
     return faults(errors, _body_model(request) if source == "body" else None, known[source])
 
 

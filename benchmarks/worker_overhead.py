@@ -47,7 +47,7 @@ from worker.training.checkpoint import LARGEST_SHARE, CheckpointStore
 from worker.training.device import synchronize, using_device
 from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
-from worker.training.progress import Progress
+from worker.training.progress import TrainingProgress
 from worker.training.step import Stepper
 
 WARMUP = 3
@@ -187,7 +187,7 @@ def _training(spec: RunSpec, dataset: TokenDataset, folder: Path, device: torch.
         termination=Termination(),
         cap=MemoryCap(device, None),
     )
-    return Training(stepper, spec.workload, Progress(steps=spec.workload.budget.steps), around)
+    return Training(stepper, spec.workload, TrainingProgress(steps=spec.workload.budget.steps), around)
 
 
 def _bare(

@@ -33,7 +33,7 @@ from worker.remote.checkpoints import RemoteCheckpoints
 from worker.reporting.remote_logs import RemoteLogs
 from worker.reporting.reporter import Reporter
 from worker.spec.run import RunSpec
-from worker.tasks.registry import TASKS, Data
+from worker.tasks.registry import TASKS, TaskData
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore
 from worker.training.checkpoint_transfer import CheckpointUploads, bring
@@ -41,7 +41,7 @@ from worker.training.device import is_out_of_memory, using_device
 from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
 from worker.training.micro_batch import TrialSteps
-from worker.training.progress import Progress, finite_or_none
+from worker.training.progress import TrainingProgress, finite_or_none
 from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
 
@@ -115,7 +115,7 @@ def run(
     Raises:
         RunStoppedError: the reporter gave a command, which was obeyed.
         TerminatedError: SIGTERM came, and a checkpoint was written.
-        LeaseLostError: the service gave the run to another worker.
+        LeaseRevokedError: the service gave the run to another worker.
         OutOfMemoryError: the micro-batch did not fit, and half of it is to be tried.
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
@@ -189,7 +189,9 @@ def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Ca
     context.group.broadcast(0)
 
 
-def _materials(spec: RunSpec, folders: Folders, check_stop: Callable[[], None]) -> tuple[Data, InitialWeights | None]:
+def _materials(
+    spec: RunSpec, folders: Folders, check_stop: Callable[[], None]
+) -> tuple[TaskData, InitialWeights | None]:
     """What is trained on, and the weights that it begins with where they are not drawn."""
     source, here = spec.workload.initial_weights, folders.dataset_folder
     if folders.dataset_url is not None:
@@ -244,7 +246,7 @@ class _Execution:
     def __init__(
         self,
         spec: RunSpec,
-        data: Data,
+        data: TaskData,
         weights: InitialWeights | None,
         context: TrainingContext,
         micro_batch_sequences: int | None,
@@ -253,7 +255,9 @@ class _Execution:
         self._cut_down_to = micro_batch_sequences
         self._spec, self._data, self._weights, self._context = spec, data, weights, context
         self._entry, task = TASKS[spec.workload.task.kind], spec.workload.task
-        self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
+        self._progress = TrainingProgress(
+            steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit
+        )
         self._stepper: Stepper | None = None
         self._resumed_from_step = 0
         self._measured: Measurements | None = None

@@ -88,7 +88,7 @@ WHOLE_NUMBER = BeforeValidator(_no_disguise)
 
 It stands behind the bounds: a schema shows none that follow."""
 
-Fault = tuple[tuple[str | int, ...], object, str]
+SpecFault = tuple[tuple[str | int, ...], object, str]
 """Where in the spec, the value found there, and what is allowed."""
 
 
@@ -142,7 +142,7 @@ def require_known(kind: str, value: str, known: tuple[str, ...]) -> str:
     )
 
 
-def raise_faults(title: str, faults: list[Fault]) -> None:
+def raise_faults(title: str, faults: list[SpecFault]) -> None:
     """Raise one `ValidationError` holding every fault; pydantic prefixes the place of this spec in the whole."""
     if not faults or is_stored():
         return

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from api.auth.scopes import HEAVY, Access, Place, place_of
+from api.auth.scopes import HEAVY, Access, GuardedRoute, place_of
 from api.middleware.transfer import REST
 from api.openapi.links import add_links
 from api.records import Problem
@@ -152,7 +152,7 @@ def _problem_schemas() -> dict[str, Any]:
     return {**schema.pop("$defs"), "Problem": schema}
 
 
-def _describe(operation: dict[str, Any], place: Place | None) -> None:
+def _describe(operation: dict[str, Any], place: GuardedRoute | None) -> None:
     access = place.access if place else Access.ADMIN
     for status in STATUSES[access]:
         operation["responses"].setdefault(status, problems(int(status))[int(status)])

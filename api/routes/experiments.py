@@ -51,7 +51,7 @@ IdempotencyKey = Annotated[
     ),
 ]
 
-Cell = Annotated[
+CellQuery = Annotated[
     str | None,
     Query(max_length=80, description="Of a scaling experiment: a key of `cells`. Default: its largest model."),
 ]
@@ -127,7 +127,7 @@ def experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependen
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
-def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: Cell = None) -> Response:
+def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: CellQuery = None) -> Response:
     """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
     return json_response(analysis.compare(experiment_id, cell))
 
@@ -147,7 +147,7 @@ def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page
     },
 )
 def comparison_table(
-    experiment_id: ExperimentIdPath, form: TableFormat, analysis: AnalysisDependency, cell: Cell = None
+    experiment_id: ExperimentIdPath, form: TableFormat, analysis: AnalysisDependency, cell: CellQuery = None
 ) -> Response:
     """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
     return table_file(analysis.compare(experiment_id, cell), form)

@@ -20,11 +20,11 @@ from dashboards.data.series import (
     spiky_rows,
 )
 from dashboards.palette import Style, styles
-from orchestrator.analysis.cells import Measured, one_comparison
+from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.columns import Columns, columns_of, concatenate
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import (
     AnyExperiment,
     CandidateRow,
@@ -33,6 +33,7 @@ from orchestrator.records import (
     DamagedExperiment,
     Difference,
     ExperimentRecord,
+    ExperimentWithRuns,
     Interval,
     RunRecord,
 )
@@ -160,7 +161,7 @@ class Reader:
         with self._lock:
             known = self._bests.get(experiment.id)
         if known is None or known[0] < version:
-            is_search = experiment.spec.answer is Answer.FINDINGS
+            is_search = experiment.spec.answer is AnswerKind.FINDINGS
             snapshot = (
                 self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
             )
@@ -229,9 +230,9 @@ class Reader:
     ) -> Snapshot:
         """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
         takes seconds, as long as it does."""
-        whole: Measured = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
+        whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
         experiment, runs = whole
-        is_search = experiment.spec.answer is Answer.FINDINGS
+        is_search = experiment.spec.answer is AnswerKind.FINDINGS
         complete = not (is_search and (brief or (soon and not importance.is_loaded())))
         swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:

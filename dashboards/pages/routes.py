@@ -47,7 +47,7 @@ from dashboards.render import page
 from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
@@ -95,10 +95,10 @@ class PageHandlers:
         self._reader = reader
         self._laws = laws
         self._monitor = monitor
-        self._by_answer: dict[Answer, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
-            Answer.COMPARISON: self._comparison,
-            Answer.LAW: self._law,
-            Answer.FINDINGS: self._findings,
+        self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
+            AnswerKind.COMPARISON: self._comparison,
+            AnswerKind.LAW: self._law,
+            AnswerKind.FINDINGS: self._findings,
         }
 
     def home(self, request: Request) -> HTMLResponse:
@@ -124,7 +124,7 @@ class PageHandlers:
         view = ViewState.parse(request.query_params.multi_items())
         try:
             whole = self._reader.experiments.get(experiment_id)
-            answer = Answer.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
+            answer = AnswerKind.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
             return self._by_answer[answer](whole, view, request)
         except NotFoundError as error:
             return not_found_page(self._reader.experiments, error)

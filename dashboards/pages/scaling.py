@@ -26,7 +26,7 @@ from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.monitor import Monitor
@@ -171,7 +171,7 @@ class FitPages:
     def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
         """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
         found = self._experiments.page(limit=MOST_EXPERIMENTS)
-        measured = [each for each in found if each.spec is None or each.spec.answer is not Answer.FINDINGS]
+        measured = [each for each in found if each.spec is None or each.spec.answer is not AnswerKind.FINDINGS]
         return page("choose.html", heading=heading, path=path, what=what, experiments=measured)
 
 

@@ -10,8 +10,8 @@ from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
 from orchestrator.services.experiments import Experiments
 
-State = Literal["all", "active", "done", "failed"]
-STATES: tuple[State, ...] = get_args(State)
+StateFilter = Literal["all", "active", "done", "failed"]
+STATES: tuple[StateFilter, ...] = get_args(StateFilter)
 LONGEST_TEXT = 200
 PAGE = 200
 MOST_SEARCHED = 4_000
@@ -23,7 +23,7 @@ class Search:
     """What is looked for."""
 
     text: str = ""
-    state: State = "all"
+    state: StateFilter = "all"
     labels: tuple[str, ...] = ()
     """All of which an experiment has."""
 
@@ -32,7 +32,7 @@ class Search:
         """Read the query of a URL."""
         pairs = list(query)
         given = dict(pairs)
-        state: State = next((one for one in STATES if one == given.get("state")), "all")
+        state: StateFilter = next((one for one in STATES if one == given.get("state")), "all")
         labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
             :MOST_LABELS
         ]
@@ -42,7 +42,7 @@ class Search:
         """Whether anything is looked for."""
         return self != Search()
 
-    def with_state(self, state: State) -> str:
+    def with_state(self, state: StateFilter) -> str:
         """The query of a URL for the same words in another state, `?` included."""
         pairs = [("q", self.text)] if self.text else []
         pairs += [("state", state)] if state != "all" else []

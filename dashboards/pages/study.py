@@ -14,8 +14,8 @@ from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
 from orchestrator.errors import NotFoundError
-from orchestrator.studies.evidence import Scale
-from orchestrator.studies.findings import Answer
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.findings import ClaimVerdict
 from orchestrator.studies.reports import Studies
 
 
@@ -25,7 +25,7 @@ def study_pages(studies: Studies) -> APIRouter:
 
     @router.get("/studies")
     def listing() -> HTMLResponse:
-        return page("studies.html", studies=studies.all(), tone=answer_tone, Answer=Answer)
+        return page("studies.html", studies=studies.all(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
 
     @router.get("/studies/{name}")
     def one(name: str) -> HTMLResponse:
@@ -39,13 +39,13 @@ def study_pages(studies: Studies) -> APIRouter:
             study=found,
             cost=cost_words,
             tone=answer_tone,
-            Answer=Answer,
+            ClaimVerdict=ClaimVerdict,
             figure_text=figure_text,
             interval_text=interval_text,
         )
 
     @router.get("/studies/{name}/figures/{scale}.{form}")
-    def figure(name: str, scale: Scale, form: FileForm, theme: ThemeName = "light") -> Response:
+    def figure(name: str, scale: StudyScale, form: FileForm, theme: ThemeName = "light") -> Response:
         found = studies.one(name)
         drawn = STUDY.draw(found.scale(scale).best(), found.axis, theme)
         return figure_answer(

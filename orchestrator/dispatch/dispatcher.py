@@ -47,7 +47,7 @@ stuck, and otherwise: 20,000 waiting runs take 20 ms, which is too much for ever
 MOST_CLAIMS = 64
 """In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""
 
-Key = tuple[RunId, int]
+AttemptKey = tuple[RunId, int]
 """Run and attempt."""
 
 
@@ -120,7 +120,7 @@ class Dispatcher:
         self._runner = runner
         self._leadership = leadership
         self._service_answers = service_answers
-        self._started: dict[Key, _Allocation] = {}
+        self._started: dict[AttemptKey, _Allocation] = {}
         self._unsettled: list[EndedAttempt] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
@@ -267,7 +267,7 @@ class Dispatcher:
         limit = min(room.cpus(), MOST_CLAIMS)
         claimed = self._queue.claim(room, limit=limit)
         self._stuck = len(claimed) < limit
-        actors: dict[Key, str] = {}
+        actors: dict[AttemptKey, str] = {}
         for lease, node in claimed:
             wants = lease.spec.resources
             self._started[lease.run_id, lease.attempt] = _Allocation(

@@ -34,7 +34,7 @@ from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.outgoing.exports import Outbox, OutboxEntry
+from orchestrator.store.outgoing.exports import ExportOutbox, OutboxEntry
 from worker.files import replacing
 from worker.records.protocol import CheckpointNotice
 
@@ -88,7 +88,7 @@ class Exporter:
         holder: str,
     ) -> None:
         """`holder` names this exporter among those on the database, as in `Leadership`."""
-        self._outbox = Outbox(database)
+        self._outbox = ExportOutbox(database)
         self._leadership = Leadership(database, holder, LEASE_SECONDS, ROLE)
         self._experiments, self._runs = experiments, runs
         self._uri = uri

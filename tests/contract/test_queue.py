@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.outgoing.messages import Messages
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
@@ -631,7 +631,7 @@ def test_what_is_to_be_told_waits_for_no_clock(store: Store, tmp_path: Path) -> 
     webhook_id = webhooks.add(WebhookRequest(url="https://hooks.example/"))[0].webhook.id
     store.database.clock_offset_seconds += HOUR_SECONDS
     tried, fresh = (webhooks.test(webhook_id).id for _ in range(2))
-    messages, outbox = Messages(store.database), Outbox(store.database)
+    messages, outbox = Messages(store.database), ExportOutbox(store.database)
     messages.failed(tried, "away")
     submit(store, seeds=(1,))
     (entry,) = outbox.pending()

@@ -132,7 +132,7 @@ class _Message:
         return self.path.read_bytes()
 
 
-class Outbox:
+class ReportOutbox:
     """The queue and the thread that empties it. `error` is set once the service refuses for good."""
 
     def __init__(self, post: Callable[[Verb, bytes], object], spool: Spool, *, flush_seconds: float = 1.0) -> None:

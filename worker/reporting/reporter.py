@@ -32,7 +32,7 @@ class Reporter(Protocol):
         """Training begins: from scratch (None) or after a checkpoint; points of earlier attempts beyond it are void."""
 
     def command(self) -> Command:
-        """What the run should do now; raises `LeaseLostError` when it should not exist any more."""
+        """What the run should do now; raises `LeaseRevokedError` when it should not exist any more."""
 
     def point(self, point: Point) -> None:
         """Take a point; steps rise by one."""

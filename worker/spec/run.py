@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
-from worker.schema import Fault, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
 from worker.spec.parts import Evaluation as Evaluation
@@ -75,8 +75,8 @@ class Workload(Spec):
             raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
         return self
 
-    def _misfits(self) -> list[Fault]:
-        faults: list[Fault] = []
+    def _misfits(self) -> list[SpecFault]:
+        faults: list[SpecFault] = []
         if self.schedule.warmup_steps >= self.budget.steps:
             allowed = f"must be below budget.steps = {self.budget.steps}"
             faults.append((("schedule", "warmup_steps"), self.schedule.warmup_steps, allowed))
@@ -145,13 +145,13 @@ class Resources(Spec):
         """What all processes occupy."""
         return self.cpus * self.process_count()
 
-    def misfits(self, workload: Workload) -> list[Fault]:
+    def misfits(self, workload: Workload) -> list[SpecFault]:
         """Every field of the workload that so many processes cannot share, located in what holds both."""
         count = self.process_count()
         if count == 1:
             return []
         asked = f"resources asks for {count} processes"
-        faults: list[Fault] = []
+        faults: list[SpecFault] = []
         if not workload.task.divisible:
             allowed = f"is trained by one process, but {asked}"
             faults.append((("workload", "task"), workload.task.kind, allowed))
@@ -187,10 +187,10 @@ class RunSpec(Spec):
         return self.workload.budget.batch_sequences // self.resources.process_count()
 
 
-def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[Fault]:
+def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[SpecFault]:
     """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
     found = catalog.entry(optimizer).faults(options)
-    faults: list[Fault] = [(("options", name), options[name], allowed) for name, allowed in found]
+    faults: list[SpecFault] = [(("options", name), options[name], allowed) for name, allowed in found]
     if rules and not catalog.entry(optimizer).planned:
         faults.append((("rules",), list(rules), f"must be empty: {optimizer} keeps to no block plan"))
     return faults

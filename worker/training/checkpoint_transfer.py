@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from worker.errors import LeaseLostError, RemoteFolderError
+from worker.errors import LeaseRevokedError, RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import PATIENCE_SECONDS, retry_while_away
@@ -58,7 +58,7 @@ class CheckpointUploads:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lost = kind is not None and issubclass(kind, LeaseLostError)
+        lost = kind is not None and issubclass(kind, LeaseRevokedError)
         with self._changed:
             self._leaving, self._succeeded = True, kind is None
             if self._succeeded:  # nothing goes on from a run that has its result

@@ -19,7 +19,7 @@ from worker.training.step import Stepper
 
 logger = logging.getLogger(__name__)
 
-Trial = Callable[[int], int]
+MicroBatchTrial = Callable[[int], int]
 """Micro-batch → peak bytes of its steps; raises an out-of-memory error where they do not fit."""
 
 _MARGIN: Final = 1.05
@@ -37,7 +37,7 @@ def next_smaller(batch_sequences: int, micro_batch_sequences: int) -> int | None
     return max((size for size in candidates(batch_sequences) if size < micro_batch_sequences), default=None)
 
 
-def largest_fitting(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
+def largest_fitting(sizes: Sequence[int], trial: MicroBatchTrial, limit_bytes: int | None) -> int:
     """The largest of the ascending sizes that fits, by doubling and bisection.
 
     Args:
@@ -113,7 +113,7 @@ def _two_steps(stepper: Stepper, micro_batch_sequences: int) -> int:
     return meter.result(2, micro_batch_sequences).peak_bytes
 
 
-def _peak_or_none(trial: Trial, size: int) -> int | None:
+def _peak_or_none(trial: MicroBatchTrial, size: int) -> int | None:
     """The peak of a trial, None where memory ran out."""
     try:
         peak_bytes = trial(size)

@@ -8,15 +8,15 @@ import pytest
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.targets import Target, is_target, larger_presets, target
 from worker.footprint import cache as worker_needs
-from worker.footprint.cache import Key, Need, Needs, Wanted
+from worker.footprint.cache import FootprintBytes, FootprintCache, FootprintKey, OptimizerOptions
 from worker.footprint.count import footprint
 
 
 def test_what_training_needs_is_what_the_footprint_counts() -> None:
     """Options count, an optimizer is counted once, and one that cannot be counted does not lose the others."""
-    bad = ("gpt2-tiny", Wanted.of("no-optimizer", {}))
-    tiny = ("gpt2-tiny", Wanted.of("adapm", {"rank_ratio": 0.2}))
-    footprints = Needs()
+    bad = ("gpt2-tiny", OptimizerOptions.of("no-optimizer", {}))
+    tiny = ("gpt2-tiny", OptimizerOptions.of("adapm", {"rank_ratio": 0.2}))
+    footprints = FootprintCache()
     found = footprints.of([bad, tiny])
     assert list(found) == [tiny]
     exact = footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
@@ -27,16 +27,16 @@ def test_what_training_needs_is_what_the_footprint_counts() -> None:
 
 def test_who_does_not_wait_finds_the_count_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be counted is left out, and asked for again."""
-    known, unknown = ("gpt2-tiny", Wanted.of("adamw", {})), ("gpt2-tiny", Wanted.of("nothing", {}))
-    need, begun, go_on = Need(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8), [], Event()
+    known, unknown = ("gpt2-tiny", OptimizerOptions.of("adamw", {})), ("gpt2-tiny", OptimizerOptions.of("nothing", {}))
+    need, begun, go_on = FootprintBytes(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8), [], Event()
 
-    def counted_slowly(keys: Sequence[Key]) -> dict[Key, Need]:
+    def counted_slowly(keys: Sequence[FootprintKey]) -> dict[FootprintKey, FootprintBytes]:
         begun.append(keys)
         assert go_on.wait(60)
         return {known: need}
 
     monkeypatch.setattr(worker_needs, "_counted", counted_slowly)
-    footprints = Needs()
+    footprints = FootprintCache()
     assert footprints.of([known, unknown], wait=False) == {}
     assert footprints.of([known, unknown], wait=False) == {}
     go_on.set()
@@ -72,7 +72,7 @@ def test_few_sizes_give_no_interval(states: list[tuple[int, int]], value: float)
 
 def test_nothing_known_is_nothing_said() -> None:
     assert extrapolate_state([], 100) is None
-    assert count_state(Need(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=None)) is None
+    assert count_state(FootprintBytes(parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=None)) is None
 
 
 def test_targets_are_models_or_numbers() -> None:
@@ -87,11 +87,11 @@ def test_targets_are_models_or_numbers() -> None:
 
 
 def test_what_could_not_be_counted_once_is_counted_again(monkeypatch):
-    key, need = ("gpt2-tiny", Wanted.of("adamw", {})), Need(
+    key, need = ("gpt2-tiny", OptimizerOptions.of("adamw", {})), FootprintBytes(
         parameters=1, parameter_bytes=4, gradient_bytes=4, state_bytes=8
     )  # fmt: skip
     answers = iter([{}, {key: need}])
     monkeypatch.setattr(worker_needs, "_counted", lambda keys: next(answers))
-    needs = Needs()
+    needs = FootprintCache()
     assert needs.of([key]) == {}
     assert needs.of([key]) == {key: need}
