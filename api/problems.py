@@ -97,13 +97,13 @@ class RefusedError(HTTPException):
 
 def handle_errors(app: FastAPI) -> None:
     """Answer every exception of `app` with a problem."""
-    app.add_exception_handler(RequestValidationError, _answer_with(_validation_error))
-    app.add_exception_handler(StarletteHTTPException, _answer_with(_http_error))
-    app.add_exception_handler(RefusedError, _answer_with(_refused_request))
-    app.add_exception_handler(OrchestratorError, _answer_with(_orchestrator_error))
+    app.add_exception_handler(RequestValidationError, _negotiating_handler(_validation_error))
+    app.add_exception_handler(StarletteHTTPException, _negotiating_handler(_http_error))
+    app.add_exception_handler(RefusedError, _negotiating_handler(_refused_request))
+    app.add_exception_handler(OrchestratorError, _negotiating_handler(_orchestrator_error))
 
 
-def _answer_with(handler: Handler) -> Handler:
+def _negotiating_handler(handler: Handler) -> Handler:
     return lambda request, error: negotiate(handler(request, error), request.scope)
 
 

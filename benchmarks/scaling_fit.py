@@ -34,9 +34,10 @@ from scipy.special import logsumexp
 
 from orchestrator.analysis.laws import fit as fits
 from orchestrator.analysis.laws import model
-from orchestrator.analysis.laws.fit import Measured, fit_experiments
+from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.model import FORMS, Array, Law, LawForm, Observations
 from orchestrator.analysis.laws.records import Estimate, FitReport, FormName
+from orchestrator.records import ExperimentWithRuns
 from tests.factories.comparison import records
 from tests.factories.stores import comparison_spec, result
 
@@ -155,13 +156,13 @@ def covered(world: World, datasets: int, draws: int, seed: int = 0) -> Coverage:
     return found
 
 
-def planted(world: World, datasets: int, seed: int) -> Iterator[list[Measured]]:
+def planted(world: World, datasets: int, seed: int) -> Iterator[list[ExperimentWithRuns]]:
     """Data sets: a comparison at each cell, whose runs have ended at the law's loss and their errors."""
     random = np.random.default_rng(seed)
     spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(world.seeds))
     bare = [records(spec, lambda *_run: result(), experiment=f"e{place}") for place in range(len(world.cells))]
     for _ in range(datasets):
-        measured: list[Measured] = []
+        measured: list[ExperimentWithRuns] = []
         for (parameters, tokens), (experiment, runs) in zip(world.cells, bare, strict=True):
             common = random.normal(0, NOISE, world.seeds)
             error = random.standard_t(3, 2) / np.sqrt(3) if world.tailed else random.normal(0, 1, 2)

@@ -44,7 +44,7 @@ from worker.spec.run import Budget, DataSpec, Evaluation, OptimizerSpec, Resourc
 from worker.tasks.pretrain import Pretraining
 from worker.termination import Termination
 from worker.training.checkpoint import LARGEST_SHARE, CheckpointStore
-from worker.training.device import synchronize, using_device
+from worker.training.device import configured_device, synchronize
 from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
 from worker.training.progress import TrainingProgress
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None, help="where to write the figures")
     chosen = parser.parse_args()
     spec = _spec(chosen)
-    with tempfile.TemporaryDirectory() as folder, using_device(spec.resources) as device:
+    with tempfile.TemporaryDirectory() as folder, configured_device(spec.resources) as device:
         figures = measure(spec, Path(folder), device, chosen.rounds)
     print(table(figures))
     if chosen.json is not None:

@@ -212,7 +212,7 @@ class RunSort(Record):
 
     @field_validator("key")
     @classmethod
-    def _known_key(cls, key: str) -> str:
+    def _check_key(cls, key: str) -> str:
         if key not in SORT_KEYS:
             raise ValueError(f"runs cannot be sorted by {key!r}; use one of {', '.join(SORT_KEYS)}")
         return key

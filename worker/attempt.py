@@ -137,7 +137,7 @@ def _carry_out(
         except (LeaseRevokedError, ServiceUnavailableError):
             raise  # nobody is there to be told
         except RunStoppedError as stop:
-            reporter.stopped(stop.stopped)
+            reporter.report_stop(stop.stopped)
             return AttemptExit.STOPPED
         except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
             reporter.fail(describe_failure(error, clock.seconds()))

@@ -36,8 +36,8 @@ from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS, TaskData
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore
-from worker.training.checkpoint_transfer import CheckpointUploads, bring
-from worker.training.device import is_out_of_memory, using_device
+from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_checkpoint
+from worker.training.device import configured_device, is_out_of_memory
 from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
 from worker.training.micro_batch import TrialSteps
@@ -166,7 +166,7 @@ def _train_on_device(
     retried_smaller: bool,
 ) -> Result:
     """The result; once there is one, nothing of the run is on the device any more, whatever is still waited for."""
-    with using_device(spec.resources, group) as device:
+    with configured_device(spec.resources, group) as device:
         seed_everything(spec.seed)
         data, weights = _materials(spec, folders, check_stop)
         context = make_context(
@@ -183,9 +183,9 @@ def _train_on_device(
 def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Callable[[], None]) -> None:
     """Have the newest checkpoint that counts on this machine's disk, where all ranks then look for it together."""
     if context.group.is_rank_zero:
-        context.checkpoints.drop_overtaken(folders.counted_steps)
+        context.checkpoints.drop_overtaken_checkpoints(folders.counted_steps)
         if folders.remote_checkpoints is not None:
-            bring(folders.remote_checkpoints, context.checkpoints, folders.counted_steps, check_stop)
+            fetch_newest_checkpoint(folders.remote_checkpoints, context.checkpoints, folders.counted_steps, check_stop)
     context.group.broadcast(0)
 
 

@@ -109,7 +109,7 @@ class Spec(DescribedRecord):
 
 
 @contextmanager
-def as_stored() -> Iterator[None]:
+def trust_stored_names() -> Iterator[None]:
     """Read what was valid once as it is: the catalog may have lost a name since, and a rule may be newer."""
     before = _STORED.set(True)
     try:
@@ -119,7 +119,7 @@ def as_stored() -> Iterator[None]:
 
 
 def is_stored() -> bool:
-    """Whether what is read now is taken `as_stored`: then no fault is looked for."""
+    """Whether what is read now is taken `trust_stored_names`: then no fault is looked for."""
     return _STORED.get()
 
 

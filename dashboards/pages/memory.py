@@ -68,4 +68,4 @@ def memory_pages(footprints: Footprints) -> APIRouter:
 
 def _question(model: str, rank: str, dtype: str) -> FootprintRequest:
     """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
-    return FootprintRequest.of(model, float(rank) if rank else None, dtype or None)
+    return FootprintRequest.parse(model, float(rank) if rank else None, dtype or None)

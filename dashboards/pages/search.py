@@ -42,15 +42,15 @@ class Search:
         """Whether anything is looked for."""
         return self != Search()
 
-    def with_state(self, state: StateFilter) -> str:
+    def query_for_state(self, state: StateFilter) -> str:
         """The query of a URL for the same words in another state, `?` included."""
         pairs = [("q", self.text)] if self.text else []
         pairs += [("state", state)] if state != "all" else []
         return "?" + urlencode(pairs + [("label", label) for label in self.labels])
 
-    def without(self, label: str) -> str:
+    def query_without(self, label: str) -> str:
         """The query of a URL for the same with one label less, `?` included."""
-        return replace(self, labels=tuple(each for each in self.labels if each != label)).with_state(self.state)
+        return replace(self, labels=tuple(each for each in self.labels if each != label)).query_for_state(self.state)
 
     def words(self) -> str:
         """What is looked for, for people."""
@@ -58,9 +58,11 @@ class Search:
 
     def fits(self, experiment: AnyExperiment) -> bool:
         """Whether every word occurs somewhere in what the experiment is, and its state is the one."""
-        return self._in_state(experiment) and all(word in _described(experiment) for word in self.text.lower().split())
+        return self._is_in_state(experiment) and all(
+            word in _searched_text(experiment) for word in self.text.lower().split()
+        )
 
-    def _in_state(self, experiment: AnyExperiment) -> bool:
+    def _is_in_state(self, experiment: AnyExperiment) -> bool:
         counts = experiment.counts
         if self.state == "active":
             return not counts.done()
@@ -93,7 +95,7 @@ def _labels(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _described(experiment: AnyExperiment) -> str:
+def _searched_text(experiment: AnyExperiment) -> str:
     spec = experiment.spec
     if spec is None:
         return " ".join([experiment.id, experiment.name, "damaged", *experiment.labels]).lower()

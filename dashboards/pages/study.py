@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse
 from dashboards.figures.registry import STUDY
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
-from dashboards.render import page
+from dashboards.render import missing_page, page
 from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
 from orchestrator.errors import NotFoundError
 from orchestrator.studies.evidence import StudyScale
@@ -24,16 +24,15 @@ def study_pages(studies: Studies) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/studies")
-    def listing() -> HTMLResponse:
+    def list_studies() -> HTMLResponse:
         return page("studies.html", studies=studies.all(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
 
     @router.get("/studies/{name}")
-    def one(name: str) -> HTMLResponse:
+    def study_page(name: str) -> HTMLResponse:
         try:
             found = studies.one(name)
         except NotFoundError as error:
-            sentence = str(error)
-            return page("missing.html", status=404, what=sentence[:1].upper() + sentence[1:])
+            return missing_page(str(error))
         return page(
             "study.html",
             study=found,

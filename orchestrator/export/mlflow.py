@@ -35,7 +35,7 @@ from orchestrator.services.runs import Runs
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.outgoing.exports import ExportOutbox, OutboxEntry
-from worker.files import replacing
+from worker.files import atomic_replacement
 from worker.records.protocol import CheckpointNotice
 
 log = structlog.get_logger(__name__)
@@ -176,7 +176,7 @@ def make_store(path: Path) -> None:
     for leftover in path.parent.glob(f"{path.stem}.*.unfinished*"):
         leftover.unlink(missing_ok=True)
     # The name is another one each time: MLflow remembers, as long as the process lives, which stores it has made.
-    with replacing(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         MlflowClient(tracking_uri=f"{SQLITE}{unfinished}").search_experiments(max_results=1)
 
 

@@ -101,7 +101,7 @@ class SearchedCandidate(Spec):
         if name not in (LR, WARMUP) and option is None:
             entry = catalog.entry(self.optimizer)
             known = ", ".join((LR, WARMUP, *(each.name for each in entry.options)))
-            known += f", {PREFIX}PATTERN" if entry.planned else ""
+            known += f", {PREFIX}PATTERN" if entry.has_plan else ""
             return [((), name, f"unknown hyperparameter of {self.optimizer}; known: {known}")]
         if name in self.options or (name == LR and self.lr is not None):
             return [((), name, "is held fixed as well; take it out of one of the two")]

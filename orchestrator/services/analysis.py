@@ -35,7 +35,7 @@ class Analysis:
         self._database = database
         self._curves: dict[str, ValidationCurve] = {}
         self._ended = EndedRuns()
-        self._needs = FootprintCache()
+        self._footprints = FootprintCache()
 
     def compare(
         self, experiment_id: str, cell: str | None = None, *, of: ExperimentWithRuns | None = None
@@ -79,13 +79,13 @@ class Analysis:
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]
         wanted = {
-            each.name(): OptimizerOptions.of(each.optimizer, each.options)
+            each.name(): OptimizerOptions.from_fields(each.optimizer, each.options)
             for each in first.candidates
             if not getattr(each, "rules", ())
         }
         models = {each.model for each in targets if each.model}
         keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
-        known = self._needs.of(list(keys.values()), wait=wait)
+        known = self._footprints.count(list(keys.values()), wait=wait)
         needs = {asked: known[key] for asked, key in keys.items() if key in known}
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
 

@@ -128,6 +128,6 @@ def _question(share: Share) -> FootprintRequest | None:
     if presets.preset(model).vocabulary_of_tokenizer and share.workload.data.tokenizer != "byte":
         return None
     try:
-        return FootprintRequest.of(model, options.get("rank_ratio"), options.get("state_dtype"))
+        return FootprintRequest.parse(model, options.get("rank_ratio"), options.get("state_dtype"))
     except ValueError:
         return None

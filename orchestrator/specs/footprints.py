@@ -48,7 +48,7 @@ class FootprintRequest:
     state_dtype: str | None = None
 
     @classmethod
-    def of(cls, model: str, rank_ratio: object, state_dtype: object) -> "FootprintRequest":
+    def parse(cls, model: str, rank_ratio: object, state_dtype: object) -> "FootprintRequest":
         """A question as somebody may ask it; raises `ValueError` for values that are not among those above."""
         ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
         dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)

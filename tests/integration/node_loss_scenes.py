@@ -68,7 +68,7 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ra
         ended: list[EndedAttempt] = []
 
         def has_ended() -> bool:
-            ended.extend(runner.ended())
+            ended.extend(runner.collect_ended())
             try:
                 runner.nodes()
             except ClusterError:

@@ -96,7 +96,7 @@ class Sections:
     def write(self) -> PreparationState:
         """Write all sections; returns the place at the end."""
         section_bytes = 0
-        if self._limit_reached():
+        if self._is_limit_reached():
             return self.place
         for batch in self._batches():
             self._encode(batch)
@@ -132,7 +132,7 @@ class Sections:
             self._documents += 1
             self._text_bytes += document.size_bytes()
             self._training_tokens += len(tokens) if split is Split.TRAIN else 0
-            if self._limit_reached():
+            if self._is_limit_reached():
                 self._full = True
                 break
         self._on_progress(
@@ -141,7 +141,7 @@ class Sections:
             )
         )
 
-    def _limit_reached(self) -> bool:
+    def _is_limit_reached(self) -> bool:
         recipe = self.place.recipe
         enough_tokens = recipe.tokens is not None and self._training_tokens >= recipe.tokens
         return enough_tokens or (recipe.documents is not None and self._documents >= recipe.documents)

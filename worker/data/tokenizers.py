@@ -14,7 +14,7 @@ from worker.catalog import datasets
 from worker.data.documents import DocumentSource, Split
 from worker.data.manifest import TOKENIZER_FILE
 from worker.errors import DataError, HubError
-from worker.files import replacing
+from worker.files import atomic_replacement
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -148,7 +148,7 @@ def train(source: DocumentSource, vocabulary_size: int, validation_percent: int,
         show_progress=False,
     )
     tokenizer.train_from_iterator(_training_texts(source, validation_percent), trainer)
-    with replacing(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         tokenizer.save(str(unfinished))
 
 

@@ -78,7 +78,7 @@ class ObservedStep:
                 parts[self._part(block)] += block.size_bytes
         for release in self._releases():
             if release.at_ns <= at_ns:
-                parts[self._part_before(release.address) or BreakdownPart.OTHER] -= release.size_bytes
+                parts[self._find_part_before(release.address) or BreakdownPart.OTHER] -= release.size_bytes
         return parts
 
     def phase(self, at_ns: int) -> Phase:
@@ -100,16 +100,16 @@ class ObservedStep:
     def _kept_gradient_bytes(self) -> int:
         """Gradients that lie in memory from before the step: DDP's buffers."""
         allocated = {block.address for block in self.recorded.allocations}
-        kept = (a for a in self.gradients if a not in allocated and self._part_before(a) is None)
+        kept = (a for a in self.gradients if a not in allocated and self._find_part_before(a) is None)
         return sum(self.gradients[address] for address in kept)
 
     def _releases(self) -> Iterator[Release]:
         """Releases of what was counted when the recording began."""
         for release in self.recorded.releases:
-            if self.unnamed_bytes or self._part_before(release.address):
+            if self.unnamed_bytes or self._find_part_before(release.address):
                 yield release
 
-    def _part_before(self, address: int) -> BreakdownPart | None:
+    def _find_part_before(self, address: int) -> BreakdownPart | None:
         return next((part for part, storages in self.before.items() if address in storages), None)
 
 

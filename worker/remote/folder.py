@@ -96,14 +96,14 @@ class RemoteFolder:
         if refusal := find_refusal(self.url):
             raise RemoteFolderError(refusal)
 
-        def opened() -> tuple[Any, str]:
+        def open_files() -> tuple[Any, str]:
             from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it publishes no types
 
             options = OPTIONS.get(urlsplit(self.url).scheme, {})
             files, root = url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False, **options)
             return files, str(root).rstrip("/")
 
-        return self._call("opened", opened)
+        return self._call("open_files", open_files)
 
     def _call(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:

@@ -101,7 +101,7 @@ class HttpReporter:
     def finish(self, result: Result) -> None:
         self._deliver(FINISH, result)
 
-    def stopped(self, stopped: Stopped) -> None:
+    def report_stop(self, stopped: Stopped) -> None:
         self._deliver(STOPPED, stopped)
 
     def fail(self, failure: Failure) -> None:

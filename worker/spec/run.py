@@ -54,23 +54,23 @@ class Workload(Spec):
 
     @field_validator("model")
     @classmethod
-    def _known_model(cls, value: str) -> str:
+    def _check_model(cls, value: str) -> str:
         return require_known("model", value, (*presets.names(), LINEAR_MODEL))
 
     @model_validator(mode="before")
     @classmethod
-    def _with_defaults_of_its_task(cls, fields: Any) -> Any:
+    def _fill_task_defaults(cls, fields: Any) -> Any:
         return fill_defaults(fields, defaults_of(fields.get("task"))) if isinstance(fields, dict) else fields
 
     @field_validator("initial_weights")
     @classmethod
-    def _known_weights(cls, value: str | None) -> str | None:
+    def _check_weights(cls, value: str | None) -> str | None:
         if value is None or data_catalog.OWN_NAME.fullmatch(value):
             return value
         return require_known("initial weights", value, presets.weights_names())
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combination(self) -> Self:
         if not is_stored():
             raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
         return self
@@ -107,11 +107,11 @@ class OptimizerSpec(Spec):
 
     @field_validator("name")
     @classmethod
-    def _known_name(cls, value: str) -> str:
+    def _check_name(cls, value: str) -> str:
         return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
-    def _known_options(self) -> Self:
+    def _check_options(self) -> Self:
         if not is_stored():
             raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
         return self

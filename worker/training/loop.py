@@ -147,7 +147,7 @@ class Training:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
         step = self.progress.step
         factor = self._rate.apply(step)
-        taken = self._take_observed(step)
+        taken = self._take_observed_step(step)
         if not taken.is_finite():
             self.progress.fault = (
                 f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
@@ -173,7 +173,7 @@ class Training:
             **(self._figured.figures if self._figured else {}),
         )
 
-    def _take_observed(self, step: int) -> StepTaken:
+    def _take_observed_step(self, step: int) -> StepTaken:
         """Take the step, under observation where there are probes; their time is not the step's."""
         if self._probing is None:
             return self._take(step)

@@ -157,7 +157,7 @@ def plan(
 
         found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
     if found is None:
-        planned = ", ".join(entry.name for entry in catalog.entries() if entry.planned)
+        planned = ", ".join(entry.name for entry in catalog.entries() if entry.has_plan)
         refuse(f"{optimizer} has no block plan; those that have one: {planned}")
     if json:
         print_json(_fields(model, optimizer, found))
