@@ -113,7 +113,7 @@ class SearchedCandidate(Spec):
 
     def _rule_misfits(self, name: str, domain: Domain) -> list[SpecFault]:
         """What is wrong with a search for what some blocks should keep."""
-        if not catalog.entry(self.optimizer).planned:
+        if not catalog.entry(self.optimizer).has_plan:
             return [((), name, f"cannot be searched: {self.optimizer} keeps to no block plan")]
         if (fault := pattern_fault(name)) is not None:
             return [((), name, fault)]

@@ -191,6 +191,6 @@ def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, 
     """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
     found = catalog.entry(optimizer).faults(options)
     faults: list[SpecFault] = [(("options", name), options[name], allowed) for name, allowed in found]
-    if rules and not catalog.entry(optimizer).planned:
+    if rules and not catalog.entry(optimizer).has_plan:
         faults.append((("rules",), list(rules), f"must be empty: {optimizer} keeps to no block plan"))
     return faults
