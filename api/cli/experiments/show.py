@@ -34,7 +34,7 @@ class Layout(StrEnum):
     CSV = "csv"
 
 
-class LawForm(StrEnum):
+class LawFormChoice(StrEnum):
     """The forms of scaling laws by name, as `orchestrator/analysis/laws/model.py` knows them."""
 
     N = "n"
@@ -70,7 +70,7 @@ WithLabels = Annotated[
 Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
 FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
 FormChoice = Annotated[
-    LawForm | None,
+    LawFormChoice | None,
     typer.Option(
         "--form",
         help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits.",
