@@ -33,7 +33,7 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
-from orchestrator.specs.faults import Fault, Source, count_faults, faults
+from orchestrator.specs.faults import Fault, RequestPart, count_faults, faults
 from orchestrator.webhooks.policy import WebhookUrlError
 from orchestrator.webhooks.signing import SigningKeyError
 from worker.errors import is_disk_full
@@ -97,13 +97,13 @@ class RefusedError(HTTPException):
 
 def handle_errors(app: FastAPI) -> None:
     """Answer every exception of `app` with a problem."""
-    app.add_exception_handler(RequestValidationError, _answer_with(_validation_error))
-    app.add_exception_handler(StarletteHTTPException, _answer_with(_http_error))
-    app.add_exception_handler(RefusedError, _answer_with(_refused_request))
-    app.add_exception_handler(OrchestratorError, _answer_with(_orchestrator_error))
+    app.add_exception_handler(RequestValidationError, _negotiating_handler(_validation_error))
+    app.add_exception_handler(StarletteHTTPException, _negotiating_handler(_http_error))
+    app.add_exception_handler(RefusedError, _negotiating_handler(_refused_request))
+    app.add_exception_handler(OrchestratorError, _negotiating_handler(_orchestrator_error))
 
 
-def _answer_with(handler: Handler) -> Handler:
+def _negotiating_handler(handler: Handler) -> Handler:
     return lambda request, error: negotiate(handler(request, error), request.scope)
 
 
@@ -170,7 +170,7 @@ def invalid_request(found: tuple[Fault, ...]) -> Response:
 
 
 def _faults_of(source: str, errors: list[dict[str, Any]], request: Request) -> tuple[Fault, ...]:
-    known: dict[str, Source] = {"body": "body", "query": "query", "header": "header"}
+    known: dict[str, RequestPart] = {"body": "body", "query": "query", "header": "header"}
     return faults(errors, _body_model(request) if source == "body" else None, known[source])
 
 

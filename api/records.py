@@ -153,7 +153,11 @@ def option_schema(option: Option) -> dict[str, Any]:
 
 def _option_info(option: Option) -> OptionInfo:
     return OptionInfo(
-        name=option.name, kind=option.kind, default=option.default, allowed=option.allowed(), meaning=option.meaning
+        name=option.name,
+        kind=option.kind,
+        default=option.default,
+        allowed=option.allowed_values(),
+        meaning=option.meaning,
     )
 
 

@@ -146,7 +146,7 @@ def optimizers() -> Iterator[str]:
     yield from ("# Optimizers", "", WRITTEN + " What they are and keep: [optimizers.md](../optimizers.md).", "")
     for entry in catalog.entries():
         yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "", *_source(entry))
-        rows = [(f"`{o.name}`", o.allowed(), _value(o.default), o.meaning) for o in entry.options]
+        rows = [(f"`{o.name}`", o.allowed_values(), _value(o.default), o.meaning) for o in entry.options]
         yield from _table(("option", "value", "default", "meaning"), rows)
 
 

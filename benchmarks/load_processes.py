@@ -34,7 +34,7 @@ from orchestrator.export.mlflow import Exporter
 
 class Nothing:
     def nodes(self): return ()
-    def ended(self): return ()
+    def collect_ended(self): return ()
     def adopt(self, live): return ()
 
 database, folder = Database(sys.argv[1]), Path(sys.argv[2])

@@ -34,9 +34,10 @@ from scipy.special import logsumexp
 
 from orchestrator.analysis.laws import fit as fits
 from orchestrator.analysis.laws import model
-from orchestrator.analysis.laws.fit import Measured, fit_experiments
-from orchestrator.analysis.laws.model import FORMS, Array, Form, Law, Observations
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.analysis.laws.model import FORMS, Array, Law, LawForm, Observations
 from orchestrator.analysis.laws.records import Estimate, FitReport, FormName
+from orchestrator.records import ExperimentWithRuns
 from tests.factories.comparison import records
 from tests.factories.stores import comparison_spec, result
 
@@ -155,13 +156,13 @@ def covered(world: World, datasets: int, draws: int, seed: int = 0) -> Coverage:
     return found
 
 
-def planted(world: World, datasets: int, seed: int) -> Iterator[list[Measured]]:
+def planted(world: World, datasets: int, seed: int) -> Iterator[list[ExperimentWithRuns]]:
     """Data sets: a comparison at each cell, whose runs have ended at the law's loss and their errors."""
     random = np.random.default_rng(seed)
     spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(world.seeds))
     bare = [records(spec, lambda *_run: result(), experiment=f"e{place}") for place in range(len(world.cells))]
     for _ in range(datasets):
-        measured: list[Measured] = []
+        measured: list[ExperimentWithRuns] = []
         for (parameters, tokens), (experiment, runs) in zip(world.cells, bare, strict=True):
             common = random.normal(0, NOISE, world.seeds)
             error = random.standard_t(3, 2) / np.sqrt(3) if world.tailed else random.normal(0, 1, 2)
@@ -199,13 +200,13 @@ def drawn(sizes: int, budgets: int) -> Observations:
     return Observations(parameters=n, tokens=d, losses=losses * np.exp(random.normal(0, NOISE, n.size)))
 
 
-def ours(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
+def ours(form: LawForm, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
     """The fit and its bootstrap, as the service does it."""
     law = model.fit(form, cells)
     return law, model.bootstrap(law, cells, mixtures)
 
 
-def plain_scipy(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
+def plain_scipy(form: LawForm, cells: Observations, mixtures: Array) -> tuple[Law, Law]:
     """The same, one `minimize` after another."""
     centre = cells.logs().mean(axis=0)
     columns = [np.zeros(cells.losses.size)] * form.floor + [(cells.logs() - centre)[:, each] for each in form.variables]
@@ -243,7 +244,7 @@ def plain_scipy(form: Form, cells: Observations, mixtures: Array) -> tuple[Law, 
 
 
 def timed(
-    fit: Callable[[Form, Observations, Array], tuple[Law, Law]], form: Form, cells: Observations, mixtures: Array
+    fit: Callable[[LawForm, Observations, Array], tuple[Law, Law]], form: LawForm, cells: Observations, mixtures: Array
 ) -> tuple[float, tuple[Law, Law]]:
     """Processor seconds, and what was fitted."""
     begun = process_time()
@@ -251,7 +252,7 @@ def timed(
     return process_time() - begun, found
 
 
-def disagreement(form: Form, one: Law, other: Law) -> float:
+def disagreement(form: LawForm, one: Law, other: Law) -> float:
     """The largest difference between the ends of the exponents' 95 % intervals, by the interval's width."""
     names = [model.LETTERS[variable][1] for variable in form.variables]
     found = []

@@ -83,7 +83,7 @@ class SimulatedRunner:
         """Nothing was there before."""
         return ()
 
-    def ended(self) -> Sequence[EndedAttempt]:
+    def collect_ended(self) -> Sequence[EndedAttempt]:
         """What the crowd has finished."""
         found = []
         while True:

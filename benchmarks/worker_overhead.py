@@ -44,10 +44,10 @@ from worker.spec.run import Budget, DataSpec, Evaluation, OptimizerSpec, Resourc
 from worker.tasks.pretrain import Pretraining
 from worker.termination import Termination
 from worker.training.checkpoint import LARGEST_SHARE, CheckpointStore
-from worker.training.device import synchronize, using_device
+from worker.training.device import configured_device, synchronize
 from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
-from worker.training.progress import Progress
+from worker.training.progress import TrainingProgress
 from worker.training.step import Stepper
 
 WARMUP = 3
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None, help="where to write the figures")
     chosen = parser.parse_args()
     spec = _spec(chosen)
-    with tempfile.TemporaryDirectory() as folder, using_device(spec.resources) as device:
+    with tempfile.TemporaryDirectory() as folder, configured_device(spec.resources) as device:
         figures = measure(spec, Path(folder), device, chosen.rounds)
     print(table(figures))
     if chosen.json is not None:
@@ -187,7 +187,7 @@ def _training(spec: RunSpec, dataset: TokenDataset, folder: Path, device: torch.
         termination=Termination(),
         cap=MemoryCap(device, None),
     )
-    return Training(stepper, spec.workload, Progress(steps=spec.workload.budget.steps), around)
+    return Training(stepper, spec.workload, TrainingProgress(steps=spec.workload.budget.steps), around)
 
 
 def _bare(

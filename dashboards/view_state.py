@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 XAxis = Literal["steps", "tokens", "seconds", "hours", "flops"]
 X_AXES: tuple[XAxis, ...] = get_args(XAxis)
-Part = Literal["whole", "main", "half"]
-PARTS: tuple[Part, ...] = get_args(Part)
+CurvePart = Literal["whole", "main", "half"]
+PARTS: tuple[CurvePart, ...] = get_args(CurvePart)
 """From the untrained loss; after the first steep fall; the second half of the budget, where candidates part."""
 Smoothing = Literal["none", "light", "strong"]
 SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
@@ -40,7 +40,7 @@ class ViewState:
     """Logarithmic loss axis."""
     log_x: bool = False
     """Logarithmic horizontal axis."""
-    part: Part = "main"
+    part: CurvePart = "main"
     """Which part of the loss curves fills the figure."""
     smooth: Smoothing = "light"
     """How training losses are smoothed, in the figure only."""

@@ -47,7 +47,7 @@ def build(
     faults = [f"{option}={given[option]!r} {allowed}" for option, allowed in entry.faults(given)]
     if not (isfinite(lr) and lr >= 0.0):
         faults.insert(0, f"lr={lr!r} must be a number in [0, inf)")
-    if rules and not entry.planned:
+    if rules and not entry.has_plan:
         faults.append("rules are for optimizers with a block plan")
     if faults:
         raise OptionError(f"{name} cannot be built: {'; '.join(faults)}")

@@ -104,7 +104,7 @@ def merge_attempts(columns: Columns, attempt: NDArray[np.int64]) -> Columns:
     group = np.cumsum(np.diff(step[order], prepend=step[order[0]]) > 0)
     order = order[attempt[order] == newest[group]]
     starts = _starts(step[order])
-    values = {name: _last_known(array[order], starts) for name, array in columns.values.items()}
+    values = {name: _last_known_values(array[order], starts) for name, array in columns.values.items()}
     return Columns(step=step[order[starts]], values=values)
 
 
@@ -170,7 +170,7 @@ def _starts(key: NDArray[Any]) -> NDArray[np.int64]:
     return np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
 
 
-def _last_known(values: Array, starts: NDArray[np.int64]) -> Array:
+def _last_known_values(values: Array, starts: NDArray[np.int64]) -> Array:
     """The last value of each group that is not NaN; NaN where the group has none."""
     index = np.where(np.isnan(values), -1, np.arange(values.size))
     last = np.maximum.reduceat(index, starts)

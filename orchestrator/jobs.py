@@ -153,7 +153,7 @@ ACTIONABLE: dict[RunAction, frozenset[RunStatus]] = {
 """The states that an action changes: in the others the run is there already, or the action is refused."""
 
 
-class Limit(StrEnum):
+class TimeLimit(StrEnum):
     """What a run was stopped for, by the name of the specification's field."""
 
     MAX_RUN_SECONDS = "max_run_seconds"

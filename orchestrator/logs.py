@@ -21,7 +21,7 @@ def configure_logs(process: str, *, level: int = logging.INFO) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            _with_experiment,
+            _add_experiment,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -41,7 +41,7 @@ def keep_standard_streams() -> None:
     sys.stdout, sys.stderr = steady_stream(sys.stdout), steady_stream(sys.stderr)
 
 
-def _with_experiment(_logger: Any, _method: str, event: EventDict) -> EventDict:
+def _add_experiment(_logger: Any, _method: str, event: EventDict) -> EventDict:
     """A run's id begins with its experiment's."""
     run = event.get("run")
     if isinstance(run, str) and "experiment" not in event:

@@ -3,13 +3,14 @@
 All times are seconds since 1970 on the database's clock; null means not yet.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.annotations import Note
-from orchestrator.jobs import OUTCOMES, AttemptOutcome, Limit, Outcome, RunStatus, outcome_of, state_word
+from orchestrator.jobs import OUTCOMES, AttemptOutcome, Outcome, RunStatus, TimeLimit, outcome_of, state_word
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Record, Result, Verdict, Whole
 from worker.spec.run import RunSpec
@@ -147,7 +148,7 @@ class RunRecord(Record):
     last_val_loss: float | None = None
     tokens_per_second: float | None = None
     deadline_at: float | None = None
-    limit_reached: Limit | None = None
+    limit_reached: TimeLimit | None = None
     """Which limit of its time it was stopped for."""
     micro_batch_sequences: int | None = None
     """What its attempts take instead of the specification's micro-batch, since an earlier one ran out of memory."""
@@ -169,6 +170,9 @@ class RunRecord(Record):
             return "damaged"
         return state_word(self.status, self.result.verdict if self.result else None)
 
+
+ExperimentWithRuns = tuple[ExperimentRecord, Sequence[RunRecord]]
+"""One experiment with all of its runs."""
 
 SORT_KEYS = (
     "candidate",
@@ -208,7 +212,7 @@ class RunSort(Record):
 
     @field_validator("key")
     @classmethod
-    def _known_key(cls, key: str) -> str:
+    def _check_key(cls, key: str) -> str:
         if key not in SORT_KEYS:
             raise ValueError(f"runs cannot be sorted by {key!r}; use one of {', '.join(SORT_KEYS)}")
         return key

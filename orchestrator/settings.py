@@ -33,7 +33,7 @@ SECRETS_FOLDER = Path("/run/secrets")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class SettingSource:
     """Where a value was found."""
 
     text: str
@@ -74,15 +74,15 @@ def secret_fields(names: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def place(name: str) -> Place | None:
+def place(name: str) -> SettingSource | None:
     """Where the setting of that name has its value from; None where it is the default."""
     variables = {variable.upper(): variable for variable in os.environ}
     if (variable := variables.get(f"{PREFIX}{name}".upper())) is not None:
-        return Place(text=variable, value=os.environ[variable])
+        return SettingSource(text=variable, value=os.environ[variable])
     if name in (secrets := secret_fields((name,))):
-        return Place(text=str(_secret(name)), value=secrets[name])
+        return SettingSource(text=str(_secret(name)), value=secrets[name])
     if name in (fields := toml_fields()):
-        return Place(text=f"{name} in {config_file()}", value=fields[name])
+        return SettingSource(text=f"{name} in {config_file()}", value=fields[name])
     return None
 
 

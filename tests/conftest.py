@@ -15,7 +15,7 @@ from hypothesis import settings
 from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
-from worker.footprint.process import Answer, FootprintQuestion, answer
+from worker.footprint.process import FootprintAnswer, FootprintQuestion, answer
 
 SHARING = "tests/integration/service/"
 """All tests below share one running service, `service_url`."""
@@ -64,7 +64,7 @@ def _footprints_counted_here() -> Iterator[None]:
     `tests/unit/worker/footprint/test_process.py` shows that the process gives the same answers.
     """
 
-    def count(questions: Sequence[FootprintQuestion]) -> list[Answer]:
+    def count(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
         return [answer(each) for each in questions]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from worker.errors import (
-    LeaseLostError,
+    LeaseRevokedError,
     RunStoppedError,
     ServiceUnavailableError,
     TerminatedError,
@@ -47,7 +47,7 @@ MESSAGE_CHARACTERS: Final = 4_000
 """Length of a failure's message that the protocol allows."""
 
 
-class Outcome(StrEnum):
+class AttemptExit(StrEnum):
     """How an attempt ended, for the scheduler's log; the service has been told already, or cannot be."""
 
     SUCCEEDED = "succeeded"
@@ -71,7 +71,7 @@ def execute(
     group: "ProcessGroup | None" = None,
     clock: DeviceClock | None = None,
 ) -> str:
-    """Carry out an attempt; returns an `Outcome`'s value and raises nothing that training code can raise.
+    """Carry out an attempt; returns an `AttemptExit`'s value and raises nothing that training code can raise.
 
     `group` is this process's place where several train together, as rank 0; `clock` began when the device was
     taken, by default now.
@@ -81,18 +81,18 @@ def execute(
     try:
         with ServiceClient(service_url, run_id, attempt, token) as service:
             return _attempt(service, clock, group).value
-    except LeaseLostError as error:
+    except LeaseRevokedError as error:
         logger.warning("run %s, attempt %d: %s", run_id, attempt, error)
-        return Outcome.LEASE_LOST.value
+        return AttemptExit.LEASE_LOST.value
     except ServiceUnavailableError as error:
         logger.error("run %s, attempt %d: %s", run_id, attempt, error)
-        return Outcome.UNREACHABLE.value
+        return AttemptExit.UNREACHABLE.value
     except WorkerError as error:  # what is left when even the failure could not be reported
         logger.error("run %s, attempt %d: %s", run_id, attempt, error)
-        return Outcome.REFUSED.value
+        return AttemptExit.REFUSED.value
 
 
-def _attempt(service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | None") -> Outcome:
+def _attempt(service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | None") -> AttemptExit:
     assignment = service.hello()
     if assignment.spec.resources.gpus == 0:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # schedulers leave it unset, and a CPU run must not touch a GPU
@@ -120,7 +120,7 @@ def attempt_span(assignment: Assignment) -> Iterator[None]:
 
 def _carry_out(
     assignment: Assignment, service: ServiceClient, clock: DeviceClock, group: "ProcessGroup | None"
-) -> Outcome:
+) -> AttemptExit:
     logger.info("run %s, attempt %d: begins in process %d", assignment.run_id, assignment.attempt, os.getpid())
     with HttpReporter(
         service,
@@ -134,16 +134,16 @@ def _carry_out(
         reporter = LoggedReporter(told, assignment.spec)
         try:
             _run(assignment, reporter, clock, group)
-        except (LeaseLostError, ServiceUnavailableError):
+        except (LeaseRevokedError, ServiceUnavailableError):
             raise  # nobody is there to be told
         except RunStoppedError as stop:
-            reporter.stopped(stop.stopped)
-            return Outcome.STOPPED
+            reporter.report_stop(stop.stopped)
+            return AttemptExit.STOPPED
         except Exception as error:  # noqa: BLE001 - whatever breaks a run must reach the service in words
             reporter.fail(describe_failure(error, clock.seconds()))
-            return Outcome.TERMINATED if isinstance(error, TerminatedError) else Outcome.FAILED
+            return AttemptExit.TERMINATED if isinstance(error, TerminatedError) else AttemptExit.FAILED
     forget_checkpoints(Path(assignment.run_folder), keep_best=assignment.keep_best)
-    return Outcome.SUCCEEDED
+    return AttemptExit.SUCCEEDED
 
 
 def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:

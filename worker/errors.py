@@ -104,7 +104,7 @@ class ReportRefusedError(WorkerError):
     """A report can never be delivered: the service refused it as malformed, or it cannot be read back."""
 
 
-class LeaseLostError(WorkerError):
+class LeaseRevokedError(WorkerError):
     """The service gave the run to somebody else: this worker stops at once and writes nothing more."""
 
 

@@ -1,7 +1,7 @@
 """Files that several processes share: they appear whole or not at all, however their writer ends (torch-free).
 
 write_atomically(path, content)    a reader sees the old content or the new one
-replacing(path)                    the same for a library that writes to a path of its own
+atomic_replacement(path)                    the same for a library that writes to a path of its own
 create_once(path, content)         whoever comes second leaves the first one's file
 hold_lock(path, on_wait)           one process at a time; the kernel frees it however its holder ends
 """
@@ -27,12 +27,12 @@ SAY_SECONDS: Final = 60.0
 
 def write_atomically(path: Path, content: bytes | str, *, durable: bool = False) -> None:
     """Write the file; text as UTF-8. Arguments and errors are those of `replacing`."""
-    with replacing(path, durable=durable) as unfinished:
+    with atomic_replacement(path, durable=durable) as unfinished:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def atomic_replacement(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a path to write to, which gets the name `path` when the block ends; an error leaves no trace of it.
 
     Several may write at once: each has a file of its own. One that is killed leaves it behind, named

@@ -33,15 +33,15 @@ from worker.remote.checkpoints import RemoteCheckpoints
 from worker.reporting.remote_logs import RemoteLogs
 from worker.reporting.reporter import Reporter
 from worker.spec.run import RunSpec
-from worker.tasks.registry import TASKS, Data
+from worker.tasks.registry import TASKS, TaskData
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore
-from worker.training.checkpoint_transfer import CheckpointUploads, bring
-from worker.training.device import is_out_of_memory, using_device
+from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_checkpoint
+from worker.training.device import configured_device, is_out_of_memory
 from worker.training.loop import Training, TrainingContext
 from worker.training.memory_cap import MemoryCap
 from worker.training.micro_batch import TrialSteps
-from worker.training.progress import Progress, finite_or_none
+from worker.training.progress import TrainingProgress, finite_or_none
 from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
 
@@ -115,7 +115,7 @@ def run(
     Raises:
         RunStoppedError: the reporter gave a command, which was obeyed.
         TerminatedError: SIGTERM came, and a checkpoint was written.
-        LeaseLostError: the service gave the run to another worker.
+        LeaseRevokedError: the service gave the run to another worker.
         OutOfMemoryError: the micro-batch did not fit, and half of it is to be tried.
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
@@ -166,7 +166,7 @@ def _train_on_device(
     retried_smaller: bool,
 ) -> Result:
     """The result; once there is one, nothing of the run is on the device any more, whatever is still waited for."""
-    with using_device(spec.resources, group) as device:
+    with configured_device(spec.resources, group) as device:
         seed_everything(spec.seed)
         data, weights = _materials(spec, folders, check_stop)
         context = make_context(
@@ -183,13 +183,15 @@ def _train_on_device(
 def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Callable[[], None]) -> None:
     """Have the newest checkpoint that counts on this machine's disk, where all ranks then look for it together."""
     if context.group.is_rank_zero:
-        context.checkpoints.drop_overtaken(folders.counted_steps)
+        context.checkpoints.drop_overtaken_checkpoints(folders.counted_steps)
         if folders.remote_checkpoints is not None:
-            bring(folders.remote_checkpoints, context.checkpoints, folders.counted_steps, check_stop)
+            fetch_newest_checkpoint(folders.remote_checkpoints, context.checkpoints, folders.counted_steps, check_stop)
     context.group.broadcast(0)
 
 
-def _materials(spec: RunSpec, folders: Folders, check_stop: Callable[[], None]) -> tuple[Data, InitialWeights | None]:
+def _materials(
+    spec: RunSpec, folders: Folders, check_stop: Callable[[], None]
+) -> tuple[TaskData, InitialWeights | None]:
     """What is trained on, and the weights that it begins with where they are not drawn."""
     source, here = spec.workload.initial_weights, folders.dataset_folder
     if folders.dataset_url is not None:
@@ -244,7 +246,7 @@ class _Execution:
     def __init__(
         self,
         spec: RunSpec,
-        data: Data,
+        data: TaskData,
         weights: InitialWeights | None,
         context: TrainingContext,
         micro_batch_sequences: int | None,
@@ -253,7 +255,9 @@ class _Execution:
         self._cut_down_to = micro_batch_sequences
         self._spec, self._data, self._weights, self._context = spec, data, weights, context
         self._entry, task = TASKS[spec.workload.task.kind], spec.workload.task
-        self._progress = Progress(steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit)
+        self._progress = TrainingProgress(
+            steps=spec.workload.budget.steps, loss_name=task.loss_name, loss_unit=task.loss_unit
+        )
         self._stepper: Stepper | None = None
         self._resumed_from_step = 0
         self._measured: Measurements | None = None

@@ -88,7 +88,7 @@ WHOLE_NUMBER = BeforeValidator(_no_disguise)
 
 It stands behind the bounds: a schema shows none that follow."""
 
-Fault = tuple[tuple[str | int, ...], object, str]
+SpecFault = tuple[tuple[str | int, ...], object, str]
 """Where in the spec, the value found there, and what is allowed."""
 
 
@@ -109,7 +109,7 @@ class Spec(DescribedRecord):
 
 
 @contextmanager
-def as_stored() -> Iterator[None]:
+def trust_stored_names() -> Iterator[None]:
     """Read what was valid once as it is: the catalog may have lost a name since, and a rule may be newer."""
     before = _STORED.set(True)
     try:
@@ -119,7 +119,7 @@ def as_stored() -> Iterator[None]:
 
 
 def is_stored() -> bool:
-    """Whether what is read now is taken `as_stored`: then no fault is looked for."""
+    """Whether what is read now is taken `trust_stored_names`: then no fault is looked for."""
     return _STORED.get()
 
 
@@ -142,7 +142,7 @@ def require_known(kind: str, value: str, known: tuple[str, ...]) -> str:
     )
 
 
-def raise_faults(title: str, faults: list[Fault]) -> None:
+def raise_faults(title: str, faults: list[SpecFault]) -> None:
     """Raise one `ValidationError` holding every fault; pydantic prefixes the place of this spec in the whole."""
     if not faults or is_stored():
         return

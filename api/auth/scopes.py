@@ -199,7 +199,7 @@ WHOLE = frozenset(
 STRICTEST = tuple(reversed(Access))
 
 
-class Place:
+class GuardedRoute:
     """One line of the table, with the addresses that it means."""
 
     def __init__(self, access: Access, route: str) -> None:
@@ -214,16 +214,16 @@ class Place:
         return self._pattern.match(path) is not None
 
 
-PLACES = tuple(Place(access, route) for access in STRICTEST for route in ROUTES[access])
+PLACES = tuple(GuardedRoute(access, route) for access in STRICTEST for route in ROUTES[access])
 
 
 @lru_cache(maxsize=4096)
-def places(path: str) -> tuple[Place, ...]:
+def places(path: str) -> tuple[GuardedRoute, ...]:
     """The lines that the path belongs to, the strictest first."""
     return tuple(place for place in PLACES if place.matches(path))
 
 
-def place_of(method: str, path: str) -> Place | None:
+def place_of(method: str, path: str) -> GuardedRoute | None:
     """The line for a request; where several fit, the strictest. None where the table knows none."""
     wanted = "GET" if method == "HEAD" else method
     return next((place for place in places(path) if place.method == wanted), None)

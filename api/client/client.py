@@ -32,7 +32,7 @@ from api.auth.client_key import check_key, own_key
 from api.client.answers import ANY_EXPERIMENT, read, refusal, unreachable_error, wait_seconds
 from api.client.answers import ClientError as ClientError
 from api.client.answers import InputError as InputError
-from api.client.streams import Line, async_changes, changes, listener
+from api.client.streams import StreamState, async_changes, changes, listener
 from api.client.values import as_list, as_texts, json_body, segment
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.files.publication import TableFormat
@@ -645,7 +645,7 @@ class Client(Endpoints):
 
         A connection that breaks is made again after `pause_seconds`, and goes on after the last change that was told.
         """
-        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        line = StreamState(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
         with closing(changes(self._http, line)) as turns:
             last: ExperimentRecord | None = None
             for _ in turns:
@@ -699,7 +699,7 @@ class AsyncClient(Endpoints):
 
     async def watch(self, experiment_id: str, *, pause_seconds: float = 1.0) -> AsyncIterator[ExperimentRecord]:
         """As `Client.watch`, for `async for`; between two changes it holds no thread."""
-        line = Line(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
+        line = StreamState(experiment_id, retries=self._retries, pause_seconds=pause_seconds)
         async with listener(self._http) as http, aclosing(async_changes(http, line)) as turns:
             last: ExperimentRecord | None = None
             async for _ in turns:

@@ -18,7 +18,7 @@ SILENCE_SECONDS = 45.0
 """The service sends a comment every 15 seconds: who hears nothing for so long has no connection any more."""
 
 
-class Line:
+class StreamState:
     """What a listener knows from one connection to the next: what it heard last, and how often none could be made."""
 
     def __init__(self, experiment_id: str, *, retries: int, pause_seconds: float) -> None:
@@ -50,7 +50,7 @@ class Line:
         return max(pause_seconds, asked_seconds or 0.0)
 
 
-def changes(http: httpx2.Client, line: Line) -> Generator[None, None, None]:
+def changes(http: httpx2.Client, line: StreamState) -> Generator[None, None, None]:
     """A turn for the state that the stream begins with, and one for each change; without an end of its own.
 
     Raises `ClientError` where the service refuses, or cannot be reached any more.
@@ -72,7 +72,7 @@ def changes(http: httpx2.Client, line: Line) -> Generator[None, None, None]:
         time.sleep(line.pause_after(error, asked_seconds))
 
 
-async def async_changes(http: httpx2.AsyncClient, line: Line) -> AsyncGenerator[None, None]:
+async def async_changes(http: httpx2.AsyncClient, line: StreamState) -> AsyncGenerator[None, None]:
     """As `changes`, to be awaited."""
     while True:
         asked_seconds = None

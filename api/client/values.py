@@ -14,7 +14,7 @@ from orchestrator.specs.faults import pointer
 
 LONGEST_SHOWN = 80
 """Characters of a value that are repeated to who gave it."""
-Path = tuple[int | str, ...]
+JsonPath = tuple[int | str, ...]
 Item = TypeVar("Item", bound=str | int)
 
 
@@ -59,7 +59,7 @@ def json_body(fields: BaseModel | Mapping[str, Any]) -> str:
         raise InputError("the fields are nested too deeply, or hold themselves") from None
 
 
-def _json_value(value: Any, path: Path) -> Any:
+def _json_value(value: Any, path: JsonPath) -> Any:
     """`value` as JSON knows it."""
     if value is None or isinstance(value, str | bool):
         return value
@@ -78,7 +78,7 @@ def _json_value(value: Any, path: Path) -> Any:
     raise InputError(f"{pointer(path)}: JSON cannot hold {_type_and_value(value)}")
 
 
-def _name(name: Any, path: Path) -> str | float | None:
+def _name(name: Any, path: JsonPath) -> str | float | None:
     """The name of a field; YAML has some that are numbers."""
     if name is None or isinstance(name, str | int | float):
         return name

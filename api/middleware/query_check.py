@@ -63,7 +63,7 @@ def _refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | None:
     sent = QueryParams(scope["query_string"])
     unknown = [name for name in sent if known is not None and name not in known]
     with_nul = [(name, value) for name, value in sent.multi_items() if "\0" in name + value and name not in unknown]
-    found = [(name, sent[name], _allowed(name, known or ())) for name in unknown[:MOST_FAULTS]]
+    found = [(name, sent[name], _describe_allowed(name, known or ())) for name in unknown[:MOST_FAULTS]]
     found += [(name, value, "text without the character U+0000") for name, value in with_nul[:MOST_FAULTS]]
     if not found:
         return None
@@ -77,5 +77,5 @@ def _refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | None:
     return problem_response(422, "invalid", detail, errors=faults)
 
 
-def _allowed(name: str, known: tuple[str, ...]) -> str:
+def _describe_allowed(name: str, known: tuple[str, ...]) -> str:
     return f"unknown parameter; {hint(name, known)}" if known else "unknown parameter; there are none here"

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from api.auth.scopes import HEAVY, Access, Place, place_of
+from api.auth.scopes import HEAVY, Access, GuardedRoute, place_of
 from api.middleware.transfer import REST
 from api.openapi.links import add_links
 from api.records import Problem
@@ -61,18 +61,18 @@ def describe_specs(document: dict[str, Any]) -> None:
         wanted = schema(kind)
         parts = wanted.pop("$defs")
         names = _names(parts, known, SUBMITTED + (kind.capitalize() if spec.derived_fields else ""))
-        known.update({names[name]: _with_references(part, names) for name, part in parts.items() if name in names})
+        known.update({names[name]: _rename_references(part, names) for name, part in parts.items() if name in names})
         del wanted["$schema"]
         if kind != COMPARISON:
             wanted["required"].append("kind")
-        kinds.append(_with_references(wanted, names))
+        kinds.append(_rename_references(wanted, names))
     content = document["paths"]["/v1/experiments"]["post"]["requestBody"]["content"]
     content["application/json"]["schema"] = {"title": "Specification", "oneOf": kinds}
 
 
 def _names(parts: dict[str, Any], known: dict[str, Any], beginning: str) -> dict[str, str]:
     """New names for the parts that are not the same in answers, or point to one that is not."""
-    other = {name for name, part in parts.items() if _with_references(part, {}) != known.get(name)}
+    other = {name for name, part in parts.items() if _rename_references(part, {}) != known.get(name)}
     while more := {name for name, part in parts.items() if name not in other and _references(part) & other}:
         other |= more
     return {name: f"{beginning}{name}" for name in other}
@@ -82,7 +82,7 @@ def _references(part: Any) -> set[str]:
     return set(DEFINITION.findall(json.dumps(part)))
 
 
-def _with_references(part: Any, names: dict[str, str]) -> Any:
+def _rename_references(part: Any, names: dict[str, str]) -> Any:
     """The part with references as this document has them."""
     text = DEFINITION.sub(
         lambda found: f'"#/components/schemas/{names.get(found[1], found[1])}"', json.dumps(part, ensure_ascii=False)
@@ -152,7 +152,7 @@ def _problem_schemas() -> dict[str, Any]:
     return {**schema.pop("$defs"), "Problem": schema}
 
 
-def _describe(operation: dict[str, Any], place: Place | None) -> None:
+def _describe(operation: dict[str, Any], place: GuardedRoute | None) -> None:
     access = place.access if place else Access.ADMIN
     for status in STATUSES[access]:
         operation["responses"].setdefault(status, problems(int(status))[int(status)])

@@ -85,7 +85,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
             RayRunner(service_url, detached=settings.ray_address is not None, warm_actors=settings.warm_actors),
             Leadership(database, holder),
             service_answers=partial(answers, service_url),
-            hindrance=services.monitor.dispatch_blocker,
+            dispatch_blocker=services.monitor.dispatch_blocker,
         )
         stack.callback(dispatcher.close)
         log.info("dispatching", service_url=service_url)

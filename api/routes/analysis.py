@@ -22,7 +22,7 @@ ExperimentIds = Annotated[
     list[Annotated[str, Query(pattern=ID_PATTERN)]],
     Query(alias="experiment", min_length=1, max_length=MOST_EXPERIMENTS, description="Ids; repeat the parameter."),
 ]
-Form = Annotated[
+LawFormQuery = Annotated[
     FormName | None,
     Query(description="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: what fits."),
 ]
@@ -39,7 +39,12 @@ StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 @router.get("/fits", tags=["several experiments"], responses=problems(404, 409, 422))
-def fits(analysis: AnalysisDependency, ids: ExperimentIds, form: Form = None, predict: Predict = []) -> FitReport:  # noqa: B006 — FastAPI copies it
+def fits(
+    analysis: AnalysisDependency,
+    ids: ExperimentIds,
+    form: LawFormQuery = None,
+    predict: Predict = [],  # noqa: B006 — FastAPI copies it
+) -> FitReport:
     """Scaling laws of every candidate over experiments of several sizes, with bootstrap intervals and verdicts."""
     return analysis.fit(ids, form=form, predict=predict)
 

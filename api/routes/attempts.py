@@ -109,7 +109,7 @@ def stopped(
     run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, stopped: Stopped
 ) -> None:
     """The worker obeyed cancel or pause."""
-    attempts.stopped(run_id, attempt, token, stopped)
+    attempts.record_stop(run_id, attempt, token, stopped)
 
 
 @router.post("/fail", status_code=204)

@@ -71,7 +71,7 @@ def dependency(pick: Callable[[Services], object]) -> Any:
     return Depends(service)
 
 
-async def when_stopping(request: Request) -> Callable[[], bool]:
+async def stopping_check(request: Request) -> Callable[[], bool]:
     """Tells a stream whether the process is about to end."""
     stopping: Callable[[], bool] = request.app.state.stopping
     return stopping
@@ -114,7 +114,7 @@ AuditDependency = Annotated[AuditLog, dependency(lambda services: services.audit
 WebhooksDependency = Annotated[Webhooks, dependency(lambda services: services.webhooks)]
 StudiesDependency = Annotated[Studies, Depends(the_studies)]
 CallerDependency = Annotated[Caller, Depends(the_caller)]
-StoppingDependency = Annotated[Callable[[], bool], Depends(when_stopping)]
+StoppingDependency = Annotated[Callable[[], bool], Depends(stopping_check)]
 PulseDependency = Annotated[Pulse, Depends(the_pulse)]
 ExperimentIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 RunIdPath = Annotated[str, Path(pattern=ID_PATTERN)]

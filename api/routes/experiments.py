@@ -51,7 +51,7 @@ IdempotencyKey = Annotated[
     ),
 ]
 
-Cell = Annotated[
+CellQuery = Annotated[
     str | None,
     Query(max_length=80, description="Of a scaling experiment: a key of `cells`. Default: its largest model."),
 ]
@@ -127,7 +127,7 @@ def experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependen
 
 
 @router.get("/{experiment_id}/comparison", response_model=Comparison, responses=problems(404, 409))
-def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: Cell = None) -> Response:
+def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: CellQuery = None) -> Response:
     """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
     return json_response(analysis.compare(experiment_id, cell))
 
@@ -147,7 +147,7 @@ def cells(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Page
     },
 )
 def comparison_table(
-    experiment_id: ExperimentIdPath, form: TableFormat, analysis: AnalysisDependency, cell: Cell = None
+    experiment_id: ExperimentIdPath, form: TableFormat, analysis: AnalysisDependency, cell: CellQuery = None
 ) -> Response:
     """The leaderboard for papers (LaTeX with booktabs), notes (Markdown) and spreadsheets (CSV)."""
     return table_file(analysis.compare(experiment_id, cell), form)
@@ -177,14 +177,14 @@ def retry(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -
     return experiments.apply(experiment_id, RunAction.RETRY)
 
 
-def existing(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
+def existing_experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependency) -> AnyExperiment:
     """The experiment, looked up before a stream begins: once it has, 404 can no longer be said."""
     return experiments.get_any(experiment_id)
 
 
 @router.get("/{experiment_id}/stream", response_class=EventSourceResponse, responses=problems(404, 422))
 async def stream(
-    known: Annotated[AnyExperiment, Depends(existing)],
+    known: Annotated[AnyExperiment, Depends(existing_experiment)],
     experiments: ExperimentsDependency,
     pulse: PulseDependency,
     stopping: StoppingDependency,
@@ -205,7 +205,7 @@ async def stream(
             if version != seen:
                 seen = version
                 record = await pulse.announcement(known.id, version, experiments.get_any)
-                yield _changed(record, version)
+                yield _change_event(record, version)
         except OrchestratorError:
             return  # deleted, or the store is away: the stream ends, and the listener connects again by itself
 
@@ -265,7 +265,7 @@ def clone(
     return json_response(made, 201 if made.created else 200, headers)
 
 
-def _changed(record: AnyExperiment, version: int) -> ServerSentEvent:
+def _change_event(record: AnyExperiment, version: int) -> ServerSentEvent:
     change = ExperimentChange(
         experiment_id=record.id,
         version=version,

@@ -35,7 +35,7 @@ from worker.records.result import Observation, Point
 
 router = APIRouter()
 
-Word = Annotated[str | None, Query(min_length=1, max_length=200)]
+SearchText = Annotated[str | None, Query(min_length=1, max_length=200)]
 Sort = Annotated[
     str | None,
     Query(pattern=f"^-?({'|'.join(SORT_KEYS)})$", description="`lr`, or `-lr` for the largest first; unknown is last."),
@@ -55,7 +55,7 @@ MOST_BUCKETS = 10_000
 
 METRICS = "|".join(name for name in FIELDS if name != STEP)
 Metric = Annotated[str, Query(pattern=f"^({METRICS})$", description="A field of a point.")]
-RunId = Annotated[str, Query(pattern=ID_PATTERN)]
+RunIdQuery = Annotated[str, Query(pattern=ID_PATTERN)]
 
 
 @router.get("/runs", tags=["runs"], response_model=Page[RunRecord], responses=problems(404, 422))
@@ -63,9 +63,9 @@ def runs(
     runs: RunsDependency,
     experiment_id: Cursor = None,
     status: RunStatus | None = None,
-    candidate: Word = None,
-    optimizer: Word = None,
-    model: Word = None,
+    candidate: SearchText = None,
+    optimizer: SearchText = None,
+    model: SearchText = None,
     seed: Annotated[int | None, Query(ge=0, le=2**53)] = None,
     sort: Sort = None,
     limit: Limit = 100,
@@ -173,7 +173,7 @@ def retry(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
 @router.get("/points", tags=["points"], response_model=Charts, responses=problems(404, 422))
 def charts(
     runs: RunsDependency,
-    run: Annotated[list[RunId], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
+    run: Annotated[list[RunIdQuery], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
     metric: Metric,
     buckets: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 800,
     after_step: Annotated[int, Query(ge=-1, le=2**53)] = -1,

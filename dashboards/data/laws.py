@@ -19,7 +19,7 @@ MOST_KEPT = 16
 COUNTING_SECONDS = 10.0
 """A fit whose memory is still being counted is asked for again after so long."""
 
-Key = tuple[tuple[str, ...], FormName | None, tuple[str, ...]]
+LawKey = tuple[tuple[str, ...], FormName | None, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class FitReader:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-        self._kept: OrderedDict[Key, CachedFit] = OrderedDict()
+        self._kept: OrderedDict[LawKey, CachedFit] = OrderedDict()
         self._lock = Lock()
 
     def fit(

@@ -20,11 +20,11 @@ from dashboards.data.series import (
     spiky_rows,
 )
 from dashboards.palette import Style, styles
-from orchestrator.analysis.cells import Measured, one_comparison
+from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.columns import Columns, columns_of, concatenate
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import (
     AnyExperiment,
     CandidateRow,
@@ -33,6 +33,7 @@ from orchestrator.records import (
     DamagedExperiment,
     Difference,
     ExperimentRecord,
+    ExperimentWithRuns,
     Interval,
     RunRecord,
 )
@@ -94,7 +95,7 @@ class BestOf:
     run_device_hours: float | None
 
     @classmethod
-    def of(cls, row: CandidateRow, style: Style, baseline_bytes: int | None) -> "BestOf | None":
+    def from_row(cls, row: CandidateRow, style: Style, baseline_bytes: int | None) -> "BestOf | None":
         """From a line of a leaderboard; None where it has no finite loss."""
         if row.val_loss is None:
             return None
@@ -160,13 +161,13 @@ class Reader:
         with self._lock:
             known = self._bests.get(experiment.id)
         if known is None or known[0] < version:
-            is_search = experiment.spec.answer is Answer.FINDINGS
+            is_search = experiment.spec.answer is AnswerKind.FINDINGS
             snapshot = (
                 self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
             )
             rows = snapshot.comparison.rows
             baseline_bytes = next((row.optimizer_state_bytes for row in rows if row.is_baseline), None)
-            bests = (BestOf.of(row, snapshot.styles[row.candidate], baseline_bytes) for row in rows)
+            bests = (BestOf.from_row(row, snapshot.styles[row.candidate], baseline_bytes) for row in rows)
             known = snapshot.version, tuple(one for one in bests if one is not None), snapshot.device_hours
             self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
         return Brief(experiment=experiment, rows=known[1], device_hours=known[2])
@@ -175,22 +176,22 @@ class Reader:
         """Each run's rows for a figure of several, or its `marks` alone, the rows with an evaluation; those of an ended
         attempt never change again and are kept."""
         with self._lock:
-            found = {run.id: known for run in runs if (known := self._known(run, marks=marks)) is not None}
-        unknown = {run.id: run for run in runs if run.id not in found and _ended(run)}
+            found = {run.id: known for run in runs if (known := self._finished_series(run, marks=marks)) is not None}
+        unknown = {run.id: run for run in runs if run.id not in found and _ended_attempt(run)}
         for run_id, columns in self.runs.many_series(tuple(unknown), MARK_FIELDS if marks else CURVE_FIELDS):
             found[run_id] = self._finish(unknown.pop(run_id), columns, marks=marks)
         found |= {run_id: self._finish(run, columns_of(()), marks=marks) for run_id, run in unknown.items()}
-        return tuple(found[run.id] if run.id in found else _thinned(run, self._columns(run)) for run in runs)
+        return tuple(found[run.id] if run.id in found else _plotted_rows(run, self._columns(run)) for run in runs)
 
-    def _known(self, run: RunRecord, *, marks: bool) -> Series | None:
+    def _finished_series(self, run: RunRecord, *, marks: bool) -> Series | None:
         """Of an ended run what is kept: all of its rows serve where its marks would."""
-        whole = self._finished.get(_ended(run))
-        return self._finished.get(_ended(run) + MARKS) if whole is None and marks else whole
+        whole = self._finished.get(_ended_attempt(run))
+        return self._finished.get(_ended_attempt(run) + MARKS) if whole is None and marks else whole
 
     def _finish(self, run: RunRecord, columns: Columns, *, marks: bool) -> Series:
         """Keep what will never change again."""
-        thinned = _thinned(run, columns, marks=marks)
-        self._keep(self._finished, _ended(run) + MARKS * marks, thinned, MAX_SERIES)
+        thinned = _plotted_rows(run, columns, marks=marks)
+        self._keep(self._finished, _ended_attempt(run) + MARKS * marks, thinned, MAX_SERIES)
         with self._lock:
             self._live.pop(run.id, None)
         return thinned
@@ -229,9 +230,9 @@ class Reader:
     ) -> Snapshot:
         """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
         takes seconds, as long as it does."""
-        whole: Measured = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
+        whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
         experiment, runs = whole
-        is_search = experiment.spec.answer is Answer.FINDINGS
+        is_search = experiment.spec.answer is AnswerKind.FINDINGS
         complete = not (is_search and (brief or (soon and not importance.is_loaded())))
         swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:
@@ -250,11 +251,11 @@ class Reader:
         )
 
 
-def _ended(run: RunRecord) -> str:
+def _ended_attempt(run: RunRecord) -> str:
     """The name of an attempt that has ended, nothing for one at work: a retried run is trained anew."""
     return f"{run.id} {run.attempt}" if run.status in TERMINAL else ""
 
 
-def _thinned(run: RunRecord, columns: Columns, *, marks: bool = False) -> Series:
+def _plotted_rows(run: RunRecord, columns: Columns, *, marks: bool = False) -> Series:
     whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
     return evaluation_rows(whole, run.steps_total) if marks else evenly_spaced_rows(whole, run.steps_total)

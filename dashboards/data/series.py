@@ -222,11 +222,11 @@ def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tup
 
 
 def _common_end(seeds: Sequence[Series], column: LossColumn) -> float:
-    ends = [_last_known(one.steps, getattr(one, column)) for one in seeds if one.ended]
+    ends = [_last_known_step(one.steps, getattr(one, column)) for one in seeds if one.ended]
     return min(ends, default=math.inf)
 
 
-def _last_known(steps: Array, values: Array) -> float:
+def _last_known_step(steps: Array, values: Array) -> float:
     known = steps[np.isfinite(values)]
     return float(known[-1]) if known.size else -1.0
 

@@ -67,13 +67,13 @@ class RunPage:
 
 def sorted_leaders(leaders: Sequence[LeaderboardLine], view: ViewState) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines in the view's order; what has no value stands last either way."""
-    return tuple(_ordered(leaders, LEADER_KEYS[view.sort], descending=view.descending))
+    return tuple(_sort_rows(leaders, LEADER_KEYS[view.sort], descending=view.descending))
 
 
 def run_page(runs: Sequence[RunRecord], view: ViewState) -> RunPage:
     """The page of the run table that the view shows."""
     chosen = [run for run in runs if matches_state(run, view.run_state)]
-    ordered = _ordered(chosen, RUN_SORTS[view.run_sort], descending=view.run_descending)
+    ordered = _sort_rows(chosen, RUN_SORTS[view.run_sort], descending=view.run_descending)
     pages = max(1, -(-len(ordered) // RUNS_A_PAGE))
     number = min(view.page, pages)
     first = (number - 1) * RUNS_A_PAGE
@@ -106,7 +106,7 @@ def val_loss(run: RunRecord) -> float | None:
     return run.result.final_val_loss if run.result is not None else run.last_val_loss
 
 
-def _ordered(rows: Sequence[Row], key: Callable[[Row], float | str | None], *, descending: bool) -> list[Row]:
+def _sort_rows(rows: Sequence[Row], key: Callable[[Row], float | str | None], *, descending: bool) -> list[Row]:
     known = [row for row in rows if key(row) is not None]
     unknown = [row for row in rows if key(row) is None]
     return [*sorted(known, key=key, reverse=descending), *unknown]  # type: ignore[arg-type]  # None is sorted out above

@@ -27,7 +27,7 @@ METRICS: dict[Metric, str] = {
     "lr": "learning rate",
     "step_seconds": "step time, s",
 }
-Read = Callable[[RunRecord], float | None]
+MetricReader = Callable[[RunRecord], float | None]
 Across = Literal["steps", "tokens", "seconds", "hours"]
 X_TITLES: dict[Across, str] = {
     "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
@@ -174,7 +174,9 @@ def result_rows(runs: Sequence[RunRecord]) -> tuple[ComparedValues, ...]:
     return (states, *measured, ComparedValues(name="device", values=tuple(devices)))
 
 
-def _measured_row(name: str, runs: Sequence[RunRecord], read: Read, shown: Callable[..., str]) -> ComparedValues:
+def _measured_row(
+    name: str, runs: Sequence[RunRecord], read: MetricReader, shown: Callable[..., str]
+) -> ComparedValues:
     values = [read(run) for run in runs]
     known = [value for value in values if value is not None]
     if name in LOSSES and not _same_measure(runs):
@@ -184,7 +186,7 @@ def _measured_row(name: str, runs: Sequence[RunRecord], read: Read, shown: Calla
     return ComparedValues(name=name, values=tuple(shown(value) for value in values), best=place)
 
 
-def _result(name: str, fallback: str | None = None) -> Read:
+def _result(name: str, fallback: str | None = None) -> MetricReader:
     """A figure of the result, by its field; before there is one, a field of the run."""
 
     def read(run: RunRecord) -> float | None:
@@ -195,7 +197,7 @@ def _result(name: str, fallback: str | None = None) -> Read:
     return read
 
 
-MEASURED: tuple[tuple[str, Read, Callable[..., str]], ...] = (
+MEASURED: tuple[tuple[str, MetricReader, Callable[..., str]], ...] = (
     ("validation loss", _result("final_val_loss", "last_val_loss"), formats.loss),
     ("training loss", _result("final_train_loss", "last_train_loss"), formats.loss),
     ("optimizer state", _result("optimizer_state_bytes"), formats.size),

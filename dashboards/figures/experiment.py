@@ -194,7 +194,7 @@ class Grouping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class CurveGroup:
     """The runs of one curve."""
 
     value: str
@@ -231,13 +231,13 @@ def grouping_choices(spec: ExperimentSpec) -> tuple[tuple[str, str], ...]:
     return (("", "candidate"), *((each.key, each.title) for each in groupings(spec)))
 
 
-def group_runs(runs: Iterable[RunRecord], grouping: Grouping) -> list[Group]:
+def group_runs(runs: Iterable[RunRecord], grouping: Grouping) -> list[CurveGroup]:
     """The groups in the order of their values; within a value in the order in which the runs came."""
     found: dict[str, dict[str, list[RunRecord]]] = {}
     for run in runs:
         found.setdefault(grouping.value(run), {}).setdefault(getattr(run, grouping.within), []).append(run)
     groups = [
-        Group(value=value, value_place=place, owner=owner, runs=some)
+        CurveGroup(value=value, value_place=place, owner=owner, runs=some)
         for place, value in enumerate(sorted(found, key=_order))
         for owner, some in found[value].items()
     ]

@@ -27,7 +27,7 @@ from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import Style, ThemeName
 from dashboards.view_state import ViewState
 from orchestrator.analysis.laws.records import FitReport
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison
 
 ComparisonFigure = Literal[
@@ -38,7 +38,7 @@ SweepFigure = Literal["objective", "parallel", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-Page = Answer | Literal["profiles", "run", "compare", "memory", "study"]
+FigurePage = AnswerKind | Literal["profiles", "run", "compare", "memory", "study"]
 P = ParamSpec("P")
 
 
@@ -50,7 +50,7 @@ class FigureEntry(Generic[P]):
     """As addresses and files name it."""
     title: str
     """What a file of it is headed with; words in braces depend on what is drawn."""
-    page: Page
+    page: FigurePage
     """Where it stands: the page of an experiment with such an answer, or another one."""
     draw: Callable[P, Figure]
     caption: str = ""
@@ -64,7 +64,7 @@ class FigureEntry(Generic[P]):
 LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     name="loss-memory",
     title="Loss and optimizer state",
-    page=Answer.COMPARISON,
+    page=AnswerKind.COMPARISON,
     caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front.",
     draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
 )
@@ -72,7 +72,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="curves",
         title="Loss curves",
-        page=Answer.COMPARISON,
+        page=AnswerKind.COMPARISON,
         caption="Loss by step. Marks: validation loss, mean over seeds. Thin lines: training loss, smoothed over 3 % "
         "of the steps; bands reach from the lowest to the highest seed.",
         draw=experiment_curves,
@@ -80,7 +80,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="learning-rates",
         title="Learning-rate sensitivity",
-        page=Answer.COMPARISON,
+        page=AnswerKind.COMPARISON,
         caption="Final validation loss by learning rate: mean over seeds, one small mark per seed, × where a run "
         "diverged. With separate tuning, hollow marks show the tuning seeds and filled marks the compared seeds.",
         draw=lambda view: learning_rates(*_comparison_view(view), view.snapshot.runs, narrow=view.narrow),
@@ -88,7 +88,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="memory",
         title="Optimizer state",
-        page=Answer.COMPARISON,
+        page=AnswerKind.COMPARISON,
         caption="Measured bytes of the optimizer-state tensors, and their share of the baseline's.",
         draw=lambda view: memory.state_memory(*_comparison_view(view)),
     ),
@@ -97,36 +97,36 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="loss-hours",
         title="Loss and device-hours",
-        page=Answer.COMPARISON,
+        page=AnswerKind.COMPARISON,
         draw=lambda view: loss_by_price(*_comparison_view(view), "hours", narrow=view.narrow),
     ),
     FigureEntry(
         name="breakdown",
         title="Peak memory breakdown",
-        page=Answer.COMPARISON,
+        page=AnswerKind.COMPARISON,
         draw=lambda view: memory.memory_breakdown(*_comparison_view(view), view.snapshot.runs),
     ),
-    FigureEntry(name="timeline", title="Attempts over time", page=Answer.COMPARISON, draw=experiment_attempts),
+    FigureEntry(name="timeline", title="Attempts over time", page=AnswerKind.COMPARISON, draw=experiment_attempts),
 )
 SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
         name="objective",
         title="Objective over trials",
-        page=Answer.FINDINGS,
+        page=AnswerKind.FINDINGS,
         caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
         draw=lambda view: sweep.objective(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
     ),
     FigureEntry(
         name="parallel",
         title="Hyperparameters of all trials",
-        page=Answer.FINDINGS,
+        page=AnswerKind.FINDINGS,
         caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
         draw=experiment_trials,
     ),
     FigureEntry(
         name="importance",
         title="Importance of hyperparameters",
-        page=Answer.FINDINGS,
+        page=AnswerKind.FINDINGS,
         caption="Share of each hyperparameter in what sets the best trials apart from the others (PED-ANOVA).",
         draw=lambda view: sweep.importance(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
         needs_importance=True,
@@ -136,7 +136,7 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     FigureEntry(
         name="law",
         title="Scaling law",
-        page=Answer.LAW,
+        page=AnswerKind.LAW,
         caption="Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; "
         "bands: its 95 % bootstrap interval. Hollow marks are predictions.",
         draw=laws.law,
@@ -144,7 +144,7 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
     FigureEntry(
         name="residuals",
         title="Residuals of the law",
-        page=Answer.LAW,
+        page=AnswerKind.LAW,
         caption="Measured mean loss at each size relative to the fitted law.",
         draw=laws.residuals,
     ),
@@ -167,7 +167,7 @@ BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
 """Those that are drawn from fitted laws."""
 
 
-def listed(page: Page) -> tuple[FigureEntry[Any], ...]:
+def listed(page: FigurePage) -> tuple[FigureEntry[Any], ...]:
     """The figures of a page, in their order."""
     return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 

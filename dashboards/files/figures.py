@@ -30,7 +30,7 @@ from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison, ExperimentRecord
 
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
@@ -66,7 +66,7 @@ class FigureFiles:
         `NotFoundError` for a cell that it has not."""
         if cell:
             one_comparison(experiment, (), cell)
-        return tuple(entry.name for entry in listed(Answer.COMPARISON if cell else experiment.spec.answer))
+        return tuple(entry.name for entry in listed(AnswerKind.COMPARISON if cell else experiment.spec.answer))
 
     def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
         """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""
@@ -85,10 +85,10 @@ class FigureFiles:
         raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {known}")
 
 
-def _pages(experiment: ExperimentRecord) -> tuple[Answer, ...]:
+def _pages(experiment: ExperimentRecord) -> tuple[AnswerKind, ...]:
     """The pages whose figures an experiment has; each of its cells is a comparison."""
     answer = experiment.spec.answer
-    return (answer, Answer.COMPARISON) if experiment.spec.cells() else (answer,)
+    return (answer, AnswerKind.COMPARISON) if experiment.spec.cells() else (answer,)
 
 
 def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes:

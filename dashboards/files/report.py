@@ -24,7 +24,7 @@ from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import Estimate, FitReport
 from orchestrator.export.provenance import Provenance, provenance
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Value
 
@@ -167,10 +167,10 @@ def sweep_sections(subject: ReportSubject) -> tuple[Section, ...]:
     )
 
 
-SECTIONS: dict[Answer, Callable[[ReportSubject], tuple[Section, ...]]] = {
-    Answer.COMPARISON: comparison_sections,
-    Answer.LAW: law_sections,
-    Answer.FINDINGS: sweep_sections,
+SECTIONS: dict[AnswerKind, Callable[[ReportSubject], tuple[Section, ...]]] = {
+    AnswerKind.COMPARISON: comparison_sections,
+    AnswerKind.LAW: law_sections,
+    AnswerKind.FINDINGS: sweep_sections,
 }
 """The answer. Method, runs, provenance and bibliography are the same for all."""
 
@@ -303,13 +303,13 @@ def _method(subject: ReportSubject) -> Sentences:
     return Sentences(lines=tuple(lines))
 
 
-def _statistics(answer: Answer) -> str:
+def _statistics(answer: AnswerKind) -> str:
     common = (
         "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
         "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval excludes zero where p < "
         "0.05, and only there is a difference claimed. A mean over the surviving seeds alone is not a result."
     )
-    if answer is not Answer.LAW:
+    if answer is not AnswerKind.LAW:
         return common
     return (
         "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "

@@ -23,7 +23,7 @@ def compare_pages(reader: Reader, monitor: Monitor) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/compare")
-    def comparing(request: Request) -> HTMLResponse:
+    def comparison_page(request: Request) -> HTMLResponse:
         view = CompareView.parse(request.query_params.multi_items())
         version = monitor.version()
         runs, unknown = _runs(reader, view)

@@ -10,8 +10,9 @@ All are plain forms that post and lead on: they need no script.
 """
 
 import secrets
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Annotated, Any, ParamSpec
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -30,21 +31,23 @@ OVERTAKEN = 412
 LONGEST_NUMBER = 15
 """Digits of a revision: none that a form of ours sends has more."""
 
+P = ParamSpec("P")
 Sent = Annotated[Pairs, Depends(read_form_pairs)]
 
 
 def curation_pages(experiments: Experiments) -> APIRouter:
     """The routes of this file."""
     router = APIRouter(include_in_schema=False)
-    found = CurationPages(experiments)
-    router.get("/deleted")(found.deleted)
-    router.get("/experiments/{experiment_id}/edit")(found.ask_to_edit)
-    router.post("/experiments/{experiment_id}/edit")(found.edit)
-    router.get("/experiments/{experiment_id}/clone")(found.ask_to_clone)
-    router.post("/experiments/{experiment_id}/clone")(found.clone)
-    router.get("/experiments/{experiment_id}/delete")(found.ask_to_delete)
-    router.post("/experiments/{experiment_id}/delete")(found.delete)
-    router.post("/experiments/{experiment_id}/restore")(found.restore)
+    handlers = CurationPages(experiments)
+    router.get("/deleted")(handlers.list_deleted)
+    for name, ask, act in (
+        ("edit", handlers.ask_to_edit, handlers.edit),
+        ("clone", handlers.ask_to_clone, handlers.clone),
+        ("delete", handlers.ask_to_delete, handlers.delete),
+    ):
+        router.get(f"/experiments/{{experiment_id}}/{name}")(or_not_found_page(experiments, ask))
+        router.post(f"/experiments/{{experiment_id}}/{name}")(or_not_found_page(experiments, act))
+    router.post("/experiments/{experiment_id}/restore")(or_not_found_page(experiments, handlers.restore))
     return router
 
 
@@ -56,6 +59,19 @@ def not_found_page(experiments: Experiments, error: NotFoundError) -> HTMLRespon
     return page("deleted.html", status=404, experiments=[found], alone=True)
 
 
+def or_not_found_page(experiments: Experiments, handler: Callable[P, Response]) -> Callable[P, Response]:
+    """The handler of a page, which answers with `not_found_page` where what it is about does not exist."""
+
+    @wraps(handler)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
+        try:
+            return handler(*args, **kwargs)
+        except NotFoundError as error:
+            return not_found_page(experiments, error)
+
+    return answer
+
+
 def deleted_experiment(experiments: Experiments, error: NotFoundError) -> AnyExperiment | None:
     """The deleted experiment because of which something was not found; None where that is not why."""
     try:
@@ -64,7 +80,7 @@ def deleted_experiment(experiments: Experiments, error: NotFoundError) -> AnyExp
         return None
 
 
-def undoable(experiments: Experiments, experiment_id: str | None) -> AnyExperiment | None:
+def find_restorable(experiments: Experiments, experiment_id: str | None) -> AnyExperiment | None:
     """The experiment that has just been deleted, to be offered back; None where there is none."""
     try:
         found = experiments.get_any(experiment_id, deleted_too=True) if experiment_id else None
@@ -86,17 +102,14 @@ class CurationPages:
     def __init__(self, experiments: Experiments) -> None:
         self._experiments = experiments
 
-    def deleted(self) -> HTMLResponse:
+    def list_deleted(self) -> HTMLResponse:
         """What was deleted and can be restored, the newest experiment first."""
         found = self._experiments.page(limit=MOST_DELETED, deleted=True)
         return page("deleted.html", experiments=found, alone=False)
 
     def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
         """The form of labels and note."""
-        try:
-            return _form(self._experiments.get(experiment_id))
-        except NotFoundError as error:
-            return not_found_page(self._experiments, error)
+        return _form(self._experiments.get(experiment_id))
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
         """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
@@ -105,14 +118,12 @@ class CurationPages:
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
-            self._experiments.annotate(experiment_id, wanted, revision=revision, by=_who())
+            self._experiments.annotate(experiment_id, wanted, revision=revision, by=_caller_id())
         except ValidationError as error:
             faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
-            return self._again(experiment_id, sent, faults, 422)
+            return self._form_with_faults(experiment_id, sent, faults, 422)
         except ChangedMeanwhileError:
-            return self._again(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
-        except NotFoundError as error:
-            return not_found_page(self._experiments, error)
+            return self._form_with_faults(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
     def ask_to_clone(self, experiment_id: str) -> Response:
@@ -125,9 +136,7 @@ class CurationPages:
         name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
         key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
         try:
-            made = self._experiments.clone(experiment_id, name, key, by=_who())
-        except NotFoundError as error:
-            return not_found_page(self._experiments, error)
+            made = self._experiments.clone(experiment_id, name, key, by=_caller_id())
         except (ConflictError, MissingDataError) as error:
             return self._ask("clone.html", experiment_id, name=name, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
@@ -140,8 +149,6 @@ class CurationPages:
         """Delete it, and offer it back on the front page."""
         try:
             self._experiments.delete(experiment_id)
-        except NotFoundError as error:
-            return missing_page(str(error))
         except ConflictError as error:
             return self._ask("delete.html", experiment_id, trouble=str(error), status=409)
         return RedirectResponse(f"/?deleted={experiment_id}", status_code=303)
@@ -150,8 +157,6 @@ class CurationPages:
         """Undo a deletion."""
         try:
             self._experiments.restore(experiment_id)
-        except NotFoundError as error:
-            return missing_page(str(error))
         except ConflictError as error:
             return refused_page(409, "Too late", str(error))
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
@@ -159,26 +164,20 @@ class CurationPages:
     def _ask(
         self, template: str, experiment_id: str, *, trouble: str | None = None, status: int = 200, **values: Any
     ) -> Response:
-        try:
-            experiment = self._experiments.get(experiment_id)
-        except NotFoundError as error:
-            return not_found_page(self._experiments, error)
         return page(
             template,
             status=status,
-            experiment=experiment,
+            experiment=self._experiments.get(experiment_id),
             trouble=trouble,
             undo_days=self._experiments.undo_days,
             nonce=secrets.token_hex(8),
             **values,
         )
 
-    def _again(self, experiment_id: str, sent: dict[str, str], faults: Sequence[str], status: int) -> HTMLResponse:
-        try:
-            experiment = self._experiments.get(experiment_id)
-        except NotFoundError as error:
-            return not_found_page(self._experiments, error)
-        return _form(experiment, sent=sent, faults=faults, status=status)
+    def _form_with_faults(
+        self, experiment_id: str, sent: dict[str, str], faults: Sequence[str], status: int
+    ) -> HTMLResponse:
+        return _form(self._experiments.get(experiment_id), sent=sent, faults=faults, status=status)
 
 
 def _form(
@@ -215,6 +214,6 @@ def _fault(error: Any) -> str:
     return f"{field}: {str(error['msg']).removeprefix('Value error, ')}."
 
 
-def _who() -> str | None:
+def _caller_id() -> str | None:
     who = visitor()
     return who.key_id if who else None

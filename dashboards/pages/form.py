@@ -85,7 +85,7 @@ class SubmitForm:
         """An option's text; empty is its default."""
         return self.values.get(f"option:{entry.name}:{name}", "")
 
-    def options_given(self, entry: OptimizerEntry) -> int:
+    def changed_options(self, entry: OptimizerEntry) -> int:
         """How many options differ from their defaults."""
         return sum(bool(self.option(entry, option.name)) for option in entry.options)
 

@@ -11,7 +11,7 @@ from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
-from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Footprints, Question
+from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, FootprintRequest, Footprints
 from worker.catalog import presets
 
 FIRST_MODEL = "gpt2-124m"
@@ -66,6 +66,6 @@ def memory_pages(footprints: Footprints) -> APIRouter:
     return router
 
 
-def _question(model: str, rank: str, dtype: str) -> Question:
+def _question(model: str, rank: str, dtype: str) -> FootprintRequest:
     """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
-    return Question.of(model, float(rank) if rank else None, dtype or None)
+    return FootprintRequest.parse(model, float(rank) if rank else None, dtype or None)

@@ -47,9 +47,9 @@ class Concern:
     link: str | None = None
 
 
-def concerns(activity: Activity, hindrance: str | None) -> tuple[Concern, ...]:
+def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern, ...]:
     """Everything at this moment, what stops everything first."""
-    found = [Concern(text=hindrance, tone="bad")] if hindrance else []
+    found = [Concern(text=dispatch_blocker, tone="bad")] if dispatch_blocker else []
     if activity.waiting_total and dispatcher(activity) is None:
         text = f"{_runs(activity.waiting_total)}, but no dispatcher is running: adapm-bench up starts one."
         found.append(Concern(text=text, tone="bad"))

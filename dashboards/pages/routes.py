@@ -34,7 +34,7 @@ from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
 from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.compare import compare_pages
-from dashboards.pages.curation import curation_pages, not_found_page, undoable
+from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
@@ -47,7 +47,7 @@ from dashboards.render import page
 from dashboards.text import words
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
@@ -72,7 +72,7 @@ def pages(services: Services, studies: Studies, *, stopping: Callable[[], bool] 
     laws = FitPages(FitReader(services.analysis), experiments, monitor)
     html, data = PageHandlers(reader, laws, monitor), FigureHandlers(reader, laws)
     router.get("/")(html.home)
-    router.get("/experiments/{experiment_id}")(html.experiment)
+    router.get("/experiments/{experiment_id}")(or_not_found_page(experiments, html.experiment))
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
@@ -95,10 +95,10 @@ class PageHandlers:
         self._reader = reader
         self._laws = laws
         self._monitor = monitor
-        self._by_answer: dict[Answer, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
-            Answer.COMPARISON: self._comparison,
-            Answer.LAW: self._law,
-            Answer.FINDINGS: self._findings,
+        self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
+            AnswerKind.COMPARISON: self._comparison,
+            AnswerKind.LAW: self._law,
+            AnswerKind.FINDINGS: self._findings,
         }
 
     def home(self, request: Request) -> HTMLResponse:
@@ -113,7 +113,7 @@ class PageHandlers:
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
             query=query,
-            undo=undoable(experiments, request.query_params.get("deleted")),
+            undo=find_restorable(experiments, request.query_params.get("deleted")),
             any_deleted=bool(experiments.page(limit=1, deleted=True)),
             activity=activity,
             concerns=concerns(activity, self._monitor.dispatch_blocker()),
@@ -122,12 +122,9 @@ class PageHandlers:
     def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
         """One experiment; of a scaling experiment its law, or the comparison of one cell."""
         view = ViewState.parse(request.query_params.multi_items())
-        try:
-            whole = self._reader.experiments.get(experiment_id)
-            answer = Answer.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
-            return self._by_answer[answer](whole, view, request)
-        except NotFoundError as error:
-            return not_found_page(self._reader.experiments, error)
+        whole = self._reader.experiments.get(experiment_id)
+        answer = AnswerKind.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
+        return self._by_answer[answer](whole, view, request)
 
     def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A leaderboard, or that of one cell."""
@@ -136,7 +133,7 @@ class PageHandlers:
         return page(
             "experiment.html",
             snapshot=snapshot,
-            hindrance=self._monitor.dispatch_blocker(),
+            dispatch_blocker=self._monitor.dispatch_blocker(),
             view=view,
             whole=whole,
             leaders=leaders,
@@ -147,7 +144,7 @@ class PageHandlers:
 
     def _law(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A scaling law, with the comparison of each cell."""
-        return self._laws.scaling(whole, request)
+        return self._laws.scaling_page(whole, request)
 
     def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A sweep; the query says how its trials are sorted, and whose are drawn as parallel coordinates."""
@@ -157,7 +154,7 @@ class PageHandlers:
         return page(
             "sweep.html",
             snapshot=snapshot,
-            hindrance=self._monitor.dispatch_blocker(),
+            dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
             order=order,
             trials=tables.sorted_trials(report, order)[:TRIALS_SHOWN],
@@ -220,28 +217,28 @@ def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable
     everything = Pulse(lambda _: monitor.version())
     changed = Pulse(experiments.version)
 
-    def existing(experiment_id: str) -> str:
+    def existing_id(experiment_id: str) -> str:
         return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
 
-    def ended(experiment_id: str) -> bool:
+    def has_ended(experiment_id: str) -> bool:
         return experiments.get(experiment_id).counts.done()
 
     @router.get("/events", response_class=EventSourceResponse)
-    async def home_events(seen: Annotated[int | None, Depends(last_seen)]) -> AsyncIterator[ServerSentEvent]:
+    async def home_events(seen: Annotated[int | None, Depends(last_seen_version)]) -> AsyncIterator[ServerSentEvent]:
         async for event in changes(everything, "", seen, ended=lambda _: False, stopping=stopping):
             yield event
 
     @router.get("/experiments/{experiment_id}/events", response_class=EventSourceResponse)
     async def experiment_events(
-        found: Annotated[str, Depends(existing)], seen: Annotated[int | None, Depends(last_seen)]
+        found: Annotated[str, Depends(existing_id)], seen: Annotated[int | None, Depends(last_seen_version)]
     ) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(changed, found, seen, ended=ended, stopping=stopping):
+        async for event in changes(changed, found, seen, ended=has_ended, stopping=stopping):
             yield event
 
     return router
 
 
-def last_seen(
+def last_seen_version(
     since: Annotated[int | None, Query()] = None, last_event_id: Annotated[int | None, Header()] = None
 ) -> int | None:
     """The version that the listener shows: of the last event before its connection broke, else of its page."""

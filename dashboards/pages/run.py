@@ -11,7 +11,7 @@ from dashboards.figures.base import Figure
 from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
 from dashboards.figures.run import METER_TITLES, last_observed, probe_choices
 from dashboards.files.figures import FileForm, figure_answer
-from dashboards.pages.curation import not_found_page
+from dashboards.pages.curation import or_not_found_page
 from dashboards.pages.queue import Concern, silence
 from dashboards.palette import ThemeName
 from dashboards.render import page
@@ -31,7 +31,7 @@ def run_pages(reader: Reader, monitor: Monitor) -> APIRouter:
     """The page and its figures."""
     router = APIRouter(include_in_schema=False)
     handlers = RunHandlers(reader, monitor)
-    router.get("/runs/{run_id}")(handlers.page)
+    router.get("/runs/{run_id}")(or_not_found_page(reader.experiments, handlers.page))
     router.get("/runs/{run_id}/figures/series.{form}")(handlers.series)
     router.get("/runs/{run_id}/figures/meters.{form}")(handlers.meters)
     router.get("/runs/{run_id}/figures/probe.{form}")(handlers.probe)
@@ -47,10 +47,7 @@ class RunHandlers:
     def page(self, run_id: str, request: Request, probe: Chosen = None, quantity: Chosen = None) -> HTMLResponse:
         """The page; what its probes saw is chosen by the query."""
         runs, experiments = self._runs, self._reader.experiments
-        try:
-            run = runs.get(run_id)
-        except NotFoundError as error:
-            return not_found_page(experiments, error)
+        run = runs.get(run_id)
         attempts = runs.attempts(run_id)
         seen = runs.observations(run_id) if run.spec is not None and run.spec.workload.probes else ()
         found = probe_choices(seen)
@@ -68,7 +65,7 @@ class RunHandlers:
                 *_damage(run, runs.damaged_points(run_id)),
                 *(silence(self._monitor.activity(waiting=1), run_id) if run.status in LIVE else ()),
             ),
-            hindrance=self._monitor.dispatch_blocker(),
+            dispatch_blocker=self._monitor.dispatch_blocker(),
             standing=runs.queue_position(run_id),
             probed=found,
             chosen=chosen,

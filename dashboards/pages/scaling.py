@@ -18,7 +18,7 @@ from fastapi.responses import HTMLResponse
 from dashboards.data.laws import FitReader, candidate_styles, default_targets
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
 from dashboards.files.figures import FileForm, figure_answer
-from dashboards.pages.curation import not_found_page
+from dashboards.pages.curation import or_not_found_page
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text.answers import FORM_NAMES, law_headline, profile_headline
@@ -26,7 +26,7 @@ from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.monitor import Monitor
@@ -44,16 +44,16 @@ class FitPages:
     def router(self) -> APIRouter:
         """The addresses of this file, but for those under an experiment."""
         router = APIRouter(include_in_schema=False)
-        router.get("/fits")(self.fits)
+        router.get("/fits")(or_not_found_page(self._experiments, self.fits))
         router.get("/fits/figures/{name}.{form}")(self.fits_figure)
-        router.get("/profiles")(self.profiles)
+        router.get("/profiles")(or_not_found_page(self._experiments, self.profiles))
         router.get("/profiles/figures/{by}.{form}")(self.profile_figure)
         return router
 
-    def scaling(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
+    def scaling_page(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
         """A scaling experiment."""
         version = self._experiments.version(experiment.id)
-        asked = LawQuery.of(request, [experiment])
+        asked = LawQuery.parse(request, [experiment])
         cells = self._reader.analysis.cells(experiment.id)
         path = f"/experiments/{experiment.id}"
         return page(
@@ -62,19 +62,16 @@ class FitPages:
             experiment=experiment,
             cells=cells,
             titles={row.candidate: row.title for row in cells[-1].comparison.rows},
-            hindrance=self._monitor.dispatch_blocker(),
+            dispatch_blocker=self._monitor.dispatch_blocker(),
             **self._law([experiment], asked, lambda form: f"{path}{asked.query(form)}"),
         )
 
     def fits(self, request: Request) -> HTMLResponse:
         """The laws over the experiments that the query names; a choice of some where it names none."""
-        if not _named(request):
+        if not _named_ids(request):
             return self._choice("Scaling laws", "/fits", "How the loss scales with model size or training tokens.")
-        try:
-            experiments = self._named_experiments(request)
-        except NotFoundError as error:
-            return not_found_page(self._experiments, error)
-        asked = LawQuery.of(request, experiments)
+        experiments = self._named_experiments(request)
+        asked = LawQuery.parse(request, experiments)
         url = LawQuery.address("/fits", experiments)
         try:
             law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
@@ -90,16 +87,13 @@ class FitPages:
 
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
-        if not _named(request):
+        if not _named_ids(request):
             return self._choice(
                 "Performance profiles",
                 "/profiles",
                 "How often each optimizer comes within a given factor of the fastest.",
             )
-        try:
-            experiments = self._named_experiments(request)
-        except NotFoundError as error:
-            return not_found_page(self._experiments, error)
+        experiments = self._named_experiments(request)
         try:
             report = self._reader.analysis.profile([each.id for each in experiments])
         except ConflictError as error:
@@ -133,7 +127,7 @@ class FitPages:
         theme: ThemeName,
     ) -> Response:
         """A figure of the law over these experiments."""
-        asked = LawQuery.of(request, experiments)
+        asked = LawQuery.parse(request, experiments)
         try:
             report = self._reader.fit(experiments, asked.form, asked.predict)
         except FitError:
@@ -163,7 +157,7 @@ class FitPages:
 
     def _named_experiments(self, request: Request) -> list[ExperimentRecord]:
         """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
-        ids = _named(request)
+        ids = _named_ids(request)
         if not ids:
             raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
         return [self._experiments.get(each) for each in ids]
@@ -171,7 +165,7 @@ class FitPages:
     def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
         """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
         found = self._experiments.page(limit=MOST_EXPERIMENTS)
-        measured = [each for each in found if each.spec is None or each.spec.answer is not Answer.FINDINGS]
+        measured = [each for each in found if each.spec is None or each.spec.answer is not AnswerKind.FINDINGS]
         return page("choose.html", heading=heading, path=path, what=what, experiments=measured)
 
 
@@ -182,7 +176,7 @@ class LawQuery:
         self.form, self.predict, self._given = form, predict, given
 
     @classmethod
-    def of(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "LawQuery":
+    def parse(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "LawQuery":
         """Read the query of a URL."""
         query = request.query_params
         form = next((name for name, _ in FORM_NAMES if name == query.get("form")), None)
@@ -204,7 +198,7 @@ EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fi
 """What a figure shows where nothing can be fitted: its own sentence."""
 
 
-def _named(request: Request) -> list[str]:
+def _named_ids(request: Request) -> list[str]:
     """The ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
     given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
     return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]

@@ -10,8 +10,8 @@ from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
 from orchestrator.services.experiments import Experiments
 
-State = Literal["all", "active", "done", "failed"]
-STATES: tuple[State, ...] = get_args(State)
+StateFilter = Literal["all", "active", "done", "failed"]
+STATES: tuple[StateFilter, ...] = get_args(StateFilter)
 LONGEST_TEXT = 200
 PAGE = 200
 MOST_SEARCHED = 4_000
@@ -23,7 +23,7 @@ class Search:
     """What is looked for."""
 
     text: str = ""
-    state: State = "all"
+    state: StateFilter = "all"
     labels: tuple[str, ...] = ()
     """All of which an experiment has."""
 
@@ -32,7 +32,7 @@ class Search:
         """Read the query of a URL."""
         pairs = list(query)
         given = dict(pairs)
-        state: State = next((one for one in STATES if one == given.get("state")), "all")
+        state: StateFilter = next((one for one in STATES if one == given.get("state")), "all")
         labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
             :MOST_LABELS
         ]
@@ -42,15 +42,15 @@ class Search:
         """Whether anything is looked for."""
         return self != Search()
 
-    def with_state(self, state: State) -> str:
+    def query_for_state(self, state: StateFilter) -> str:
         """The query of a URL for the same words in another state, `?` included."""
         pairs = [("q", self.text)] if self.text else []
         pairs += [("state", state)] if state != "all" else []
         return "?" + urlencode(pairs + [("label", label) for label in self.labels])
 
-    def without(self, label: str) -> str:
+    def query_without(self, label: str) -> str:
         """The query of a URL for the same with one label less, `?` included."""
-        return replace(self, labels=tuple(each for each in self.labels if each != label)).with_state(self.state)
+        return replace(self, labels=tuple(each for each in self.labels if each != label)).query_for_state(self.state)
 
     def words(self) -> str:
         """What is looked for, for people."""
@@ -58,9 +58,11 @@ class Search:
 
     def fits(self, experiment: AnyExperiment) -> bool:
         """Whether every word occurs somewhere in what the experiment is, and its state is the one."""
-        return self._in_state(experiment) and all(word in _described(experiment) for word in self.text.lower().split())
+        return self._is_in_state(experiment) and all(
+            word in _searched_text(experiment) for word in self.text.lower().split()
+        )
 
-    def _in_state(self, experiment: AnyExperiment) -> bool:
+    def _is_in_state(self, experiment: AnyExperiment) -> bool:
         counts = experiment.counts
         if self.state == "active":
             return not counts.done()
@@ -93,7 +95,7 @@ def _labels(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _described(experiment: AnyExperiment) -> str:
+def _searched_text(experiment: AnyExperiment) -> str:
     spec = experiment.spec
     if spec is None:
         return " ".join([experiment.id, experiment.name, "damaged", *experiment.labels]).lower()

@@ -11,11 +11,11 @@ from fastapi.responses import HTMLResponse
 from dashboards.figures.registry import STUDY
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
-from dashboards.render import page
+from dashboards.render import missing_page, page
 from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
 from orchestrator.errors import NotFoundError
-from orchestrator.studies.evidence import Scale
-from orchestrator.studies.findings import Answer
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.findings import ClaimVerdict
 from orchestrator.studies.reports import Studies
 
 
@@ -24,28 +24,27 @@ def study_pages(studies: Studies) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/studies")
-    def listing() -> HTMLResponse:
-        return page("studies.html", studies=studies.all(), tone=answer_tone, Answer=Answer)
+    def list_studies() -> HTMLResponse:
+        return page("studies.html", studies=studies.all(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
 
     @router.get("/studies/{name}")
-    def one(name: str) -> HTMLResponse:
+    def study_page(name: str) -> HTMLResponse:
         try:
             found = studies.one(name)
         except NotFoundError as error:
-            sentence = str(error)
-            return page("missing.html", status=404, what=sentence[:1].upper() + sentence[1:])
+            return missing_page(str(error))
         return page(
             "study.html",
             study=found,
             cost=cost_words,
             tone=answer_tone,
-            Answer=Answer,
+            ClaimVerdict=ClaimVerdict,
             figure_text=figure_text,
             interval_text=interval_text,
         )
 
     @router.get("/studies/{name}/figures/{scale}.{form}")
-    def figure(name: str, scale: Scale, form: FileForm, theme: ThemeName = "light") -> Response:
+    def figure(name: str, scale: StudyScale, form: FileForm, theme: ThemeName = "light") -> Response:
         found = studies.one(name)
         drawn = STUDY.draw(found.scale(scale).best(), found.axis, theme)
         return figure_answer(

@@ -23,21 +23,21 @@ def perplexity(loss: float | None, task: TaskSpec) -> float | None:
     return math.exp(loss)
 
 
-Line = tuple[str, str]
+CostLine = tuple[str, str]
 
 
-def lines(result: Result, spec: RunSpec) -> tuple[Line, ...]:
+def lines(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
     """Every figure that exists for the device; what does not exist there has no line."""
     every = (*_quality(result, spec), *_memory(result), *_time(result, spec), *_device(result))
     return tuple(line for line in every if line[1] != formats.UNKNOWN)
 
 
-def _quality(result: Result, spec: RunSpec) -> tuple[Line, ...]:
+def _quality(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
     value = perplexity(result.final_val_loss, spec.workload.task)
     return (("Perplexity", formats.UNKNOWN if value is None else f"{value:,.4g}"),)
 
 
-def _memory(result: Result) -> tuple[Line, ...]:
+def _memory(result: Result) -> tuple[CostLine, ...]:
     peak = result.peak_memory
     return (
         ("Parameters", f"{formats.count(result.parameters)} ({formats.size(result.parameter_bytes)})"),
@@ -57,7 +57,7 @@ def _peak(result: Result) -> str:
     return formats.size(result.peak_tensor_bytes())
 
 
-def _breakdown(memory: MemoryBreakdown) -> tuple[Line, ...]:
+def _breakdown(memory: MemoryBreakdown) -> tuple[CostLine, ...]:
     parts = (
         ("parameters", memory.parameters_bytes),
         ("gradients", memory.gradients_bytes),
@@ -72,7 +72,7 @@ def _breakdown(memory: MemoryBreakdown) -> tuple[Line, ...]:
     )
 
 
-def _time(result: Result, spec: RunSpec) -> tuple[Line, ...]:
+def _time(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
     parts = (
         ("data", result.data_seconds_median),
         ("forward", result.forward_seconds_median),
@@ -91,7 +91,7 @@ def _time(result: Result, spec: RunSpec) -> tuple[Line, ...]:
     )
 
 
-def _device(result: Result) -> tuple[Line, ...]:
+def _device(result: Result) -> tuple[CostLine, ...]:
     environment = result.environment
     kind = "GPU-hours" if environment.device == "cuda" else f"Device-hours ({environment.device})"
     together = formats.UNKNOWN if result.processes == 1 else f"{result.processes}, a device and an equal share each"

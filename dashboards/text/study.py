@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestrator.studies.evidence import Scale
-from orchestrator.studies.findings import Answer, Finding, Measure
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
 from orchestrator.studies.records import ScaleReport
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Plan, Study
@@ -32,7 +32,7 @@ def estimate_words(plan: Plan, *, paper: bool) -> str:
     return f"about {max(60 * hours, 1):.0f} core-minutes"
 
 
-def scale_words(plan: Plan, scale: Scale) -> str:
+def scale_words(plan: Plan, scale: StudyScale) -> str:
     """`Tiny scale`; what trains nothing has no scale."""
     return f"{scale.value.capitalize()} scale" if plan.parts else "Computed"
 
@@ -55,22 +55,22 @@ def cost_words(report: ScaleReport) -> str:
 
 def measured_words(finding: Finding) -> str:
     """What was run, in a word; of a withdrawn result the reason."""
-    return finding.sentence if finding.answer is Answer.WITHDRAWN else finding.measured.value
+    return finding.sentence if finding.answer is ClaimVerdict.WITHDRAWN else finding.measured.value
 
 
-def answer_tone(answer: Answer) -> str:
+def answer_tone(answer: ClaimVerdict) -> str:
     """The tone of a chip."""
     return _TONES[answer]
 
 
 _TONES = {
-    Answer.HOLDS: "good",
-    Answer.IN_PART: "warn",
-    Answer.FAILS: "bad",
-    Answer.UNDECIDED: "warn",
-    Answer.BEYOND: "wait",
-    Answer.MISSING: "wait",
-    Answer.WITHDRAWN: "bad",
+    ClaimVerdict.HOLDS: "good",
+    ClaimVerdict.IN_PART: "warn",
+    ClaimVerdict.FAILS: "bad",
+    ClaimVerdict.UNDECIDED: "warn",
+    ClaimVerdict.BEYOND: "wait",
+    ClaimVerdict.MISSING: "wait",
+    ClaimVerdict.WITHDRAWN: "bad",
 }
 
 
@@ -110,7 +110,7 @@ def _overview(entries: Iterable[Entry]) -> Iterator[str]:
         study = entry.study
         link = f"[`{study.name}`](#{study.name})"
         if found is None:
-            yield f"| {link} | {_cell(study.question)} | – | {Answer.MISSING.value} | |"
+            yield f"| {link} | {_cell(study.question)} | – | {ClaimVerdict.MISSING.value} | |"
         else:
             finding = found.finding
             scale = found.scale.value if study.plans[found.scale].parts else "any"
@@ -140,7 +140,7 @@ def _section(entry: Entry) -> Iterator[str]:
         yield ""
         yield f"Setting: {caveat}"
     if not entry.findings:
-        tiny = study.plans[Scale.TINY]
+        tiny = study.plans[StudyScale.TINY]
         yield ""
         yield (
             f"No result yet. `adapm-bench study run {study.name}` has {tiny.run_count()} runs, "
@@ -153,7 +153,7 @@ def _section(entry: Entry) -> Iterator[str]:
 
 def _finding(stored: StoredFinding, study: Study) -> Iterator[str]:
     finding = stored.finding
-    ran = f" On what was run: {finding.measured.value}." if finding.answer is Answer.BEYOND else ""
+    ran = f" On what was run: {finding.measured.value}." if finding.answer is ClaimVerdict.BEYOND else ""
     said = finding.judged or finding.sentence
     yield f"**{scale_words(study.plans[stored.scale], stored.scale)}: {finding.answer.value}.**{ran} {said}"
     if finding.measures:

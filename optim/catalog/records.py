@@ -29,10 +29,10 @@ class Option:
     def fault(self, value: object) -> str | None:
         """Say what is allowed where `value` is not; None where it is fine."""
         if value is None:
-            return None if self.nullable else f"must be {self.allowed()}"
-        return None if self._admits(value) else f"must be {self.allowed()}"
+            return None if self.nullable else f"must be {self.allowed_values()}"
+        return None if self._admits(value) else f"must be {self.allowed_values()}"
 
-    def allowed(self) -> str:
+    def allowed_values(self) -> str:
         """The allowed values in words: `a number in [0, 1)`, `one of subspace, svd`."""
         null = " or null" if self.nullable else ""
         if self.kind == "bool":
@@ -100,7 +100,7 @@ class OptimizerEntry:
     """Whether each weight moves by its own gradient alone: then parameters may be sharded by FSDP2 (`sharding.py`)."""
 
     @property
-    def planned(self) -> bool:
+    def has_plan(self) -> bool:
         """Whether it keeps to a block plan: such optimizers have an option for what the plan cannot place."""
         return self.option("unknown") is not None
 

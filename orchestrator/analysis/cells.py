@@ -7,19 +7,16 @@ from orchestrator.analysis.comparison import compare
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import Outcome
 from orchestrator.kinds.experiment import Cell
-from orchestrator.records import CellRecord, ExperimentRecord, Progress, RunRecord, StateCounts
-
-Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
-"""One experiment with all of its runs."""
+from orchestrator.records import CellRecord, ExperimentRecord, ExperimentWithRuns, Progress, RunRecord, StateCounts
 
 
-def comparisons(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[Measured, ...]:
+def comparisons(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[ExperimentWithRuns, ...]:
     """The comparison of each of its cells; the experiment itself where it has none."""
     cells = experiment.spec.cells()
     return tuple(_projected(experiment, runs, cell) for cell in cells) if cells else ((experiment, runs),)
 
 
-def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> Measured:
+def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> ExperimentWithRuns:
     """The comparison of the cell that `key` names; without a key that of the largest model at its largest budget.
     Raises `NotFoundError` for a key that names none."""
     cells = experiment.spec.cells()
@@ -57,7 +54,7 @@ def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tup
     )
 
 
-def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], cell: Cell) -> Measured:
+def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], cell: Cell) -> ExperimentWithRuns:
     spec = experiment.spec
     mine = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
     comparison = spec.comparison(cell, {run.candidate: run.lr for run in mine})

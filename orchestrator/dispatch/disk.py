@@ -42,7 +42,7 @@ def lack_of_room(folders: Iterable[Path], needed_bytes: int = START_BYTES) -> st
     """
     for folder in folders:
         try:
-            with tempfile.TemporaryFile(dir=_existing(folder)) as file:
+            with tempfile.TemporaryFile(dir=_nearest_folder(folder)) as file:
                 os.posix_fallocate(file.fileno(), 0, needed_bytes)
         except OSError as error:
             if is_disk_full(error):
@@ -53,6 +53,6 @@ def lack_of_room(folders: Iterable[Path], needed_bytes: int = START_BYTES) -> st
     return None
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_folder(folder: Path) -> Path:
     """The folder, or the nearest one above it that there is."""
     return next(each for each in (folder, *folder.absolute().parents) if each.exists())

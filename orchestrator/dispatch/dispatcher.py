@@ -47,7 +47,7 @@ stuck, and otherwise: 20,000 waiting runs take 20 ms, which is too much for ever
 MOST_CLAIMS = 64
 """In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""
 
-Key = tuple[RunId, int]
+AttemptKey = tuple[RunId, int]
 """Run and attempt."""
 
 
@@ -82,7 +82,7 @@ class Runner(Protocol):
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Take over those attempts whose process still runs, and end every other process of an earlier dispatcher."""
 
-    def ended(self) -> Sequence[EndedAttempt]:
+    def collect_ended(self) -> Sequence[EndedAttempt]:
         """Attempts that ended since the last call. Where it is not certain that a process is dead, it is not told."""
 
     def kill(self, run_id: RunId, attempt: int) -> None:
@@ -111,16 +111,16 @@ class Dispatcher:
         runner: Runner,
         leadership: Leadership,
         service_answers: Callable[[], bool] = lambda: True,
-        hindrance: Callable[[], str | None] = lambda: None,
+        dispatch_blocker: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
-        `hindrance` tells why nothing may be begun now, a full disk for instance; None where everything may."""
-        self._hindrance, self._is_hindrance_logged = hindrance, False
+        `dispatch_blocker` tells why nothing may be begun now, a full disk for instance; None where everything may."""
+        self._dispatch_blocker, self._is_blocker_logged = dispatch_blocker, False
         self._queue = queue
         self._runner = runner
         self._leadership = leadership
         self._service_answers = service_answers
-        self._started: dict[Key, _Allocation] = {}
+        self._started: dict[AttemptKey, _Allocation] = {}
         self._unsettled: list[EndedAttempt] = []
         """Told by the runner, not yet by us to the queue: a database that is away must not make us forget them."""
         self._reaped_at = -REAP_SECONDS
@@ -159,7 +159,7 @@ class Dispatcher:
         """
         if not self._lead():
             return False
-        self._settle(self._runner.ended())
+        self._settle(self._runner.collect_ended())
         self._reap()
         self._end_overdue()
         # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
@@ -251,11 +251,11 @@ class Dispatcher:
         self._started.pop((run_id, attempt), None)
 
     def _is_blocked(self) -> bool:
-        reason = self._hindrance()
-        if reason is not None and not self._is_hindrance_logged:
+        reason = self._dispatch_blocker()
+        if reason is not None and not self._is_blocker_logged:
             log.warning("nothing is begun for now", reason=reason)
-        self._is_hindrance_logged = reason is not None
-        return self._is_hindrance_logged
+        self._is_blocker_logged = reason is not None
+        return self._is_blocker_logged
 
     def _start_runs(self) -> int:
         """Start what fits; returns how many."""
@@ -267,7 +267,7 @@ class Dispatcher:
         limit = min(room.cpus(), MOST_CLAIMS)
         claimed = self._queue.claim(room, limit=limit)
         self._stuck = len(claimed) < limit
-        actors: dict[Key, str] = {}
+        actors: dict[AttemptKey, str] = {}
         for lease, node in claimed:
             wants = lease.spec.resources
             self._started[lease.run_id, lease.attempt] = _Allocation(

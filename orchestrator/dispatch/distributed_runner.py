@@ -26,9 +26,9 @@ from typing import Any
 import structlog
 
 from orchestrator.store.queue.capacity import ProcessGroupShape
-from worker.attempt import Outcome
+from worker.attempt import AttemptExit
 from worker.distributed.mailbox import RankMailbox
-from worker.errors import LeaseLostError, ServiceUnavailableError, WorkerError
+from worker.errors import LeaseRevokedError, ServiceUnavailableError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, Heartbeat
 from worker.reporting.client import ServiceClient
@@ -71,12 +71,12 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
             with _heartbeats_until_rank_zero(service, assignment, mailbox, DeviceClock(devices=shape.processes)):
                 fault = _train(arguments, shape)
         return mailbox.outcome() or _last_words(mailbox, fault)
-    except LeaseLostError as error:
+    except LeaseRevokedError as error:
         log.warning("the lease is gone", run=run_id, error=str(error))
-        return Outcome.LEASE_LOST.value
+        return AttemptExit.LEASE_LOST.value
     except ServiceUnavailableError as error:
         log.error("the service is away", run=run_id, error=str(error))
-        return Outcome.UNREACHABLE.value
+        return AttemptExit.UNREACHABLE.value
     finally:
         signal.signal(signal.SIGTERM, former)
         shutil.rmtree(mailbox.path, ignore_errors=True)

@@ -182,7 +182,7 @@ class RayRunner:
             _end_actor(name)
         return tuple(adopted[name] for name in sorted(kept))
 
-    def ended(self) -> Sequence[EndedAttempt]:
+    def collect_ended(self) -> Sequence[EndedAttempt]:
         """Attempts whose call returned or whose actor is certainly dead."""
         return self._collect(timeout_seconds=0)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.export.provenance import Provenance, provenance
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
 from orchestrator.services.analysis import Analysis
 from orchestrator.sweeps.records import SweepReport
@@ -37,10 +37,10 @@ def document(
     return ExperimentDocument(
         provenance=provenance(experiment, runs, bench_version),
         experiment=experiment,
-        comparison=None if answer is Answer.FINDINGS else analysis.compare(experiment_id),
-        sweep=analysis.sweep(experiment_id) if answer is Answer.FINDINGS else None,
-        cells=analysis.cells(experiment_id) if answer is Answer.LAW else (),
-        fit=_fit(analysis, experiment_id) if answer is Answer.LAW else None,
+        comparison=None if answer is AnswerKind.FINDINGS else analysis.compare(experiment_id),
+        sweep=analysis.sweep(experiment_id) if answer is AnswerKind.FINDINGS else None,
+        cells=analysis.cells(experiment_id) if answer is AnswerKind.LAW else (),
+        fit=_fit(analysis, experiment_id) if answer is AnswerKind.LAW else None,
         runs=tuple(runs),
     )
 

@@ -34,8 +34,8 @@ from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.outgoing.exports import Outbox, OutboxEntry
-from worker.files import replacing
+from orchestrator.store.outgoing.exports import ExportOutbox, OutboxEntry
+from worker.files import atomic_replacement
 from worker.records.protocol import CheckpointNotice
 
 log = structlog.get_logger(__name__)
@@ -88,7 +88,7 @@ class Exporter:
         holder: str,
     ) -> None:
         """`holder` names this exporter among those on the database, as in `Leadership`."""
-        self._outbox = Outbox(database)
+        self._outbox = ExportOutbox(database)
         self._leadership = Leadership(database, holder, LEASE_SECONDS, ROLE)
         self._experiments, self._runs = experiments, runs
         self._uri = uri
@@ -176,7 +176,7 @@ def make_store(path: Path) -> None:
     for leftover in path.parent.glob(f"{path.stem}.*.unfinished*"):
         leftover.unlink(missing_ok=True)
     # The name is another one each time: MLflow remembers, as long as the process lives, which stores it has made.
-    with replacing(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         MlflowClient(tracking_uri=f"{SQLITE}{unfinished}").search_experiments(max_results=1)
 
 

@@ -16,7 +16,7 @@ from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, Priority, Seeds
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.names import CandidateName, Name
-from worker.schema import CountOrZero, Fault, Flag, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.run import OptimizerSpec, Resources, Rules, RunSpec, Workload, option_faults
 
 EQUIVALENCE_MARGIN = 0.01
@@ -216,9 +216,9 @@ class ComparisonSpec(Experiment):
         return next(each for each in self.candidates if each.name() == name)
 
 
-def candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[Fault]:
+def candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
     """Names that repeat, and a baseline that is nobody's."""
-    faults: list[Fault] = []
+    faults: list[SpecFault] = []
     names = [candidate.name() for candidate in candidates]
     for position, name in enumerate(names):
         if name in names[:position]:
@@ -231,9 +231,9 @@ def candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> l
 
 def fairness_faults(
     candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None, *, unequal_grids: bool
-) -> list[Fault]:
+) -> list[SpecFault]:
     """What would make the answer unfair: unequal trial budgets, and rates chosen on the seeds that judge them."""
-    faults: list[Fault] = []
+    faults: list[SpecFault] = []
     most = max(len(candidate.learning_rates) for candidate in candidates)
     for position, candidate in enumerate(candidates):
         where, count = ("candidates", position, "learning_rates"), len(candidate.learning_rates)
@@ -246,14 +246,14 @@ def fairness_faults(
     return faults
 
 
-def run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[Fault]:
+def run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
     """More runs than one experiment may have."""
     if count <= MAX_RUNS:
         return []
     return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
-def warmup_faults(candidates: Sequence[Candidate], workload: Workload) -> list[Fault]:
+def warmup_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:
     """Candidates that would warm up to their end."""
     steps = workload.budget.steps
     return [

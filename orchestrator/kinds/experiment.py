@@ -17,7 +17,7 @@ from worker.schema import Spec
 from worker.spec.run import RunSpec, Workload
 
 
-class Answer(StrEnum):
+class AnswerKind(StrEnum):
     """What an experiment comes to. The tables of pages, figures and reports have a row for each."""
 
     COMPARISON = "comparison"
@@ -83,7 +83,7 @@ class Experiment(Spec):
     """What sentences call the kind."""
     run_noun: ClassVar[str] = "run"
     """What sentences call one of its runs."""
-    answer: ClassVar[Answer] = Answer.COMPARISON
+    answer: ClassVar[AnswerKind] = AnswerKind.COMPARISON
     answer_verb: ClassVar[str] = "compare"
     """The verb of `adapm-bench` that prints the answer."""
     has_driver: ClassVar[bool] = False

@@ -13,7 +13,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import Experiment, PlannedRun
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
-from worker.schema import as_stored
+from worker.schema import trust_stored_names
 
 
 def kind(value: Any) -> Any:
@@ -52,11 +52,11 @@ def read_stored_spec(text: str | bytes) -> ExperimentSpec:
     try:
         return read_spec(text)
     except ValidationError:
-        with as_stored():
+        with trust_stored_names():
             return _SPECS.validate_json(text)
 
 
 def planned_runs(spec: Experiment) -> tuple[PlannedRun, ...]:
     """The runs that an experiment begins with, of what was looked through with its specification."""
-    with as_stored():
+    with trust_stored_names():
         return spec.first_runs()

@@ -29,14 +29,14 @@ from orchestrator.kinds.comparison import (
     run_count_faults,
     warmup_faults,
 )
-from orchestrator.kinds.experiment import Answer, Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import AnswerKind, Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, Priority, Seeds
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.names import Name
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.schema import WHOLE_NUMBER, Fault, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.run import Execution, Resources, Schedule, Workload
 
 DIGITS = 12
@@ -130,7 +130,7 @@ class ScalingSpec(Experiment):
     """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
 
     title: ClassVar[str] = "scaling experiment"
-    answer: ClassVar[Answer] = Answer.LAW
+    answer: ClassVar[AnswerKind] = AnswerKind.LAW
     derived_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("workload", "model"), ("workload", "budget", "steps"))
 
     kind: Literal["scaling"] = "scaling"
@@ -162,7 +162,7 @@ class ScalingSpec(Experiment):
         if not isinstance(template.get("budget", {}), dict):
             return fields
         model, steps = _first_cell(fields)
-        faults: list[Fault] = []
+        faults: list[SpecFault] = []
         if template.get("model", model) != model:
             faults.append((("workload", "model"), template["model"], "is said by sizes; leave it out here"))
         if template.get("budget", {}).get("steps", steps) != steps:
@@ -184,9 +184,9 @@ class ScalingSpec(Experiment):
             raise_faults(type(self).__name__, faults or self._cell_faults())
         return self
 
-    def _cell_faults(self) -> list[Fault]:
+    def _cell_faults(self) -> list[SpecFault]:
         """What is wrong with sizes, budgets, and the cells that they make."""
-        faults: list[Fault] = []
+        faults: list[SpecFault] = []
         names = {candidate.name() for candidate in self.candidates}
         for position, size in enumerate(self.sizes):
             if size.model in [other.model for other in self.sizes[:position]]:
@@ -204,8 +204,8 @@ class ScalingSpec(Experiment):
             faults.append((("workload", "task"), self.workload.task.kind, allowed))
         return faults or self._cell_training_faults()
 
-    def _cell_training_faults(self) -> list[Fault]:
-        faults: list[Fault] = []
+    def _cell_training_faults(self) -> list[SpecFault]:
+        faults: list[SpecFault] = []
         for position, size in enumerate(self.sizes):
             steps = [cell.steps for cell in self.cells() if cell.model == size.model]
             for one, other in pairwise(sorted(steps)):

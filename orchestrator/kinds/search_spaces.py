@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from optim.catalog.records import Option, Scalar
-from worker.schema import Fault, Flag, Spec, raise_faults
+from worker.schema import Flag, Spec, SpecFault, raise_faults
 
 Bound = Annotated[float, Field(strict=True, ge=-1e12, le=1e12)]
 Points = Annotated[int, Field(strict=True, ge=1, le=1_000)]
@@ -83,7 +83,7 @@ class Choice(Spec):
 
     @model_validator(mode="after")
     def _require_distinct(self) -> Self:
-        faults: list[Fault] = []
+        faults: list[SpecFault] = []
         for position, value in enumerate(self.values):
             if any(_is_same(value, earlier) for earlier in self.values[:position]):
                 faults.append((("values", position), value, "is given twice; each must differ"))
@@ -194,7 +194,7 @@ def share_of(domain: Range, value: Scalar) -> float:
     return (here - low) / (high - low)
 
 
-def _order_faults(low: float, high: float) -> list[Fault]:
+def _order_faults(low: float, high: float) -> list[SpecFault]:
     return [] if low < high else [(("high",), high, f"must be above low = {low:g}")]
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
-from orchestrator.kinds.experiment import Answer, Cell, Experiment, PlannedRun, Share
+from orchestrator.kinds.experiment import AnswerKind, Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LimitSeconds, Priority
 from orchestrator.kinds.search_spaces import (
     Choice,
@@ -28,7 +28,7 @@ from orchestrator.kinds.search_spaces import (
     suggested_rates,
 )
 from orchestrator.names import CandidateName, Name
-from worker.schema import Fault, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.run import LearningRate, Resources, Rules, RunSpec, Seed, Workload, option_faults
 
 Algorithm = Literal["random", "grid", "tpe", "asha", "pbt", "tpe-hyperband"]
@@ -94,14 +94,14 @@ class SearchedCandidate(Spec):
         raise_faults(type(self).__name__, faults)
         return self
 
-    def _misfits(self, name: str, domain: Domain) -> list[Fault]:
+    def _misfits(self, name: str, domain: Domain) -> list[SpecFault]:
         if is_rule(name):
             return self._rule_misfits(name, domain)
         option = catalog.entry(self.optimizer).option(name)
         if name not in (LR, WARMUP) and option is None:
             entry = catalog.entry(self.optimizer)
             known = ", ".join((LR, WARMUP, *(each.name for each in entry.options)))
-            known += f", {PREFIX}PATTERN" if entry.planned else ""
+            known += f", {PREFIX}PATTERN" if entry.has_plan else ""
             return [((), name, f"unknown hyperparameter of {self.optimizer}; known: {known}")]
         if name in self.options or (name == LR and self.lr is not None):
             return [((), name, "is held fixed as well; take it out of one of the two")]
@@ -111,9 +111,9 @@ class SearchedCandidate(Spec):
         wrong = [(value, fault) for value in ends(domain) if (fault := self._fault(name, value))]
         return [((), value, fault) for value, fault in wrong[:1]]
 
-    def _rule_misfits(self, name: str, domain: Domain) -> list[Fault]:
+    def _rule_misfits(self, name: str, domain: Domain) -> list[SpecFault]:
         """What is wrong with a search for what some blocks should keep."""
-        if not catalog.entry(self.optimizer).planned:
+        if not catalog.entry(self.optimizer).has_plan:
             return [((), name, f"cannot be searched: {self.optimizer} keeps to no block plan")]
         if (fault := pattern_fault(name)) is not None:
             return [((), name, fault)]
@@ -195,7 +195,7 @@ class SweepSpec(Experiment):
 
     title: ClassVar[str] = "sweep"
     run_noun: ClassVar[str] = "trial"
-    answer: ClassVar[Answer] = Answer.FINDINGS
+    answer: ClassVar[AnswerKind] = AnswerKind.FINDINGS
     answer_verb: ClassVar[str] = "sweep show"
     has_driver: ClassVar[bool] = True
 
@@ -236,7 +236,7 @@ class SweepSpec(Experiment):
             raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
         return self
 
-    def _name_faults(self) -> list[Fault]:
+    def _name_faults(self) -> list[SpecFault]:
         names = [candidate.name() for candidate in self.candidates]
         return [
             (
@@ -248,8 +248,8 @@ class SweepSpec(Experiment):
             if name in names[:place]
         ]
 
-    def _size_faults(self) -> list[Fault]:
-        faults: list[Fault] = []
+    def _size_faults(self) -> list[SpecFault]:
+        faults: list[SpecFault] = []
         if self.algorithm == "grid":
             sizes = [candidate.grid_size() for candidate in self.candidates]
             for place, size in enumerate(sizes):
@@ -264,8 +264,8 @@ class SweepSpec(Experiment):
             faults.append((("trials",), self.trials, allowed))
         return list({fault[0]: fault for fault in faults}.values())
 
-    def _step_faults(self) -> list[Fault]:
-        faults: list[Fault] = []
+    def _step_faults(self) -> list[SpecFault]:
+        faults: list[SpecFault] = []
         steps = self.workload.budget.steps
         for place, candidate in enumerate(self.candidates):
             warmups = [each for each in _range_ends(candidate, WARMUP) if isinstance(each, int) and each >= steps]

@@ -5,20 +5,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from orchestrator.analysis import comparison
-from orchestrator.analysis.cells import Measured, cell_records, comparisons, one_comparison
+from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
 from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, profiles
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import CellRecord, Comparison, ExperimentRecord, RunRecord
+from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.ended_runs import EndedRuns
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
-from worker.footprint.cache import Needs, Wanted
+from worker.footprint.cache import FootprintCache, OptimizerOptions
 from worker.spec.run import Workload
 
 MAX_CURVES = 4_096
@@ -35,9 +35,11 @@ class Analysis:
         self._database = database
         self._curves: dict[str, ValidationCurve] = {}
         self._ended = EndedRuns()
-        self._needs = Needs()
+        self._footprints = FootprintCache()
 
-    def compare(self, experiment_id: str, cell: str | None = None, *, of: Measured | None = None) -> Comparison:
+    def compare(
+        self, experiment_id: str, cell: str | None = None, *, of: ExperimentWithRuns | None = None
+    ) -> Comparison:
         """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
         experiment that of one cell, by its key, or of its largest model."""
         experiment, runs = one_comparison(*(of or self._measured(experiment_id)), cell)
@@ -77,13 +79,13 @@ class Analysis:
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]
         wanted = {
-            each.name(): Wanted.of(each.optimizer, each.options)
+            each.name(): OptimizerOptions.from_fields(each.optimizer, each.options)
             for each in first.candidates
             if not getattr(each, "rules", ())
         }
         models = {each.model for each in targets if each.model}
         keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
-        known = self._needs.of(list(keys.values()), wait=wait)
+        known = self._footprints.count(list(keys.values()), wait=wait)
         needs = {asked: known[key] for asked, key in keys.items() if key in known}
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
 

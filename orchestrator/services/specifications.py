@@ -3,7 +3,7 @@
 from orchestrator.analysis import power
 from orchestrator.errors import MissingDataError
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunFilter, RunRecord, RunSort
 from orchestrator.services.runs import Runs
@@ -53,7 +53,7 @@ class Specifications:
         )
 
     def _design_power(self, spec: ExperimentSpec) -> DesignPower | None:
-        comparison = spec.comparison() if spec.answer is Answer.COMPARISON else None
+        comparison = spec.comparison() if spec.answer is AnswerKind.COMPARISON else None
         if comparison is None or len(comparison.candidates) < 2:
             return None
         return power.design_power(comparison, self._newest_runs(comparison.workload.model, NOISE_RUNS))

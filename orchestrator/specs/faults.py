@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from optim.nearest import hint, nearest
 from worker.records.result import Record
 
-Source = Literal["body", "query", "header"]
+RequestPart = Literal["body", "query", "header"]
 Location = tuple[int | str, ...]
 
 LONGEST_TEXT = 200
@@ -38,7 +38,7 @@ class Fault(Record):
     """What was found there, shortened; numbers that JSON does not know are text; null where nothing was found."""
     allowed: str
     """What would be right, in words."""
-    source: Source = "body"
+    source: RequestPart = "body"
 
     def text(self) -> str:
         """The fault in a line: where, what, what would be right."""
@@ -56,7 +56,7 @@ def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fa
     return faults(error.errors(include_url=False), root)
 
 
-def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: Source = "body") -> tuple[Fault, ...]:
+def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart = "body") -> tuple[Fault, ...]:
     """One fault for each place; `root` is what the body should have been, a model or a union, where there is one."""
     found: dict[tuple[str, str], Fault] = {}
     for error in errors:
@@ -119,7 +119,7 @@ def _is_artefact(error: Mapping[str, Any]) -> bool:
     return error["type"] == "too_short" and bool(len(error["input"]) >= error["ctx"]["min_length"])
 
 
-def _fault(error: Mapping[str, Any], root: Any, source: Source) -> Fault:
+def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> Fault:
     location: Location = tuple(error["loc"])
     if error["type"] == "json_invalid":
         place = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it

@@ -40,7 +40,7 @@ RETRY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class FootprintRequest:
     """For which model, with which options; None is each optimizer's own default."""
 
     model: str
@@ -48,7 +48,7 @@ class Question:
     state_dtype: str | None = None
 
     @classmethod
-    def of(cls, model: str, rank_ratio: object, state_dtype: object) -> "Question":
+    def parse(cls, model: str, rank_ratio: object, state_dtype: object) -> "FootprintRequest":
         """A question as somebody may ask it; raises `ValueError` for values that are not among those above."""
         ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
         dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)
@@ -69,18 +69,18 @@ class Footprints:
         """`folder` keeps the answers; it is made with the first one."""
         self._folder = folder
         self._lock = Lock()
-        self._asked: list[Question] = []
-        self._failed: dict[Question, tuple[str, float]] = {}
+        self._asked: list[FootprintRequest] = []
+        self._failed: dict[FootprintRequest, tuple[str, float]] = {}
         """Why, and when."""
 
-    def known(self, question: Question) -> Footprint | None:
+    def known(self, question: FootprintRequest) -> Footprint | None:
         """The answer, if it was counted before. Cheap."""
         try:
             return Footprint.model_validate_json(self._path(question).read_bytes())
         except (OSError, ValidationError):
             return None
 
-    def ask(self, question: Question) -> Footprint | None:
+    def ask(self, question: FootprintRequest) -> Footprint | None:
         """The answer, or None while it is being counted; raises `KeyError` for a model that has no preset."""
         presets.preset(question.model)
         found = self.known(question)
@@ -88,12 +88,12 @@ class Footprints:
             self._begin(question)
         return found
 
-    def failure(self, question: Question) -> str | None:
+    def failure(self, question: FootprintRequest) -> str | None:
         """Why the last count of this question came to nothing; None while it is tried again."""
         with self._lock:
             return self._failed.get(question, (None, 0.0))[0]
 
-    def _begin(self, question: Question) -> None:
+    def _begin(self, question: FootprintRequest) -> None:
         with self._lock:
             if question in self._asked or not self._may_be_tried(question):
                 return
@@ -102,7 +102,7 @@ class Footprints:
             if len(self._asked) == 1:
                 Thread(target=self._count_all, name="footprints", daemon=True).start()
 
-    def _may_be_tried(self, question: Question) -> bool:
+    def _may_be_tried(self, question: FootprintRequest) -> bool:
         return question not in self._failed or time.monotonic() - self._failed[question][1] >= RETRY_SECONDS
 
     def _count_all(self) -> None:
@@ -123,7 +123,7 @@ class Footprints:
                 if fault is not None:
                     self._failed[question] = (fault, time.monotonic())
 
-    def _count(self, question: Question) -> None:
+    def _count(self, question: FootprintRequest) -> None:
         """Ask a process, and keep its answer only if it is one."""
         (answer,) = count_footprints([FootprintQuestion(model=question.model, options=question.options())])
         if (found := answer.footprint) is None:
@@ -132,7 +132,7 @@ class Footprints:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, found.model_dump_json())
 
-    def _path(self, question: Question) -> Path:
+    def _path(self, question: FootprintRequest) -> Path:
         asked = json.dumps([question.model, question.options(), code_digest()], sort_keys=True)
         return self._folder / f"{hashlib.sha256(asked.encode()).hexdigest()[:32]}.json"
 

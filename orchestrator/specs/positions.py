@@ -13,7 +13,7 @@ import yaml
 from orchestrator.specs.faults import pointer
 from orchestrator.specs.text import SpecLoader, TextForm
 
-Path = tuple[int | str, ...]
+SpecPath = tuple[int | str, ...]
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -23,7 +23,7 @@ MAX_STATEMENT_LINES = 2_000
 """A TOML value of more lines is not followed: every line more is one more try."""
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """A place in a text, counted from 1."""
 
     line: int
@@ -37,18 +37,18 @@ class Places:
     """The places of all fields of one text that was understood."""
 
     def __init__(self, text: str, form: TextForm) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, SourcePosition] = {}
         for path, place in _found(text, form):
             self._places.setdefault(pointer(path), place)
 
-    def of(self, where: str) -> Place:
+    def of(self, where: str) -> SourcePosition:
         """The place of that pointer; of what would hold it, where it is missing or a default."""
         while where and where not in self._places:
             where = where.rpartition("/")[0]
-        return self._places.get(where, Place(1, 1))
+        return self._places.get(where, SourcePosition(1, 1))
 
 
-def _found(text: str, form: TextForm) -> Iterator[tuple[Path, Place]]:
+def _found(text: str, form: TextForm) -> Iterator[tuple[SpecPath, SourcePosition]]:
     if form is TextForm.TOML:
         yield from _of_toml(text)
         return
@@ -68,7 +68,7 @@ def _found(text: str, form: TextForm) -> Iterator[tuple[Path, Place]]:
         yield from _of_node(root, ())
 
 
-def _of_node(node: yaml.Node, path: Path) -> Iterator[tuple[Path, Place]]:
+def _of_node(node: yaml.Node, path: SpecPath) -> Iterator[tuple[SpecPath, SourcePosition]]:
     """The places below a node: of a member its key's, of an item its own."""
     if len(path) >= MAX_DEPTH:
         return
@@ -87,13 +87,13 @@ def _of_node(node: yaml.Node, path: Path) -> Iterator[tuple[Path, Place]]:
                     yield from _of_node(merged, path)
 
 
-def _place(node: yaml.Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def _place(node: yaml.Node) -> SourcePosition:
+    return SourcePosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def _of_toml(text: str) -> Iterator[tuple[Path, Place]]:
-    table: Path = ()
-    arrays: dict[Path, int] = {}
+def _of_toml(text: str) -> Iterator[tuple[SpecPath, SourcePosition]]:
+    table: SpecPath = ()
+    arrays: dict[SpecPath, int] = {}
     for place, statement in _statements(text):
         fields = tomllib.loads(statement)
         if statement.startswith("["):
@@ -103,7 +103,7 @@ def _of_toml(text: str) -> Iterator[tuple[Path, Place]]:
             yield from ((table + path, place) for path in _paths(fields))
 
 
-def _statements(text: str) -> Iterator[tuple[Place, str]]:
+def _statements(text: str) -> Iterator[tuple[SourcePosition, str]]:
     """Every statement of a TOML document with its place; comments and empty lines are none."""
     lines = text.split("\n")
     first = 0
@@ -116,7 +116,7 @@ def _statements(text: str) -> Iterator[tuple[Place, str]]:
                 begun += "\n" + lines[last]
             if not _whole(begun):
                 return
-            yield Place(first + 1, len(lines[first]) - len(lines[first].lstrip()) + 1), begun
+            yield SourcePosition(first + 1, len(lines[first]) - len(lines[first].lstrip()) + 1), begun
         first = last + 1
 
 
@@ -128,14 +128,14 @@ def _whole(statement: str) -> bool:
     return True
 
 
-def _table(fields: Mapping[str, Any], arrays: dict[Path, int], *, array: bool) -> Path:
+def _table(fields: Mapping[str, Any], arrays: dict[SpecPath, int], *, array: bool) -> SpecPath:
     """The path of a header's table; names of arrays of tables on the way stand for their newest item."""
     names: list[str] = []
     here: Any = fields
     while isinstance(here, dict) and here:
         name, here = next(iter(here.items()))
         names.append(name)
-    path: Path = ()
+    path: SpecPath = ()
     for name in names[:-1]:
         path = _newest((*path, name), arrays)
     path = (*path, names[-1])
@@ -144,11 +144,11 @@ def _table(fields: Mapping[str, Any], arrays: dict[Path, int], *, array: bool) -
     return _newest(path, arrays)
 
 
-def _newest(path: Path, arrays: Mapping[Path, int]) -> Path:
+def _newest(path: SpecPath, arrays: Mapping[SpecPath, int]) -> SpecPath:
     return (*path, arrays[path]) if path in arrays else path
 
 
-def _paths(value: Any) -> Iterator[Path]:
+def _paths(value: Any) -> Iterator[SpecPath]:
     """The paths of all that a value holds."""
     if isinstance(value, dict | list):
         for step, held in value.items() if isinstance(value, dict) else enumerate(value):

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.registry import ExperimentSpec
-from worker.schema import as_stored
+from worker.schema import trust_stored_names
 from worker.spec.run import Workload
 
 MAX_CHARACTERS = 1_000_000
@@ -273,7 +273,7 @@ def _usual(workload: Workload) -> Workload:
     """The workload that task, model and steps alone would make; the task itself is held to the usual one."""
     task = workload.task.model_dump(mode="json")
     fields = {"task": task, "model": workload.model, "budget": {"steps": workload.budget.steps}}
-    with as_stored():
+    with trust_stored_names():
         found = Workload.model_validate(fields)
     return found.model_copy(update={"task": _default(Workload.model_fields["task"])})
 

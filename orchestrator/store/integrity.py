@@ -22,7 +22,7 @@ from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
-from worker.schema import Spec, as_stored
+from worker.schema import Spec, trust_stored_names
 from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
@@ -148,7 +148,7 @@ def _stored_run_spec(text: str) -> RunSpec:
     try:
         return _checked_spec(text)
     except ValidationError:
-        with as_stored():
+        with trust_stored_names():
             return RunSpec.model_validate_json(text)
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import DamagedError
-from orchestrator.jobs import ExperimentId, Limit, RunId, RunStatus
+from orchestrator.jobs import ExperimentId, RunId, RunStatus, TimeLimit
 from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
@@ -34,7 +34,7 @@ class RunRow:
     stop_requested_at: float | None
     max_seconds_from: float
     deadline_at: float | None
-    limit_reached: Limit | None
+    limit_reached: TimeLimit | None
     micro_batch_sequences: int | None
     trace_parent: str | None
     stop_early: bool | None

@@ -19,7 +19,7 @@ from enum import StrEnum
 import sqlalchemy as sa
 from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, Table
 
-from orchestrator.jobs import CLAIMABLE, AttemptOutcome, Limit, RunStatus
+from orchestrator.jobs import CLAIMABLE, AttemptOutcome, RunStatus, TimeLimit
 from orchestrator.keys import Scope
 from orchestrator.webhooks.records import DeliveryState, MessageKind
 
@@ -139,7 +139,9 @@ runs = Table(
     Column("max_seconds", sa.Double, nullable=True),
     Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
     Column("deadline_at", sa.Double, nullable=True),
-    Column("limit_reached", _words(Limit, "limit_reached", checked=False), nullable=True),  # what it was stopped for
+    Column(
+        "limit_reached", _words(TimeLimit, "limit_reached", checked=False), nullable=True
+    ),  # what it was stopped for
     Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; `completion.py`
     Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.

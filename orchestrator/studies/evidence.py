@@ -11,7 +11,7 @@ from orchestrator.records import Difference, Interval
 from worker.records.result import Finite, Record
 
 
-class Scale(StrEnum):
+class StudyScale(StrEnum):
     """How large a study is made."""
 
     TINY = "tiny"
@@ -122,7 +122,7 @@ class Evidence(Record):
     """All that a verdict is made of."""
 
     study: str
-    scale: Scale
+    scale: StudyScale
     parts: tuple[PartEvidence, ...] = ()
     computed: dict[str, Finite] = Field(default_factory=dict)
     """What was computed without training, by name."""

@@ -6,7 +6,14 @@ from enum import StrEnum
 from pydantic import Field
 
 from orchestrator.records import SIGNIFICANCE, Difference, Interval
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, Scale, machine_sentences
+from orchestrator.studies.evidence import (
+    CandidateOutcome,
+    Evidence,
+    PartEvidence,
+    RunOutcome,
+    StudyScale,
+    machine_sentences,
+)
 from worker.records.result import Finite, Record, Verdict
 
 MARGIN_NATS = 0.035
@@ -14,7 +21,7 @@ MARGIN_NATS = 0.035
 TINY_WORDS = "On a model of about a million parameters: no evidence for a large one."
 
 
-class Answer(StrEnum):
+class ClaimVerdict(StrEnum):
     """One word on a claim."""
 
     HOLDS = "holds"
@@ -29,7 +36,7 @@ class Answer(StrEnum):
 
     def is_verdict(self) -> bool:
         """Whether it says something about the claim that still stands."""
-        return self not in (Answer.MISSING, Answer.WITHDRAWN)
+        return self not in (ClaimVerdict.MISSING, ClaimVerdict.WITHDRAWN)
 
 
 class Measure(Record):
@@ -48,7 +55,7 @@ class Measure(Record):
 class Judgement(Record):
     """What a study's judge says about its evidence, at whatever scale that is."""
 
-    measured: Answer
+    measured: ClaimVerdict
     sentence: str
     measures: tuple[Measure, ...] = ()
     notes: tuple[str, ...] = ()
@@ -57,9 +64,9 @@ class Judgement(Record):
 class Finding(Record):
     """A judgement with what its scale lets it say about the claim."""
 
-    answer: Answer
+    answer: ClaimVerdict
     """About the paper's claim."""
-    measured: Answer
+    measured: ClaimVerdict
     """About what was run."""
     sentence: str
     judged: str = Field(default="", exclude=True)
@@ -73,12 +80,12 @@ def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: boo
     """What may be said: of a claim about large models nothing, as long as only tiny ones were trained; of a difference
     to what was not tuned to its end nothing either."""
     judgement = _at_most_undecided(judgement, untuned_baselines(evidence))
-    tiny = evidence.scale is Scale.TINY and about_large_models
-    answer = Answer.BEYOND if tiny and judgement.measured is not Answer.MISSING else judgement.measured
+    tiny = evidence.scale is StudyScale.TINY and about_large_models
+    answer = ClaimVerdict.BEYOND if tiny and judgement.measured is not ClaimVerdict.MISSING else judgement.measured
     return Finding(
         answer=answer,
         measured=judgement.measured,
-        sentence=f"{judgement.sentence} {TINY_WORDS}" if answer is Answer.BEYOND else judgement.sentence,
+        sentence=f"{judgement.sentence} {TINY_WORDS}" if answer is ClaimVerdict.BEYOND else judgement.sentence,
         judged=judgement.sentence,
         measures=judgement.measures,
         notes=judgement.notes,
@@ -90,7 +97,7 @@ def withdrawn(evidence: Evidence) -> Finding | None:
     """Of a result that was taken back: the reason instead of a judgement, and none of its figures; None of others."""
     if evidence.withdrawn is None:
         return None
-    word, machines = Answer.WITHDRAWN, machine_sentences(evidence.machines)
+    word, machines = ClaimVerdict.WITHDRAWN, machine_sentences(evidence.machines)
     return Finding(answer=word, measured=word, sentence=evidence.withdrawn, measures=(), notes=(), machines=machines)
 
 
@@ -105,20 +112,22 @@ def untuned_baselines(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _at_most_undecided(judgement: Judgement, untuned: tuple[str, ...]) -> Judgement:
-    if not untuned or judgement.measured is Answer.MISSING:
+    if not untuned or judgement.measured is ClaimVerdict.MISSING:
         return judgement
     notes = (f"Nothing is decided against what is not tuned: {'; '.join(untuned)}.", *judgement.notes)
-    return judgement.model_copy(update={"measured": Answer.UNDECIDED, "notes": notes})
+    return judgement.model_copy(update={"measured": ClaimVerdict.UNDECIDED, "notes": notes})
 
 
 def missing(what: str) -> Judgement:
     """Nothing can be judged, and why."""
-    return Judgement(measured=Answer.MISSING, sentence=f"No verdict: {what}.")
+    return Judgement(measured=ClaimVerdict.MISSING, sentence=f"No verdict: {what}.")
 
 
 def unreadable(fault: str) -> Finding:
     """There is a result, and nobody can read it."""
-    return Finding(answer=Answer.MISSING, measured=Answer.MISSING, sentence=fault, measures=(), notes=(), machines=())
+    return Finding(
+        answer=ClaimVerdict.MISSING, measured=ClaimVerdict.MISSING, sentence=fault, measures=(), notes=(), machines=()
+    )
 
 
 def incomplete(evidence: Evidence, names: Iterable[str]) -> Judgement | None:
@@ -130,52 +139,52 @@ def incomplete(evidence: Evidence, names: Iterable[str]) -> Judgement | None:
     return missing(f"runs of {', '.join(going)} have not ended") if going else None
 
 
-def all_hold(answers: Iterable[Answer]) -> Answer:
+def all_hold(answers: Iterable[ClaimVerdict]) -> ClaimVerdict:
     """Of a claim with several parts that must all hold."""
     found = list(answers)
     if not found:
-        return Answer.MISSING
-    if all(each is Answer.HOLDS for each in found):
-        return Answer.HOLDS
-    if Answer.FAILS in found:
-        return Answer.IN_PART if Answer.HOLDS in found else Answer.FAILS
-    return Answer.IN_PART if Answer.IN_PART in found else Answer.UNDECIDED
+        return ClaimVerdict.MISSING
+    if all(each is ClaimVerdict.HOLDS for each in found):
+        return ClaimVerdict.HOLDS
+    if ClaimVerdict.FAILS in found:
+        return ClaimVerdict.IN_PART if ClaimVerdict.HOLDS in found else ClaimVerdict.FAILS
+    return ClaimVerdict.IN_PART if ClaimVerdict.IN_PART in found else ClaimVerdict.UNDECIDED
 
 
-def is_on_par(candidate: CandidateOutcome | None, margin: float = MARGIN_NATS) -> Answer:
+def is_on_par(candidate: CandidateOutcome | None, margin: float = MARGIN_NATS) -> ClaimVerdict:
     """Whether a candidate is no worse than the baseline by more than the margin: the whole interval must say so."""
     if candidate is None or (candidate.loss is None and not candidate.lost):
-        return Answer.MISSING
+        return ClaimVerdict.MISSING
     if candidate.lost:
-        return Answer.FAILS
+        return ClaimVerdict.FAILS
     found = candidate.difference
     if found is None or found.low is None or found.high is None:
-        return Answer.UNDECIDED
+        return ClaimVerdict.UNDECIDED
     if found.high <= margin:
-        return Answer.HOLDS
-    return Answer.FAILS if found.low > margin else Answer.UNDECIDED
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.FAILS if found.low > margin else ClaimVerdict.UNDECIDED
 
 
-def worse(candidate: CandidateOutcome | None) -> Answer:
+def worse(candidate: CandidateOutcome | None) -> ClaimVerdict:
     """Whether a candidate is worse than the baseline, by the corrected test; a diverged one is."""
     if candidate is None or (candidate.loss is None and not candidate.lost):
-        return Answer.MISSING
+        return ClaimVerdict.MISSING
     if candidate.lost:
-        return Answer.HOLDS
+        return ClaimVerdict.HOLDS
     found = candidate.difference
     if found is None or found.p_value is None or found.p_value >= SIGNIFICANCE:
-        return Answer.UNDECIDED
-    return Answer.HOLDS if found.mean > 0 else Answer.FAILS
+        return ClaimVerdict.UNDECIDED
+    return ClaimVerdict.HOLDS if found.mean > 0 else ClaimVerdict.FAILS
 
 
-def better(candidate: CandidateOutcome | None) -> Answer:
+def better(candidate: CandidateOutcome | None) -> ClaimVerdict:
     """Whether a candidate is better than the baseline, by the corrected test."""
     return opposite(worse(candidate))
 
 
-def opposite(answer: Answer) -> Answer:
+def opposite(answer: ClaimVerdict) -> ClaimVerdict:
     """The answer to the contrary claim."""
-    return {Answer.HOLDS: Answer.FAILS, Answer.FAILS: Answer.HOLDS}.get(answer, answer)
+    return {ClaimVerdict.HOLDS: ClaimVerdict.FAILS, ClaimVerdict.FAILS: ClaimVerdict.HOLDS}.get(answer, answer)
 
 
 def losses(part: PartEvidence) -> tuple[Measure, ...]:
@@ -210,13 +219,13 @@ def measure(name: str, found: Interval | Difference | None, *, claimed: float | 
     return Measure(name=name, value=found.mean, low=found.low, high=found.high, n=found.n, claimed=claimed, note=note)
 
 
-def lies_above(found: Measure, limit: float) -> Answer:
+def lies_above(found: Measure, limit: float) -> ClaimVerdict:
     """Whether a figure lies above a limit: its whole interval, or the value that several runs have in common."""
     if found.value is None or (found.n or 0) < 2:
-        return Answer.UNDECIDED
+        return ClaimVerdict.UNDECIDED
     low = found.value if found.low is None else found.low
     high = found.value if found.high is None else found.high
-    return Answer.HOLDS if low > limit else Answer.FAILS if high < limit else Answer.UNDECIDED
+    return ClaimVerdict.HOLDS if low > limit else ClaimVerdict.FAILS if high < limit else ClaimVerdict.UNDECIDED
 
 
 def figure_sentence(found: Measure, digits: int = 3, unit: str = "") -> str:

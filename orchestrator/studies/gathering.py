@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import CandidateRow, Comparison, Interval, RunRecord
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, Scale
-from orchestrator.studies.study import Part, Study
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, Machine, PartEvidence, RunOutcome, StudyScale
+from orchestrator.studies.study import Study, StudyPart
 from orchestrator.sweeps.records import SweepFinding, SweepReport
 from worker.records.result import Environment, Observation
 
@@ -17,7 +17,7 @@ DIGITS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class EvidenceSource:
     """What evidence is read from."""
 
     compare: Callable[[str], Comparison]
@@ -30,7 +30,7 @@ class Source:
     """Scaling laws over experiments; None where their results have none."""
 
 
-def gather(study: Study, scale: Scale, experiments: Mapping[str, str], source: Source) -> Evidence:
+def gather(study: Study, scale: StudyScale, experiments: Mapping[str, str], source: EvidenceSource) -> Evidence:
     """The evidence of the experiments that there are: `experiments` has the id of each part's."""
     parts: list[PartEvidence] = []
     machines: dict[Machine, None] = {}
@@ -54,9 +54,11 @@ def round_figures(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _part(study: Study, part: Part, experiment_id: str, runs: Sequence[RunRecord], source: Source) -> PartEvidence:
+def _part(
+    study: Study, part: StudyPart, experiment_id: str, runs: Sequence[RunRecord], source: EvidenceSource
+) -> PartEvidence:
     answer: Comparison | SweepReport
-    if part.spec.answer is Answer.FINDINGS:
+    if part.spec.answer is AnswerKind.FINDINGS:
         answer = source.sweep(experiment_id)
         candidates = tuple(_best_trial(each) for each in answer.findings)
     else:
@@ -72,7 +74,7 @@ def _part(study: Study, part: Part, experiment_id: str, runs: Sequence[RunRecord
     )
 
 
-def _run(study: Study, part: Part, run: RunRecord, source: Source) -> RunOutcome:
+def _run(study: Study, part: StudyPart, run: RunRecord, source: EvidenceSource) -> RunOutcome:
     result = run.result
     if result is None:
         return RunOutcome(candidate=run.candidate, lr=run.lr, seed=run.seed, ended=run.status.value)

@@ -1,8 +1,8 @@
 """What the service tells about studies: frozen records that the api, the client and the pages share."""
 
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.studies.evidence import Scale
-from orchestrator.studies.findings import Answer, Finding
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.findings import ClaimVerdict, Finding
 from worker.records.result import Record
 
 
@@ -21,7 +21,7 @@ class StudyExperiment(Record):
 class ScaleReport(Record):
     """A study at one scale."""
 
-    scale: Scale
+    scale: StudyScale
     runs: int
     estimated_device_hours: float
     """Roughly, by the FLOPs of all runs."""
@@ -37,7 +37,7 @@ class ScaleReport(Record):
 
     def best(self) -> Finding | None:
         """Ours where it says something, else the published one."""
-        ours = self.own if self.own and self.own.answer is not Answer.MISSING else None
+        ours = self.own if self.own and self.own.answer is not ClaimVerdict.MISSING else None
         return ours or self.published or self.own
 
     def under_way(self) -> tuple[StudyExperiment, ...]:
@@ -57,15 +57,15 @@ class StudySummary(Record):
     caveats: tuple[str, ...]
     scales: tuple[ScaleReport, ...]
 
-    def scale(self, scale: Scale) -> ScaleReport:
+    def scale(self, scale: StudyScale) -> ScaleReport:
         """The report at that scale."""
         return next(each for each in self.scales if each.scale is scale)
 
-    def best(self) -> tuple[Scale, Finding] | None:
+    def best(self) -> tuple[StudyScale, Finding] | None:
         """The finding at the largest scale that has one."""
         found = [(each.scale, best) for each in reversed(self.scales) if (best := each.best()) is not None]
         judged = [each for each in found if each[1].answer.is_verdict()]
-        withdrawn = [each for each in found if each[1].answer is Answer.WITHDRAWN]
+        withdrawn = [each for each in found if each[1].answer is ClaimVerdict.WITHDRAWN]
         return next(iter(judged or withdrawn or found), None)
 
     def under_way(self) -> tuple[StudyExperiment, ...]:

@@ -13,9 +13,9 @@ from orchestrator.records import ExperimentRecord
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import unreadable
-from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.gathering import EvidenceSource, gather
 from orchestrator.studies.records import ScaleReport, StudyExperiment, StudySummary
 from orchestrator.studies.registry import all_studies, study
 from orchestrator.studies.results import PUBLISHED, EvidenceError, compare_findings, read_evidence
@@ -28,7 +28,7 @@ class Studies:
     def __init__(self, experiments: Experiments, runs: Runs, analysis: Analysis, folder: Path) -> None:
         """`folder`: where the results of studies that train nothing lie."""
         self._experiments, self._runs, self._analysis, self._folder = experiments, runs, analysis, folder
-        self._gathered: dict[tuple[str, Scale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
+        self._gathered: dict[tuple[str, StudyScale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
         self._lock = Lock()
 
     def all(self) -> tuple[StudySummary, ...]:
@@ -48,10 +48,10 @@ class Studies:
             source=each.source,
             axis=each.axis,
             caveats=each.caveats,
-            scales=tuple(self._report(each, scale) for scale in Scale),
+            scales=tuple(self._report(each, scale) for scale in StudyScale),
         )
 
-    def _report(self, each: Study, scale: Scale) -> ScaleReport:
+    def _report(self, each: Study, scale: StudyScale) -> ScaleReport:
         plan = each.plans[scale]
         found = {part.name: self._experiments.find_by_key(part.key()) for part in plan.parts}
         there = {name: experiment for name, experiment in found.items() if experiment is not None}
@@ -81,7 +81,7 @@ class Studies:
             deviations=found_out.deviations,
         )
 
-    def _own_evidence(self, each: Study, scale: Scale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
+    def _own_evidence(self, each: Study, scale: StudyScale, there: Mapping[str, ExperimentRecord]) -> Evidence | None:
         if not there:
             return read_evidence(self._folder, each.name, scale)
         versions = tuple((one.id, self._experiments.version(one.id)) for one in there.values())
@@ -95,8 +95,8 @@ class Studies:
             self._gathered[each.name, scale] = (versions, evidence)
         return evidence
 
-    def _source(self) -> Source:
-        return Source(
+    def _source(self) -> EvidenceSource:
+        return EvidenceSource(
             compare=self._analysis.compare,
             sweep=self._analysis.sweep,
             runs=self._runs.all,

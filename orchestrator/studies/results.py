@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.records import Interval
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, Scale
-from orchestrator.studies.findings import Answer, Finding, Measure, finding, unreadable, withdrawn
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, StudyScale
+from orchestrator.studies.findings import ClaimVerdict, Finding, Measure, finding, unreadable, withdrawn
 from orchestrator.studies.study import Study
 from worker.files import write_atomically
 from worker.records.result import Record
@@ -29,12 +29,12 @@ class EvidenceError(OrchestratorError):
     """A file of evidence cannot be read."""
 
 
-def evidence_path(folder: Path, name: str, scale: Scale) -> Path:
+def evidence_path(folder: Path, name: str, scale: StudyScale) -> Path:
     """Where a study's evidence at that scale lies."""
     return folder / f"{name}.{scale.value}.json"
 
 
-def read_evidence(folder: Path, name: str, scale: Scale) -> Evidence | None:
+def read_evidence(folder: Path, name: str, scale: StudyScale) -> Evidence | None:
     """The evidence, or None where there is none. Raises `EvidenceError`."""
     path = evidence_path(folder, name, scale)
     try:
@@ -59,7 +59,7 @@ def write_evidence(folder: Path, evidence: Evidence) -> Path:
 class StoredFinding(Record):
     """A finding with where it is from."""
 
-    scale: Scale
+    scale: StudyScale
     published: bool
     """Whether it comes with this version, or from the folder."""
     finding: Finding
@@ -72,7 +72,7 @@ class StoredFinding(Record):
 def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
     """At every scale: the folder's, else the published one; scales without either are left out."""
     found = []
-    for scale in Scale:
+    for scale in StudyScale:
         published = read_evidence(PUBLISHED, study.name, scale)
         try:
             own = read_evidence(folder, study.name, scale)
@@ -96,7 +96,7 @@ def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
 
 def best(findings: tuple[StoredFinding, ...]) -> StoredFinding | None:
     """The largest scale's that has a verdict; where none has, a withdrawn one."""
-    told = [each for each in reversed(findings) if each.finding.answer is not Answer.MISSING]
+    told = [each for each in reversed(findings) if each.finding.answer is not ClaimVerdict.MISSING]
     return next((each for each in told if each.finding.answer.is_verdict()), next(iter(told), None))
 
 
@@ -111,7 +111,9 @@ class ComparedFindings:
 
     def are_compared(self) -> bool:
         """Whether both are there; what was withdrawn is nothing to hold a result against."""
-        return self.own is not None and self.published is not None and self.published.answer is not Answer.WITHDRAWN
+        return (
+            self.own is not None and self.published is not None and self.published.answer is not ClaimVerdict.WITHDRAWN
+        )
 
 
 def compare_findings(study: Study, own: Evidence | None, published: Evidence | None) -> ComparedFindings:
@@ -145,7 +147,7 @@ def comparable(own: Evidence, published: Evidence) -> bool:
 
 def finding_deviations(own: Finding, published: Finding) -> tuple[str, ...]:
     """Another verdict, and every figure of it that lies outside of its published interval."""
-    if Answer.MISSING in (own.measured, published.measured):
+    if ClaimVerdict.MISSING in (own.measured, published.measured):
         return ()
     known = {each.name: each for each in published.measures}
     verdict = f"The verdict on what was run is {own.measured}, published: {published.measured}."

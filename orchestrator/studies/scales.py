@@ -14,20 +14,20 @@ from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.studies.evidence import Scale
-from orchestrator.studies.study import Part, Plan
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.study import Plan, StudyPart
 from worker.spec.parts import Probes
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 
-STEPS = {Scale.TINY: 150, Scale.PAPER: 50_000}
+STEPS = {StudyScale.TINY: 150, StudyScale.PAPER: 50_000}
 """50,000 are 26 G tokens: some 20 for each parameter of the largest model, the compute-optimal share (Hoffmann et al.
 2022)."""
 NO_STEPS = "The paper gives no number of steps: 50,000 (26 G tokens) is ours."
-SEEDS = {Scale.TINY: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5)}
+SEEDS = {StudyScale.TINY: (1, 2, 3), StudyScale.PAPER: (1, 2, 3, 4, 5)}
 """Five repetitions, as in the paper."""
-TUNING = {Scale.TINY: Tuning(seeds=(0,), extend_grid=3), Scale.PAPER: Tuning(seeds=(0,), extend_grid=2)}
+TUNING = {StudyScale.TINY: Tuning(seeds=(0,), extend_grid=3), StudyScale.PAPER: Tuning(seeds=(0,), extend_grid=2)}
 """As far as to a rate that is worse on either side: at the edge of its grid an optimizer is not tuned."""
-RESOURCES = {Scale.TINY: Resources(), Scale.PAPER: Resources(cpus=4, gpus=1)}
+RESOURCES = {StudyScale.TINY: Resources(), StudyScale.PAPER: Resources(cpus=4, gpus=1)}
 
 TINY_MODEL = "gpt2-tiny"
 TINY_RATE = 4e-3
@@ -57,7 +57,7 @@ GPT2 = "GPT-2"
 
 
 def workload(
-    scale: Scale,
+    scale: StudyScale,
     model: str = TINY_MODEL,
     *,
     steps: int | None = None,
@@ -67,7 +67,7 @@ def workload(
 ) -> Workload:
     """Pretraining: on the next bytes of the interpreter's own library, or as the paper has it."""
     steps = steps or STEPS[scale]
-    if scale is Scale.TINY:
+    if scale is StudyScale.TINY:
         return Workload(
             model=model,
             data=DataSpec(dataset="python-stdlib", tokenizer="byte", sequence_length_tokens=64),
@@ -95,22 +95,22 @@ def workload(
     )
 
 
-def candidate(scale: Scale, model: str, optimizer: str) -> Candidate:
+def candidate(scale: StudyScale, model: str, optimizer: str) -> Candidate:
     """A candidate at one rate, that of Adam for the model: runs whose losses are not compared, or of one optimizer."""
-    rate = TINY_RATE if scale is Scale.TINY else PAPER_CENTRES[model]
+    rate = TINY_RATE if scale is StudyScale.TINY else PAPER_CENTRES[model]
     return Candidate(optimizer=optimizer, learning_rates=(rate,))
 
 
-def tuned_candidate(scale: Scale, model: str, optimizer: str) -> Candidate:
+def tuned_candidate(scale: StudyScale, model: str, optimizer: str) -> Candidate:
     """A candidate on a ×2 grid around its usual rate."""
-    if scale is Scale.TINY:
+    if scale is StudyScale.TINY:
         return Candidate(optimizer=optimizer, learning_rates=TINY_GRIDS.get(optimizer, TINY_GRID))
     centre = PAPER_CENTRES[model] if optimizer in ADAMS else catalog.entry(optimizer).learning_rate
     return Candidate(optimizer=optimizer, learning_rates=(centre / 2, centre, 2 * centre))
 
 
 def comparison(
-    scale: Scale,
+    scale: StudyScale,
     name: str,
     work: Workload,
     candidates: Sequence[Candidate],
@@ -135,19 +135,19 @@ def comparison(
 def tuned_comparison(
     name: str,
     optimizers: Sequence[str],
-    scale: Scale,
+    scale: StudyScale,
     *,
     model: str,
     part: str = GPT2,
     seeds: tuple[int, ...] | None = None,
     baseline: str = "adamw",
     tiny_steps: int | None = None,
-) -> Part:
+) -> StudyPart:
     """Optimizers against one of them at equal tuning: over their grids, then seeds at each winner."""
-    work = workload(scale, model, steps=tiny_steps if scale is Scale.TINY else None)
+    work = workload(scale, model, steps=tiny_steps if scale is StudyScale.TINY else None)
     chosen = [tuned_candidate(scale, model, each) for each in optimizers]
     spec = comparison(scale, name, work, chosen, baseline=baseline, seeds=seeds, tuning=TUNING[scale])
-    return Part(name=part, spec=spec)
+    return StudyPart(name=part, spec=spec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,15 +161,15 @@ class Variant:
 def ablation(
     name: str,
     variants: Mapping[str, Variant],
-    scale: Scale,
+    scale: StudyScale,
     *,
     baseline: str,
     paper_model: str = "gpt2-124m",
     part: str = GPT2,
     seeds: tuple[int, ...] | None = None,
-) -> Part:
+) -> StudyPart:
     """Variants of AdaPM by their labels: at the tiny scale each tuned, at the paper's all at AdaPM's rate."""
-    tiny = scale is Scale.TINY
+    tiny = scale is StudyScale.TINY
     model = TINY_MODEL if tiny else paper_model
     adapm = (tuned_candidate if tiny else candidate)(scale, model, "adapm").model_dump()
     chosen = [
@@ -178,16 +178,18 @@ def ablation(
     ]
     tuning = TUNING[scale] if tiny else None
     spec = comparison(scale, name, workload(scale, model), chosen, baseline=baseline, seeds=seeds, tuning=tuning)
-    return Part(name=part, spec=spec)
+    return StudyPart(name=part, spec=spec)
 
 
 def ablations(
     name: str, variants: Mapping[str, Variant], *, baseline: str, seeds: tuple[int, ...] | None = None
-) -> dict[Scale, Plan]:
+) -> dict[StudyScale, Plan]:
     """The same ablation at both scales."""
-    return {scale: Plan(parts=(ablation(name, variants, scale, baseline=baseline, seeds=seeds),)) for scale in Scale}
+    return {
+        scale: Plan(parts=(ablation(name, variants, scale, baseline=baseline, seeds=seeds),)) for scale in StudyScale
+    }
 
 
-def one_part(tiny: Part, paper: Part) -> dict[Scale, Plan]:
+def one_part(tiny: StudyPart, paper: StudyPart) -> dict[StudyScale, Plan]:
     """The plans of a study with one experiment at each scale."""
-    return {Scale.TINY: Plan(parts=(tiny,)), Scale.PAPER: Plan(parts=(paper,))}
+    return {StudyScale.TINY: Plan(parts=(tiny,)), StudyScale.PAPER: Plan(parts=(paper,))}

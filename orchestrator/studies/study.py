@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import Judgement
 from worker.catalog import presets
 from worker.records.result import Observation, Result
@@ -57,7 +57,7 @@ Numbers = dict[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class StudyPart:
     """One experiment of a study."""
 
     name: str
@@ -72,7 +72,7 @@ class Part:
 class Plan:
     """What a study does at one scale."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StudyPart, ...] = ()
     compute: Callable[[], Numbers] | None = None
     """What is computed without training, in seconds."""
     version: str = ""
@@ -98,7 +98,7 @@ class Study:
     """What the paper says, in a sentence; of studies beyond the paper, what is held against what."""
     source: str
     """Where the paper says so."""
-    plans: Mapping[Scale, Plan]
+    plans: Mapping[StudyScale, Plan]
     judge: Callable[[Evidence], Judgement]
     """Pure: the same evidence gives the same words."""
     about_large_models: bool = True

@@ -7,10 +7,10 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.specs.footprints import Question
+from orchestrator.specs.footprints import FootprintRequest
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
-from orchestrator.studies.evidence import Scale
+from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.registry import study
 from tests.browser.conftest import Eyes
 from tests.factories.playing import DEMO
@@ -62,7 +62,7 @@ def test_forms_and_words_have_no_serious_fault(eyes, site, monkeypatch):
     assert _faults_of(eyes, site, *paths) == []
 
 
-ASKED = Question(model="gpt2-124m")
+ASKED = FootprintRequest(model="gpt2-124m")
 
 
 def _half_done(site: Site) -> str:
@@ -99,7 +99,7 @@ def _sweep(site: Site, spec: SweepSpec) -> str:
 
 def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) -> None:
     """The page itself does not scroll sideways, on a phone or on a desk."""
-    spec = study("partition-search").plans[Scale.TINY].parts[0].spec
+    spec = study("partition-search").plans[StudyScale.TINY].parts[0].spec
     assert isinstance(spec, SweepSpec)
     path = f"/experiments/{_sweep(site, spec)}"
     for width in (390, 820, 1280, 1440):

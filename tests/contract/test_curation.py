@@ -18,7 +18,7 @@ from orchestrator.retention import removal
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.admin import deletion
 from orchestrator.store.admin.maintenance import faults
-from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.tables import experiments, labels, metadata, removed, runs
 from tests.contract.conftest import Store
 from tests.factories.stores import batch, comparison_spec, result
@@ -243,7 +243,7 @@ def test_an_idempotency_key_stays_taken_until_its_experiment_is_removed(store: S
 
 def test_mlflow_is_told_nothing_of_a_deleted_experiment_until_it_is_restored(store: Store) -> None:
     experiment_id = ended(store)
-    outbox = Outbox(store.database)
+    outbox = ExportOutbox(store.database)
     told = outbox.pending()
     assert len(told) == store.monitor.metrics().export_backlog == 2
     store.experiments.delete(experiment_id)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from api.cli.doctor import database as doctor_database
 from api.cli.doctor.check import Check
-from api.cli.doctor.machine import Mount, file_system, shared_by_network
+from api.cli.doctor.machine import Mount, file_system, is_network_file_system
 from orchestrator.settings import Settings
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
@@ -117,7 +117,9 @@ def test_file_systems_are_told_by_the_nearest_mount_the_last_of_two(tmp_path: Pa
     mounts = [Mount("/", "ext4"), Mount("/shared", "ext4"), Mount("/shared", "nfs4"), Mount("/shared/fast", "xfs")]
     told = {place: file_system(Path(place), mounts) for place in ("/bench", "/shared/bench", "/shared/fast/x")}
     assert told == {"/bench": "ext4", "/shared/bench": "nfs4", "/shared/fast/x": "xfs"}
-    assert [kind for kind in ("nfs4", "fuse.sshfs", "cifs", "lustre", "ext4", "apfs") if shared_by_network(kind)] == [
+    assert [
+        kind for kind in ("nfs4", "fuse.sshfs", "cifs", "lustre", "ext4", "apfs") if is_network_file_system(kind)
+    ] == [
         "nfs4",
         "fuse.sshfs",
         "cifs",

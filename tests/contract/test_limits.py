@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from orchestrator.jobs import AttemptOutcome, Lease, Limit, RunAction, RunStatus
+from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus, TimeLimit
 from tests.contract.conftest import POLICY, Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import Command, Heartbeat, Stopped
@@ -41,13 +41,13 @@ def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store)
     live_for(store, lease, 300)
     assert store.queue.stop_late() == ()
     live_for(store, lease, 100)
-    assert store.queue.stop_late() == ((run_id, Limit.MAX_RUN_SECONDS),)
+    assert store.queue.stop_late() == ((run_id, TimeLimit.MAX_RUN_SECONDS),)
     assert store.queue.stop_late() == (), "once"
     assert live_for(store, lease, 10) is Command.CANCEL
     stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=61.0)
-    store.attempts.stopped(run_id, 1, lease.token, stopped)
+    store.attempts.record_stop(run_id, 1, lease.token, stopped)
     run = store.runs.get(run_id)
-    assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, Limit.MAX_RUN_SECONDS)
+    assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, TimeLimit.MAX_RUN_SECONDS)
     told = run.reason
     assert told is not None
     assert re.fullmatch(r"its time is up: 4\d\d s of the 400 s that max_run_seconds allows", told)
@@ -69,7 +69,7 @@ def test_one_that_does_not_leave_is_ended_by_force(store: Store) -> None:
     assert store.queue.overdue_cancels() == ((run_id, 1),)
     store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended after the grace time")
     run, (attempt,) = store.runs.get(run_id), store.runs.attempts(run_id)
-    assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, Limit.MAX_RUN_SECONDS)
+    assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, TimeLimit.MAX_RUN_SECONDS)
     assert (attempt.message or "").startswith("ended after the grace time; its time is up")
 
 
@@ -78,21 +78,21 @@ def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:
     lease = start(store)
     live_for(store, lease, 200)
     store.runs.apply(run_id, RunAction.PAUSE)
-    store.attempts.stopped(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=200.0))
+    store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.PAUSE, step=3, device_seconds=200.0))
     store.pass_time(500)
     assert store.queue.stop_late() == ()
     store.runs.apply(run_id, RunAction.RESUME)
     again = start(store)
     assert store.queue.stop_late() == ()
     live_for(store, again, 200)
-    assert store.queue.stop_late() == ((run_id, Limit.MAX_RUN_SECONDS),)
+    assert store.queue.stop_late() == ((run_id, TimeLimit.MAX_RUN_SECONDS),)
 
 
 def test_a_silent_worker_spends_time_too(store: Store) -> None:
     (run_id,) = submit(store, max_run_seconds=12.0)
     start(store)
     store.pass_time(14)
-    assert store.queue.stop_late() == ((run_id, Limit.MAX_RUN_SECONDS),)
+    assert store.queue.stop_late() == ((run_id, TimeLimit.MAX_RUN_SECONDS),)
 
 
 def test_the_deadline_stops_what_trains_and_keeps_the_rest_from_beginning(store: Store) -> None:
@@ -102,7 +102,7 @@ def test_the_deadline_stops_what_trains_and_keeps_the_rest_from_beginning(store:
     live_for(store, lease, 300)
     assert store.queue.stop_late() == ()
     live_for(store, lease, 100)
-    assert sorted(store.queue.stop_late()) == [(each, Limit.DEADLINE_SECONDS) for each in (trains, waits, rests)]
+    assert sorted(store.queue.stop_late()) == [(each, TimeLimit.DEADLINE_SECONDS) for each in (trains, waits, rests)]
     found = [store.runs.get(each) for each in (trains, waits, rests)]
     assert [run.status for run in found] == [RunStatus.CANCELLING, RunStatus.CANCELLED, RunStatus.CANCELLED]
     assert {(run.reason or "").partition(":")[0] for run in found} == {"the deadline of its experiment has passed"}
@@ -126,7 +126,7 @@ def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
     lease = start(store)
     live_for(store, lease, 210)
     store.queue.stop_late()
-    store.attempts.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
+    store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=10.0))
     store.runs.apply(run_id, RunAction.RETRY)
     start(store)
     assert store.queue.stop_late() == ()

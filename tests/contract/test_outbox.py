@@ -3,22 +3,22 @@
 import pytest
 
 from orchestrator.jobs import RunAction
-from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.tables import OutboxKind
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 
 
 @pytest.fixture
-def outbox(store: Store) -> Outbox:
-    return Outbox(store.database)
+def outbox(store: Store) -> ExportOutbox:
+    return ExportOutbox(store.database)
 
 
-def told(outbox: Outbox) -> list[tuple[OutboxKind, str | None]]:
+def told(outbox: ExportOutbox) -> list[tuple[OutboxKind, str | None]]:
     return [(entry.kind, entry.run_id) for entry in outbox.pending()]
 
 
-def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outbox: Outbox) -> None:
+def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outbox: ExportOutbox) -> None:
     experiment = store.experiments.submit(comparison_spec(seeds=(1, 2))).experiment
     first, second = (run.id for run in store.runs.page(experiment_id=experiment.id))
     (lease,) = store.claim(cpus=1, gpus=0, limit=1)
@@ -34,7 +34,7 @@ def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outb
     assert {entry.experiment_id for entry in outbox.pending()} == {experiment.id}
 
 
-def test_a_delivered_entry_does_not_come_back(store: Store, outbox: Outbox) -> None:
+def test_a_delivered_entry_does_not_come_back(store: Store, outbox: ExportOutbox) -> None:
     store.experiments.submit(comparison_spec())
     (entry,) = outbox.pending()
     outbox.delivered([entry.id])
@@ -44,7 +44,9 @@ def test_a_delivered_entry_does_not_come_back(store: Store, outbox: Outbox) -> N
     assert outbox.backlog() == 0
 
 
-def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(store: Store, outbox: Outbox) -> None:
+def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(
+    store: Store, outbox: ExportOutbox
+) -> None:
     broken, fine = (store.experiments.submit(comparison_spec()).experiment.id for _ in range(2))
     for pause in (1, 2, 4, 8):
         (entry, *_) = outbox.pending()
@@ -58,7 +60,7 @@ def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(sto
     assert outbox.backlog() == 2
 
 
-def test_no_more_than_asked_for_is_handed_out(store: Store, outbox: Outbox) -> None:
+def test_no_more_than_asked_for_is_handed_out(store: Store, outbox: ExportOutbox) -> None:
     for _ in range(3):
         store.experiments.submit(comparison_spec())
     assert len(outbox.pending(limit=2)) == 2

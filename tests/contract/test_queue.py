@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import ConflictError, IdempotencyError, LeaseLostError, NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.outgoing.messages import Messages
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
@@ -220,7 +220,7 @@ VERBS = (
     Verb("finish", lambda store, run, attempt, token: store.attempts.finish(run, attempt, token, result())),
     Verb(
         "stopped",
-        lambda store, run, attempt, token: store.attempts.stopped(
+        lambda store, run, attempt, token: store.attempts.record_stop(
             run, attempt, token, Stopped(command=Command.CANCEL, step=1, device_seconds=1)
         ),
     ),
@@ -477,8 +477,8 @@ def test_cancelling_a_running_run_asks_its_worker_first(store: Store) -> None:
     assert store.runs.apply(run_id, RunAction.CANCEL).status is RunStatus.CANCELLING
     assert store.attempts.heartbeat(run_id, 1, lease.token, Heartbeat(step=2)).command is Command.CANCEL
     stopped = Stopped(command=Command.CANCEL, step=3, device_seconds=6)
-    store.attempts.stopped(run_id, 1, lease.token, stopped)
-    store.attempts.stopped(run_id, 1, lease.token, stopped)
+    store.attempts.record_stop(run_id, 1, lease.token, stopped)
+    store.attempts.record_stop(run_id, 1, lease.token, stopped)
     run = store.runs.get(run_id)
     assert (run.status, run.step, run.device_seconds) == (RunStatus.CANCELLED, 3, 6)
     assert store.runs.attempts(run_id)[0].outcome is AttemptOutcome.STOPPED
@@ -488,7 +488,7 @@ def test_a_worker_that_stops_unasked_is_refused(store: Store) -> None:
     (run_id,) = submit(store, seeds=(1,))
     lease = start(store)
     with pytest.raises(ConflictError, match="nobody asked"):
-        store.attempts.stopped(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=6))
+        store.attempts.record_stop(run_id, 1, lease.token, Stopped(command=Command.CANCEL, step=3, device_seconds=6))
     assert status(store, run_id) is RunStatus.RUNNING
 
 
@@ -631,7 +631,7 @@ def test_what_is_to_be_told_waits_for_no_clock(store: Store, tmp_path: Path) -> 
     webhook_id = webhooks.add(WebhookRequest(url="https://hooks.example/"))[0].webhook.id
     store.database.clock_offset_seconds += HOUR_SECONDS
     tried, fresh = (webhooks.test(webhook_id).id for _ in range(2))
-    messages, outbox = Messages(store.database), Outbox(store.database)
+    messages, outbox = Messages(store.database), ExportOutbox(store.database)
     messages.failed(tried, "away")
     submit(store, seeds=(1,))
     (entry,) = outbox.pending()

@@ -273,7 +273,7 @@ class QueueMachine(RuleBasedStateMachine):
         allowed = run.live(lease) and (asked or withdrawn)
         stopped = Stopped(command=command, step=1, device_seconds=0)
         if (
-            self.accepted(allowed or repeated, lambda: self.services.attempts.stopped(*identity(lease), stopped))
+            self.accepted(allowed or repeated, lambda: self.services.attempts.record_stop(*identity(lease), stopped))
             and allowed
         ):
             run.lose(self.tick, counts=False)

@@ -152,7 +152,7 @@ def test_a_stop_and_a_failure_arrive_behind_the_points(listener: Listener, endin
     reporter.begin(None)
     reporter.point(point(0))
     if isinstance(ending, Stopped):
-        reporter.stopped(ending)
+        reporter.report_stop(ending)
     else:
         reporter.fail(ending)
 

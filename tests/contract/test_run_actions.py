@@ -27,7 +27,7 @@ def start(store: Store) -> Lease:
 
 
 def stop(store: Store, lease: Lease, command: Command = Command.PAUSE, step: int = 3) -> None:
-    store.attempts.stopped(
+    store.attempts.record_stop(
         lease.run_id, lease.attempt, lease.token, Stopped(command=command, step=step, device_seconds=6)
     )
 

@@ -51,7 +51,7 @@ class KeepingRunner:
     def adopt(self, live: object) -> tuple[()]:
         return ()
 
-    def ended(self) -> tuple[()]:
+    def collect_ended(self) -> tuple[()]:
         return ()
 
     def kill(self, run_id: str, attempt: int) -> None: ...

@@ -9,7 +9,7 @@ from orchestrator.jobs import Lease, RunAction, RunStatus
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending, planned_parameters, trial_run
 from orchestrator.records import RunRecord
-from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.trials import TrialState
 from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
@@ -227,7 +227,7 @@ def test_other_verbs_say_what_a_sweep_is(store: Store):
 
 def test_the_end_of_a_sweep_is_told_of_though_no_run_ends_then(store: Store):
     """Who follows the outbox saw its last trial end while more could follow."""
-    outbox = Outbox(store.database)
+    outbox = ExportOutbox(store.database)
     for end in (lambda id: trials.close(store.database, id), partial(store.experiments.apply, action=RunAction.CANCEL)):
         sweep_id = begun(store)
         outbox.delivered([entry.id for entry in outbox.pending()])

@@ -7,8 +7,8 @@ from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
-from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.evidence import Evidence, StudyScale
+from orchestrator.studies.gathering import EvidenceSource, gather
 from orchestrator.studies.study import Study
 from orchestrator.sweeps.records import SweepReport
 from tests.factories.comparison import Outcome, falling, records, second_phase
@@ -29,7 +29,7 @@ def made_evidence(
     study: Study,
     ends: Ends | Callable[[str], Ends],
     *,
-    scale: Scale = Scale.TINY,
+    scale: StudyScale = StudyScale.TINY,
     only: Sequence[str] | None = None,
     observations: Seen = (),
 ) -> Evidence:
@@ -46,7 +46,7 @@ def made_evidence(
         study,
         scale,
         {name: name for name in measured},
-        Source(
+        EvidenceSource(
             compare=lambda name: _compared(*measured[name]),
             sweep=_no_sweep,
             runs=lambda name: measured[name][1],

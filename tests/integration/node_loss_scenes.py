@@ -46,7 +46,7 @@ def test_on_a_cluster_an_attempt_that_ends_with_its_node_is_not_the_runs_doing(s
         runner.start(LEASE, node.id)
         ray.get(runner._started[LEASE.run_id, 1].process_id)
         cluster.remove_node(lost, allow_graceful=False)
-        (end,) = until(runner.ended, "the attempt has ended")
+        (end,) = until(runner.collect_ended, "the attempt has ended")
         assert (end.run_id, end.interrupted, end.node_died, end.message) == ("r1", True, True, NODE_DIED)
     finally:
         ray.shutdown()
@@ -68,7 +68,7 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ra
         ended: list[EndedAttempt] = []
 
         def has_ended() -> bool:
-            ended.extend(runner.ended())
+            ended.extend(runner.collect_ended())
             try:
                 runner.nodes()
             except ClusterError:

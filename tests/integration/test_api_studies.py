@@ -7,15 +7,20 @@ import httpx2
 import pytest
 
 from api.client.client import Client, ClientError
-from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer, Finding
+from orchestrator.studies.evidence import Evidence, StudyScale
+from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.registry import names, study
 from orchestrator.studies.results import evidence_path, write_evidence
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, serving
 
 NOTHING = Finding(
-    answer=Answer.MISSING, measured=Answer.MISSING, sentence="not run yet", measures=(), notes=(), machines=()
+    answer=ClaimVerdict.MISSING,
+    measured=ClaimVerdict.MISSING,
+    sentence="not run yet",
+    measures=(),
+    notes=(),
+    machines=(),
 )
 
 
@@ -42,13 +47,13 @@ def test_every_study_is_told_with_specifications_that_can_be_submitted(client: C
     assert tuple(each.name for each in listed) == names()
     one = client.study("gradient-sparsity")
     assert one == next(each for each in listed if each.name == "gradient-sparsity")
-    (planned,) = one.scale(Scale.TINY).experiments
+    (planned,) = one.scale(StudyScale.TINY).experiments
     assert planned.experiment_id is None
     made = client.submit(planned.spec, key=planned.key).experiment
-    (found,) = client.study("gradient-sparsity").scale(Scale.TINY).experiments
+    (found,) = client.study("gradient-sparsity").scale(StudyScale.TINY).experiments
     assert (found.experiment_id, found.done) == (made.id, False)
     again = client.submit(planned.spec, key=f"{planned.key}-2").experiment
-    (newest,) = client.study("momentum-spectrum").scale(Scale.TINY).experiments
+    (newest,) = client.study("momentum-spectrum").scale(StudyScale.TINY).experiments
     assert newest.experiment_id == again.id, "the newest one counts, for every study that shares it"
 
 
@@ -63,7 +68,7 @@ def test_an_unknown_study_is_nowhere(client: Client, service: Service) -> None:
 def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) -> None:
     """An own result that says nothing yet hides no published one, from which it is told apart."""
     computed = {"llama-340m/adamw/float32": 1.0}
-    write_evidence(tmp_path / "studies", Evidence(study="memory-table", scale=Scale.TINY, computed=computed))
+    write_evidence(tmp_path / "studies", Evidence(study="memory-table", scale=StudyScale.TINY, computed=computed))
     listing = look(f"{service.url}/studies")
     assert listing.status_code == 200
     assert all(f'href="/studies/{name}"' in listing.text for name in names())
@@ -75,7 +80,7 @@ def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) 
 
 
 def test_the_published_answer_stays_while_an_own_run_is_under_way(client: Client, service: Service) -> None:
-    planned = client.study("loss-curves").scale(Scale.TINY).experiments[0]
+    planned = client.study("loss-curves").scale(StudyScale.TINY).experiments[0]
     before = look(f"{service.url}/studies/loss-curves").text
     assert "A local run is still under way" not in before
     made = client.submit(planned.spec, key=planned.key).experiment
@@ -94,8 +99,8 @@ def test_withdrawn_results_say_so_and_why(client: Client, service: Service) -> N
         "scaling-law", "field", "loss-curves", "adapm-mini", "bias-correction", "block-partition", "rank-and-interval",
         "solver", "partition-search",
     }  # fmt: skip
-    found = {one.name: one.scale(Scale.TINY).published for one in client.studies()}
-    assert {name for name, each in found.items() if each and each.answer is Answer.WITHDRAWN} >= withdrawn
+    found = {one.name: one.scale(StudyScale.TINY).published for one in client.studies()}
+    assert {name for name, each in found.items() if each and each.answer is ClaimVerdict.WITHDRAWN} >= withdrawn
     listing = look(f"{service.url}/studies").text
     for name in withdrawn:
         published = found[name]
@@ -119,7 +124,7 @@ def test_what_says_nothing_is_called_no_result(
 
 def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_path: Path) -> None:
     (tmp_path / "studies").mkdir()
-    evidence_path(tmp_path / "studies", "memory-table", Scale.TINY).write_text("{")
+    evidence_path(tmp_path / "studies", "memory-table", StudyScale.TINY).write_text("{")
     answer = look(f"{service.url}/v1/studies/memory-table")
     assert answer.status_code == 200
     own = answer.json()["scales"][0]["own"]
@@ -130,16 +135,16 @@ def test_a_broken_file_is_named_and_spoils_no_other_study(service: Service, tmp_
 
 def test_a_finished_experiment_is_judged_without_a_file(service: Service, client: Client) -> None:
     """Whoever ran it: the verdict is made from the stored results, and is renewed with them."""
-    (part,) = study("gradient-sparsity").plans[Scale.TINY].parts
+    (part,) = study("gradient-sparsity").plans[StudyScale.TINY].parts
     service.experiments.submit(part.spec, part.key())
-    finding = client.study("gradient-sparsity").scale(Scale.TINY).own
+    finding = client.study("gradient-sparsity").scale(StudyScale.TINY).own
     assert finding is not None
     assert finding.sentence == "No verdict: runs of GPT-2 have not ended."
     for lease in claim(service.queue, cpus=8, limit=8):
         service.attempts.hello(lease.run_id, lease.attempt, lease.token)
         service.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
-    ended = client.study("gradient-sparsity").scale(Scale.TINY)
+    ended = client.study("gradient-sparsity").scale(StudyScale.TINY)
     assert ended.own is not None
-    assert ended.own.answer is Answer.MISSING
+    assert ended.own.answer is ClaimVerdict.MISSING
     assert ended.own.sentence == "No verdict: no run that ended well was observed."
     assert "processor (cpu)" in ended.own.machines[0]

@@ -9,7 +9,7 @@ from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker.errors import RunStoppedError
-from worker.models.build import forget_compiled
+from worker.models.build import reset_compiler
 from worker.records.protocol import Command
 from worker.records.result import Point, Verdict
 from worker.reporting.reporter import MemoryReporter
@@ -53,7 +53,7 @@ def test_a_compiled_model_trains_and_resumes(tmp_path: Path, monkeypatch: pytest
             run(spec, first, folders("resumed"))
         resumed = run(spec, second, folders("resumed"))
     finally:
-        forget_compiled()
+        reset_compiler()
 
     assert (result.verdict, resumed.resumed_from_step) == (Verdict.CONVERGED, STOP_AT)
     assert losses(whole.points) == pytest.approx(losses(plain.points), rel=1e-4)

@@ -45,7 +45,7 @@ from worker.reporting.log import log_path, log_to_file
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.training.checkpoint import CheckpointStore
-from worker.training.checkpoint_transfer import CheckpointUploads, bring
+from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_checkpoint
 
 SPEC = made_spec(steps=200, optimizer="adapm")
 
@@ -160,14 +160,14 @@ def test_a_damaged_object_and_what_the_service_never_heard_of_are_passed_over(s3
     for step in (5, 10, 15):
         first.put(lost.save(step, {"step": step}))
     first.folder.write("attempt-0001/step-000000010.pt", b"something else")
-    bring(second, new, {1: 10}, _nothing)
+    fetch_newest_checkpoint(second, new, {1: 10}, _nothing)
     state = new.newest()
     assert state is not None and state["step"] == 5
     first.folder.write("attempt-0001/step-000000005.pt", b"something else, too")
     nobody = CheckpointStore(tmp_path / "nobody", "spec")
-    bring(second, nobody, {1: 10}, _nothing)
+    fetch_newest_checkpoint(second, nobody, {1: 10}, _nothing)
     assert nobody.newest() is None  # it trains anew
-    bring(first, nobody, {1: 15}, _nothing)
+    fetch_newest_checkpoint(first, nobody, {1: 15}, _nothing)
     assert nobody.newest() is None  # an attempt goes on from earlier ones, never from itself
 
 
@@ -178,15 +178,15 @@ def test_no_leftover_of_an_older_attempt_is_gone_on_from_instead_of_a_newer_ones
     _copied(url, 1, tmp_path / "first", 45, 50, 58)
     _copied(url, 2, tmp_path / "second", 55, 60)
     third, here = RemoteCheckpoints(url, attempt=3), CheckpointStore(tmp_path / "first", "spec", 3)
-    here.drop_overtaken(counted)
-    bring(third, here, counted, _nothing)
-    newest = here.newest_here()
+    here.drop_overtaken_checkpoints(counted)
+    fetch_newest_checkpoint(third, here, counted, _nothing)
+    newest = here.newest_local()
     assert newest is not None and newest.rank() == (2, 60)  # though 58 lay on this disk
     for step in (55, 60):
         third.folder.write(f"attempt-0002/step-{step:09d}.pt", b"damaged")
     other = CheckpointStore(tmp_path / "other", "spec", 3)
-    bring(third, other, counted, _nothing)
-    newest = other.newest_here()
+    fetch_newest_checkpoint(third, other, counted, _nothing)
+    newest = other.newest_local()
     assert newest is not None and newest.rank() == (1, 50)
 
 

@@ -15,7 +15,7 @@ from orchestrator.jobs import Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
-from orchestrator.store.outgoing.exports import Outbox
+from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
 from tests.factories.stores import claim, comparison_spec, result, sqlite_database
@@ -130,7 +130,7 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
     mlflow_uri: str, database: Database, tmp_path: Path
 ) -> None:
     """The exporter dies before each of its calls in turn, and starts again from the outbox."""
-    outbox = Outbox(database)
+    outbox = ExportOutbox(database)
     undisturbed: list[dict[str, Any]] | None = None
     dies_at, died = 0, True
     while died:
@@ -185,7 +185,7 @@ def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, data
 
 def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Database, tmp_path: Path) -> None:
     services = played(database, tmp_path, "away")
-    outbox = Outbox(database)
+    outbox = ExportOutbox(database)
     exporter = Exporter(
         services.experiments,
         services.runs,
@@ -214,14 +214,14 @@ def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_
     )
     standby.start()
     standby.close()
-    assert Outbox(database).backlog() == 3
+    assert ExportOutbox(database).backlog() == 3
     leader.resign()
     heir = Exporter(
         services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="another standby"
     )
     heir.start()
     heir.close()
-    assert Outbox(database).backlog() == 0
+    assert ExportOutbox(database).backlog() == 0
     assert leader.hold() is not None, "who has delivered all and leaves gives the role back"
 
 
@@ -234,7 +234,7 @@ def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
         raise NotOursError
 
     copy = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
-    (_, ended) = Outbox(database).pending()
+    (_, ended) = ExportOutbox(database).pending()
     with pytest.raises(NotOursError):
         copy.write(ended)
 
@@ -244,7 +244,10 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
 ) -> None:
     """The second attempt goes on behind the checkpoint of the first, at another pace; each ending is exported."""
     services = played(database, tmp_path, "retried")
-    copy, outbox = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts"), Outbox(database)
+    copy, outbox = (
+        MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts"),
+        ExportOutbox(database),
+    )
     deliver(copy, outbox)
     (broken,) = (run for run in services.runs.page() if run.status is RunStatus.FAILED)
     services.runs.apply(broken.id, RunAction.RETRY)
@@ -266,7 +269,7 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
     assert len(contents(copy._client, "retried")) == 3, "the parent and two children, none twice"
 
 
-def deliver(copy: MlflowCopy, outbox: Outbox) -> None:
+def deliver(copy: MlflowCopy, outbox: ExportOutbox) -> None:
     for entry in outbox.pending():
         copy.write(entry)
         outbox.delivered([entry.id])

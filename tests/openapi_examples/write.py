@@ -99,7 +99,7 @@ class RestWorker:
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         self._ask("finish", run_id, attempt, token, result.model_dump(mode="json"))
 
-    def stopped(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
+    def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         self._ask("stopped", run_id, attempt, token, stopped.model_dump(mode="json"))
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
@@ -164,7 +164,7 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
         story.ask(f"POST {EXPERIMENT}/{verb}", **here)
     stopping = _begun(player, worker)
     story.ask(f"POST {RUN}/pause", run_id=stopping.lease.run_id)
-    worker.stopped(*stopping.identity, Stopped(command=Command.PAUSE, step=3, device_seconds=4.2))
+    worker.record_stop(*stopping.identity, Stopped(command=Command.PAUSE, step=3, device_seconds=4.2))
     story.ask(f"POST {RUN}/resume", run_id=stopping.lease.run_id)
     failing = _begun(player, worker)
     message = "RuntimeError: the loss is not a number"

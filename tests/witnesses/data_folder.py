@@ -177,7 +177,7 @@ def _mixed_comparison(story: Story) -> None:
     services.attempts.finish(*small.identity, result)
     cancelled.report(12)
     story.ask("POST", f"/runs/{cancelled.lease.run_id}/cancel")
-    services.attempts.stopped(*cancelled.identity, Stopped(command=Command.CANCEL, step=12, device_seconds=3.5))
+    services.attempts.record_stop(*cancelled.identity, Stopped(command=Command.CANCEL, step=12, device_seconds=3.5))
     interrupted.report(15)
     told = Failure(kind=FailureKind.INTERRUPTED, message="the service was stopped", device_seconds=4.0)
     services.attempts.fail(*interrupted.identity, told)
@@ -249,7 +249,7 @@ def _at_work(story: Story) -> None:
     resting = story.begin(paused)
     resting.report(8)
     story.ask("POST", f"/runs/{paused.run_id}/pause")
-    story.folder.services.attempts.stopped(
+    story.folder.services.attempts.record_stop(
         *resting.identity, Stopped(command=Command.PAUSE, step=8, device_seconds=2.0)
     )
     unlucky = story.begin(lost)

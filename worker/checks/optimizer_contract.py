@@ -276,7 +276,7 @@ def survives_zero_gradients(subject: Subject) -> None:
     before = _weights(model)
     optimizer.step()
     _require_changes(model, before, set())
-    _require_falling(train(model, optimizer, range(STEPS)))
+    _require_falling_loss(train(model, optimizer, range(STEPS)))
 
 
 def outlives_an_idle_matrix(subject: Subject) -> None:
@@ -361,10 +361,10 @@ PROMISES: tuple[Promise, ...] = (
 
 
 def _require_learning(subject: Subject, model: nn.Module) -> None:
-    _require_falling(train(model, subject.build_on(model), range(STEPS)))
+    _require_falling_loss(train(model, subject.build_on(model), range(STEPS)))
 
 
-def _require_falling(losses: list[float]) -> None:
+def _require_falling_loss(losses: list[float]) -> None:
     require_promise(
         losses[-1] < losses[0] - LEARNT_NATS,
         f"{len(losses)} steps brought the loss from {losses[0]:.3f} to {losses[-1]:.3f} only; is the rate right?",

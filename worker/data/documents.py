@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 VALIDATION_PERCENT: Final = 2
 """Share of the documents that is held out; 2 % of 30 MB is far more than any evaluation reads."""
 
-Cursor = dict[str, Any]
+SourceCursor = dict[str, Any]
 """A place in a source, as JSON."""
 
 
@@ -43,7 +43,7 @@ def document_by_content(text: str) -> Document:
     return Document(name=hashlib.sha256(text.encode()).hexdigest(), text=text)
 
 
-class Source(Protocol):
+class DocumentSource(Protocol):
     """A readable dataset. Its order never changes, so that reading can go on where it was broken off."""
 
     version: str
@@ -53,10 +53,10 @@ class Source(Protocol):
     skipped_documents: int
     """Documents without text, or that could not be read, up to the last one that was yielded."""
 
-    def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
+    def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
         """Yield every readable document in the fixed order, from `cursor` on; raises `DataError`."""
 
-    def cursor(self) -> Cursor:
+    def cursor(self) -> SourceCursor:
         """The place behind the last document that was yielded."""
 
 
@@ -72,7 +72,7 @@ class LocalSource(ABC):
     def read(self) -> Iterator[Document]:
         """Yield all documents, counting the others in `skipped_documents`."""
 
-    def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
+    def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
         """Yield every readable document from `cursor` on."""
         self.skipped_documents, self._taken = 0, 0
         already = int(cursor["documents"]) if cursor else 0
@@ -81,6 +81,6 @@ class LocalSource(ABC):
             if self._taken > already:
                 yield document
 
-    def cursor(self) -> Cursor:
+    def cursor(self) -> SourceCursor:
         """The place behind the last document that was yielded."""
         return {"documents": self._taken}

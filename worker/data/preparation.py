@@ -15,10 +15,18 @@ from typing import Final
 from pydantic import Field
 
 from worker.catalog import datasets
-from worker.data.documents import VALIDATION_PERCENT, Source, Split
+from worker.data.documents import VALIDATION_PERCENT, DocumentSource, Split
 from worker.data.manifest import MANIFEST_NAME, TOKENIZER_FILE, Manifest, Recipe, hash_shards
 from worker.data.prepared import can_prepare, list_prepared, preparation_hint
-from worker.data.sections import PLACE_NAME, SECTION_BYTES, OnProgress, Place, Sections, read_place, write_place
+from worker.data.sections import (
+    PLACE_NAME,
+    SECTION_BYTES,
+    OnProgress,
+    PreparationState,
+    Sections,
+    read_place,
+    write_place,
+)
 from worker.data.shards import TokenDataset, open_dataset
 from worker.data.sources import source_of
 from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, token_bytes, tokenizer_file, train
@@ -90,7 +98,7 @@ def _require_known_names(dataset: str, tokenizer: str) -> None:
 
 
 def prepare_once(
-    source: Source,
+    source: DocumentSource,
     order: Order,
     dataset_folder: Path,
     on_progress: OnProgress = lambda reached: None,
@@ -114,7 +122,7 @@ def prepare_once(
             return prepare(source, recipe, folder, order.tokenizer_file, on_progress, say)
 
 
-def _recipe(source: Source, order: Order) -> Recipe:
+def _recipe(source: DocumentSource, order: Order) -> Recipe:
     given = order.tokenizer_file
     if order.tokenizer != "byte" and datasets.trained_size(order.tokenizer) is None:
         given = tokenizer_file(order.tokenizer, given)
@@ -171,7 +179,7 @@ def _explain_errors(folder: Path) -> Iterator[None]:
 
 
 def prepare(
-    source: Source,
+    source: DocumentSource,
     recipe: Recipe,
     folder: Path,
     tokenizer_file: Path | None = None,
@@ -184,7 +192,7 @@ def prepare(
     if place is None:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        place = Place(recipe=recipe)
+        place = PreparationState(recipe=recipe)
         write_place(unfinished, place)
     elif place.shards:
         say(f"going on after {place.documents} documents that are finished")
@@ -204,7 +212,7 @@ def prepare(
 
 
 def _tokenizer(
-    source: Source, recipe: Recipe, folder: Path, given: Path | None, say: Callable[[str], None]
+    source: DocumentSource, recipe: Recipe, folder: Path, given: Path | None, say: Callable[[str], None]
 ) -> Tokenizer:
     """The tokenizer of the recipe; its file lies beside the shards, trained or copied once."""
     if recipe.tokenizer == "byte":
@@ -219,7 +227,7 @@ def _tokenizer(
     return BpeTokenizer(path, name=recipe.tokenizer)
 
 
-def _refuse_empty(place: Place, unfinished: Path) -> None:
+def _refuse_empty(place: PreparationState, unfinished: Path) -> None:
     for split in Split:
         if not any(shard.split is split for shard in place.shards):
             shutil.rmtree(unfinished)  # it is complete, and of no use
@@ -230,7 +238,7 @@ def _refuse_empty(place: Place, unfinished: Path) -> None:
             )
 
 
-def _manifest(place: Place, tokenizer: Tokenizer) -> Manifest:
+def _manifest(place: PreparationState, tokenizer: Tokenizer) -> Manifest:
     return Manifest(
         recipe=place.recipe,
         vocabulary_size=tokenizer.vocabulary_size,

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from worker.data.documents import Cursor, Document, Source, Split
+from worker.data.documents import Document, DocumentSource, SourceCursor, Split
 from worker.data.manifest import Recipe, ShardEntry
 from worker.data.shards import verify_shard, write_shard
 from worker.data.tokenizers import Tokenizer, Tokens, token_bytes, token_dtype
@@ -27,11 +27,11 @@ BATCH_BYTES: Final = 2**20
 """Text that is tokenised in one call: enough to keep all cores busy."""
 
 
-class Place(Record):
+class PreparationState(Record):
     """How far a preparation is, at the end of a section."""
 
     recipe: Recipe
-    cursor: Cursor | None = None
+    cursor: SourceCursor | None = None
     documents: int = 0
     skipped_documents: int = 0
     text_bytes: int = 0
@@ -55,10 +55,10 @@ class SectionProgress:
 OnProgress = Callable[[SectionProgress], None]
 
 
-def read_place(folder: Path, recipe: Recipe) -> Place | None:
+def read_place(folder: Path, recipe: Recipe) -> PreparationState | None:
     """The place that a preparation of this recipe reached in `folder`, if its shards are whole; else None."""
     try:
-        place = Place.model_validate_json((folder / PLACE_NAME).read_bytes())
+        place = PreparationState.model_validate_json((folder / PLACE_NAME).read_bytes())
     except (OSError, ValidationError):
         return None
     if place.recipe != recipe:
@@ -71,7 +71,7 @@ def read_place(folder: Path, recipe: Recipe) -> Place | None:
     return place
 
 
-def write_place(folder: Path, place: Place) -> None:
+def write_place(folder: Path, place: PreparationState) -> None:
     """Write the place durably; the file is the old or the new one, never a part."""
     write_atomically(folder / PLACE_NAME, place.model_dump_json(), durable=True)
 
@@ -80,7 +80,12 @@ class Sections:
     """The sections of one preparation, from a place on."""
 
     def __init__(
-        self, source: Source, tokenizer: Tokenizer, folder: Path, place: Place, on_progress: OnProgress
+        self,
+        source: DocumentSource,
+        tokenizer: Tokenizer,
+        folder: Path,
+        place: PreparationState,
+        on_progress: OnProgress,
     ) -> None:
         """Write into `folder` what comes behind `place`."""
         self.place = place
@@ -88,10 +93,10 @@ class Sections:
         self._full = False
         self._begin()
 
-    def write(self) -> Place:
+    def write(self) -> PreparationState:
         """Write all sections; returns the place at the end."""
         section_bytes = 0
-        if self._limit_reached():
+        if self._is_limit_reached():
             return self.place
         for batch in self._batches():
             self._encode(batch)
@@ -127,7 +132,7 @@ class Sections:
             self._documents += 1
             self._text_bytes += document.size_bytes()
             self._training_tokens += len(tokens) if split is Split.TRAIN else 0
-            if self._limit_reached():
+            if self._is_limit_reached():
                 self._full = True
                 break
         self._on_progress(
@@ -136,7 +141,7 @@ class Sections:
             )
         )
 
-    def _limit_reached(self) -> bool:
+    def _is_limit_reached(self) -> bool:
         recipe = self.place.recipe
         enough_tokens = recipe.tokens is not None and self._training_tokens >= recipe.tokens
         return enough_tokens or (recipe.documents is not None and self._documents >= recipe.documents)
@@ -151,7 +156,7 @@ class Sections:
             if documents:
                 number = sum(shard.split is split for shard in self.place.shards)
                 written.append(write_shard(self._folder, split, number, documents, token_dtype(stored_bytes)))
-        self.place = Place(
+        self.place = PreparationState(
             recipe=self.place.recipe,
             cursor=self._source.cursor(),
             documents=self._documents,

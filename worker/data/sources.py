@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from worker.catalog import datasets
 from worker.catalog.datasets import HubLocation
-from worker.data.documents import Cursor, Document, LocalSource, Source, document_by_content
+from worker.data.documents import Document, DocumentSource, LocalSource, SourceCursor, document_by_content
 from worker.data.files import OwnFiles
 from worker.errors import DataError, HubError
 
@@ -62,7 +62,7 @@ class HubSource:
         self.skipped_documents = 0
         self._stream: Any = None
 
-    def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
+    def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
         """Yield the rows with text from `cursor` on; raises `HubError` where the hub cannot be read."""
         self.skipped_documents = int(cursor["skipped"]) if cursor else 0
         with explain_hub_errors(f"{self.location.repository} ({self.location.subset})", AGAIN):
@@ -76,7 +76,7 @@ class HubSource:
                 else:
                     self.skipped_documents += 1
 
-    def cursor(self) -> Cursor:
+    def cursor(self) -> SourceCursor:
         """The place behind the last row that was yielded."""
         return {"stream": self._stream.state_dict(), "skipped": self.skipped_documents}
 
@@ -110,11 +110,11 @@ def explain_hub_errors(what: str, way_out: str) -> Iterator[None]:
         ) from error
 
 
-LOCAL: Final[dict[str, Callable[[], Source]]] = {"python-stdlib": PythonStdlib}
+LOCAL: Final[dict[str, Callable[[], DocumentSource]]] = {"python-stdlib": PythonStdlib}
 """Sources that need nothing but this machine."""
 
 
-def source_of(dataset: str, paths: Sequence[str] = (), column: str = "text") -> Source:
+def source_of(dataset: str, paths: Sequence[str] = (), column: str = "text") -> DocumentSource:
     """The source of a dataset; own ones are read from `paths`. Raises `DataError` where they do not fit together."""
     try:
         entry = datasets.dataset(dataset)

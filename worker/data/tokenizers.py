@@ -11,10 +11,10 @@ from tokenizers import Tokenizer as JsonTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from worker.catalog import datasets
-from worker.data.documents import Source, Split
+from worker.data.documents import DocumentSource, Split
 from worker.data.manifest import TOKENIZER_FILE
 from worker.errors import DataError, HubError
-from worker.files import replacing
+from worker.files import atomic_replacement
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -135,7 +135,7 @@ def tokenizer_file(name: str, given: Path | None) -> Path:
         ) from error
 
 
-def train(source: Source, vocabulary_size: int, validation_percent: int, path: Path) -> None:
+def train(source: DocumentSource, vocabulary_size: int, validation_percent: int, path: Path) -> None:
     """Train a byte-level BPE on the source's training documents and save it; the same documents give the same file."""
     tokenizer = JsonTokenizer(models.BPE())
     splitter: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -148,11 +148,11 @@ def train(source: Source, vocabulary_size: int, validation_percent: int, path: P
         show_progress=False,
     )
     tokenizer.train_from_iterator(_training_texts(source, validation_percent), trainer)
-    with replacing(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         tokenizer.save(str(unfinished))
 
 
-def _training_texts(source: Source, validation_percent: int) -> Iterator[str]:
+def _training_texts(source: DocumentSource, validation_percent: int) -> Iterator[str]:
     left_bytes = TRAINING_BYTES
     for document in source.documents():
         if left_bytes <= 0:

@@ -54,7 +54,7 @@ def find_weights(name: str, dataset_folder: Path) -> InitialWeights:
         if not folder.is_dir():
             raise WeightsError(missing_weights_hint(name, dataset_folder))
     elif name in PUBLISHED_WEIGHTS:
-        folder = _fetch_published(PUBLISHED_WEIGHTS[name])
+        folder = _download_weights(PUBLISHED_WEIGHTS[name])
     else:
         known = ", ".join(PUBLISHED_WEIGHTS)
         raise WeightsError(f"the weights {name!r} are not allowed; allowed: {known}, own/<name>. Choose one of them.")
@@ -75,7 +75,7 @@ def own_weights_folder(name: str, dataset_folder: Path) -> Path:
     return dataset_folder / OWN_FOLDER / name.removeprefix("own/")
 
 
-def _fetch_published(published: PublishedWeights) -> Path:
+def _download_weights(published: PublishedWeights) -> Path:
     """The repository's folder in the hub's cache, downloaded where it is missing."""
     from huggingface_hub import snapshot_download  # for downloads alone: the service imports this module too
 

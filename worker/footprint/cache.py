@@ -1,6 +1,6 @@
 """What training needs, for predictions: footprints of single optimizers, counted in another process and kept.
 
-Needs.of(keys) ─► footprint_process.counted ─► exact bytes on `meta`   (seconds, once)
+FootprintCache.count(keys) ─► process.count_footprints ─► exact bytes on `meta`   (seconds, once)
 """
 
 import json
@@ -19,19 +19,19 @@ MOST_WAITING = 2
 """Callers that wait for a count, each on a thread that workers' reports need; others are answered at once."""
 
 
-class Wanted(NamedTuple):
+class OptimizerOptions(NamedTuple):
     """An optimizer with its options, as JSON so that it can be a key."""
 
     optimizer: str
     options: str
 
     @classmethod
-    def of(cls, optimizer: str, options: dict[str, Scalar]) -> "Wanted":
+    def from_fields(cls, optimizer: str, options: dict[str, Scalar]) -> "OptimizerOptions":
         """From a candidate's fields."""
         return cls(optimizer, json.dumps(options, sort_keys=True))
 
 
-class Need(Record):
+class FootprintBytes(Record):
     """What training one model with one optimizer keeps, to the byte."""
 
     parameters: int
@@ -41,21 +41,21 @@ class Need(Record):
     """Null where the optimizer cannot be counted without running it."""
 
 
-Key = tuple[str, Wanted]
+FootprintKey = tuple[str, OptimizerOptions]
 """A model of the catalog, and an optimizer."""
 
 
-class Needs:
+class FootprintCache:
     """Footprints that were counted once. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Need] = {}
-        self._at_work: set[Key] = set()
+        self._known: dict[FootprintKey, FootprintBytes] = {}
+        self._at_work: set[FootprintKey] = set()
         self._lock = Lock()
         self._one_at_a_time = Lock()
         self._waiters = BoundedSemaphore(MOST_WAITING)
 
-    def of(self, keys: Sequence[Key], *, wait: bool = True) -> dict[Key, Need]:
+    def count(self, keys: Sequence[FootprintKey], *, wait: bool = True) -> dict[FootprintKey, FootprintBytes]:
         """The need of each; those that cannot be counted are left out.
 
         Without `wait` only what is known is answered, and the rest is counted meanwhile, for the next one who asks.
@@ -70,14 +70,14 @@ class Needs:
             finally:
                 self._waiters.release()
         elif new:
-            Thread(target=self._count, args=(new,), daemon=True, name="needs").start()
+            Thread(target=self._count, args=(new,), daemon=True, name="footprints").start()
         with self._lock:
             return {each: self._known[each] for each in keys if each in self._known}
 
-    def _count(self, keys: Sequence[Key]) -> None:
+    def _count(self, keys: Sequence[FootprintKey]) -> None:
         with self._one_at_a_time:
             missing = [each for each in keys if each not in self._known]
-            found = _counted(missing) if missing else {}
+            found = _count_in_process(missing) if missing else {}
             with self._lock:
                 if len(self._known) > MOST_KEPT:
                     self._known.clear()
@@ -85,7 +85,7 @@ class Needs:
                 self._at_work.difference_update(keys)
 
 
-def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
+def _count_in_process(keys: Sequence[FootprintKey]) -> dict[FootprintKey, FootprintBytes]:
     """Those that could be counted: a prediction without its memory is better than none, and another time may do."""
     asked = [
         process.FootprintQuestion(model=model, optimizers=(wanted.optimizer,), options=json.loads(wanted.options))
@@ -95,11 +95,11 @@ def _counted(keys: Sequence[Key]) -> dict[Key, Need]:
         answers = process.count_footprints(asked)
     except (OSError, subprocess.SubprocessError):
         return {}
-    return {key: _need(each.footprint) for key, each in zip(keys, answers, strict=True) if each.footprint}
+    return {key: _footprint_bytes(each.footprint) for key, each in zip(keys, answers, strict=True) if each.footprint}
 
 
-def _need(found: Footprint) -> Need:
-    return Need(
+def _footprint_bytes(found: Footprint) -> FootprintBytes:
+    return FootprintBytes(
         parameters=found.parameters,
         parameter_bytes=found.parameter_bytes,
         gradient_bytes=found.gradient_bytes,

@@ -67,7 +67,7 @@ def block_plan(
 ) -> BlockPlan | None:
     """The block plan that the optimizer has for that preset; None where it keeps to none."""
     known = entry(optimizer)
-    if not known.planned:
+    if not known.has_plan:
         return None
     built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
     return built.plan if isinstance(built, HasPlan) else None
@@ -107,7 +107,7 @@ def _count_state(
     with catch_warnings():
         # A library that warns about `meta` says nothing about training.
         simplefilter("ignore")
-        used = rules if candidate.planned else ()
+        used = rules if candidate.has_plan else ()
         optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options, rules=used)
         return allocated_state_bytes(optimizer, model), isinstance(optimizer, HasPlan)
 

@@ -32,14 +32,14 @@ class FootprintQuestion(BaseModel):
     """Given to every optimizer that has such an option."""
 
 
-class Answer(BaseModel):
+class FootprintAnswer(BaseModel):
     """A footprint, or why there is none."""
 
     footprint: Footprint | None = None
     fault: str | None = None
 
 
-def count_footprints(questions: Sequence[FootprintQuestion]) -> list[Answer]:
+def count_footprints(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
     """An answer for each; raises `OSError` or `subprocess.SubprocessError` where the process itself fails."""
     command = [sys.executable, "-m", "worker.footprint.process"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
@@ -56,7 +56,7 @@ def count_footprints(questions: Sequence[FootprintQuestion]) -> list[Answer]:
     if process.returncode != 0:
         raise subprocess.SubprocessError(f"its process ended with {process.returncode}")
     try:
-        return [Answer.model_validate(each) for each in json.loads(told.strip().splitlines()[-1])]
+        return [FootprintAnswer.model_validate(each) for each in json.loads(told.strip().splitlines()[-1])]
     except (ValueError, IndexError, ValidationError) as error:
         raise subprocess.SubprocessError("its process gave no answer") from error
 
@@ -67,14 +67,14 @@ def main() -> None:
     print(json.dumps([answer(each).model_dump(mode="json") for each in wanted]))
 
 
-def answer(wanted: FootprintQuestion) -> Answer:
+def answer(wanted: FootprintQuestion) -> FootprintAnswer:
     """Count it in this process, which loads torch."""
     from worker.footprint.count import footprint  # brings torch, which who asks never loads
 
     try:
-        return Answer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options))
+        return FootprintAnswer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options))
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
-        return Answer(fault=str(error))
+        return FootprintAnswer(fault=str(error))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from worker.meters.phases import Phase, mark
 from worker.records.result import MemoryBreakdown
 
 
-class Part(StrEnum):
+class BreakdownPart(StrEnum):
     """The parts of a breakdown."""
 
     PARAMETERS = "parameters"
@@ -40,7 +40,7 @@ Storages = dict[int, int]
 class ObservedStep:
     """One step as it was seen; pure, so that it can be told apart without a device."""
 
-    before: dict[Part, Storages]
+    before: dict[BreakdownPart, Storages]
     """What was there when the recording began."""
     unnamed_bytes: int = 0
     """What was there beyond that: a GPU's allocator knows, a CPU's does not."""
@@ -64,21 +64,21 @@ class ObservedStep:
                 highest, highest_ns = held, at_ns
         return highest_ns
 
-    def parts(self, at_ns: int) -> dict[Part, int]:
+    def parts(self, at_ns: int) -> dict[BreakdownPart, int]:
         """The bytes of every part at that moment."""
-        parts = dict.fromkeys(Part, 0)
+        parts = dict.fromkeys(BreakdownPart, 0)
         for part, storages in self.before.items():
             parts[part] += sum(storages.values())
-        parts[Part.OTHER] += self.unnamed_bytes
+        parts[BreakdownPart.OTHER] += self.unnamed_bytes
         kept = self._kept_gradient_bytes()
-        parts[Part.GRADIENTS] += kept
-        parts[Part.OTHER] -= kept if self.unnamed_bytes else 0
+        parts[BreakdownPart.GRADIENTS] += kept
+        parts[BreakdownPart.OTHER] -= kept if self.unnamed_bytes else 0
         for block in self.recorded.allocations:
             if block.is_alive(at_ns):
                 parts[self._part(block)] += block.size_bytes
         for release in self._releases():
             if release.at_ns <= at_ns:
-                parts[self._part_before(release.address) or Part.OTHER] -= release.size_bytes
+                parts[self._find_part_before(release.address) or BreakdownPart.OTHER] -= release.size_bytes
         return parts
 
     def phase(self, at_ns: int) -> Phase:
@@ -88,28 +88,28 @@ class ObservedStep:
             return Phase.OPTIMIZER
         return Phase.BACKWARD if at_ns >= marks[mark(Phase.BACKWARD)][0] else Phase.FORWARD
 
-    def _part(self, block: Allocation) -> Part:
+    def _part(self, block: Allocation) -> BreakdownPart:
         """What an allocation of the step was for."""
         marks = self.recorded.marks
         if block.address in self.gradients and block.is_alive(marks[mark(Phase.BACKWARD)][1]):
-            return Part.GRADIENTS
+            return BreakdownPart.GRADIENTS
         if block.address in self.state and block.end_ns is None:
-            return Part.OPTIMIZER_STATE
-        return Part.ACTIVATIONS if block.is_alive(marks[mark(Phase.FORWARD)][1]) else Part.OTHER
+            return BreakdownPart.OPTIMIZER_STATE
+        return BreakdownPart.ACTIVATIONS if block.is_alive(marks[mark(Phase.FORWARD)][1]) else BreakdownPart.OTHER
 
     def _kept_gradient_bytes(self) -> int:
         """Gradients that lie in memory from before the step: DDP's buffers."""
         allocated = {block.address for block in self.recorded.allocations}
-        kept = (a for a in self.gradients if a not in allocated and self._part_before(a) is None)
+        kept = (a for a in self.gradients if a not in allocated and self._find_part_before(a) is None)
         return sum(self.gradients[address] for address in kept)
 
     def _releases(self) -> Iterator[Release]:
         """Releases of what was counted when the recording began."""
         for release in self.recorded.releases:
-            if self.unnamed_bytes or self._part_before(release.address):
+            if self.unnamed_bytes or self._find_part_before(release.address):
                 yield release
 
-    def _part_before(self, address: int) -> Part | None:
+    def _find_part_before(self, address: int) -> BreakdownPart | None:
         return next((part for part, storages in self.before.items() if address in storages), None)
 
 
@@ -141,20 +141,20 @@ class BreakdownMeter:
             phase=self._observed.phase(at_ns),
             micro_batch_sequences=micro_batch_sequences,
             peak_bytes=sum(parts.values()),
-            parameters_bytes=parts[Part.PARAMETERS],
-            gradients_bytes=parts[Part.GRADIENTS],
-            optimizer_state_bytes=parts[Part.OPTIMIZER_STATE],
-            activations_bytes=parts[Part.ACTIVATIONS],
-            other_bytes=parts[Part.OTHER],
+            parameters_bytes=parts[BreakdownPart.PARAMETERS],
+            gradients_bytes=parts[BreakdownPart.GRADIENTS],
+            optimizer_state_bytes=parts[BreakdownPart.OPTIMIZER_STATE],
+            activations_bytes=parts[BreakdownPart.ACTIVATIONS],
+            other_bytes=parts[BreakdownPart.OTHER],
         )
 
     def _stock(self) -> ObservedStep:
         """What the step finds; a storage that several tensors share is the first part's."""
         before = {
-            Part.PARAMETERS: self._storages(self._model.parameters()),
-            Part.GRADIENTS: self._storages(self._gradients()),
-            Part.OPTIMIZER_STATE: self._storages(state_tensors(self._optimizer)),
-            Part.OTHER: self._storages(self._model.buffers()),
+            BreakdownPart.PARAMETERS: self._storages(self._model.parameters()),
+            BreakdownPart.GRADIENTS: self._storages(self._gradients()),
+            BreakdownPart.OPTIMIZER_STATE: self._storages(state_tensors(self._optimizer)),
+            BreakdownPart.OTHER: self._storages(self._model.buffers()),
         }
         seen: set[int] = set()
         for part, storages in before.items():

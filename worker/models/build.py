@@ -35,7 +35,7 @@ def build_model(
         torch.manual_seed(seed)
         model = BUILDERS[chosen.family](chosen)
     if weights is not None:
-        model = _pretrained(model, weights)
+        model = _load_pretrained(model, weights)
     model.train()
     return model
 
@@ -55,7 +55,7 @@ def preset_for(name: str, vocabulary_size: int | None) -> ModelPreset:
     return chosen
 
 
-def _pretrained(model: PreTrainedModel, weights: InitialWeights) -> PreTrainedModel:
+def _load_pretrained(model: PreTrainedModel, weights: InitialWeights) -> PreTrainedModel:
     """`model` with `weights`: every tensor of it must be there in its shape."""
     require_same_architecture(weights, model.config.to_dict())
     try:
@@ -177,7 +177,7 @@ def prepare(model: PreTrainedModel, execution: Execution) -> None:
         model.compile()
 
 
-def forget_compiled() -> None:
+def reset_compiler() -> None:
     """Let `torch.compile` begin anew; nothing where it was never used, since its import alone takes seconds."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()

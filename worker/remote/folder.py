@@ -96,14 +96,14 @@ class RemoteFolder:
         if refusal := find_refusal(self.url):
             raise RemoteFolderError(refusal)
 
-        def opened() -> tuple[Any, str]:
+        def open_files() -> tuple[Any, str]:
             from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # it publishes no types
 
             options = OPTIONS.get(urlsplit(self.url).scheme, {})
             files, root = url_to_fs(self.url, skip_instance_cache=True, use_listings_cache=False, **options)
             return files, str(root).rstrip("/")
 
-        return self._call("opened", opened)
+        return self._call("open_files", open_files)
 
     def _call(self, what: str, question: Callable[[], Answer], passing: frozenset[int] = frozenset()) -> Answer:
         try:
@@ -193,7 +193,7 @@ AWAY_SECONDS: Final = 60.0
 MOST_REMEMBERED: Final = 64
 """Answers; the manifest of a thousand shards has 150 kB."""
 
-Question = tuple[str, str]
+RemoteFile = tuple[str, str]
 """The URL of a folder, the name of a file in it."""
 
 
@@ -207,9 +207,9 @@ class RemoteAnswers:
 
     def __init__(self, longest_seconds: float = LONGEST_SECONDS) -> None:
         self._longest_seconds = longest_seconds
-        self._found: OrderedDict[Question, tuple[float, bytes]] = OrderedDict()
+        self._found: OrderedDict[RemoteFile, tuple[float, bytes]] = OrderedDict()
         self._away: dict[str, tuple[float, RemoteFolderError]] = {}
-        self._asked: dict[Question, Future[bytes | None]] = {}
+        self._asked: dict[RemoteFile, Future[bytes | None]] = {}
         self._folders: dict[str, RemoteFolder] = {}
         self._lock = threading.Lock()
 
@@ -236,7 +236,7 @@ class RemoteAnswers:
         except RemoteFolderError as error:
             raise _copy_error(error) from error.__cause__
 
-    def _ask(self, question: Question, remembered_seconds: float) -> "Future[bytes | None]":
+    def _ask(self, question: RemoteFile, remembered_seconds: float) -> "Future[bytes | None]":
         answer = self._asked[question] = Future[bytes | None]()
         folder = self._folders.setdefault(question[0], RemoteFolder(question[0]))
         arguments = (folder, question, answer, remembered_seconds)
@@ -244,7 +244,7 @@ class RemoteAnswers:
         return answer
 
     def _answer(
-        self, folder: RemoteFolder, question: Question, answer: "Future[bytes | None]", remembered_seconds: float
+        self, folder: RemoteFolder, question: RemoteFile, answer: "Future[bytes | None]", remembered_seconds: float
     ) -> None:
         url, name = question
         try:

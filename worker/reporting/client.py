@@ -1,7 +1,7 @@
 """The worker's client of the service: one attempt, its lease token, and what each answer means (torch-free).
 
 2xx                         accepted
-409                         LeaseLostError: stop, write nothing more
+409                         LeaseRevokedError: stop, write nothing more
 other 4xx                   ReportRefusedError: worker and service do not fit together
 5xx, 429, no connection     ServiceUnavailableError: try again later
 """
@@ -14,7 +14,7 @@ import httpx2
 from pydantic import ValidationError
 
 from worker.backoff import backoff
-from worker.errors import LeaseLostError, ReportRefusedError, ServiceUnavailableError
+from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
 from worker.records.protocol import Assignment, Heartbeat, HeartbeatReply
 from worker.records.result import Record
 
@@ -85,7 +85,7 @@ class ServiceClient:
 def _refusal(verb: Verb, response: httpx2.Response) -> Exception:
     answer = f"{verb} was answered {response.status_code}: {response.text[:500]}"
     if response.status_code == 409:
-        return LeaseLostError(f"{answer}. Another attempt may be running; this one stops.")
+        return LeaseRevokedError(f"{answer}. Another attempt may be running; this one stops.")
     if response.status_code == 429 or response.status_code >= 500:
         return ServiceUnavailableError(f"{answer}. The service's log says why.")
     return ReportRefusedError(f"{answer}. Use the same version of the bench for service and workers.")

@@ -13,7 +13,7 @@ from worker.meters.clock import DeviceClock
 from worker.records.protocol import NOTE_CHARACTERS, CheckpointNotice, Command, Failure, Heartbeat, Stopped
 from worker.records.result import Observation, Point, Record, Result
 from worker.reporting.client import CHECKPOINT, FAIL, FINISH, HEARTBEAT, STOPPED, ServiceClient, Verb
-from worker.reporting.outbox import Outbox, Spool, reports
+from worker.reporting.outbox import ReportOutbox, Spool, reports
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class HttpReporter:
         self._service, self._clock = service, clock
         self._heartbeat_seconds, self._patience_seconds = heartbeat_seconds, patience_seconds
         self._spool = Spool(run_folder / SPOOL_FOLDER, attempt)
-        self._outbox = Outbox(service.post, self._spool, flush_seconds=flush_seconds)
+        self._outbox = ReportOutbox(service.post, self._spool, flush_seconds=flush_seconds)
         self._step = first_step
         self._command = Command.CONTINUE
         self._error: WorkerError | None = None
@@ -75,7 +75,7 @@ class HttpReporter:
         self._step = after_step or 0
 
     def command(self) -> Command:
-        """The last heartbeat's answer; raises `LeaseLostError` or `ReportRefusedError` where that was the answer."""
+        """The last heartbeat's answer; raises `LeaseRevokedError` or `ReportRefusedError` where that was the answer."""
         if (error := self._error or self._outbox.error) is not None:
             raise error
         return self._command
@@ -101,7 +101,7 @@ class HttpReporter:
     def finish(self, result: Result) -> None:
         self._deliver(FINISH, result)
 
-    def stopped(self, stopped: Stopped) -> None:
+    def report_stop(self, stopped: Stopped) -> None:
         self._deliver(STOPPED, stopped)
 
     def fail(self, failure: Failure) -> None:

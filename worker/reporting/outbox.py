@@ -132,7 +132,7 @@ class _Message:
         return self.path.read_bytes()
 
 
-class Outbox:
+class ReportOutbox:
     """The queue and the thread that empties it. `error` is set once the service refuses for good."""
 
     def __init__(self, post: Callable[[Verb, bytes], object], spool: Spool, *, flush_seconds: float = 1.0) -> None:
@@ -176,7 +176,7 @@ class Outbox:
         with self._changed:
             self._seal()
             for message in self._messages:
-                self._to_disk(message)
+                self._write_to_disk(message)
 
     def drain(self, patience_seconds: float) -> None:
         """Return when everything was accepted.
@@ -233,13 +233,13 @@ class Outbox:
         until there is some, at a batch of a thousand points or fewer a second."""
         try:
             for message in islice(self._messages, MEMORY_MESSAGES, None):
-                self._to_disk(message)
+                self._write_to_disk(message)
                 if message.path is not None:
                     message.body = None
         except OSError as error:
             logger.warning("unsent points stay in memory: %s", error)
 
-    def _to_disk(self, message: _Message) -> None:
+    def _write_to_disk(self, message: _Message) -> None:
         if message.sequence is not None and message.path is None and message.body is not None:
             message.path = self._spool.write(message.sequence, message.body)
 

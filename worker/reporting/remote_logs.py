@@ -14,7 +14,7 @@ from os import SEEK_END
 from pathlib import Path
 from typing import Final
 
-from worker.errors import LeaseLostError, RemoteFolderError
+from worker.errors import LeaseRevokedError, RemoteFolderError
 from worker.records.protocol import Assignment
 from worker.remote.folder import RemoteFolder
 from worker.reporting.log import FOLDER, log_path, open_log
@@ -70,7 +70,7 @@ def copy_logs_at_end(assignment: Assignment) -> Iterator[None]:
     """Copy the logs when the block ends, however it ends, unless the run belongs to somebody else by then."""
     try:
         yield
-    except LeaseLostError:
+    except LeaseRevokedError:
         raise
     except BaseException:
         _copy(assignment)

@@ -32,7 +32,7 @@ class Reporter(Protocol):
         """Training begins: from scratch (None) or after a checkpoint; points of earlier attempts beyond it are void."""
 
     def command(self) -> Command:
-        """What the run should do now; raises `LeaseLostError` when it should not exist any more."""
+        """What the run should do now; raises `LeaseRevokedError` when it should not exist any more."""
 
     def point(self, point: Point) -> None:
         """Take a point; steps rise by one."""
@@ -52,7 +52,7 @@ class Reporter(Protocol):
     def finish(self, result: Result) -> None:
         """Deliver the result, after all points. Unlike the others this may wait for a network."""
 
-    def stopped(self, stopped: Stopped) -> None:
+    def report_stop(self, stopped: Stopped) -> None:
         """Deliver that a command was obeyed; may wait like `finish`."""
 
     def fail(self, failure: Failure) -> None:
@@ -105,7 +105,7 @@ class MemoryReporter:
     def finish(self, result: Result) -> None:
         self.result = result
 
-    def stopped(self, stopped: Stopped) -> None:
+    def report_stop(self, stopped: Stopped) -> None:
         self.ending = stopped
 
     def fail(self, failure: Failure) -> None:
@@ -199,8 +199,8 @@ class LoggedReporter:
             "ended after %d steps, %.1f s of its device: %s", result.steps, result.device_seconds, result.verdict_reason
         )
 
-    def stopped(self, stopped: Stopped) -> None:
-        self._reporter.stopped(stopped)
+    def report_stop(self, stopped: Stopped) -> None:
+        self._reporter.report_stop(stopped)
         logger.info("stopped at step %d: %s", stopped.step, stopped.command.value)
 
     def fail(self, failure: Failure) -> None:
@@ -232,7 +232,7 @@ class SilentReporter:
 
     def finish(self, result: Result) -> None: ...
 
-    def stopped(self, stopped: Stopped) -> None: ...
+    def report_stop(self, stopped: Stopped) -> None: ...
 
     def fail(self, failure: Failure) -> None: ...
 
@@ -285,7 +285,7 @@ class FileReporter:
     def finish(self, result: Result) -> None:
         self._end(RESULT_NAME, result.model_dump_json(indent=2))
 
-    def stopped(self, stopped: Stopped) -> None:
+    def report_stop(self, stopped: Stopped) -> None:
         self._end(ENDING_NAME, stopped.model_dump_json(indent=2))
 
     def fail(self, failure: Failure) -> None:

@@ -14,7 +14,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
-from worker.schema import Fault, Spec, is_stored, omit_default, raise_faults, require_known
+from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
 from worker.spec.parts import Evaluation as Evaluation
@@ -54,29 +54,29 @@ class Workload(Spec):
 
     @field_validator("model")
     @classmethod
-    def _known_model(cls, value: str) -> str:
+    def _check_model(cls, value: str) -> str:
         return require_known("model", value, (*presets.names(), LINEAR_MODEL))
 
     @model_validator(mode="before")
     @classmethod
-    def _with_defaults_of_its_task(cls, fields: Any) -> Any:
+    def _fill_task_defaults(cls, fields: Any) -> Any:
         return fill_defaults(fields, defaults_of(fields.get("task"))) if isinstance(fields, dict) else fields
 
     @field_validator("initial_weights")
     @classmethod
-    def _known_weights(cls, value: str | None) -> str | None:
+    def _check_weights(cls, value: str | None) -> str | None:
         if value is None or data_catalog.OWN_NAME.fullmatch(value):
             return value
         return require_known("initial weights", value, presets.weights_names())
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combination(self) -> Self:
         if not is_stored():
             raise_faults(type(self).__name__, [*self._misfits(), *self.task.misfits(self)])
         return self
 
-    def _misfits(self) -> list[Fault]:
-        faults: list[Fault] = []
+    def _misfits(self) -> list[SpecFault]:
+        faults: list[SpecFault] = []
         if self.schedule.warmup_steps >= self.budget.steps:
             allowed = f"must be below budget.steps = {self.budget.steps}"
             faults.append((("schedule", "warmup_steps"), self.schedule.warmup_steps, allowed))
@@ -107,11 +107,11 @@ class OptimizerSpec(Spec):
 
     @field_validator("name")
     @classmethod
-    def _known_name(cls, value: str) -> str:
+    def _check_name(cls, value: str) -> str:
         return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
-    def _known_options(self) -> Self:
+    def _check_options(self) -> Self:
         if not is_stored():
             raise_faults(type(self).__name__, option_faults(self.name, self.options, self.rules))
         return self
@@ -145,13 +145,13 @@ class Resources(Spec):
         """What all processes occupy."""
         return self.cpus * self.process_count()
 
-    def misfits(self, workload: Workload) -> list[Fault]:
+    def misfits(self, workload: Workload) -> list[SpecFault]:
         """Every field of the workload that so many processes cannot share, located in what holds both."""
         count = self.process_count()
         if count == 1:
             return []
         asked = f"resources asks for {count} processes"
-        faults: list[Fault] = []
+        faults: list[SpecFault] = []
         if not workload.task.divisible:
             allowed = f"is trained by one process, but {asked}"
             faults.append((("workload", "task"), workload.task.kind, allowed))
@@ -187,10 +187,10 @@ class RunSpec(Spec):
         return self.workload.budget.batch_sequences // self.resources.process_count()
 
 
-def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[Fault]:
+def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[SpecFault]:
     """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
     found = catalog.entry(optimizer).faults(options)
-    faults: list[Fault] = [(("options", name), options[name], allowed) for name, allowed in found]
-    if rules and not catalog.entry(optimizer).planned:
+    faults: list[SpecFault] = [(("options", name), options[name], allowed) for name, allowed in found]
+    if rules and not catalog.entry(optimizer).has_plan:
         faults.append((("rules",), list(rules), f"must be empty: {optimizer} keeps to no block plan"))
     return faults

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.datasets import DataKind
-from worker.schema import Fault, Spec
+from worker.schema import Spec, SpecFault
 from worker.spec.parts import DataSpec, Execution, Precision, Probes
 
 LINEAR_MODEL: Final = "linear"
@@ -59,19 +59,19 @@ class TaskSpec(Spec):
     """Whether a step computes no more than forward and backward pass of its batch: else its FLOPs are not known."""
 
     @abstractmethod
-    def misfits(self, workload: TaskContext) -> list[Fault]:
+    def misfits(self, workload: TaskContext) -> list[SpecFault]:
         """Every field of the workload around it that this task cannot be trained with."""
 
 
 class LanguageTask(TaskSpec):
     """The base of the tasks that train a language model."""
 
-    def misfits(self, workload: TaskContext) -> list[Fault]:
+    def misfits(self, workload: TaskContext) -> list[SpecFault]:
         """A model that is none, sequences longer than its positions, tokens that it does not know."""
         if workload.model == LINEAR_MODEL:
             allowed = f"is no language model, which the task {self.kind} trains: {', '.join(presets.names())}"
             return [(("model",), workload.model, allowed)]
-        faults: list[Fault] = []
+        faults: list[SpecFault] = []
         model, length = presets.preset(workload.model), workload.data.sequence_length_tokens
         if length > model.max_positions:
             allowed = f"must be at most {model.max_positions}, the positions of {model.name}"
@@ -101,7 +101,7 @@ class ConversationTask(LanguageTask):
     data_kind = DataKind.CONVERSATIONS
     defaults: ClassVar[Mapping[str, Any]] = {"data": {"dataset": "chats"}}
 
-    def misfits(self, workload: TaskContext) -> list[Fault]:
+    def misfits(self, workload: TaskContext) -> list[SpecFault]:
         """Besides a language task's, a tokenizer that is not the catalog's."""
         faults, name = super().misfits(workload), workload.data.tokenizer
         known = tuple(entry.name for entry in data_catalog.TOKENIZERS)
@@ -136,7 +136,7 @@ class RlhfTask(ConversationTask):
     only_passes = False  # it generates, rewards and scores answers too
     divisible = False  # the answers of a batch are weighed together
 
-    def misfits(self, workload: TaskContext) -> list[Fault]:
+    def misfits(self, workload: TaskContext) -> list[SpecFault]:
         """Besides a language task's, answers that leave no room for a prompt."""
         faults, length = super().misfits(workload), workload.data.sequence_length_tokens
         if self.answer_tokens >= length:
@@ -179,9 +179,9 @@ class RegressionTask(TaskSpec):
         "clip_grad_norm": None,
     }
 
-    def misfits(self, workload: TaskContext) -> list[Fault]:
+    def misfits(self, workload: TaskContext) -> list[SpecFault]:
         """Another model than the linear one, sequences of more than one sample, low precision."""
-        faults: list[Fault] = []
+        faults: list[SpecFault] = []
         if workload.model != LINEAR_MODEL:
             faults.append((("model",), workload.model, f"must be {LINEAR_MODEL}: a regression has a model of its own"))
         if workload.data.sequence_length_tokens != 1:

@@ -16,7 +16,7 @@ from worker.models.pretrained import PreTrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class GeneratedAnswers:
     """Prompts with their answers, in rows of one length: the prompts end, and the answers begin, at one column."""
 
     tokens: Tensor
@@ -49,7 +49,7 @@ def generate(
     end_of_text: int,
     temperature: float = 1.0,
     seeds: Sequence[int] | None = None,
-) -> Answers:
+) -> GeneratedAnswers:
     """Answer prompts that are padded on their left, int64 (answers, prompt) each, on the model's device.
 
     Args:
@@ -77,7 +77,9 @@ def generate(
     missing = most_tokens - answers.shape[1]  # `generate` stops once every answer has ended
     answers = torch.nn.functional.pad(answers, (0, missing), value=end_of_text)
     ended_before = (answers == end_of_text).cumsum(dim=1) - (answers == end_of_text).long()
-    return Answers(tokens=torch.cat((prompts, answers), dim=1), prompt_mask=prompt_mask, answer_mask=ended_before == 0)
+    return GeneratedAnswers(
+        tokens=torch.cat((prompts, answers), dim=1), prompt_mask=prompt_mask, answer_mask=ended_before == 0
+    )
 
 
 class GumbelNoise(LogitsProcessor):

@@ -24,7 +24,7 @@ CheckStop = Callable[[], None]
 """Called while something is prepared or waited for; raises where the run is to end."""
 
 
-class Data(Protocol):
+class TaskData(Protocol):
     """What a task is trained on, open and checked."""
 
     @property
@@ -37,7 +37,7 @@ class TaskEntry:
     """One kind of task."""
 
     data: Callable[[RunSpec, Path, CheckStop], Any]
-    """Opens the data that a spec names in the folder of prepared datasets, or prepares them there: a `Data`."""
+    """Opens the data that a spec names in the folder of prepared datasets, or prepares them there: a `TaskData`."""
     model: Callable[[RunSpec, Any, InitialWeights | None], nn.Module]
     """The model for that data with its initial weights, on the CPU; None draws them."""
     task: Callable[[Any, Any, RunSpec, ProcessGroup], Task[Any]]

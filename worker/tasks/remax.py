@@ -26,7 +26,7 @@ from worker.data.conversation_store import ConversationDataset
 from worker.models.pretrained import PreTrainedModel
 from worker.spec.run import RunSpec
 from worker.spec.task import RlhfTask
-from worker.tasks.generation import Answers, generate
+from worker.tasks.generation import GeneratedAnswers, generate
 from worker.tasks.rewards import reward_of
 
 VALIDATION_STEP: Final = 2**62
@@ -37,7 +37,7 @@ VALIDATION_STEP: Final = 2**62
 class RewardedMicroBatch:
     """Some answers of a batch with their returns, on the CPU."""
 
-    answers: Answers
+    answers: GeneratedAnswers
     returns: Tensor
     """R_t, float32, shape (answers, answer); 0 outside the answers."""
     log_ratios: Tensor
@@ -104,13 +104,13 @@ class ReMax:
         self._policy.train()
         return -total / len(prompts)
 
-    def _answer(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int]) -> tuple[Answers, Tensor, Tensor]:
+    def _answer(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int]) -> tuple[GeneratedAnswers, Tensor, Tensor]:
         """(sampled answers, their rewards, their advantages over the greedy ones), on the CPU."""
         sampled, greedy = self._generate(prompts, mask, seeds), self._generate(prompts, mask, None)
         rewards = self._reward(sampled)
         return _move(sampled, torch.device("cpu")), rewards.cpu(), (rewards - self._reward(greedy)).cpu()
 
-    def _generate(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int] | None) -> Answers:
+    def _generate(self, prompts: Tensor, mask: Tensor, seeds: Sequence[int] | None) -> GeneratedAnswers:
         return generate(
             self._policy,
             prompts.to(self._policy.device),
@@ -123,7 +123,7 @@ class ReMax:
 
     @torch.no_grad()
     def _reward_answers(
-        self, answers: Answers, rewards: Tensor, advantages: Tensor, counted: int
+        self, answers: GeneratedAnswers, rewards: Tensor, advantages: Tensor, counted: int
     ) -> RewardedMicroBatch:
         there = _move(answers, self._policy.device)
         ratios = self._log_probabilities(self._policy, there) - self._log_probabilities(self._reference, there)
@@ -134,7 +134,7 @@ class ReMax:
             answers=answers, returns=returns, log_ratios=log_ratios, rewards=rewards, batch_answer_tokens=counted
         )
 
-    def _log_probabilities(self, model: PreTrainedModel, answers: Answers) -> Tensor:
+    def _log_probabilities(self, model: PreTrainedModel, answers: GeneratedAnswers) -> Tensor:
         """log pi of each answer token at the task's temperature: float32, shape (answers, answer)."""
         found = model(
             input_ids=answers.tokens[:, :-1],
@@ -158,8 +158,8 @@ def _cuts(count: int, most: int) -> list[tuple[int, int]]:
     return [(start, min(count, start + most)) for start in range(0, count, most)]
 
 
-def _move(answers: Answers, device: torch.device) -> Answers:
-    return Answers(
+def _move(answers: GeneratedAnswers, device: torch.device) -> GeneratedAnswers:
+    return GeneratedAnswers(
         tokens=answers.tokens.to(device),
         prompt_mask=answers.prompt_mask.to(device),
         answer_mask=answers.answer_mask.to(device),

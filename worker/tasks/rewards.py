@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from worker.models.pretrained import PreTrainedModel
 from worker.spec.task import RlhfTask
-from worker.tasks.generation import Answers
+from worker.tasks.generation import GeneratedAnswers
 
-Reward = Callable[[Answers], Tensor]
+Reward = Callable[[GeneratedAnswers], Tensor]
 FIRST_PRINTABLE, LAST_PRINTABLE = ord(" "), ord("~")
 
 
@@ -40,7 +40,7 @@ class RewardModel:
         self.model = model.to(policy.device).eval().requires_grad_(requires_grad=False)
 
     @torch.no_grad()
-    def __call__(self, answers: Answers) -> Tensor:
+    def __call__(self, answers: GeneratedAnswers) -> Tensor:
         """The head's score of each answer, given its prompt."""
         found = self.model(
             input_ids=answers.tokens, attention_mask=answers.attention_mask(), position_ids=answers.positions()
@@ -50,7 +50,7 @@ class RewardModel:
 
 
 def _printable(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
-    def reward(answers: Answers) -> Tensor:
+    def reward(answers: GeneratedAnswers) -> Tensor:
         """Bytes that are printable ASCII, over the longest answer's bytes."""
         tokens = answers.tokens[:, -answers.answer_mask.shape[1] :]
         printable = (tokens >= FIRST_PRINTABLE) & (tokens <= LAST_PRINTABLE) & answers.answer_mask
@@ -60,7 +60,7 @@ def _printable(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Rew
 
 
 def _brevity(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
-    def reward(answers: Answers) -> Tensor:
+    def reward(answers: GeneratedAnswers) -> Tensor:
         """1 for an answer that ends at once, 0 for the longest."""
         return 1.0 - (answers.lengths() - 1) / max(1, task.answer_tokens - 1)
 

@@ -17,7 +17,7 @@ import torch
 from pydantic import ValidationError
 
 from worker.errors import CheckpointError
-from worker.files import UNFINISHED, file_sha256, replacing, write_atomically
+from worker.files import UNFINISHED, atomic_replacement, file_sha256, write_atomically
 from worker.records.protocol import CheckpointNotice
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class CheckpointStore:
     def _write(self, path: Path, step: int, state: State, val_loss: float | None) -> CheckpointNotice:
         self.folder.mkdir(parents=True, exist_ok=True)
         # A worker that has lost its lease without knowing may write the same step: never into the same file.
-        with replacing(path, durable=True) as unfinished, unfinished.open("wb") as file:
+        with atomic_replacement(path, durable=True) as unfinished, unfinished.open("wb") as file:
             hashing = _HashingFile(file)
             torch.save({**state, "spec_hash": self._spec_hash}, cast("IO[bytes]", hashing))
         digest = hashing.digest.hexdigest()
@@ -94,11 +94,11 @@ class CheckpointStore:
             self.passed_over += (f"the checkpoint of step {candidate.step} was passed over: {fault}",)
         return None
 
-    def newest_here(self) -> CheckpointNotice | None:
+    def newest_local(self) -> CheckpointNotice | None:
         """The newest good checkpoint here; None where there is none."""
         return max((each for each in self._notices() if _is_good(each)), key=CheckpointNotice.rank, default=None)
 
-    def drop_overtaken(self, counted_steps: Mapping[int, int]) -> None:
+    def drop_overtaken_checkpoints(self, counted_steps: Mapping[int, int]) -> None:
         """Delete what an attempt left here of steps that later ones, perhaps elsewhere, took in their own way: of all
         but the newest attempt in `counted_steps`, and of those before it, whatever lies beyond their counted step."""
         newest = max(counted_steps, default=0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from worker.errors import LeaseLostError, RemoteFolderError
+from worker.errors import LeaseRevokedError, RemoteFolderError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import PATIENCE_SECONDS, retry_while_away
@@ -58,7 +58,7 @@ class CheckpointUploads:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lost = kind is not None and issubclass(kind, LeaseLostError)
+        lost = kind is not None and issubclass(kind, LeaseRevokedError)
         with self._changed:
             self._leaving, self._succeeded = True, kind is None
             if self._succeeded:  # nothing goes on from a run that has its result
@@ -123,7 +123,7 @@ def _is_best(notice: CheckpointNotice) -> bool:
     return notice.val_loss is not None
 
 
-def bring(
+def fetch_newest_checkpoint(
     remote: RemoteCheckpoints,
     here: CheckpointStore,
     counted_steps: Mapping[int, int],
@@ -139,18 +139,18 @@ def bring(
 
     Raises `RemoteFolderError` where the folder stays unreachable and there is nothing here to go on from.
     """
-    own = here.newest_here()
+    own = here.newest_local()
     if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):
         return
     try:
-        retry_while_away(lambda: _bring(remote, here, counted_steps, own), check_stop, patience_seconds)
+        retry_while_away(lambda: _fetch_newest(remote, here, counted_steps, own), check_stop, patience_seconds)
     except RemoteFolderError as error:
         if own is None:
             raise
         logger.warning("going on from step %d, which is here: %s", own.step, error)
 
 
-def _bring(
+def _fetch_newest(
     remote: RemoteCheckpoints,
     here: CheckpointStore,
     counted_steps: Mapping[int, int],

@@ -29,9 +29,9 @@ from worker.training.checkpoint import CheckpointStore, CheckpointTimer
 from worker.training.device import free_memory, is_out_of_memory
 from worker.training.memory_cap import MemoryCap, OverMemoryCapError
 from worker.training.micro_batch import next_smaller
-from worker.training.progress import Progress, finite_or_none
+from worker.training.progress import TrainingProgress, finite_or_none
 from worker.training.random_state import load_random_state, random_state
-from worker.training.schedule import LearningRate
+from worker.training.schedule import LearningRateScheduler
 from worker.training.step import Stepper, StepTaken
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,9 @@ _ORDERS: Final[tuple[Command | None, ...]] = (*Command, None)
 class Training:
     """One model under training; `progress` says how far it is."""
 
-    def __init__(self, stepper: Stepper, workload: Workload, progress: Progress, context: TrainingContext) -> None:
+    def __init__(
+        self, stepper: Stepper, workload: Workload, progress: TrainingProgress, context: TrainingContext
+    ) -> None:
         self.progress = progress
         self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
         self._figured = stepper.task if isinstance(stepper.task, HasFigures) else None
@@ -80,7 +82,7 @@ class Training:
         optimizer, probes = stepper.optimizer, workload.probes
         observes = probes is not None and context.group.is_rank_zero
         self._probing = Probing(stepper.task.model, optimizer, probes) if probes is not None and observes else None
-        self._rate = LearningRate(optimizer, workload.budget.steps, workload.schedule)
+        self._rate = LearningRateScheduler(optimizer, workload.budget.steps, workload.schedule)
         self._peak_lr = max(float(group["lr"]) for group in optimizer.param_groups)
         self._timer = CheckpointTimer(context.checkpoint_seconds)
 
@@ -111,7 +113,7 @@ class Training:
         Raises:
             RunStoppedError: the service asked for it; a checkpoint was written.
             TerminatedError: SIGTERM came; a checkpoint was written.
-            LeaseLostError: the run belongs to somebody else now; nothing was written.
+            LeaseRevokedError: the run belongs to somebody else now; nothing was written.
         """
         if self.progress.initial_val_loss is None:
             self._report_start()
@@ -145,7 +147,7 @@ class Training:
         """Take one optimizer step and, where it is due, evaluate; None where the loss stopped being a number."""
         step = self.progress.step
         factor = self._rate.apply(step)
-        taken = self._take_observed(step)
+        taken = self._take_observed_step(step)
         if not taken.is_finite():
             self.progress.fault = (
                 f"At step {step + 1} the training loss is {taken.loss} and the gradient norm {taken.grad_norm}."
@@ -171,7 +173,7 @@ class Training:
             **(self._figured.figures if self._figured else {}),
         )
 
-    def _take_observed(self, step: int) -> StepTaken:
+    def _take_observed_step(self, step: int) -> StepTaken:
         """Take the step, under observation where there are probes; their time is not the step's."""
         if self._probing is None:
             return self._take(step)

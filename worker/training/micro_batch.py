@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from worker.meters.breakdown import BreakdownMeter
-from worker.models.build import forget_compiled
+from worker.models.build import reset_compiler
 from worker.training.device import free_memory, is_out_of_memory
 from worker.training.memory_cap import MemoryCap, OverMemoryCapError
 from worker.training.random_state import load_random_state, random_state
@@ -19,7 +19,7 @@ from worker.training.step import Stepper
 
 logger = logging.getLogger(__name__)
 
-Trial = Callable[[int], int]
+MicroBatchTrial = Callable[[int], int]
 """Micro-batch → peak bytes of its steps; raises an out-of-memory error where they do not fit."""
 
 _MARGIN: Final = 1.05
@@ -37,7 +37,7 @@ def next_smaller(batch_sequences: int, micro_batch_sequences: int) -> int | None
     return max((size for size in candidates(batch_sequences) if size < micro_batch_sequences), default=None)
 
 
-def largest_fitting(sizes: Sequence[int], trial: Trial, limit_bytes: int | None) -> int:
+def largest_fitting_size(sizes: Sequence[int], trial: MicroBatchTrial, limit_bytes: int | None) -> int:
     """The largest of the ascending sizes that fits, by doubling and bisection.
 
     Args:
@@ -82,7 +82,7 @@ class TrialSteps:
         """The largest micro-batch for that batch; leaves no memory behind and the random states as they were."""
         before = random_state()
         try:
-            return largest_fitting(candidates(batch_sequences), self._trial, self._limit_bytes)
+            return largest_fitting_size(candidates(batch_sequences), self._trial, self._limit_bytes)
         finally:
             self._stepper = None
             free_memory()
@@ -98,7 +98,7 @@ class TrialSteps:
             self._stepper = None  # an update that broke off leaves a state that no further step may rely on
             raise
         finally:
-            forget_compiled()  # after eight shapes torch.compile gives up, and the training would not be compiled
+            reset_compiler()  # after eight shapes torch.compile gives up, and the training would not be compiled
         if self._limit_bytes is not None and peak_bytes > self._limit_bytes:
             raise OverMemoryCapError(f"{peak_bytes} bytes are over the limit of {self._limit_bytes}.")
         return peak_bytes
@@ -113,7 +113,7 @@ def _two_steps(stepper: Stepper, micro_batch_sequences: int) -> int:
     return meter.result(2, micro_batch_sequences).peak_bytes
 
 
-def _peak_or_none(trial: Trial, size: int) -> int | None:
+def _peak_or_none(trial: MicroBatchTrial, size: int) -> int | None:
     """The peak of a trial, None where memory ran out."""
     try:
         peak_bytes = trial(size)

@@ -20,7 +20,7 @@ def finite_or_none(value: float | None) -> float | None:
 
 
 @dataclass(kw_only=True)
-class Progress:
+class TrainingProgress:
     """Counts, losses and times up to now; each series has one value a step."""
 
     steps: int

@@ -28,7 +28,7 @@ def _phase_steps(steps: int) -> int:
     return max(1, math.floor(steps / math.log2(steps))) if steps > 1 else 1
 
 
-class LearningRate:
+class LearningRateScheduler:
     """Scales every parameter group by the schedule, so that an optimizer's own ratios between groups survive."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, steps: int, schedule: Schedule) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.cli.doctor.check import Check, fails, notice, passes
-from api.cli.doctor.machine import file_system, shared_by_network
+from api.cli.doctor.machine import file_system, is_network_file_system
 from orchestrator.errors import StoreError
 from orchestrator.settings import Settings
 
@@ -75,7 +75,7 @@ def _sqlite(url: "URL", text: str) -> Iterator[Check]:
     if (fault := _write_error(file)) is not None:
         yield fails(name, f"{file} ({kind}): {fault}", hint(fault))
         return
-    if shared_by_network(kind):
+    if is_network_file_system(kind):
         better = "SQLite's journal is for the processes of one machine: use PostgreSQL, or a local disk"
         yield notice(name, f"{file} lies on {kind}, which other machines share", better)
     else:

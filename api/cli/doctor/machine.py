@@ -105,7 +105,7 @@ def file_system(path: Path, mounts: Sequence[Mount] | None = None) -> str:
     return max(reversed(above), key=lambda mount: len(Path(mount.mountpoint).parts)).fstype if above else "unknown"
 
 
-def shared_by_network(kind: str) -> bool:
+def is_network_file_system(kind: str) -> bool:
     """Whether a file system of that kind is other machines', too."""
     return any(word in kind.lower() for word in NETWORK_FILE_SYSTEMS)
 
@@ -115,7 +115,7 @@ def service(settings: Settings) -> Iterator[Check]:
     name, url = "service", service_url(None, settings)
     try:
         with Client(url, retries=0, timeout_seconds=5.0) as client:
-            hindrance = client.health().hindrance
+            dispatch_blocker = client.health().hindrance
     except ClientError as error:
         if error.status is not None:
             found = f"{url} answers, but not as this service does"
@@ -125,10 +125,10 @@ def service(settings: Settings) -> Iterator[Check]:
         else:
             yield _port_check(settings)
         return
-    if hindrance is None:
+    if dispatch_blocker is None:
         yield passes(name, f"answers at {url}")
     else:
-        yield fails(name, f"answers at {url}, and begins no run", hindrance)
+        yield fails(name, f"answers at {url}, and begins no run", dispatch_blocker)
 
 
 def _port_check(settings: Settings) -> Check:

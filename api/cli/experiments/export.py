@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from api.cli.console import Json, fail, print_files
-from api.cli.experiments.show import Cell, Id
+from api.cli.experiments.show import CellOption, Id
 from api.cli.service import Url, open_client
 from api.client.client import Client
 
@@ -21,7 +21,7 @@ Figures = Annotated[
     Literal["svg", "png", "pdf", "html", "csv", "json"] | None,
     typer.Option("--figures", help="Write the figures instead, in this format; csv: their numbers."),
 ]
-Theme = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
+ThemeOption = Annotated[Literal["light", "dark"], typer.Option("--theme", help="The colours of figures.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder to write into; created if missing.")]
 ReportFile = Annotated[
     Path | None, typer.Option("--out", "-o", help="The file to write; default: ID-report.html here.", dir_okay=False)
@@ -32,8 +32,8 @@ def export(
     id: Id,
     form: Form = "parquet",
     figures: Figures = None,
-    cell: Cell = None,
-    theme: Theme = "light",
+    cell: CellOption = None,
+    theme: ThemeOption = "light",
     out: Out = Path(),
     url: Url = None,
     json: Json = False,

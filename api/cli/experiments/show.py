@@ -34,7 +34,7 @@ class Layout(StrEnum):
     CSV = "csv"
 
 
-class LawForm(StrEnum):
+class LawFormChoice(StrEnum):
     """The forms of scaling laws by name, as `orchestrator/analysis/laws/model.py` knows them."""
 
     N = "n"
@@ -46,15 +46,17 @@ class LawForm(StrEnum):
 
 FILES: dict[Layout, "TableFormat"] = {Layout.LATEX: "latex", Layout.MARKDOWN: "markdown", Layout.CSV: "csv"}
 
-Form = Annotated[Layout, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")]
-Cell = Annotated[
+FormatOption = Annotated[
+    Layout, typer.Option("--format", help="How to print it; LaTeX is a booktabs table, ready to paste.")
+]
+CellOption = Annotated[
     str | None,
     typer.Option("--cell", help="For a scaling experiment: the cell to compare; default: the largest."),
 ]
-Limit = Annotated[
+LimitOption = Annotated[
     int | None, typer.Option(min=1, max=1000, help="List at most this many; default: 20 experiments, all runs.")
 ]
-Experiment = Annotated[str | None, typer.Option("--experiment", help="List the runs of this experiment.")]
+ExperimentOption = Annotated[str | None, typer.Option("--experiment", help="List the runs of this experiment.")]
 STATES = tuple(dict.fromkeys((*(each.value for each in Outcome), *(each.value for each in RunStatus))))
 """What `ls` calls the state of a run, with `_` for a space; `succeeded` is every run with a result."""
 Status = Annotated[
@@ -68,7 +70,7 @@ WithLabels = Annotated[
 Deleted = Annotated[bool, typer.Option("--deleted", help="List the deleted experiments that can be restored.")]
 FitIds = Annotated[list[str], typer.Argument(help="A scaling experiment, or several experiments.", metavar="ID...")]
 FormChoice = Annotated[
-    LawForm | None,
+    LawFormChoice | None,
     typer.Option(
         "--form",
         help="n: E + A N^-alpha; n0: without E; d, d0: in tokens; nd: both. Default: the richest that fits.",
@@ -81,7 +83,7 @@ Predict = Annotated[
         help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
     ),
 ]
-RunId = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
+RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
 Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
 
@@ -90,11 +92,11 @@ LINE_BYTES = 400
 
 
 def ls(
-    experiment: Experiment = None,
+    experiment: ExperimentOption = None,
     status: Status = None,
     label: WithLabels = None,
     deleted: Deleted = False,
-    limit: Limit = None,
+    limit: LimitOption = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -143,7 +145,9 @@ def find(client: Client, id: str) -> ExperimentRecord | RunRecord:
     return client.run(id) if "-" in id else client.experiment(id)
 
 
-def compare(ids: Ids, form: Form = Layout.TABLE, cell: Cell = None, url: Url = None, json: Json = False) -> None:
+def compare(
+    ids: Ids, form: FormatOption = Layout.TABLE, cell: CellOption = None, url: Url = None, json: Json = False
+) -> None:
     """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. Several: profiles."""
     with open_client(url) as client:
         if len(ids) > 1:
@@ -175,7 +179,7 @@ def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url 
     print_json(report) if json else console().print(fit_view(report))
 
 
-def logs(run: RunId, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
+def logs(run: RunIdArgument, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
     """Show the last lines that a run printed."""
     with open_client(url) as client:
         record = client.run(run)

@@ -51,7 +51,7 @@ From = Annotated[
     ),
 ]
 Column = Annotated[str, typer.Option(help="Field of JSON lines, or column of Parquet, that holds the text.")]
-Tokens = Annotated[
+TokensOption = Annotated[
     str | None, typer.Option(help="Stop after this many training tokens: 500000, 10M, 1.5B.", metavar="N")
 ]
 Documents = Annotated[str | None, typer.Option(help="Stop after this many documents: 500000, 10M.", metavar="N")]
@@ -159,7 +159,7 @@ def prepare(
     tokenizer_file: TokenizerFile = None,
     from_: From = None,
     column: Column = "text",
-    tokens: Tokens = None,
+    tokens: TokensOption = None,
     documents: Documents = None,
     validation_percent: Percent = 2,
     json: Json = False,

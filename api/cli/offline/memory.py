@@ -33,7 +33,7 @@ StateDtype = Annotated[
     str | None, typer.Option("--state-dtype", help="Type of optimizer state: fp32, bf16.", metavar="TYPE")
 ]
 
-Rules = Annotated[
+RulesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--rule",
@@ -58,7 +58,7 @@ def memory(
     optimizers: Optimizers = None,
     rank_ratio: RankRatio = None,
     state_dtype: StateDtype = None,
-    rule: Rules = None,
+    rule: RulesOption = None,
     json: Json = False,
 ) -> None:
     """Count parameters, gradients and optimizer state before training. It needs no service, nor that memory."""
@@ -148,7 +148,7 @@ def plan(
     optimizer: Optimizer = "adapm",
     rank_ratio: RankRatio = None,
     state_dtype: StateDtype = None,
-    rule: Rules = None,
+    rule: RulesOption = None,
     json: Json = False,
 ) -> None:
     """Show what AdaPM keeps for every block of a model. It needs no service."""
@@ -157,7 +157,7 @@ def plan(
 
         found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
     if found is None:
-        planned = ", ".join(entry.name for entry in catalog.entries() if entry.planned)
+        planned = ", ".join(entry.name for entry in catalog.entries() if entry.has_plan)
         refuse(f"{optimizer} has no block plan; those that have one: {planned}")
     if json:
         print_json(_fields(model, optimizer, found))

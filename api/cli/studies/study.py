@@ -23,15 +23,17 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.settings import Settings
 from orchestrator.studies import registry
-from orchestrator.studies.evidence import Evidence, Machine, Scale
-from orchestrator.studies.findings import Answer
-from orchestrator.studies.gathering import Source, gather, machine, round_figures
+from orchestrator.studies.evidence import Evidence, Machine, StudyScale
+from orchestrator.studies.findings import ClaimVerdict
+from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
 from orchestrator.studies.results import StoredFinding, stored_findings, write_evidence
 from orchestrator.studies.study import Study
 
 Names = Annotated[list[str] | None, typer.Argument(help="Studies by name; `study ls` lists them.", metavar="[NAME]...")]
 Name = Annotated[str, typer.Argument(help="A study by name.", metavar="NAME")]
-ScaleOption = Annotated[Scale, typer.Option("--scale", help="tiny: minutes on a CPU; paper: its setting, for GPUs.")]
+ScaleOption = Annotated[
+    StudyScale, typer.Option("--scale", help="tiny: minutes on a CPU; paper: its setting, for GPUs.")
+]
 All = Annotated[bool, typer.Option("--all", help="Run every study, and write the reproduction report.")]
 Again = Annotated[bool, typer.Option("--again", help="Train again, even if there are finished experiments.")]
 Compare = Annotated[
@@ -71,7 +73,7 @@ def show(name: Name, json: Json = False, data: Data = None) -> None:
 @verbs.command()
 def run(
     names: Names = None,
-    scale: ScaleOption = Scale.TINY,
+    scale: ScaleOption = StudyScale.TINY,
     everything: All = False,
     again: Again = False,
     compare_with_published: Compare = False,
@@ -146,7 +148,7 @@ def _results_folder(given: Path | None, data: Path | None) -> Path:
 class StudyRunner:
     """Runs studies at one scale; what it finds goes into a folder, one small file a study."""
 
-    def __init__(self, *, scale: Scale, folder: Path, again: bool) -> None:
+    def __init__(self, *, scale: StudyScale, folder: Path, again: bool) -> None:
         self.folder = folder
         self.scale, self._again = scale, again
 
@@ -181,7 +183,7 @@ class StudyRunner:
             experiments = found[study.name]
             for experiment_id in experiments.values():
                 follow(client, experiment_id, check)
-            source = Source(
+            source = EvidenceSource(
                 compare=client.compare,
                 sweep=client.sweep,
                 runs=lambda experiment_id: client.runs(experiment_id=experiment_id),
@@ -203,7 +205,7 @@ class StudyRunner:
     def is_unanswered(self, studies: Iterable[Study]) -> bool:
         """Whether a study has no verdict after all."""
         found = [self.stored_finding(study) for study in studies]
-        return any(each is None or each.finding.answer is Answer.MISSING for each in found)
+        return any(each is None or each.finding.answer is ClaimVerdict.MISSING for each in found)
 
     def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""

@@ -9,7 +9,7 @@ from rich.text import Text
 from api.cli.console import plain, plain_table, text_table
 from dashboards.text import formats
 from dashboards.text.study import answer_tone, estimate_words, figure_text, interval_text, measured_words, origin
-from orchestrator.studies.findings import Answer, Finding
+from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Study
 
@@ -59,14 +59,14 @@ def finding_view(study: Study, stored: StoredFinding) -> RenderableType:
     finding = stored.finding
     head = Text(f"{study.name}, {origin(study, stored)}: ", style="bold")
     head.append(finding.answer.value, style=STYLES[answer_tone(finding.answer)])
-    if finding.answer is Answer.BEYOND:
+    if finding.answer is ClaimVerdict.BEYOND:
         head.append(f" (on what was run: {finding.measured.value})")
     lines: list[RenderableType] = [head, Text(plain(formats.sentence(finding.sentence)))]
     if finding.measures:
         lines.append(Padding(_measures(finding, study.axis), (1, 0)))
     lines += [Text(f"Note: {plain(formats.sentence(each))}") for each in finding.notes]
     lines += [Text(f"Deviates: {plain(formats.sentence(each))}") for each in stored.deviations]
-    if stored.compared and not stored.deviations and finding.answer is not Answer.MISSING:
+    if stored.compared and not stored.deviations and finding.answer is not ClaimVerdict.MISSING:
         lines.append(Text("All of it lies within the published intervals."))
     lines += [Text(f"Measured on {plain(each)}", style="dim") for each in finding.machines]
     return Padding(Group(*lines), (1, 0, 0, 0))

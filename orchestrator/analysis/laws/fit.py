@@ -19,8 +19,8 @@ from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
     Array,
-    Form,
     Law,
+    LawForm,
     Observations,
     bootstrap,
     effective_tokens,
@@ -49,9 +49,9 @@ from orchestrator.analysis.laws.verdicts import fit_notes, fit_verdict, no_law, 
 from orchestrator.analysis.statistics import t_test
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.records import ExperimentRecord, ExperimentWithRuns
 from orchestrator.sweeps.report import comparison_spec
-from worker.footprint.cache import Need
+from worker.footprint.cache import FootprintBytes
 from worker.records.result import Verdict
 
 DRAWS = 1_000
@@ -63,9 +63,6 @@ COLLINEAR = 0.98
 
 SIZE, TOKENS = 0, 1
 """The places of N and D among a form's variables."""
-
-Measured = tuple[ExperimentRecord, Sequence[RunRecord]]
-"""One experiment with all of its runs."""
 
 
 class FitError(ConflictError):
@@ -112,7 +109,7 @@ class Sample:
             for (parameters, tokens), losses in sorted(cells.items())
         )
 
-    def tokens_at(self, parameters: int, form: Form, asked: int | None = None) -> int:
+    def tokens_at(self, parameters: int, form: LawForm, asked: int | None = None) -> int:
         """The tokens that a prediction at that size is of: the one budget that a law without tokens was fitted at,
         whatever was asked for; else `asked`, or as many for each parameter as the largest model had."""
         budgets = {key[1] for key in self.keys}
@@ -150,11 +147,11 @@ class FittedLaw:
 
 
 def fit_experiments(
-    measured: Sequence[Measured],
+    measured: Sequence[ExperimentWithRuns],
     *,
     form: FormName | None = None,
     predict: Iterable[tuple[int, int | None] | Target] = (),
-    needs: Mapping[tuple[str, str], Need] | None = None,
+    needs: Mapping[tuple[str, str], FootprintBytes] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
     """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
@@ -218,7 +215,7 @@ def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
             )
 
 
-def _samples(measured: Sequence[Measured]) -> tuple[Sample, ...]:
+def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     """The candidates that every experiment has, in the order of the first one."""
     by_candidate: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
     left_out: dict[str, int] = {}
@@ -272,7 +269,7 @@ def _form(samples: Sequence[Sample]) -> FormName:
     return "n" if sizes > FORMS["n"].size() else "n0"
 
 
-def _said(asked: Sequence[Target], form: Form, samples: Sequence[Sample]) -> tuple[Target, ...]:
+def _said(asked: Sequence[Target], form: LawForm, samples: Sequence[Sample]) -> tuple[Target, ...]:
     """What the law can say something about: one of tokens alone knows the sizes that were trained, and no others."""
     if SIZE in form.variables:
         return tuple(asked)
@@ -280,7 +277,7 @@ def _said(asked: Sequence[Target], form: Form, samples: Sequence[Sample]) -> tup
     return tuple(each for each in asked if each.parameters in trained)
 
 
-def _fitted(sample: Sample, form: Form, draws: int) -> FittedLaw | None:
+def _fitted(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
     """None where there are fewer cells than coefficients and one more."""
     if too_few(sample.points(), form):
         return None
@@ -316,9 +313,9 @@ def _row(
     fitted: FittedLaw | None,
     pair: tuple[FittedLaw, FittedLaw] | None,
     is_baseline: bool,
-    form: Form,
+    form: LawForm,
     predict: Sequence[Target],
-    needs: Mapping[tuple[str, str], Need],
+    needs: Mapping[tuple[str, str], FootprintBytes],
     comparisons: int,
 ) -> CandidateFit:
     law, coefficients = _law_only(fitted), _coefficients(fitted) if fitted else {}
@@ -387,7 +384,7 @@ def _tokens(fitted: FittedLaw, wanted: Target) -> int:
     return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
 
 
-def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Need]) -> Prediction:
+def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], FootprintBytes]) -> Prediction:
     tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
     exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
     return Prediction(
@@ -411,7 +408,7 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     )
 
 
-def _held_out(sample: Sample, form: Form) -> HeldOut | None:
+def _held_out(sample: Sample, form: LawForm) -> HeldOut | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis = 0 if 0 in form.variables else 1
     largest = max(key[axis] for key in sample.keys)
@@ -517,15 +514,15 @@ BEYOND = 2.0
 """How far a curve goes beyond the largest point, unless something farther is predicted."""
 MOST_CURVES = 6
 
-Predict = Callable[[int, int], Estimate]
+Predictor = Callable[[int, int], Estimate]
 """The law's loss at parameters and tokens."""
 
 
 def law_curves(
-    form: Form,
+    form: LawForm,
     points: Sequence[ScalingPoint],
     targets: Sequence[tuple[int, int]],
-    predict: Predict,
+    predict: Predictor,
     tokens_at: Callable[[int], int],
 ) -> tuple[LawCurve, ...]:
     """The curves of a law through these points, as far as the (parameters, tokens) that are predicted. `tokens_at`: the
@@ -545,7 +542,7 @@ def law_curves(
     return _by_budget(points, grid, predict)
 
 
-def _by_budget(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Predict) -> tuple[LawCurve, ...]:
+def _by_budget(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Predictor) -> tuple[LawCurve, ...]:
     tokens = sorted({point.tokens for point in points})
     ratios = sorted({float(f"{point.tokens / point.parameters:.2g}") for point in points})
     if len(ratios) < len(tokens):
@@ -558,7 +555,7 @@ def _by_budget(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Pre
     return tuple(curves)
 
 
-def _curve(label: str, places: Sequence[tuple[int, int]], predict: Predict) -> LawCurve:
+def _curve(label: str, places: Sequence[tuple[int, int]], predict: Predictor) -> LawCurve:
     return LawCurve(
         label=label,
         points=tuple(

@@ -12,13 +12,13 @@ import numpy as np
 
 from orchestrator.analysis.laws.records import Estimate, MemoryPrediction
 from orchestrator.analysis.statistics import t_quantile
-from worker.footprint.cache import Need
+from worker.footprint.cache import FootprintBytes
 
 FLOAT32_BYTES = 4
 """Parameters and gradients are kept in float32; `bf16` is autocast."""
 
 
-def count_state(need: Need) -> MemoryPrediction | None:
+def count_state(need: FootprintBytes) -> MemoryPrediction | None:
     """Of a model of the catalog; None where its optimizer cannot be counted without running it."""
     if need.state_bytes is None:
         return None

@@ -47,7 +47,7 @@ SMALLEST_STEP = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class LawForm:
     """One family of curves: which terms the sum has."""
 
     name: FormName
@@ -62,12 +62,12 @@ class Form:
         return self.floor + 2 * len(self.variables)
 
 
-FORMS: dict[FormName, Form] = {
-    "n": Form(name="n", formula="L = E + A N^-alpha", floor=True, variables=(0,)),
-    "n0": Form(name="n0", formula="L = A N^-alpha", floor=False, variables=(0,)),
-    "d": Form(name="d", formula="L = E + B D^-beta", floor=True, variables=(1,)),
-    "d0": Form(name="d0", formula="L = B D^-beta", floor=False, variables=(1,)),
-    "nd": Form(name="nd", formula="L = E + A N^-alpha + B D^-beta", floor=True, variables=(0, 1)),
+FORMS: dict[FormName, LawForm] = {
+    "n": LawForm(name="n", formula="L = E + A N^-alpha", floor=True, variables=(0,)),
+    "n0": LawForm(name="n0", formula="L = A N^-alpha", floor=False, variables=(0,)),
+    "d": LawForm(name="d", formula="L = E + B D^-beta", floor=True, variables=(1,)),
+    "d0": LawForm(name="d0", formula="L = B D^-beta", floor=False, variables=(1,)),
+    "nd": LawForm(name="nd", formula="L = E + A N^-alpha + B D^-beta", floor=True, variables=(0, 1)),
 }
 LETTERS = (("A", "alpha"), ("B", "beta"))
 """What the coefficient and the exponent of N and of D are called."""
@@ -91,7 +91,7 @@ class Observations:
 class Law:
     """A fitted form; `theta` has log coefficients (of centred variables), then exponents."""
 
-    form: Form
+    form: LawForm
     theta: Array
     """(..., p): one law, or one for each bootstrap draw."""
     centre: Array
@@ -115,7 +115,7 @@ class Law:
         return np.exp(_log_losses(self.form, self.theta, x)[..., 0])
 
 
-def fit(form: Form, cells: Observations) -> Law:
+def fit(form: LawForm, cells: Observations) -> Law:
     """The law that fits the cells best. Raises `ValueError` for a loss that is not positive and finite."""
     if not (np.isfinite(cells.losses).all() and (cells.losses > 0).all()):
         raise ValueError("a scaling law is fitted to the logarithms of losses; leave out those that are not positive")
@@ -192,7 +192,7 @@ def effective_tokens(law: Law, parameters: float, loss: float | Array) -> Array:
 # The model and its descent. B: members of a batch, n: cells, K: terms, p: coefficients.
 
 
-def descend(form: Form, theta: Array, x: Array, y: Array) -> Array:
+def descend(form: LawForm, theta: Array, x: Array, y: Array) -> Array:
     """Minimise each member's Huber objective from its start: theta B × p, x n × K, y B × n (or 1 × n). Returns B × p.
 
     Levenberg-Marquardt on weighted least squares: a residual beyond delta weighs delta / |r|, which has the gradient of
@@ -217,7 +217,7 @@ def descend(form: Form, theta: Array, x: Array, y: Array) -> Array:
     return theta
 
 
-def _step(form: Form, theta: Array, x: Array, y: Array, damping: Array) -> Array:
+def _step(form: LawForm, theta: Array, x: Array, y: Array, damping: Array) -> Array:
     log_losses, jacobian = _with_jacobian(form, theta, x)
     residuals = log_losses - y
     weights = HUBER_DELTA / np.maximum(np.abs(residuals), HUBER_DELTA)
@@ -230,7 +230,7 @@ def _step(form: Form, theta: Array, x: Array, y: Array, damping: Array) -> Array
     return step
 
 
-def _with_jacobian(form: Form, theta: Array, x: Array) -> tuple[Array, Array]:
+def _with_jacobian(form: LawForm, theta: Array, x: Array) -> tuple[Array, Array]:
     """Log losses B × n, and their derivatives B × n × p."""
     terms = _terms(form, theta, x)
     log_losses = _lse(terms)
@@ -239,7 +239,7 @@ def _with_jacobian(form: Form, theta: Array, x: Array) -> tuple[Array, Array]:
     return log_losses, np.concatenate([shares, -powers * x[:, form.floor :]], axis=-1)
 
 
-def _terms(form: Form, theta: Array, x: Array) -> Array:
+def _terms(form: LawForm, theta: Array, x: Array) -> Array:
     """The logarithm of each term: ... × n × K."""
     count = x.shape[1]
     terms = np.repeat(theta[..., None, :count], len(x), axis=-2)
@@ -253,11 +253,11 @@ def _lse(terms: Array) -> Array:
     return total
 
 
-def _log_losses(form: Form, theta: Array, x: Array) -> Array:
+def _log_losses(form: LawForm, theta: Array, x: Array) -> Array:
     return _lse(_terms(form, theta, x))
 
 
-def _objective(form: Form, theta: Array, x: Array, y: Array) -> Array:
+def _objective(form: LawForm, theta: Array, x: Array, y: Array) -> Array:
     """Huber's loss of the log residuals, summed over the cells: one for each member."""
     size = np.abs(_log_losses(form, theta, x) - y)
     small = np.minimum(size, HUBER_DELTA)
@@ -265,13 +265,13 @@ def _objective(form: Form, theta: Array, x: Array, y: Array) -> Array:
     return total
 
 
-def _variables(form: Form, centred: Array) -> Array:
+def _variables(form: LawForm, centred: Array) -> Array:
     """n × K: the variable of each term; 0 for E."""
     columns = [np.zeros(len(centred))] * form.floor + [centred[:, variable] for variable in form.variables]
     return np.stack(columns, axis=1)
 
 
-def _bounded(form: Form, theta: Array, y: Array) -> Array:
+def _bounded(form: LawForm, theta: Array, y: Array) -> Array:
     """Keep exponents within their bounds, and E above what counts as zero: below, nothing would change any more."""
     terms = form.floor + len(form.variables)
     theta[..., terms:] = np.clip(theta[..., terms:], -MAX_EXPONENT, MAX_EXPONENT)
@@ -280,7 +280,7 @@ def _bounded(form: Form, theta: Array, y: Array) -> Array:
     return theta
 
 
-def _starts(form: Form, losses: Array) -> Array:
+def _starts(form: LawForm, losses: Array) -> Array:
     """Every combination of exponents and of E; the coefficients follow, since variables are centred."""
     floors = START_FLOORS if form.floor else (0.0,)
     exponents = np.stack(np.meshgrid(*[START_EXPONENTS] * len(form.variables)), axis=-1).reshape(
@@ -295,7 +295,7 @@ def _starts(form: Form, losses: Array) -> Array:
     return np.concatenate(starts)
 
 
-def _polished(form: Form, theta: Array, x: Array, y: Array) -> Array:
+def _polished(form: LawForm, theta: Array, x: Array, y: Array) -> Array:
     """The same minimum by L-BFGS, as Hoffmann et al. find it, where that is lower still."""
     from scipy.optimize import minimize  # 0.2 s of import that only a fit needs
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from orchestrator.analysis.laws.model import MAX_EXPONENT, Form
+from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import p_text, signed
@@ -19,7 +19,7 @@ FAIR_HELD_OUT = 0.01
 nothing between them."""
 
 
-def too_few(points: Sequence[ScalingPoint], form: Form) -> str | None:
+def too_few(points: Sequence[ScalingPoint], form: LawForm) -> str | None:
     """Why these points cannot be fitted, as a sentence; None where they can."""
     names = ("model size", "token budget")
     for variable in form.variables:
@@ -33,7 +33,7 @@ def too_few(points: Sequence[ScalingPoint], form: Form) -> str | None:
     return None
 
 
-def fit_verdict(row: CandidateFit, form: Form) -> str:
+def fit_verdict(row: CandidateFit, form: LawForm) -> str:
     """What the law says, its weaknesses first; or why there is none."""
     if reason := too_few(row.points, form):
         return reason
@@ -63,7 +63,7 @@ def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
 def fit_notes(
     experiments: Sequence[ExperimentRecord],
     rows: Sequence[CandidateFit],
-    form: Form,
+    form: LawForm,
     *,
     left_out: Mapping[str, int],
     not_ended: Mapping[str, int],
@@ -97,7 +97,7 @@ def _floor(row: CandidateFit) -> list[str]:
     return ["The irreducible loss E is not told apart from zero by these sizes."]
 
 
-def _against_baseline(row: CandidateFit, form: Form) -> list[str]:
+def _against_baseline(row: CandidateFit, form: LawForm) -> list[str]:
     """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more."""
     if row.is_baseline:
         return []
@@ -167,7 +167,7 @@ def _about_rates(experiments: Sequence[ExperimentRecord]) -> list[str]:
     return [f"{origin} An optimizer whose best rate moves with size is at a disadvantage." for origin in origins]
 
 
-def _about_span(rows: Sequence[CandidateFit], form: Form) -> list[str]:
+def _about_span(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
     points = [(point.parameters, point.tokens) for row in rows for point in row.points]
     found = []
     for variable in form.variables:

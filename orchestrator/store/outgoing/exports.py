@@ -1,4 +1,4 @@
-"""`Outbox`: what other systems still have to be told, written in the same transaction as what happened.
+"""`ExportOutbox`: what other systems still have to be told, written in the same transaction as what happened.
 
 An entry is a reference (an experiment, perhaps a run), not a copy: the reader looks up the truth when it delivers.
 Delivery is at least once; an entry stays until it is confirmed and is then deleted, so that the table holds what is
@@ -42,7 +42,7 @@ class OutboxEntry:
     """Deliveries that failed so far."""
 
 
-class Outbox:
+class ExportOutbox:
     """The undelivered entries. For one reader at a time; two would only deliver some twice."""
 
     def __init__(self, database: Database) -> None:

@@ -132,9 +132,9 @@ class Attempts:
         with tracing.span("finish", parent, {"run": run_id, "attempt": attempt}):
             self._end(completion.finish(run_id, attempt, token, result))
 
-    def stopped(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
+    def record_stop(self, run_id: str, attempt: int, token: str, stopped: Stopped) -> None:
         """The worker obeyed cancel or pause; `ConflictError` if nobody had asked it to."""
-        self._end(completion.stopped(run_id, attempt, token, stopped))
+        self._end(completion.record_stop(run_id, attempt, token, stopped))
 
     def fail(self, run_id: str, attempt: int, token: str, failure: Failure) -> None:
         """The attempt broke down; see `completion.fail`."""

@@ -72,7 +72,7 @@ def finish(run_id: str, attempt: int, token: str, result: Result) -> Ending:
     )
 
 
-def stopped(run_id: str, attempt: int, token: str, word: Stopped) -> Ending:
+def record_stop(run_id: str, attempt: int, token: str, word: Stopped) -> Ending:
     """The worker obeyed: CANCELLING → CANCELLED, PAUSING → PAUSED; RUNNING → QUEUED if the pause was taken back."""
 
     def stop(connection: Connection, held: HeldRun, policy: LeasePolicy) -> RunRow:

@@ -26,7 +26,7 @@ from orchestrator.store.queue.trials import HAS_DRIVER, reopen_sweep
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
-from worker.schema import as_stored
+from worker.schema import trust_stored_names
 
 
 def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
@@ -100,7 +100,7 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
         return
     groups = _tuning_groups(connection, row.number, ended)
-    with as_stored():  # an end must be taken down even where what follows from it would be refused today
+    with trust_stored_names():  # an end must be taken down even where what follows from it would be refused today
         planned = [run for group, known in groups.items() for run in spec.follow_up_runs(group, known)]
     if planned:
         last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)

@@ -23,10 +23,10 @@ from orchestrator.jobs import (
     AttemptOutcome,
     Lease,
     LeasePolicy,
-    Limit,
     LiveAttempt,
     RunId,
     RunStatus,
+    TimeLimit,
     Token,
 )
 from orchestrator.store.admin import quotas
@@ -188,7 +188,7 @@ class Queue:
         with self._database.reading() as connection:
             return tuple((RunId(row.id), row.attempt) for row in connection.execute(query))
 
-    def stop_late(self) -> tuple[tuple[RunId, Limit], ...]:
+    def stop_late(self) -> tuple[tuple[RunId, TimeLimit], ...]:
         """Stop the runs whose time is up; see `time_limits.stop_late`."""
         return time_limits.stop_late(self._database)
 

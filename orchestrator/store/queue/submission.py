@@ -35,7 +35,7 @@ from orchestrator.store.tables import (
     run_specs,
     runs,
 )
-from worker.schema import as_stored, canonical_json
+from worker.schema import canonical_json, trust_stored_names
 
 QUEUED = {"status": RunStatus.QUEUED, "reason": None}
 PAUSED = {"status": RunStatus.PAUSED, "reason": "the experiment is paused"}
@@ -170,7 +170,7 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
     spec, runs_total = submittal.spec, len(submittal.planned)
     steps_total = sum(run.spec.workload.budget.steps for run in submittal.planned)
     queued = {RunStatus.QUEUED: runs_total} if runs_total else {}
-    with as_stored():  # its specification was looked through when it was read
+    with trust_stored_names():  # its specification was looked through when it was read
         return ExperimentRecord(
             id=experiment_id,
             name=spec.name,

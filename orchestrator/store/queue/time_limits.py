@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.jobs import LIVE, Limit, RunId, RunStatus
+from orchestrator.jobs import LIVE, RunId, RunStatus, TimeLimit
 from orchestrator.store.database import Database
 from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, lock_ids
@@ -30,7 +30,7 @@ def renew_time_limits(run: RunRow, now: float) -> RunRow:
     return replace(run, limit_reached=None, max_seconds_from=run.device_seconds, deadline_at=deadline_at)
 
 
-def stop_late(database: Database) -> tuple[tuple[RunId, Limit], ...]:
+def stop_late(database: Database) -> tuple[tuple[RunId, TimeLimit], ...]:
     """Stop the runs whose time is up; returns them, each with the limit that it reached. Cheap where there is none."""
     with database.reading() as connection:
         found = [
@@ -48,7 +48,7 @@ def stop_late(database: Database) -> tuple[tuple[RunId, Limit], ...]:
             for run in locked.values()
             if (after := _cancel_if_late(run, spent.get(run.id), now)) is not None
         ]
-        _close_growth(connection, [run for run, after in pairs if after.limit_reached is Limit.DEADLINE_SECONDS])
+        _close_growth(connection, [run for run, after in pairs if after.limit_reached is TimeLimit.DEADLINE_SECONDS])
         move(connection, pairs, now)
         return tuple((run.id, after.limit_reached) for run, after in pairs if after.limit_reached)
 
@@ -91,14 +91,14 @@ def _cancel_if_late(run: RunRow, time: tuple[float, float] | None, now: float) -
     if run.deadline_at is not None and run.deadline_at <= now:
         moment = datetime.fromtimestamp(run.deadline_at, UTC).isoformat(sep=" ", timespec="seconds")
         reason = f"the deadline of its experiment has passed: {moment}"
-        return _cancel(run, Limit.DEADLINE_SECONDS, reason)
+        return _cancel(run, TimeLimit.DEADLINE_SECONDS, reason)
     if time is not None and time[0] >= time[1]:
         reason = f"its time is up: {time[0]:.0f} s of the {time[1]:g} s that max_run_seconds allows"
-        return _cancel(run, Limit.MAX_RUN_SECONDS, reason)
+        return _cancel(run, TimeLimit.MAX_RUN_SECONDS, reason)
     return None
 
 
-def _cancel(run: RunRow, limit: Limit, reason: str) -> RunRow:
+def _cancel(run: RunRow, limit: TimeLimit, reason: str) -> RunRow:
     status = RunStatus.CANCELLING if run.status in LIVE else RunStatus.CANCELLED
     return replace(run, status=status, reason=reason, limit_reached=limit)
 

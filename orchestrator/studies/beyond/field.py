@@ -1,8 +1,8 @@
 """`field` (beyond the paper): AdaPM and AdaPM-mini against the field, at equal tuning."""
 
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, Scale
-from orchestrator.studies.findings import MARGIN_NATS, Answer, Judgement, better, differences, incomplete, missing
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, StudyScale
+from orchestrator.studies.findings import MARGIN_NATS, ClaimVerdict, Judgement, better, differences, incomplete, missing
 from orchestrator.studies.scales import GPT2, one_part, tuned_comparison
 from orchestrator.studies.study import Study
 
@@ -31,25 +31,26 @@ def judge(evidence: Evidence) -> Judgement:
     ]
     answers = {each.title: _is_not_lower(each) for each in rivals}
     lower, unknown = (
-        [title for title, answer in answers.items() if answer is wanted] for wanted in (Answer.FAILS, Answer.UNDECIDED)
+        [title for title, answer in answers.items() if answer is wanted]
+        for wanted in (ClaimVerdict.FAILS, ClaimVerdict.UNDECIDED)
     )
     sentence = (
         f"Of {len(rivals)} optimizers with no more state than AdaPM, shown to end below it: "
         f"{', '.join(lower) or 'nobody'}; not told apart from it to within {MARGIN_NATS} nats: "
         f"{', '.join(unknown) or 'nobody'}."
     )
-    measured = Answer.FAILS if lower else Answer.UNDECIDED if unknown or not rivals else Answer.HOLDS
+    measured = ClaimVerdict.FAILS if lower else ClaimVerdict.UNDECIDED if unknown or not rivals else ClaimVerdict.HOLDS
     return Judgement(measured=measured, sentence=sentence, measures=differences(part))
 
 
-def _is_not_lower(rival: CandidateOutcome) -> Answer:
+def _is_not_lower(rival: CandidateOutcome) -> ClaimVerdict:
     """Whether a rival ends no lower than AdaPM, by more than the margin: its whole interval must say so."""
     if rival.lost:
-        return Answer.HOLDS
+        return ClaimVerdict.HOLDS
     found = rival.difference
     if found is not None and found.low is not None and found.low >= -MARGIN_NATS:
-        return Answer.HOLDS
-    return Answer.FAILS if better(rival) is Answer.HOLDS else Answer.UNDECIDED
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.FAILS if better(rival) is ClaimVerdict.HOLDS else ClaimVerdict.UNDECIDED
 
 
 STUDY = Study(
@@ -59,8 +60,8 @@ STUDY = Study(
     claim="Ours to ask: no optimizer with as little state ends at a lower loss than AdaPM.",
     source="beyond the paper",
     plans=one_part(
-        tuned_comparison("field", ON_A_CPU, Scale.TINY, model="gpt2-tiny", baseline="adapm"),
-        tuned_comparison("field", OPTIMIZERS, Scale.PAPER, model="gpt2-124m", seeds=(1, 2, 3), baseline="adapm"),
+        tuned_comparison("field", ON_A_CPU, StudyScale.TINY, model="gpt2-tiny", baseline="adapm"),
+        tuned_comparison("field", OPTIMIZERS, StudyScale.PAPER, model="gpt2-124m", seeds=(1, 2, 3), baseline="adapm"),
     ),
     judge=judge,
     caveats=(

@@ -11,10 +11,10 @@ from orchestrator.kinds.search_spaces import Choice
 from orchestrator.kinds.sweep import SearchedCandidate, SweepSpec
 from orchestrator.records import Interval
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
     MARGIN_NATS,
-    Answer,
+    ClaimVerdict,
     Judgement,
     Measure,
     all_hold,
@@ -25,7 +25,7 @@ from orchestrator.studies.findings import (
     missing,
     opposite,
 )
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.study import Plan, Study, StudyPart
 
 # Main effects: what each value of each hyperparameter adds to the loss, by least squares over a sweep's trials. Pure.
 #
@@ -43,7 +43,7 @@ FEWEST_DEGREES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class SearchTrial:
     """One trial that ran its whole budget."""
 
     sweep: str
@@ -75,7 +75,7 @@ class Effects:
         return Interval(mean=mean, low=mean - half, high=mean + half, n=self.trials)
 
 
-def main_effects(trials: Sequence[Trial], references: Values) -> Effects | None:
+def main_effects(trials: Sequence[SearchTrial], references: Values) -> Effects | None:
     """The effects of every value but the references; None where the trials are too few to tell them apart."""
     sweeps = sorted({trial.sweep for trial in trials})
     columns = sorted({(name, trial.values[name]) for trial in trials for name in references} - set(references.items()))
@@ -145,21 +145,21 @@ ROLES = (
 SEEDS = (1, 2, 3)
 TRIALS = 20
 """A sweep: 60 in all tell 15 effects and three means apart with 42 degrees of freedom."""
-MODELS = {Scale.TINY: "mixtral-tiny", Scale.PAPER: "mixtral-300m"}
-RATES = {Scale.TINY: 4e-3, Scale.PAPER: 6e-4}
+MODELS = {StudyScale.TINY: "mixtral-tiny", StudyScale.PAPER: "mixtral-300m"}
+RATES = {StudyScale.TINY: 4e-3, StudyScale.PAPER: 6e-4}
 """The paper's for GPT-2 at its scale; neither was tuned for these models."""
 STEPS = 10_000
 """At the paper's scale: a fifth of its studies' trainings, for five times as many of them."""
 
 
-def _part(scale: Scale, seed: int) -> Part:
+def _part(scale: StudyScale, seed: int) -> StudyPart:
     model = MODELS[scale]
     searched = SearchedCandidate(
         optimizer="adapm",
         lr=RATES[scale],
         space={role.hyperparameter(): Choice(values=(PLAN, *role.others)) for role in ROLES},
     )
-    paper = scale is Scale.PAPER
+    paper = scale is StudyScale.PAPER
     spec = SweepSpec(
         name=f"study partition-search seed {seed}, {scale.value}",
         workload=scales.workload(scale, model, steps=STEPS if paper else None),
@@ -169,7 +169,7 @@ def _part(scale: Scale, seed: int) -> Part:
         seed=seed,
         resources=scales.RESOURCES[scale],
     )
-    return Part(name=f"seed {seed}", spec=spec)
+    return StudyPart(name=f"seed {seed}", spec=spec)
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -177,7 +177,7 @@ def judge(evidence: Evidence) -> Judgement:
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
     trials = [
-        Trial(
+        SearchTrial(
             sweep=part.name,
             values={role.name: role.keeps(run.hyperparameters[role.hyperparameter()]) for role in ROLES},
             loss=run.loss,
@@ -219,7 +219,7 @@ def judge(evidence: Evidence) -> Judgement:
     )
 
 
-def _answer(role: Role, effects: Effects) -> Answer:
+def _answer(role: Role, effects: Effects) -> ClaimVerdict:
     """Whether the role bears out AdaPM's plan: what it saves is cheap, and what it does not save would be dear."""
     if role.planned != FULL:
         return opposite(lies_above(_cost(role, role.planned, effects), MARGIN_NATS))
@@ -231,7 +231,7 @@ def _cheapest(role: Role, effects: Effects) -> str:
     cheap = (
         kept
         for kept in role.kept()
-        if kept == FULL or lies_above(_cost(role, kept, effects), MARGIN_NATS) is Answer.FAILS
+        if kept == FULL or lies_above(_cost(role, kept, effects), MARGIN_NATS) is ClaimVerdict.FAILS
     )
     return next(cheap)
 
@@ -252,7 +252,7 @@ STUDY = Study(
     claim="Ours to ask: in Mixtral's architecture, of which the paper does not speak, no role loses more than 0.035 "
     "nats by what AdaPM's plan saves, and value and router would by less than full momentum.",
     source="beyond the paper",
-    plans={scale: Plan(parts=tuple(_part(scale, seed) for seed in SEEDS)) for scale in Scale},
+    plans={scale: Plan(parts=tuple(_part(scale, seed) for seed in SEEDS)) for scale in StudyScale},
     judge=judge,
     caveats=(
         "One learning rate for all partitions, which was not tuned for any; a partition may train better at another.",

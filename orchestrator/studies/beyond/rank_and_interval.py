@@ -1,17 +1,17 @@
 """`rank-and-interval`: how much AdaPM depends on the rank of its momentum and on how often it is drawn anew."""
 
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import MARGIN_NATS, Judgement, all_hold, differences, incomplete, is_on_par
 from orchestrator.studies.scales import GPT2, Variant, ablation
 from orchestrator.studies.study import Plan, Study
 
 DEFAULT = "r = 5 %, T = 100"
 RATIOS = (0.02, 0.10, 0.50)
-INTERVALS = {Scale.TINY: (5, 20, 50), Scale.PAPER: (10, 50, 1000, 5000)}
+INTERVALS = {StudyScale.TINY: (5, 20, 50), StudyScale.PAPER: (10, 50, 1000, 5000)}
 
 
-def _plan(scale: Scale) -> Plan:
+def _plan(scale: StudyScale) -> Plan:
     variants = {DEFAULT: Variant()}
     variants |= {f"r = {ratio:.0%}".replace("%", " %"): Variant(options={"rank_ratio": ratio}) for ratio in RATIOS}
     variants |= {f"T = {each}": Variant(options={"refresh_interval": each}) for each in INTERVALS[scale]}
@@ -39,7 +39,7 @@ STUDY = Study(
     question="How much does AdaPM depend on its rank r and its interval T?",
     claim="Curves for r in {2, 5, 10, 50} % and T in {10, 50, 100, 1000, 5000} overlap.",
     source="figure 4b",
-    plans={scale: _plan(scale) for scale in Scale},
+    plans={scale: _plan(scale) for scale in StudyScale},
     judge=judge,
     caveats=(
         scales.NO_STEPS,

@@ -3,7 +3,7 @@
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence
 from orchestrator.studies.findings import (
-    Answer,
+    ClaimVerdict,
     Judgement,
     difference,
     differences,
@@ -29,7 +29,7 @@ def judge(evidence: Evidence) -> Judgement:
     notes: tuple[str, ...] = (
         "`gd` is algorithm 2 with a step size that cannot diverge; as printed it does (docs/LOG.md).",
     )
-    if answer is Answer.MISSING:
+    if answer is ClaimVerdict.MISSING:
         notes = (*notes, "Gradient descent has no finite loss.")
     return Judgement(
         measured=answer, sentence=f"Against the exact solver: {told}.", measures=differences(part), notes=notes

@@ -1,7 +1,7 @@
 """`adapm-mini`: AdaPM on top of Adam-mini against AdamW."""
 
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Scale
+from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.findings import on_par_with_adamw
 from orchestrator.studies.scales import GPT2, one_part, tuned_comparison
 from orchestrator.studies.study import Study
@@ -15,8 +15,8 @@ STUDY = Study(
     claim="On GPT-2 1.5B the combination is on par with AdamW, with about 5 % of its optimizer state.",
     source="figure 4c",
     plans=one_part(
-        tuned_comparison("adapm-mini", OPTIMIZERS, Scale.TINY, model="gpt2-tiny"),
-        tuned_comparison("adapm-mini", OPTIMIZERS, Scale.PAPER, model="gpt2-1.5b"),
+        tuned_comparison("adapm-mini", OPTIMIZERS, StudyScale.TINY, model="gpt2-tiny"),
+        tuned_comparison("adapm-mini", OPTIMIZERS, StudyScale.PAPER, model="gpt2-1.5b"),
     ),
     judge=on_par_with_adamw(
         "adapm-mini",

@@ -1,17 +1,17 @@
 """`bias-correction`: AdaPM with and without the correction of the low-rank momentum, at two ranks."""
 
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer, Judgement, better, differences, incomplete, measure, missing
+from orchestrator.studies.evidence import Evidence, StudyScale
+from orchestrator.studies.findings import ClaimVerdict, Judgement, better, differences, incomplete, measure, missing
 from orchestrator.studies.scales import Variant, ablation
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.study import Plan, Study, StudyPart
 
 CLAIMED = 1.96
 WITH, WITHOUT = "corrected", "uncorrected"
 RATIOS = {"r = 5 %": 0.05, "r = 50 %": 0.5}
 
 
-def _part(scale: Scale, name: str, ratio: float) -> Part:
+def _part(scale: StudyScale, name: str, ratio: float) -> StudyPart:
     variants = {
         label: Variant(options={"rank_ratio": ratio, "bias_correction": label == WITH}) for label in (WITHOUT, WITH)
     }
@@ -33,17 +33,17 @@ def judge(evidence: Evidence) -> Judgement:
         answers.append(better(corrected))
     speeds = [each for each in measures if each.name.startswith("speed-up") and each.value is not None]
     told = ", ".join(f"{each.value:.2f} times at {each.name.removeprefix('speed-up, ')}" for each in speeds)
-    if all(each is Answer.HOLDS for each in answers):
+    if all(each is ClaimVerdict.HOLDS for each in answers):
         sentence = f"Correction lowers the final loss at both ranks and reaches the uncorrected one's sooner: {told}."
     else:
-        shown = sum(each is Answer.HOLDS for each in answers)
+        shown = sum(each is ClaimVerdict.HOLDS for each in answers)
         sentence = f"Correction lowers the final loss at {shown} of {len(answers)} ranks; speed-ups: {told or 'none'}."
     high = next((each for each in speeds if each.claimed is not None), None)
-    mixed = Answer.IN_PART if Answer.HOLDS in answers else Answer.UNDECIDED
+    mixed = ClaimVerdict.IN_PART if ClaimVerdict.HOLDS in answers else ClaimVerdict.UNDECIDED
     measured = answers[0] if len(set(answers)) == 1 else mixed
     inside = high is not None and high.low is not None and high.high is not None and high.low <= CLAIMED <= high.high
-    if measured is Answer.HOLDS and not inside:
-        measured = Answer.IN_PART
+    if measured is ClaimVerdict.HOLDS and not inside:
+        measured = ClaimVerdict.IN_PART
         sentence += f" The paper's factor of {CLAIMED} is not within the interval."
     return Judgement(measured=measured, sentence=sentence, measures=tuple(measures))
 
@@ -54,7 +54,7 @@ STUDY = Study(
     question="How much does the correction of the low-rank momentum matter?",
     claim="Without it convergence is about 1.96 times slower, even at r = 50 %.",
     source="figure 4a",
-    plans={scale: Plan(parts=tuple(_part(scale, *each) for each in RATIOS.items())) for scale in Scale},
+    plans={scale: Plan(parts=tuple(_part(scale, *each) for each in RATIOS.items())) for scale in StudyScale},
     judge=judge,
     caveats=(
         scales.NO_STEPS,

@@ -1,9 +1,9 @@
 """`block-partition`: table 1, which blocks keep full, low-rank or no momentum, by rules on AdaPM's plan."""
 
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
-    Answer,
+    ClaimVerdict,
     Judgement,
     all_hold,
     difference,
@@ -33,7 +33,7 @@ def judge(evidence: Evidence) -> Judgement:
         return lacking
     (part,) = evidence.parts
     answers = [is_on_par(part.candidate(NO_EM_O)), is_on_par(part.candidate(ADAPM)), worse(part.candidate(V_LOW))]
-    paper = evidence.scale is Scale.PAPER
+    paper = evidence.scale is StudyScale.PAPER
     measures = [
         measure(each.title, each.loss, claimed=CLAIMED[each.candidate] if paper else None) for each in part.candidates
     ]
@@ -48,7 +48,7 @@ def judge(evidence: Evidence) -> Judgement:
         figure_sentence(difference(each), unit=" nats") for each in part.candidates if not each.is_baseline
     )
     sentence = f"Against full momentum everywhere: {told}."
-    notes = () if Answer.MISSING not in answers else ("A partition has no finite loss.",)
+    notes = () if ClaimVerdict.MISSING not in answers else ("A partition has no finite loss.",)
     return Judgement(measured=all_hold(answers), sentence=sentence, measures=tuple(measures), notes=notes)
 
 

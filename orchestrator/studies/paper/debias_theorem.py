@@ -6,8 +6,8 @@ so that what a low rank drops has a mean that correction must bring back.
 
 from typing import TYPE_CHECKING
 
-from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer, Judgement, Measure, missing
+from orchestrator.studies.evidence import Evidence, StudyScale
+from orchestrator.studies.findings import ClaimVerdict, Judgement, Measure, missing
 from orchestrator.studies.study import Numbers, Plan, Study
 
 if TYPE_CHECKING:
@@ -117,10 +117,10 @@ def judge(evidence: Evidence) -> Judgement:
     if not above and open_at:
         times = ", ".join(map(str, open_at))
         sentence = f"Not told apart from the bound at t = {times}, by {Z:g} standard errors; {removed}."
-        return Judgement(measured=Answer.UNDECIDED, sentence=sentence, measures=tuple(measures))
+        return Judgement(measured=ClaimVerdict.UNDECIDED, sentence=sentence, measures=tuple(measures))
     if not above:
         return Judgement(
-            measured=Answer.HOLDS, sentence=f"Below the bound at every t; {removed}.", measures=tuple(measures)
+            measured=ClaimVerdict.HOLDS, sentence=f"Below the bound at every t; {removed}.", measures=tuple(measures)
         )
     times = ", ".join(map(str, above))
     sentence = f"Above the printed bound at t = {times}; {removed}."
@@ -133,7 +133,7 @@ def judge(evidence: Evidence) -> Judgement:
         else f"The larger bound is exceeded at t = {', '.join(map(str, one_later))}: "
         "there the residuals are not stationary, which the theorem assumes.",
     ]
-    answer = Answer.IN_PART if ratio > 2 else Answer.FAILS
+    answer = ClaimVerdict.IN_PART if ratio > 2 else ClaimVerdict.FAILS
     return Judgement(measured=answer, sentence=sentence, measures=tuple(measures), notes=tuple(notes))
 
 
@@ -146,7 +146,7 @@ STUDY = Study(
     claim="If the residuals are stationary with a mean of norm at most C, the norm of E[m^c − m^f] is at most "
     "C b1^(t+1) / (1 − b1), so the bias vanishes.",
     source="theorem 2, section 4.2",
-    plans={Scale.TINY: _PLAN, Scale.PAPER: _PLAN},
+    plans={StudyScale.TINY: _PLAN, StudyScale.PAPER: _PLAN},
     judge=judge,
     about_large_models=False,
     caveats=("Gradients with a fixed mean and independent noise, the exact solver: algorithm 1 as it is analysed.",),

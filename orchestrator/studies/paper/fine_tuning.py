@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
-    Answer,
+    ClaimVerdict,
     Judgement,
     difference,
     differences,
@@ -19,7 +19,7 @@ from orchestrator.studies.findings import (
     missing,
     on_par_with_adamw,
 )
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.study import Plan, Study, StudyPart
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 from worker.spec.task import RlhfTask, SftTask
 
@@ -28,7 +28,7 @@ SEEDS = (1, 2, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuning:
+class FineTuningSetup:
     """What differs between the studies, and between their scales."""
 
     task: SftTask | RlhfTask
@@ -47,7 +47,7 @@ def both(learning_rates: tuple[float, ...]) -> tuple[Candidate, ...]:
     return tuple(Candidate(optimizer=name, learning_rates=learning_rates) for name in OPTIMIZERS)
 
 
-def plans(name: str, part: str, *, tiny: FineTuning, paper: FineTuning) -> dict[Scale, Plan]:
+def plans(name: str, part: str, *, tiny: FineTuningSetup, paper: FineTuningSetup) -> dict[StudyScale, Plan]:
     """One experiment at each scale."""
     small = Workload(
         task=tiny.task,
@@ -69,9 +69,11 @@ def plans(name: str, part: str, *, tiny: FineTuning, paper: FineTuning) -> dict[
         execution=Execution(micro_batch_sequences="auto", activation_checkpointing=True),
     )
     specs = {
-        Scale.TINY: scales.comparison(Scale.TINY, name, small, tiny.candidates, baseline="adamw", tuning=tiny.tuning),
-        Scale.PAPER: scales.comparison(
-            Scale.PAPER,
+        StudyScale.TINY: scales.comparison(
+            StudyScale.TINY, name, small, tiny.candidates, baseline="adamw", tuning=tiny.tuning
+        ),
+        StudyScale.PAPER: scales.comparison(
+            StudyScale.PAPER,
             name,
             large,
             paper.candidates,
@@ -81,14 +83,14 @@ def plans(name: str, part: str, *, tiny: FineTuning, paper: FineTuning) -> dict[
             resources=Resources(cpus=8, gpus=1),
         ),
     }
-    return {scale: Plan(parts=(Part(name=part, spec=spec),)) for scale, spec in specs.items()}
+    return {scale: Plan(parts=(StudyPart(name=part, spec=spec),)) for scale, spec in specs.items()}
 
 
-SFT_TINY = FineTuning(
+SFT_TINY = FineTuningSetup(
     task=SftTask(), length_tokens=64, steps=120, batch_sequences=8, warmup_steps=12, every_steps=40,
     candidates=both((2e-3, 4e-3, 8e-3)), tuning=Tuning(seeds=(0,), extend_grid=1),
 )  # fmt: skip
-SFT_PAPER = FineTuning(
+SFT_PAPER = FineTuningSetup(
     task=SftTask(), length_tokens=2048, steps=1500, batch_sequences=128, warmup_steps=50, every_steps=100,
     candidates=both((2.5e-6, 5e-6, 1e-5)), tuning=Tuning(seeds=(0,), extend_grid=2),
 )  # fmt: skip
@@ -115,11 +117,11 @@ SFT = Study(
 MARGIN_REWARD = 0.05
 """How much less reward still counts as similar, of a reward between 0 and 1; the paper shows curves only."""
 
-RLHF_TINY = FineTuning(
+RLHF_TINY = FineTuningSetup(
     task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
     length_tokens=24, steps=40, batch_sequences=16, warmup_steps=4, every_steps=20, candidates=both((1e-3,)),
 )  # fmt: skip
-RLHF_PAPER = FineTuning(
+RLHF_PAPER = FineTuningSetup(
     task=RlhfTask(answer_tokens=512, reward="model", kl_weight=0.05),
     length_tokens=1024, steps=500, batch_sequences=64, warmup_steps=20, every_steps=50,
     candidates=both((5e-7, 1e-6, 2e-6)),
@@ -137,10 +139,16 @@ def reward_is_kept(evidence: Evidence) -> Judgement:
     # A run that lowers the reward is "diverged" for a table of losses; here it is an answer.
     found = adapm.difference
     if found.low is None or found.high is None:
-        measured = Answer.UNDECIDED
+        measured = ClaimVerdict.UNDECIDED
     else:
         over = found.low > MARGIN_REWARD
-        measured = Answer.HOLDS if found.high <= MARGIN_REWARD else Answer.FAILS if over else Answer.UNDECIDED
+        measured = (
+            ClaimVerdict.HOLDS
+            if found.high <= MARGIN_REWARD
+            else ClaimVerdict.FAILS
+            if over
+            else ClaimVerdict.UNDECIDED
+        )
     sentence = f"Reward that AdaPM lacks against AdamW, of 1 at most: {figure_sentence(difference(adapm))}."
     return Judgement(measured=measured, sentence=sentence, measures=differences(part))
 

@@ -2,9 +2,9 @@
 
 from orchestrator.analysis.targets import geometric_mean
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
+from orchestrator.studies.evidence import Evidence, PartEvidence, StudyScale
 from orchestrator.studies.findings import (
-    Answer,
+    ClaimVerdict,
     Judgement,
     Measure,
     all_hold,
@@ -15,13 +15,13 @@ from orchestrator.studies.findings import (
     missing,
     opposite,
 )
-from orchestrator.studies.study import Numbers, Part, Plan, Study
+from orchestrator.studies.study import Numbers, Plan, Study, StudyPart
 from worker.records.result import Result
 from worker.spec.run import Execution
 
 OPTIMIZERS = ("adamw", "adam-mini", "adapm", "adapm-mini")
 SEEDS = (1, 2, 3)
-CAPS_GIB = {Scale.TINY: (0.03, 0.06), Scale.PAPER: (24.0, 48.0, 80.0)}
+CAPS_GIB = {StudyScale.TINY: (0.03, 0.06), StudyScale.PAPER: (24.0, 48.0, 80.0)}
 """Of tensors. 48 GiB is an A6000, 80 an H800: the paper's two; 24 a consumer's card."""
 CLAIMED_SHARES = {"adam-mini": 20.32 / 26.67, "adapm": 22.11 / 26.67, "adapm-mini": 17.92 / 26.67}
 """GPU hours by AdamW's, of GPT-2 1.5B in table 2."""
@@ -37,9 +37,9 @@ def extract(result: Result) -> Numbers:
     return found
 
 
-def _part(scale: Scale, cap: float) -> Part:
+def _part(scale: StudyScale, cap: float) -> StudyPart:
     execution = Execution(micro_batch_sequences="auto", memory_cap_gib=cap)
-    if scale is Scale.TINY:
+    if scale is StudyScale.TINY:
         # Of 128 sequences, which can be cut finely: of 32 every optimizer took the same micro-batch.
         model, work = scales.TINY_MODEL, scales.workload(scale, steps=10, execution=execution, batch_sequences=128)
     else:
@@ -48,7 +48,7 @@ def _part(scale: Scale, cap: float) -> Part:
         work = scales.workload(scale, model, steps=2_100, execution=execution)
     chosen = [scales.candidate(scale, model, name) for name in OPTIMIZERS]
     spec = scales.comparison(scale, f"gpu-hours {cap:g} GiB", work, chosen, baseline="adamw", seeds=SEEDS)
-    return Part(name=f"{cap:g} GiB", spec=spec)
+    return StudyPart(name=f"{cap:g} GiB", spec=spec)
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -56,13 +56,13 @@ def judge(evidence: Evidence) -> Judgement:
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
     measures: list[Measure] = []
-    answers: list[Answer] = []
+    answers: list[ClaimVerdict] = []
     told: list[str] = []
     for part in evidence.parts:
         batches = {name: _micro_batch(part, name) for name in OPTIMIZERS}
         told.append(f"{part.name}: " + ", ".join(f"{name} {_words(batch)}" for name, batch in batches.items()))
         for name in OPTIMIZERS[1:]:
-            claimed = CLAIMED_SHARES[name] if evidence.scale is Scale.PAPER and part.name == "80 GiB" else None
+            claimed = CLAIMED_SHARES[name] if evidence.scale is StudyScale.PAPER and part.name == "80 GiB" else None
             note = f"micro-batch {_words(batches[name])} against {_words(batches['adamw'])}"
             share = measure(f"{name}, {part.name}", geometric_mean(_shares(part, name)), claimed=claimed, note=note)
             measures.append(share)
@@ -79,13 +79,13 @@ def judge(evidence: Evidence) -> Judgement:
     )  # fmt: skip
 
 
-def _answer(share: Measure, batch: float | None, baseline: float | None) -> Answer:
+def _answer(share: Measure, batch: float | None, baseline: float | None) -> ClaimVerdict:
     if batch is None:
-        return Answer.FAILS
+        return ClaimVerdict.FAILS
     if baseline is None:
-        return Answer.HOLDS  # it trains where AdamW does not fit
+        return ClaimVerdict.HOLDS  # it trains where AdamW does not fit
     if batch < baseline:
-        return Answer.FAILS
+        return ClaimVerdict.FAILS
     return opposite(lies_above(share, 1.0))
 
 
@@ -116,7 +116,7 @@ STUDY = Study(
     claim="GPT-2 1.5B: 26.67 GPU hours with AdamW, 20.32 with Adam-mini, 22.11 (−17 %) with AdaPM, 17.92 (−33 %) with "
     "AdaPM-mini, each at its largest batch for a GPU.",
     source="table 2",
-    plans={scale: Plan(parts=tuple(_part(scale, cap) for cap in CAPS_GIB[scale])) for scale in Scale},
+    plans={scale: Plan(parts=tuple(_part(scale, cap) for cap in CAPS_GIB[scale])) for scale in StudyScale},
     judge=judge,
     extract=extract,
     caveats=(

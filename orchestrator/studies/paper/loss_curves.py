@@ -1,9 +1,9 @@
 """`loss-curves`: AdaPM against AdamW, Adam-mini, Adafactor and GaLore in pretraining, at equal tuning."""
 
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
-    Answer,
+    ClaimVerdict,
     Judgement,
     all_hold,
     difference,
@@ -19,8 +19,8 @@ from orchestrator.studies.study import Plan, Study
 OPTIMIZERS = ("adamw", "adapm", "adam-mini", "adafactor", "galore")
 SLOWER = ("adam-mini", "adafactor", "galore")
 MODELS = {
-    Scale.TINY: ("gpt2-tiny", "llama-tiny"),
-    Scale.PAPER: ("gpt2-124m", "gpt2-355m", "gpt2-1.5b", "llama-130m", "llama-340m"),
+    StudyScale.TINY: ("gpt2-tiny", "llama-tiny"),
+    StudyScale.PAPER: ("gpt2-124m", "gpt2-355m", "gpt2-1.5b", "llama-130m", "llama-340m"),
 }
 
 
@@ -35,7 +35,7 @@ def judge(evidence: Evidence) -> Judgement:
         for part in evidence.parts
         for each in differences(part)
     ]
-    count = sum(each is Answer.HOLDS for each in slower)
+    count = sum(each is ClaimVerdict.HOLDS for each in slower)
     told = "; ".join(
         f"{part.name}: {figure_sentence(difference(found), unit=' nats')}"
         for part in evidence.parts

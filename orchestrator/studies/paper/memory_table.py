@@ -1,7 +1,7 @@
 """`memory-table`: table 2's optimizer states, counted over the real optimizers' tensors on `meta`."""
 
-from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer, Judgement, Measure, all_hold, missing
+from orchestrator.studies.evidence import Evidence, StudyScale
+from orchestrator.studies.findings import ClaimVerdict, Judgement, Measure, all_hold, missing
 from orchestrator.studies.study import Numbers, Plan, Study
 from worker.footprint.published import PAPER_STATES
 
@@ -35,7 +35,7 @@ def judge(evidence: Evidence) -> Judgement:
     if not evidence.computed:
         return missing("nothing has been counted")
     measures: list[Measure] = []
-    answers: list[Answer] = []
+    answers: list[ClaimVerdict] = []
     told: list[str] = []
     passed: list[str] = []
     strange: list[str] = []
@@ -63,9 +63,9 @@ def judge(evidence: Evidence) -> Judgement:
                     passed.append(f"{model} {name}")
     if strange:
         sentence = f"Not the paper's models: {', '.join(strange)} of what the paper says, by more than {TOLERANCE:.0%}."
-        return Judgement(measured=Answer.FAILS, sentence=sentence, measures=tuple(measures))
+        return Judgement(measured=ClaimVerdict.FAILS, sentence=sentence, measures=tuple(measures))
     measured = all_hold(answers)
-    met = sum(each is Answer.HOLDS for each in answers)
+    met = sum(each is ClaimVerdict.HOLDS for each in answers)
     within = f"{met} of {len(answers)} figures and savings are met within {TOLERANCE:.0%}"
     sentence = f"{within}. By the paper's figures: {'; '.join(told)}."
     notes = (
@@ -77,7 +77,7 @@ def judge(evidence: Evidence) -> Judgement:
         measured=measured,
         sentence=sentence,
         measures=tuple(measures),
-        notes=notes if measured is Answer.IN_PART else (),
+        notes=notes if measured is ClaimVerdict.IN_PART else (),
     )
 
 
@@ -89,8 +89,8 @@ def _times(gigabytes: float, claimed: float) -> str:
     return f"{gigabytes / claimed:.2f} times"
 
 
-def _fits(excess: float) -> Answer:
-    return Answer.HOLDS if excess <= TOLERANCE else Answer.FAILS
+def _fits(excess: float) -> ClaimVerdict:
+    return ClaimVerdict.HOLDS if excess <= TOLERANCE else ClaimVerdict.FAILS
 
 
 _PLAN = Plan(compute=compute, version="1")
@@ -102,7 +102,7 @@ STUDY = Study(
     claim="Llama-350M: Adam 2.72 GB, Adam-mini 1.36, AdaPM 1.48 (−46 %), AdaPM-mini 0.12 (−96 %); GPT-2 1.5B: 12.48, "
     "6.24, 6.98 (−44 %), 0.74 (−94 %), in float32.",
     source="table 2, figure 1b",
-    plans={Scale.TINY: _PLAN, Scale.PAPER: _PLAN},
+    plans={StudyScale.TINY: _PLAN, StudyScale.PAPER: _PLAN},
     judge=judge,
     about_large_models=False,
     axis="optimizer state, GB",

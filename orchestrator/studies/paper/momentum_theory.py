@@ -6,9 +6,9 @@ import numpy as np
 
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, Scale
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, StudyScale
 from orchestrator.studies.findings import (
-    Answer,
+    ClaimVerdict,
     Judgement,
     Measure,
     all_hold,
@@ -21,7 +21,7 @@ from orchestrator.studies.findings import (
     missing,
     worse,
 )
-from orchestrator.studies.study import Part, Plan, Study
+from orchestrator.studies.study import Plan, Study, StudyPart
 from worker.spec.run import Budget, Evaluation, Workload
 from worker.spec.task import RegressionTask
 
@@ -67,7 +67,7 @@ def _spec(regime: str, steps: int, seeds: tuple[int, ...], dimension: int) -> Co
 def _plan(horizons: tuple[int, ...], seeds: tuple[int, ...], dimension: int) -> Plan:
     return Plan(
         parts=tuple(
-            Part(name=f"{regime}, T = {steps}", spec=_spec(regime, steps, seeds, dimension))
+            StudyPart(name=f"{regime}, T = {steps}", spec=_spec(regime, steps, seeds, dimension))
             for regime in REGIMES
             for steps in horizons
         )
@@ -97,7 +97,7 @@ def judge(evidence: Evidence) -> Judgement:
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
     measures: list[Measure] = []
-    bounds: list[Answer] = []
+    bounds: list[ClaimVerdict] = []
     for regime, b in REGIMES.items():
         for name in (SGD, ASGD):
             slopes = _slopes(evidence, regime, name)
@@ -114,7 +114,7 @@ def judge(evidence: Evidence) -> Judgement:
     harm = difference(hindered).model_copy(update={"name": "ASGD − SGD, a <= b", "claimed": None})
     measures += [gain, harm]
     measured = all_hold([*bounds, better(helped), worse(hindered)])
-    slower = [each.name for each, answer in zip(measures, bounds, strict=False) if answer is not Answer.HOLDS]
+    slower = [each.name for each, answer in zip(measures, bounds, strict=False) if answer is not ClaimVerdict.HOLDS]
     sentence = f"At the largest T: {figure_sentence(gain, 4)}, {figure_sentence(harm, 4)}; " + (
         f"not shown to be below its bound: {', '.join(slower)}." if slower else "every exponent is below its bound."
     )
@@ -134,14 +134,14 @@ def _at_largest(evidence: Evidence, regime: str) -> CandidateOutcome | None:
     return largest.candidate(ASGD)
 
 
-def _below(found: Measure) -> Answer:
+def _below(found: Measure) -> ClaimVerdict:
     """Whether an exponent is no slower than its bound: the whole interval, or its mean where the interval is open."""
     if found.value is None or found.claimed is None:
-        return Answer.MISSING
+        return ClaimVerdict.MISSING
     low, high = (found.value if edge is None else edge for edge in (found.low, found.high))
     if high <= found.claimed:
-        return Answer.HOLDS
-    return Answer.FAILS if low > found.claimed else Answer.UNDECIDED
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.FAILS if low > found.claimed else ClaimVerdict.UNDECIDED
 
 
 STUDY = Study(
@@ -152,8 +152,8 @@ STUDY = Study(
     "raises the first, so it helps where a > b and does not where a <= b.",
     source="theorem 1, section 3.1",
     plans={
-        Scale.TINY: _plan((500, 2000, 8000), (1, 2, 3, 4, 5), 1000),
-        Scale.PAPER: _plan((1000, 4000, 16_000, 64_000), tuple(range(1, 11)), 10_000),
+        StudyScale.TINY: _plan((500, 2000, 8000), (1, 2, 3, 4, 5), 1000),
+        StudyScale.PAPER: _plan((1000, 4000, 16_000, 64_000), tuple(range(1, 11)), 10_000),
     },
     judge=judge,
     about_large_models=False,

@@ -10,9 +10,9 @@ from statistics import fmean
 
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
-    Answer,
+    ClaimVerdict,
     Judgement,
     Measure,
     all_hold,
@@ -25,7 +25,7 @@ from orchestrator.studies.findings import (
     opposite,
 )
 from orchestrator.studies.scales import GPT2
-from orchestrator.studies.study import Numbers, Part, Plan, Study
+from orchestrator.studies.study import Numbers, Plan, Study, StudyPart
 from worker.records.result import Observation
 from worker.spec.parts import ProbeName, Probes
 
@@ -38,7 +38,7 @@ ROLES: Mapping[str, str] = {
     "MLP": "*.mlp.*.weight",
 }
 """The paper's roles by GPT-2's names of blocks."""
-STEPS = {Scale.TINY: 200, Scale.PAPER: scales.STEPS[Scale.PAPER]}
+STEPS = {StudyScale.TINY: 200, StudyScale.PAPER: scales.STEPS[StudyScale.PAPER]}
 """Of a training; the paper looks at a tenth of them."""
 SHARED_KINDS: tuple[ProbeName, ...] = ("gradient-sparsity", "momentum-spectrum")
 """Of the studies that watch the same runs of AdamW."""
@@ -54,17 +54,17 @@ MOST_DRIFT = 0.1
 QUANTILES = ("quantile_25", "quantile_50", "quantile_75", "quantile_95")
 
 
-def _plans(optimizer: str, kinds: tuple[ProbeName, ...], *, window_steps: int = 1) -> dict[Scale, Plan]:
+def _plans(optimizer: str, kinds: tuple[ProbeName, ...], *, window_steps: int = 1) -> dict[StudyScale, Plan]:
     """One candidate, watched from a tenth of its training on, at every further tenth."""
     found = {}
     for scale, steps in STEPS.items():
         every = steps // 10 if window_steps == 1 else steps // 2
         probes = Probes(every_steps=every, window_steps=window_steps, kinds=kinds)
-        model = scales.TINY_MODEL if scale is Scale.TINY else "gpt2-124m"
+        model = scales.TINY_MODEL if scale is StudyScale.TINY else "gpt2-124m"
         work = scales.workload(scale, model, steps=steps, probes=probes)
         chosen = [scales.candidate(scale, model, optimizer)]
         spec = scales.comparison(scale, f"probed {optimizer}", work, chosen, baseline=optimizer)
-        found[scale] = Plan(parts=(Part(name=GPT2, spec=spec),))
+        found[scale] = Plan(parts=(StudyPart(name=GPT2, spec=spec),))
     return found
 
 
@@ -180,7 +180,7 @@ def _are_stationary(evidence: Evidence) -> Judgement:
     found = _mean_over_runs(evidence)
     if any(role not in found for role in LOW_RANK_ROLES):
         return missing("no run that ended well was observed over a whole window")
-    answers: list[Answer] = [opposite(lies_above(found[role], MOST_DRIFT)) for role in LOW_RANK_ROLES]
+    answers: list[ClaimVerdict] = [opposite(lies_above(found[role], MOST_DRIFT)) for role in LOW_RANK_ROLES]
     drifts = "; ".join(figure_sentence(found[role], 3) for role in LOW_RANK_ROLES)
     return Judgement(
         measured=all_hold(answers),

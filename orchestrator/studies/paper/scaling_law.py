@@ -2,10 +2,10 @@
 
 from orchestrator.analysis.laws.records import CandidateFit
 from orchestrator.studies import scales
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
     MARGIN_NATS,
-    Answer,
+    ClaimVerdict,
     Judgement,
     Measure,
     all_hold,
@@ -18,8 +18,8 @@ from orchestrator.studies.study import Plan, Study
 
 OPTIMIZERS = ("adamw", "adapm")
 MODELS = {
-    Scale.TINY: ("gpt2-nano", "gpt2-micro", "gpt2-tiny"),
-    Scale.PAPER: ("gpt2-40m", "gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1.5b"),
+    StudyScale.TINY: ("gpt2-nano", "gpt2-micro", "gpt2-tiny"),
+    StudyScale.PAPER: ("gpt2-40m", "gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1.5b"),
 }
 STEPS = 600
 """At the tiny scale: with fewer the larger models are not the better ones."""
@@ -56,32 +56,32 @@ def judge(evidence: Evidence) -> Judgement:
     ]
     follows, kept = _follows(evidence, mine), _keeps_up(mine)
     told = {
-        Answer.HOLDS: "does not fall behind AdamW with size",
-        Answer.FAILS: "falls behind AdamW with size",
+        ClaimVerdict.HOLDS: "does not fall behind AdamW with size",
+        ClaimVerdict.FAILS: "falls behind AdamW with size",
     }.get(kept, "may fall behind AdamW with size or not")
     if mine.no_law:
         sentence = f"{evidence.fit.formula}: AdaPM's losses show no law, {mine.no_law}."
     else:
         law = {
-            Answer.HOLDS: "lie on its law",
-            Answer.FAILS: "lie off its law",
+            ClaimVerdict.HOLDS: "lie on its law",
+            ClaimVerdict.FAILS: "lie off its law",
         }.get(follows, "may lie on its law or not")
         ends = "; ".join(figure_sentence(each, 4, " nats") for each in (differences[:1] + differences[1:][-1:]))
         sentence = f"{evidence.fit.formula}: AdaPM's points {law}, and it {told}: {ends or 'AdamW has no law'}."
     return Judgement(
-        measured=Answer.FAILS if Answer.FAILS in (follows, kept) else all_hold((follows, kept)),
+        measured=ClaimVerdict.FAILS if ClaimVerdict.FAILS in (follows, kept) else all_hold((follows, kept)),
         sentence=sentence,
         measures=(*measures, *differences),
         notes=evidence.fit.notes,
     )
 
 
-def _follows(evidence: Evidence, mine: CandidateFit) -> Answer:
+def _follows(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:
     """Whether every point of AdaPM lies on its law, to within the tolerance: the whole interval over its seeds."""
     if mine.no_law:
         exponents = [mine.coefficients[name] for name in EXPONENTS if name in mine.coefficients]
         rises = any(each.high is not None and each.high < 0 for each in exponents)
-        return Answer.FAILS if rises else Answer.UNDECIDED
+        return ClaimVerdict.FAILS if rises else ClaimVerdict.UNDECIDED
     answers = []
     for point in mine.points:
         losses = [
@@ -95,22 +95,22 @@ def _follows(evidence: Evidence, mine: CandidateFit) -> Answer:
             low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
             least, most = ((1 + sign * TOLERANCE) * (point.fitted or 0.0) for sign in (-1, 1))
             inside, outside = least <= low and high <= most, high < least or most < low
-            answers.append(Answer.HOLDS if inside else Answer.FAILS if outside else Answer.UNDECIDED)
-    return Answer.FAILS if Answer.FAILS in answers else all_hold(answers)
+            answers.append(ClaimVerdict.HOLDS if inside else ClaimVerdict.FAILS if outside else ClaimVerdict.UNDECIDED)
+    return ClaimVerdict.FAILS if ClaimVerdict.FAILS in answers else all_hold(answers)
 
 
-def _keeps_up(mine: CandidateFit) -> Answer:
+def _keeps_up(mine: CandidateFit) -> ClaimVerdict:
     """Whether AdaPM loses no more than the margin to AdamW from the smallest size to the largest, or is on par at each;
     it falls behind where the drift is shown, and ends above the margin."""
     if mine.drift is None:
-        return Answer.UNDECIDED
+        return ClaimVerdict.UNDECIDED
     low, high = mine.drift.change.low, mine.drift.change.high
     over = [each.difference.high for each in mine.loss_differences]
     if (high is not None and high <= MARGIN_NATS) or all(each is not None and each <= MARGIN_NATS for each in over):
-        return Answer.HOLDS
+        return ClaimVerdict.HOLDS
     at_the_largest = mine.loss_differences[-1].difference.low
     behind = low is not None and low > 0 and at_the_largest is not None and at_the_largest > MARGIN_NATS
-    return Answer.FAILS if behind else Answer.UNDECIDED
+    return ClaimVerdict.FAILS if behind else ClaimVerdict.UNDECIDED
 
 
 STUDY = Study(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.files import UNFINISHED, create_once, replacing, write_atomically
+from worker.files import UNFINISHED, atomic_replacement, create_once, write_atomically
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_the_new_content_replaces_the_old_and_leaves_nothing_beside_it(path: Pat
 
 
 def _killed_while_writing(path: Path) -> None:
-    with replacing(path, durable=True) as unfinished:
+    with atomic_replacement(path, durable=True) as unfinished:
         unfinished.write_text("half of i")
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -17,7 +17,7 @@ from worker.remote.folder import RemoteFolder
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Resources
-from worker.training.device import using_device
+from worker.training.device import configured_device
 
 
 def test_a_run_with_its_result_leaves_the_device_before_it_waits_for_its_best_checkpoint(
@@ -29,7 +29,7 @@ def test_a_run_with_its_result_leaves_the_device_before_it_waits_for_its_best_ch
 
     @contextmanager
     def watched(resources: Resources, group: ProcessGroup) -> Iterator[torch.device]:
-        with using_device(resources, group) as device:
+        with configured_device(resources, group) as device:
             yield device
         left.set()
 
@@ -37,7 +37,7 @@ def test_a_run_with_its_result_leaves_the_device_before_it_waits_for_its_best_ch
         assert "best-" not in name or left.wait(60)
         put(folder, path, name)
 
-    monkeypatch.setattr(story, "using_device", watched)
+    monkeypatch.setattr(story, "configured_device", watched)
     monkeypatch.setattr(RemoteFolder, "put", held_up)
     remote = RemoteCheckpoints(f"file://{tmp_path}/remote/r1", attempt=1)
     reporter = MemoryReporter()

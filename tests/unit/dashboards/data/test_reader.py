@@ -10,7 +10,7 @@ from dashboards.files.vector import FigureError
 from dashboards.view_state import ViewState
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunAction
-from orchestrator.kinds.experiment import Answer
+from orchestrator.kinds.experiment import AnswerKind
 from tests.factories.playing import DEMO
 
 
@@ -34,7 +34,7 @@ def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(servic
         services.experiments.submit(DEMO).experiment,
         FigureFiles(Reader(services.experiments, services.runs, services.analysis)),
     )
-    assert files.names(experiment) == tuple(entry.name for entry in listed(Answer.COMPARISON))
+    assert files.names(experiment) == tuple(entry.name for entry in listed(AnswerKind.COMPARISON))
     for entry in COMPARISON_FIGURES:
         assert write(files.picture(experiment.id, entry.name, ViewState()), "svg").startswith(b"<?xml")
 

@@ -1,11 +1,13 @@
 """The figure of a finding: intervals that need not lie evenly, the paper's marks, and nothing to draw."""
 
 from dashboards.figures.study import study_figure
-from orchestrator.studies.findings import Answer, Finding, Measure
+from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
 
 
 def finding(*measures: Measure) -> Finding:
-    return Finding(answer=Answer.HOLDS, measured=Answer.HOLDS, sentence=".", measures=measures, notes=(), machines=())
+    return Finding(
+        answer=ClaimVerdict.HOLDS, measured=ClaimVerdict.HOLDS, sentence=".", measures=measures, notes=(), machines=()
+    )
 
 
 def test_a_row_a_measure_with_its_whiskers_and_the_papers_mark() -> None:

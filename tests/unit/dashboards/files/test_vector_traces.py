@@ -15,7 +15,7 @@ from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.vector import Sheet
 from dashboards.palette import style
 from dashboards.view_state import ViewState
-from orchestrator.studies.findings import Answer, Finding, Measure
+from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
 from tests.factories.comparison import made_comparison
 from tests.unit.dashboards.figures.test_timeline import attempt_span
 from worker.records.result import Observation
@@ -120,7 +120,7 @@ def test_attempts_lie_at_their_dates():
 def test_names_of_measures_stand_on_their_axis_the_first_on_top():
     measures = (Measure(name="first", value=2.0, low=1.5, high=3.0, claimed=2.5), Measure(name="second", value=1.0))
     finding = Finding(
-        answer=Answer.HOLDS, measured=Answer.HOLDS, sentence=".", measures=measures, notes=(), machines=()
+        answer=ClaimVerdict.HOLDS, measured=ClaimVerdict.HOLDS, sentence=".", measures=measures, notes=(), machines=()
     )
     axes = axes_of(study_figure(finding, "nats", "light"))
     assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]

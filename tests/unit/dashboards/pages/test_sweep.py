@@ -25,7 +25,7 @@ from tests.factories.playing import DEMO
 from tests.factories.stores import claim, result
 from tests.factories.sweep import RATES, sweep_spec
 from tests.unit.dashboards.conftest import HOSTILE
-from worker.footprint.process import Answer
+from worker.footprint.process import FootprintAnswer
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point, Verdict
 
@@ -174,7 +174,9 @@ def test_a_figure_of_another_kind_is_nowhere(client: TestClient, services: Servi
 def test_pages_of_comparisons_tell_people_that_a_sweep_is_none(
     client: TestClient, swept: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("worker.footprint.process.count_footprints", lambda questions: [Answer()] * len(questions))
+    monkeypatch.setattr(
+        "worker.footprint.process.count_footprints", lambda questions: [FootprintAnswer()] * len(questions)
+    )
     for path in ("/fits", "/profiles"):
         answer = client.get(path, params={"experiments": swept})
         assert (answer.status_code, answer.headers["content-type"]) == (409, "text/html; charset=utf-8")

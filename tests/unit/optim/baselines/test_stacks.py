@@ -132,7 +132,7 @@ def test_tensors_that_are_no_matrices_are_refused_by_name(name):
 def test_what_is_empty_is_no_obstacle(name):
     model = Expert()
     model.nothing = nn.Parameter(torch.zeros(0, 4))
-    options = {"unknown": "full"} if entry(name).planned else {}
+    options = {"unknown": "full"} if entry(name).has_plan else {}
     optimizer = build(name, model, lr=0.01, options=options)
     for seed in range(3):
         step(model, optimizer, seed)

@@ -49,7 +49,7 @@ class TableRunner:
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         return [each for each in live if each.run_id in self.survivors]
 
-    def ended(self) -> Sequence[EndedAttempt]:
+    def collect_ended(self) -> Sequence[EndedAttempt]:
         told, self._ended = self._ended, []
         return told
 
@@ -85,9 +85,11 @@ class Desk:
         holder: str = "the only one",
         answers: Callable[[], bool] = lambda: True,
         runner: TableRunner | None = None,
-        hindrance: Callable[[], str | None] = lambda: None,
+        dispatch_blocker: Callable[[], str | None] = lambda: None,
     ) -> Dispatcher:
-        return Dispatcher(self.queue, runner or self.runner, Leadership(self.database, holder), answers, hindrance)
+        return Dispatcher(
+            self.queue, runner or self.runner, Leadership(self.database, holder), answers, dispatch_blocker
+        )
 
     def submit(self, seeds: int = 1, resources: Resources | None = None, deadline_seconds: float | None = None) -> None:
         self.services.experiments.submit(
@@ -353,7 +355,7 @@ def _database_away(*_: object, **__: object) -> bool:
 
 def test_while_something_hinders_it_nothing_is_begun_and_what_runs_is_settled(desk: Desk) -> None:
     reason: list[str] = []
-    dispatcher = desk.new_dispatcher(hindrance=lambda: reason[0] if reason else None)
+    dispatcher = desk.new_dispatcher(dispatch_blocker=lambda: reason[0] if reason else None)
     desk.submit(seeds=2)
     desk.runner.size = (Node(id=NodeId("here"), cpus=1, gpus=0),)
     dispatcher.tick()

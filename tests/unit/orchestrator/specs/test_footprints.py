@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.specs import footprints as module
-from orchestrator.specs.footprints import Footprints, Question
-from worker.footprint.process import Answer, FootprintQuestion
+from orchestrator.specs.footprints import FootprintRequest, Footprints
+from worker.footprint.process import FootprintAnswer, FootprintQuestion
 from worker.records.footprint import Footprint
 
-QUESTION = Question(model="gpt2-tiny")
+QUESTION = FootprintRequest(model="gpt2-tiny")
 COUNTED = Footprint(
     model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(), baseline_bytes=8, notes=()
 )
@@ -32,13 +32,13 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("fault", [subprocess.SubprocessError("killed"), Answer(fault="killed")])
+@pytest.mark.parametrize("fault", [subprocess.SubprocessError("killed"), FootprintAnswer(fault="killed")])
 def test_a_failed_count_is_told_and_tried_again(
-    fault: Exception | Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Exception | FootprintAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    answers = iter([fault, Answer(footprint=COUNTED)])
+    answers = iter([fault, FootprintAnswer(footprint=COUNTED)])
 
-    def counted(questions: Sequence[FootprintQuestion]) -> list[Answer]:
+    def counted(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
         assert questions == [FootprintQuestion(model="gpt2-tiny")]
         answer = next(answers)
         if isinstance(answer, Exception):

@@ -9,12 +9,12 @@ from optim import catalog
 from orchestrator.errors import NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import read_spec
-from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer
+from orchestrator.studies.evidence import Evidence, StudyScale
+from orchestrator.studies.findings import ClaimVerdict
 from orchestrator.studies.registry import all_studies, names, study
 from orchestrator.studies.results import PUBLISHED
 from orchestrator.studies.scales import SEEDS
-from orchestrator.studies.study import Part, Plan, Study, device_seconds
+from orchestrator.studies.study import Plan, Study, StudyPart, device_seconds
 from worker.catalog.datasets import DataKind
 from worker.spec.task import PretrainTask
 
@@ -24,7 +24,7 @@ TINY_CORE_MINUTES = 20
 """Ten minutes on two cores."""
 
 
-def parts(scale: Scale) -> list[tuple[Study, Part]]:
+def parts(scale: StudyScale) -> list[tuple[Study, StudyPart]]:
     return [(each, part) for each in all_studies() for part in each.plans[scale].parts]
 
 
@@ -49,7 +49,7 @@ def test_a_study_is_complete_at_both_scales(one: Study) -> None:
     assert one.question.endswith("?")
     assert one.claim.endswith(".")
     assert one.source
-    for scale in Scale:
+    for scale in StudyScale:
         plan = one.plans[scale]
         assert plan.parts or plan.compute
         assert len({part.name for part in plan.parts}) == len(plan.parts)
@@ -66,7 +66,7 @@ def test_specs_survive_the_border(one: Study) -> None:
 
 @STUDIES
 def test_the_tiny_scale_needs_no_gpu_no_download_and_minutes(one: Study) -> None:
-    plan = one.plans[Scale.TINY]
+    plan = one.plans[StudyScale.TINY]
     assert 60 * plan.device_hours() <= TINY_CORE_MINUTES
     for part in plan.parts:
         assert part.spec.resources.gpus == 0
@@ -76,15 +76,17 @@ def test_the_tiny_scale_needs_no_gpu_no_download_and_minutes(one: Study) -> None
 
 @STUDIES
 def test_nothing_can_be_said_without_evidence(one: Study) -> None:
-    for scale in Scale:
+    for scale in StudyScale:
         judgement = one.judge(Evidence(study=one.name, scale=scale))
-        assert judgement.measured is Answer.MISSING
+        assert judgement.measured is ClaimVerdict.MISSING
         assert judgement.sentence.startswith("No verdict: ")
 
 
 def test_pretraining_at_the_papers_scale_is_the_papers() -> None:
     """Section 5.1: 512 × 1,024 tokens, cosine after 2,000 steps, clipping 1.0, its data sets, five repetitions."""
-    found = [(each, part) for each, part in parts(Scale.PAPER) if isinstance(part.spec.workload.task, PretrainTask)]
+    found = [
+        (each, part) for each, part in parts(StudyScale.PAPER) if isinstance(part.spec.workload.task, PretrainTask)
+    ]
     assert len(found) > 10
     for each, part in found:
         work = part.spec.workload
@@ -93,7 +95,7 @@ def test_pretraining_at_the_papers_scale_is_the_papers() -> None:
         assert work.clip_grad_norm == 1.0, each.name
         assert work.data.dataset == ("c4" if work.model.startswith("llama") else "openwebtext"), each.name
         assert part.spec.resources.gpus == 1, each.name
-    assert len(SEEDS[Scale.PAPER]) == 5
+    assert len(SEEDS[StudyScale.PAPER]) == 5
 
 
 @pytest.mark.parametrize("name", ["adamw", "adam-mini", "adapm", "adapm-mini"])
@@ -104,7 +106,7 @@ def test_the_papers_hyperparameters_are_what_its_optimizers_get(name: str) -> No
     assert {option: defaults[option] for option in expected} == expected
     changed = {
         option
-        for _, part in parts(Scale.PAPER)
+        for _, part in parts(StudyScale.PAPER)
         for candidate in part.spec.candidates
         if candidate.optimizer == name
         for option in candidate.options
@@ -127,7 +129,7 @@ def test_theorem_1_is_trained_with_one_sample_a_step() -> None:
     """As it is stated: with more the noise of a step is smaller, and momentum harms less where a <= b."""
     batches = {
         part.spec.workload.budget.batch_sequences
-        for scale in Scale
+        for scale in StudyScale
         for part in study("momentum-theory").plans[scale].parts
     }
     assert batches == {1}
@@ -136,7 +138,7 @@ def test_theorem_1_is_trained_with_one_sample_a_step() -> None:
 def test_losses_that_are_compared_are_of_tuned_rates() -> None:
     """At the tiny scale every comparison of several candidates' losses tunes each, from grids of as many rates."""
     timed_or_given = {"gpu-hours", "momentum-theory", "rlhf"}
-    for each, part in parts(Scale.TINY):
+    for each, part in parts(StudyScale.TINY):
         spec = part.spec
         if isinstance(spec, ComparisonSpec) and len(spec.candidates) > 1 and each.name not in timed_or_given:
             assert spec.tuning is not None and spec.tuning.extend_grid, each.name
@@ -145,15 +147,17 @@ def test_losses_that_are_compared_are_of_tuned_rates() -> None:
 
 def test_studies_that_ask_for_the_same_share_the_experiment() -> None:
     """Two probes watch the same runs: the key is by content."""
-    (first,), (second,) = (study(name).plans[Scale.TINY].parts for name in ("gradient-sparsity", "momentum-spectrum"))
+    (first,), (second,) = (
+        study(name).plans[StudyScale.TINY].parts for name in ("gradient-sparsity", "momentum-spectrum")
+    )
     assert first.key() == second.key()
-    keys = {part.key() for _, part in parts(Scale.TINY)}
-    assert len(keys) == len(parts(Scale.TINY)) - 1
+    keys = {part.key() for _, part in parts(StudyScale.TINY)}
+    assert len(keys) == len(parts(StudyScale.TINY)) - 1
     assert all(len(key) <= 100 for key in keys)
 
 
 def test_costs_grow_with_the_work() -> None:
-    tiny, paper = (Plan(parts=study("block-partition").plans[scale].parts) for scale in Scale)
+    tiny, paper = (Plan(parts=study("block-partition").plans[scale].parts) for scale in StudyScale)
     assert 0 < device_seconds(tiny.parts[0].spec) < 3600 < 1000 * 3600 < device_seconds(paper.parts[0].spec)
 
 
@@ -177,5 +181,5 @@ def test_the_documentation_lists_every_study() -> None:
 
 
 def test_data_of_every_workload_are_of_its_kind() -> None:
-    kinds = {part.spec.workload.task.data_kind for scale in Scale for _, part in parts(scale)}
+    kinds = {part.spec.workload.task.data_kind for scale in StudyScale for _, part in parts(scale)}
     assert kinds == {DataKind.TEXT, DataKind.CONVERSATIONS, DataKind.DRAWN}

@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
-from orchestrator.studies.evidence import Evidence, PartEvidence, Scale
-from orchestrator.studies.findings import TINY_WORDS, Answer, finding
+from orchestrator.studies.evidence import Evidence, PartEvidence, StudyScale
+from orchestrator.studies.findings import TINY_WORDS, ClaimVerdict, finding
 from orchestrator.studies.paper import debias_theorem, memory_table, momentum_theory, probes
 from orchestrator.studies.registry import names, study
 from tests.factories.comparison import Outcome
@@ -35,15 +35,15 @@ def judged(name: str, ends: dict[str, Any], **more: Any) -> Any:
 @pytest.mark.parametrize(
     ("mini", "answer"),
     [
-        (near(-0.01), Answer.HOLDS),
-        (near(0.02), Answer.HOLDS),
-        (near(0.2), Answer.FAILS),
-        ((2.5, 2.9, 2.1), Answer.UNDECIDED),
-        ((DIVERGED, 2.5, 2.5), Answer.FAILS),
-        ((DIVERGED,), Answer.FAILS),
+        (near(-0.01), ClaimVerdict.HOLDS),
+        (near(0.02), ClaimVerdict.HOLDS),
+        (near(0.2), ClaimVerdict.FAILS),
+        ((2.5, 2.9, 2.1), ClaimVerdict.UNDECIDED),
+        ((DIVERGED, 2.5, 2.5), ClaimVerdict.FAILS),
+        ((DIVERGED,), ClaimVerdict.FAILS),
     ],
 )
-def test_on_par_is_what_the_whole_interval_says(mini: Any, answer: Answer) -> None:
+def test_on_par_is_what_the_whole_interval_says(mini: Any, answer: ClaimVerdict) -> None:
     """Within 0.035 nats, above it, open, or without a trained model."""
     found = judged("adapm-mini", {"adamw": BASE, "adam-mini": near(0.01), "adapm-mini": mini})
     assert found.measured is answer
@@ -51,19 +51,19 @@ def test_on_par_is_what_the_whole_interval_says(mini: Any, answer: Answer) -> No
 
 def test_all_diverged_is_no_draw() -> None:
     ends = dict.fromkeys(("adamw", "adam-mini", "adapm-mini"), (DIVERGED,))
-    assert judged("adapm-mini", ends).measured is Answer.FAILS
+    assert judged("adapm-mini", ends).measured is ClaimVerdict.FAILS
 
 
 def test_runs_that_failed_leave_nothing_to_say() -> None:
     """Failed runs are gaps, not results."""
     found = judged("adapm-mini", {"adamw": BASE, "adam-mini": BASE})
-    assert found.measured in (Answer.MISSING, Answer.UNDECIDED)
+    assert found.measured in (ClaimVerdict.MISSING, ClaimVerdict.UNDECIDED)
 
 
 def test_a_missing_part_is_named() -> None:
     ends = {"corrected": near(-0.3), "uncorrected": BASE}
     found = judged("bias-correction", ends, only=["r = 5 %"])
-    assert found.measured is Answer.MISSING
+    assert found.measured is ClaimVerdict.MISSING
     assert "r = 50 %" in found.sentence
 
 
@@ -75,50 +75,50 @@ def test_runs_under_way_are_waited_for() -> None:
 def test_correction_holds_in_part_where_the_factor_is_another() -> None:
     """Better at both ranks, but not 1.96 times as fast."""
     found = judged("bias-correction", {"corrected": near(-1.0), "uncorrected": BASE})
-    assert found.measured is Answer.IN_PART
+    assert found.measured is ClaimVerdict.IN_PART
     assert "1.96" in found.sentence
-    assert judged("bias-correction", {"corrected": near(1.0), "uncorrected": BASE}).measured is Answer.FAILS
+    assert judged("bias-correction", {"corrected": near(1.0), "uncorrected": BASE}).measured is ClaimVerdict.FAILS
 
 
 def test_the_partition_of_table_1() -> None:
     """Low rank for V must hurt, the others must not."""
     ends = {"all full": BASE, "Em, O none": near(0.002), "AdaPM: Q, K, MLP low": near(0.02), "V low too": near(0.2)}
-    assert judged("block-partition", ends).measured is Answer.HOLDS
-    assert judged("block-partition", ends | {"V low too": near(-0.1)}).measured is Answer.IN_PART
-    paper = judged("block-partition", {name: (*each, *each[:2]) for name, each in ends.items()}, scale=Scale.PAPER)
+    assert judged("block-partition", ends).measured is ClaimVerdict.HOLDS
+    assert judged("block-partition", ends | {"V low too": near(-0.1)}).measured is ClaimVerdict.IN_PART
+    paper = judged("block-partition", {name: (*each, *each[:2]) for name, each in ends.items()}, scale=StudyScale.PAPER)
     assert {each.claimed for each in paper.measures[:4]} == {2.962, 2.964, 2.997, 3.143}
 
 
 def test_ranks_and_intervals_overlap_or_not() -> None:
-    plan = study("rank-and-interval").plans[Scale.TINY].parts[0].spec
+    plan = study("rank-and-interval").plans[StudyScale.TINY].parts[0].spec
     assert isinstance(plan, ComparisonSpec)
     ends = {each.name(): near(0.004 * place) for place, each in enumerate(plan.candidates)}
     ends["r = 5 %, T = 100"] = BASE
-    assert judged("rank-and-interval", ends).measured is Answer.HOLDS
-    assert judged("rank-and-interval", ends | {"r = 2 %": near(0.3)}).measured is Answer.IN_PART
+    assert judged("rank-and-interval", ends).measured is ClaimVerdict.HOLDS
+    assert judged("rank-and-interval", ends | {"r = 2 %": near(0.3)}).measured is ClaimVerdict.IN_PART
 
 
 def test_loss_curves_need_both_halves_of_the_claim() -> None:
     """On par with AdamW, and the others worse."""
     ends = {"adamw": BASE, "adapm": near(0.0), "adam-mini": near(0.2), "adafactor": near(0.3), "galore": near(0.4)}
-    assert judged("loss-curves", ends).measured is Answer.HOLDS
-    assert judged("loss-curves", ends | {"adam-mini": near(-0.2)}).measured is Answer.IN_PART
+    assert judged("loss-curves", ends).measured is ClaimVerdict.HOLDS
+    assert judged("loss-curves", ends | {"adam-mini": near(-0.2)}).measured is ClaimVerdict.IN_PART
 
 
 def field(losses: Callable[[str], Sequence[Outcome]]) -> Any:
-    plan = study("field").plans[Scale.TINY].parts[0].spec
+    plan = study("field").plans[StudyScale.TINY].parts[0].spec
     return judged("field", {each.name(): losses(each.name()) for each in plan.candidates})
 
 
 def test_the_field_has_somebody_better_and_smaller_or_not() -> None:
-    assert field(lambda name: BASE if name == "adapm" else near(0.1)).measured is Answer.HOLDS
+    assert field(lambda name: BASE if name == "adapm" else near(0.1)).measured is ClaimVerdict.HOLDS
     found = field(lambda name: {"adapm": BASE, "muon": near(-0.2)}.get(name, near(0.1)))
-    assert found.measured is Answer.FAILS
+    assert found.measured is ClaimVerdict.FAILS
     assert "shown to end below it: Muon;" in found.sentence
-    assert field(lambda name: (DIVERGED,) if name == "adapm" else BASE).measured is Answer.MISSING
+    assert field(lambda name: (DIVERGED,) if name == "adapm" else BASE).measured is ClaimVerdict.MISSING
     ends: dict[str, Sequence[Outcome]] = {"adapm": BASE, "muon": (DIVERGED,)}
     lost = field(lambda name: ends.get(name, near(0.1)))
-    assert lost.measured is Answer.HOLDS, "who diverged is not better"
+    assert lost.measured is ClaimVerdict.HOLDS, "who diverged is not better"
 
 
 def test_of_equal_optimizers_nobody_is_better() -> None:
@@ -126,8 +126,8 @@ def test_of_equal_optimizers_nobody_is_better() -> None:
     chance, found = random.Random(0), []
     for _ in range(20):
         found.append(field(lambda _name: [2.5 + chance.gauss(0, 0.03) for _ in range(3)]).measured)
-    assert found.count(Answer.FAILS) <= 2
-    assert Answer.UNDECIDED in found
+    assert found.count(ClaimVerdict.FAILS) <= 2
+    assert ClaimVerdict.UNDECIDED in found
 
 
 @pytest.mark.parametrize(
@@ -139,19 +139,19 @@ def test_of_equal_optimizers_nobody_is_better() -> None:
     ],
 )
 def test_on_par_elsewhere(name: str, ends: dict[str, Any]) -> None:
-    assert judged(name, ends).measured is Answer.HOLDS
+    assert judged(name, ends).measured is ClaimVerdict.HOLDS
 
 
 def test_a_tiny_model_is_no_evidence_for_a_large_one() -> None:
     """Whatever it shows, the claim is about others; theorems have no size."""
     evidence = made_evidence(study("adapm-mini"), {"adamw": BASE, "adam-mini": BASE, "adapm-mini": near(0.0)})
     found = finding(study("adapm-mini").judge(evidence), evidence, about_large_models=True)
-    assert (found.answer, found.measured) == (Answer.BEYOND, Answer.HOLDS)
+    assert (found.answer, found.measured) == (ClaimVerdict.BEYOND, ClaimVerdict.HOLDS)
     assert found.sentence.endswith(TINY_WORDS)
-    paper = evidence.model_copy(update={"scale": Scale.PAPER})
+    paper = evidence.model_copy(update={"scale": StudyScale.PAPER})
     judgement = study("adapm-mini").judge(evidence)
-    assert finding(judgement, paper, about_large_models=True).answer is Answer.HOLDS
-    assert finding(judgement, evidence, about_large_models=False).answer is Answer.HOLDS
+    assert finding(judgement, paper, about_large_models=True).answer is ClaimVerdict.HOLDS
+    assert finding(judgement, evidence, about_large_models=False).answer is ClaimVerdict.HOLDS
     assert {each.name for each in map(study, ("memory-table", "debias-theorem", "momentum-theory"))} == {
         each for each in ("memory-table", "debias-theorem", "momentum-theory") if not study(each).about_large_models
     }
@@ -161,14 +161,14 @@ def theory(risks: Any) -> Any:
     """Theorem 1's evidence with `risks(regime, candidate, steps, seed)`."""
     one = study("momentum-theory")
     parts: list[PartEvidence] = []
-    for part in one.plans[Scale.TINY].parts:
+    for part in one.plans[StudyScale.TINY].parts:
         regime, steps = part.name.split(", ")[0], part.spec.workload.budget.steps
         ends = {
             name: [with_tokens(risks(regime, name, steps, seed), steps) for seed in part.spec.seeds]
             for name in ("SGD", "ASGD")
         }
         parts += made_evidence(one, ends, only=[part.name]).parts
-    return one.judge(Evidence(study=one.name, scale=Scale.TINY, parts=tuple(parts)))
+    return one.judge(Evidence(study=one.name, scale=StudyScale.TINY, parts=tuple(parts)))
 
 
 def test_theorem_1_is_found_where_it_was_planted() -> None:
@@ -180,7 +180,7 @@ def test_theorem_1_is_found_where_it_was_planted() -> None:
         return float(factor * steps**rate * (1 + 0.01 * seed))
 
     found = theory(risk)
-    assert found.measured is Answer.HOLDS
+    assert found.measured is ClaimVerdict.HOLDS
     exponents = {each.name: each.value for each in found.measures}
     assert exponents["exponent of SGD, a > b"] == pytest.approx(-0.3)
     assert exponents["exponent of ASGD, a <= b"] == pytest.approx(-0.6)
@@ -193,8 +193,8 @@ def test_theorem_1_fails_where_momentum_helps_in_both_regimes_or_risks_stand_sti
     def still(regime: str, name: str, steps: int, seed: int) -> float:
         return 1.0 + 0.001 * seed
 
-    assert theory(helped).measured is Answer.IN_PART
-    assert theory(still).measured is Answer.FAILS
+    assert theory(helped).measured is ClaimVerdict.IN_PART
+    assert theory(still).measured is ClaimVerdict.FAILS
 
 
 def test_slopes_of_a_power_law_are_its_exponent() -> None:
@@ -210,29 +210,29 @@ def memory(factors: Mapping[str, float], bf16: float = 0.5) -> Any:
         if model in each.models
     }
     computed |= {key.replace("float32", "bfloat16"): bf16 * value for key, value in computed.items() if "adapm" in key}
-    return memory_table.judge(Evidence(study="memory-table", scale=Scale.PAPER, computed=computed))
+    return memory_table.judge(Evidence(study="memory-table", scale=StudyScale.PAPER, computed=computed))
 
 
 ALL = ("adamw", "adam-mini", "adapm", "adapm-mini")
 
 
 def test_the_memory_table_is_met_or_the_excess_is_named() -> None:
-    assert memory(dict.fromkeys(ALL, 1.005)).measured is Answer.HOLDS
+    assert memory(dict.fromkeys(ALL, 1.005)).measured is ClaimVerdict.HOLDS
     found = memory({"adapm-mini": 1.1})
-    assert found.measured is Answer.IN_PART
+    assert found.measured is ClaimVerdict.IN_PART
     assert "gpt2-1.5b adapm-mini 1.10 times, saving 93.5% for 94.1%" in found.sentence
     assert any("With state in bf16 4 of them pass" in note for note in found.notes)
-    lacking = Evidence(study="memory-table", scale=Scale.TINY, computed={"llama-340m/adamw/float32": 1.0})
-    assert memory_table.judge(lacking).measured is Answer.MISSING
+    lacking = Evidence(study="memory-table", scale=StudyScale.TINY, computed={"llama-340m/adamw/float32": 1.0})
+    assert memory_table.judge(lacking).measured is ClaimVerdict.MISSING
 
 
 @pytest.mark.parametrize("factor", [100, 0.01, 1.1])
 def test_figures_that_are_all_wrong_by_a_factor_do_not_hold_in_part(factor: float) -> None:
     """Their shares of AdamW's state are right, but they are of other models than the paper's."""
     found = memory(dict.fromkeys(ALL, factor))
-    assert found.measured is Answer.FAILS
+    assert found.measured is ClaimVerdict.FAILS
     assert found.sentence.startswith("Not the paper's models: ")
-    assert memory({"adapm": 100, "adapm-mini": 100}).measured is Answer.FAILS
+    assert memory({"adapm": 100, "adapm-mini": 100}).measured is ClaimVerdict.FAILS
 
 
 def debias(factor: float, **more: float) -> Any:
@@ -240,18 +240,18 @@ def debias(factor: float, **more: float) -> Any:
     for t in debias_theorem.STEPS:
         limit = debias_theorem.theorem_bound(1.0, t)
         values |= {f"bias/{t}": factor * limit, f"error/{t}": 1e-6, f"plain/{t}": 9.0}
-    return debias_theorem.judge(Evidence(study="debias-theorem", scale=Scale.TINY, computed=values | more))
+    return debias_theorem.judge(Evidence(study="debias-theorem", scale=StudyScale.TINY, computed=values | more))
 
 
 def test_theorem_2_is_held_against_its_bound() -> None:
     """Below it, above it by the factor that the proof forgets, and above even that."""
-    assert debias(0.9).measured is Answer.HOLDS
+    assert debias(0.9).measured is ClaimVerdict.HOLDS
     forgotten = debias(1 / debias_theorem.BETA1)
-    assert forgotten.measured is Answer.IN_PART
+    assert forgotten.measured is ClaimVerdict.IN_PART
     assert "The larger bound is exceeded nowhere." in forgotten.notes
     assert any("The larger bound is exceeded at t = 1, 2" in note for note in debias(1.5).notes)
-    lacking = Evidence(study="debias-theorem", scale=Scale.TINY, computed={"C": 1.0})
-    assert debias_theorem.judge(lacking).measured is Answer.MISSING
+    lacking = Evidence(study="debias-theorem", scale=StudyScale.TINY, computed={"C": 1.0})
+    assert debias_theorem.judge(lacking).measured is ClaimVerdict.MISSING
 
 
 def observed(probe: str, step: int, **values: float) -> Observation:
@@ -269,10 +269,12 @@ def test_spectra_and_sparsity_are_read_at_the_first_observed_step() -> None:
     sparse = judged("gradient-sparsity", {"adamw": BASE}, observations=seen)
     spectral = judged("momentum-spectrum", {"adamw": BASE}, observations=seen)
     assert {each.name: each.value for each in sparse.measures}["attention output"] == pytest.approx(0.8)
-    assert (sparse.measured, spectral.measured) == (Answer.HOLDS, Answer.HOLDS), "equal values need no interval"
+    assert (sparse.measured, spectral.measured) == (ClaimVerdict.HOLDS, ClaimVerdict.HOLDS), (
+        "equal values need no interval"
+    )
     assert {each.name: each.value for each in spectral.measures}["MLP"] == pytest.approx(0.7)
-    assert judged("momentum-spectrum", {"adamw": (DIVERGED,)}, observations=seen).measured is Answer.MISSING
-    assert judged("momentum-spectrum", {"adamw": BASE}).measured is Answer.MISSING
+    assert judged("momentum-spectrum", {"adamw": (DIVERGED,)}, observations=seen).measured is ClaimVerdict.MISSING
+    assert judged("momentum-spectrum", {"adamw": BASE}).measured is ClaimVerdict.MISSING
 
 
 def test_a_drift_of_the_residuals_is_measured_in_logarithms() -> None:
@@ -317,9 +319,9 @@ def growing(at_the_largest: float) -> Callable[[float], float]:
 
 def test_a_deficit_that_grows_with_size_does_not_hold_and_a_lead_that_grows_does() -> None:
     """By the losses: exponents may differ either way."""
-    assert scaling(fall, growing(0.1)).measured is Answer.FAILS
-    assert scaling(fall, growing(-0.1)).measured is Answer.HOLDS
-    assert scaling(fall, lambda _size: 0.1).measured is Answer.HOLDS, "worse everywhere, but not with size"
+    assert scaling(fall, growing(0.1)).measured is ClaimVerdict.FAILS
+    assert scaling(fall, growing(-0.1)).measured is ClaimVerdict.HOLDS
+    assert scaling(fall, lambda _size: 0.1).measured is ClaimVerdict.HOLDS, "worse everywhere, but not with size"
     found = scaling(fall, growing(0.1))
     assert "falls behind AdamW with size" in found.sentence
     assert [each.name for each in found.measures[-3:]] == [f"AdaPM − AdamW at {size:,}" for size in SIZES.values()]
@@ -327,10 +329,12 @@ def test_a_deficit_that_grows_with_size_does_not_hold_and_a_lead_that_grows_does
 
 def test_losses_without_a_law_are_told_as_such() -> None:
     flat = scaling(lambda _size: 2.2, lambda _size: 0.0, noise=0.05)
-    assert flat.measured is Answer.UNDECIDED
+    assert flat.measured is ClaimVerdict.UNDECIDED
     assert "AdaPM's losses show no law, the 95 % interval of alpha" in flat.sentence
-    assert scaling(lambda size: 5 - fall(size), lambda _size: 0.0).measured is not Answer.HOLDS
-    assert scaling(lambda size: fall(size) + 0.3 * (size == 274_640), lambda _size: 0.0).measured is not Answer.HOLDS
+    assert scaling(lambda size: 5 - fall(size), lambda _size: 0.0).measured is not ClaimVerdict.HOLDS
+    assert (
+        scaling(lambda size: fall(size) + 0.3 * (size == 274_640), lambda _size: 0.0).measured is not ClaimVerdict.HOLDS
+    )
 
 
 def capped(batches: Mapping[str, float], speeds: Mapping[str, float | tuple[float, ...]]) -> Any:
@@ -351,14 +355,17 @@ def capped(batches: Mapping[str, float], speeds: Mapping[str, float | tuple[floa
 def test_hours_under_a_cap() -> None:
     """Larger and faster holds; where AdamW does not fit, who trains at all wins; slower does not hold."""
     small = {"adamw": 4, "adam-mini": 5, "adapm": 6, "adapm-mini": 8}
-    assert capped(small, {name: 100.0 * size for name, size in small.items()}).measured is Answer.HOLDS
-    assert capped(small, {name: 100.0 / size for name, size in small.items()}).measured is Answer.FAILS
-    assert capped(small | {"adapm": 3}, {name: 100.0 * size for name, size in small.items()}).measured is Answer.IN_PART
+    assert capped(small, {name: 100.0 * size for name, size in small.items()}).measured is ClaimVerdict.HOLDS
+    assert capped(small, {name: 100.0 / size for name, size in small.items()}).measured is ClaimVerdict.FAILS
+    assert (
+        capped(small | {"adapm": 3}, {name: 100.0 * size for name, size in small.items()}).measured
+        is ClaimVerdict.IN_PART
+    )
     only = {"adapm-mini": 2.0}
     found = capped(only, {"adapm-mini": 10.0})
-    assert found.measured is Answer.IN_PART
+    assert found.measured is ClaimVerdict.IN_PART
     assert "adamw does not fit" in found.sentence
-    assert capped({}, {}).measured is Answer.MISSING
+    assert capped({}, {}).measured is ClaimVerdict.MISSING
 
 
 def test_hours_that_chance_explains_are_undecided() -> None:
@@ -366,7 +373,7 @@ def test_hours_that_chance_explains_are_undecided() -> None:
     small = {"adamw": 4, "adam-mini": 5, "adapm": 6, "adapm-mini": 8}
     speeds = dict.fromkeys(small, (100.0, 100.0, 100.0)) | {"adapm": (50.0, 100.0, 200.0)}
     found = capped(small, speeds)
-    assert found.measured is Answer.UNDECIDED
+    assert found.measured is ClaimVerdict.UNDECIDED
     share = next(each for each in found.measures if each.name.startswith("adapm, "))
     assert share.value == pytest.approx(1.0)
     assert share.low == pytest.approx(1 / share.high) and share.low < 0.5 and share.n == 3
@@ -378,7 +385,7 @@ WIDE = (2.5, 2.9, 2.1)
 
 def ablation(name: str, changes: Mapping[str, float | None], others: float | None = 0.0) -> Any:
     """Every variant so far from the baseline; None: too far apart to say."""
-    spec = study(name).plans[Scale.TINY].parts[0].spec
+    spec = study(name).plans[StudyScale.TINY].parts[0].spec
     assert isinstance(spec, ComparisonSpec)
     ends = {each.name(): changes.get(each.name(), others) for each in spec.candidates}
     found = {each: WIDE if change is None else near(change) for each, change in ends.items()}
@@ -545,9 +552,9 @@ def test_every_study_has_its_worlds() -> None:
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_judge_tells_the_three_worlds_apart(name: str) -> None:
     is_true, is_false, is_open = WORLDS[name]
-    assert is_true().measured is Answer.HOLDS
-    assert is_false().measured is Answer.FAILS
-    assert is_open is None or is_open().measured is Answer.UNDECIDED
+    assert is_true().measured is ClaimVerdict.HOLDS
+    assert is_false().measured is ClaimVerdict.FAILS
+    assert is_open is None or is_open().measured is ClaimVerdict.UNDECIDED
 
 
 def test_nothing_is_decided_against_a_baseline_at_the_edge_of_its_grid() -> None:
@@ -560,7 +567,7 @@ def test_nothing_is_decided_against_a_baseline_at_the_edge_of_its_grid() -> None
     def found(of: Evidence) -> Any:
         return finding(study("adapm-mini").judge(of), of, about_large_models=True)
 
-    assert found(evidence).measured is Answer.HOLDS
-    assert found(at_edge).measured is Answer.UNDECIDED
+    assert found(evidence).measured is ClaimVerdict.HOLDS
+    assert found(at_edge).measured is ClaimVerdict.UNDECIDED
     (note,) = found(at_edge).notes
     assert note == "Nothing is decided against what is not tuned: AdamW (GPT-2) is at the edge of its grid, lr 0.002."

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
-from orchestrator.studies.evidence import Evidence, Scale
-from orchestrator.studies.findings import Answer
+from orchestrator.studies.evidence import Evidence, StudyScale
+from orchestrator.studies.findings import ClaimVerdict
 from orchestrator.studies.registry import study
 from orchestrator.studies.results import (
     EvidenceError,
@@ -52,7 +52,7 @@ def test_another_specification_is_not_compared() -> None:
 
 def test_computed_figures_are_compared_relatively_and_by_their_version() -> None:
     def computed(value: float, by: str = "1") -> Evidence:
-        return Evidence(study="memory-table", scale=Scale.TINY, computed={"x": value}, computed_by=by)
+        return Evidence(study="memory-table", scale=StudyScale.TINY, computed={"x": value}, computed_by=by)
 
     assert deviations(computed(1.0), computed(1.0 + 1e-6)) == ()
     assert deviations(computed(2.0), computed(1.0)) == ("x: 2, published 1.",)
@@ -62,13 +62,13 @@ def test_computed_figures_are_compared_relatively_and_by_their_version() -> None
 def test_evidence_survives_its_file_and_a_broken_file_is_named(tmp_path: Path) -> None:
     found = evidence(adapm_mini=(DIVERGED, 2.5, 2.5))
     path = write_evidence(tmp_path, found)
-    assert read_evidence(tmp_path, "adapm-mini", Scale.TINY) == found
+    assert read_evidence(tmp_path, "adapm-mini", StudyScale.TINY) == found
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-    assert read_evidence(tmp_path, "adapm-mini", Scale.PAPER) is None
+    assert read_evidence(tmp_path, "adapm-mini", StudyScale.PAPER) is None
     assert stored_findings(study("adapm-mini"), tmp_path)[0].published is False
-    evidence_path(tmp_path, "adapm-mini", Scale.TINY).write_text("{")
+    evidence_path(tmp_path, "adapm-mini", StudyScale.TINY).write_text("{")
     with pytest.raises(EvidenceError, match="run the study again"):
-        read_evidence(tmp_path, "adapm-mini", Scale.TINY)
+        read_evidence(tmp_path, "adapm-mini", StudyScale.TINY)
 
 
 def test_evidence_names_no_host() -> None:
@@ -112,7 +112,7 @@ def test_a_withdrawn_result_has_its_reason_and_no_figure(tmp_path: Path, monkeyp
     monkeypatch.setattr("orchestrator.studies.results.PUBLISHED", published)
     write_evidence(published, evidence().model_copy(update={"withdrawn": reason}))
     (stored,) = stored_findings(study("adapm-mini"), tmp_path / "studies")
-    assert (stored.finding.answer, stored.finding.measured) == (Answer.WITHDRAWN, Answer.WITHDRAWN)
+    assert (stored.finding.answer, stored.finding.measured) == (ClaimVerdict.WITHDRAWN, ClaimVerdict.WITHDRAWN)
     assert (stored.finding.sentence, stored.finding.measures) == (reason, ())
 
     def told(*words: str) -> str:
@@ -133,7 +133,7 @@ def test_a_verdict_that_stands_is_told_before_a_withdrawn_one() -> None:
     assert found.own is not None and found.published is not None
     tiny, paper = (
         StoredFinding(scale=scale, published=True, finding=each)
-        for scale, each in ((Scale.TINY, found.own), (Scale.PAPER, found.published))
+        for scale, each in ((StudyScale.TINY, found.own), (StudyScale.PAPER, found.published))
     )
     assert best((tiny, paper)) == tiny
     assert best((paper,)) == paper

@@ -15,7 +15,7 @@ from tests.factories.dataset import made_recipe
 from tests.factories.repository import made_texts, make_repository
 from worker.catalog import datasets
 from worker.catalog.datasets import HubLocation
-from worker.data.documents import Cursor, Document
+from worker.data.documents import Document, SourceCursor
 from worker.data.preparation import prepare
 from worker.data.sources import HubSource
 from worker.errors import DataError, HubError
@@ -65,7 +65,7 @@ def test_a_preparation_that_lost_the_network_goes_on_to_the_same_bits(
     """Sections of the stream, joined from two processes' worth of reading, are those of one."""
 
     class Lost(HubSource):
-        def documents(self, cursor: Cursor | None = None) -> Iterator[Document]:
+        def documents(self, cursor: SourceCursor | None = None) -> Iterator[Document]:
             yield from itertools.islice(super().documents(cursor), 50)
             raise HubError("the network is gone")
 

@@ -15,7 +15,7 @@ from tests.factories.specification import made_spec
 from worker.data.conversation_store import ensure_conversations
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.remote_datasets import fetch_missing, push
-from worker.errors import LeaseLostError, RunStoppedError, TerminatedError
+from worker.errors import LeaseRevokedError, RunStoppedError, TerminatedError
 from worker.files import hold_lock
 from worker.records.protocol import Command
 from worker.reporting.reporter import MemoryReporter
@@ -88,7 +88,7 @@ class Losing(MemoryReporter):
     """The service has given the run to somebody else."""
 
     def command(self) -> Command:
-        raise LeaseLostError("given to another")
+        raise LeaseRevokedError("given to another")
 
 
 class Told(Termination):
@@ -110,7 +110,7 @@ def test_a_run_that_waits_for_anothers_preparation_obeys(
     with held(tmp_path / "datasets" / f"{NAME}.lock"), caplog.at_level(logging.INFO, "worker"):
         with pytest.raises(RunStoppedError):
             run(made_spec(), cancelled, folders)
-        with pytest.raises(LeaseLostError):
+        with pytest.raises(LeaseRevokedError):
             run(made_spec(), Losing(), folders)
         with pytest.raises(TerminatedError):
             run(made_spec(), MemoryReporter(), folders, termination=Told())

@@ -10,7 +10,7 @@ from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from tests.twins.live_bytes import LiveBytes
 from worker.meters.allocations import Allocation, Recording, Release, record_allocations
-from worker.meters.breakdown import BreakdownMeter, ObservedStep, Part
+from worker.meters.breakdown import BreakdownMeter, BreakdownPart, ObservedStep
 from worker.meters.phases import Phase, mark
 from worker.models.build import parameter_counts
 from worker.records.result import MemoryBreakdown
@@ -93,7 +93,7 @@ def observed_step(unnamed_bytes: int = 0) -> ObservedStep:
     """A step of five allocations; forward until 20, backward until 40, update from 50 to 60."""
     blocks = [(1, 100, 10, 30), (2, 7, 11, 12), (3, 50, 25, None), (4, 9, 51, 59), (5, 30, 52, None)]
     return ObservedStep(
-        before={Part.PARAMETERS: {90: 1000}, Part.OPTIMIZER_STATE: {91: 40}},
+        before={BreakdownPart.PARAMETERS: {90: 1000}, BreakdownPart.OPTIMIZER_STATE: {91: 40}},
         unnamed_bytes=unnamed_bytes,
         gradients={3: 50},
         state={5: 30},
@@ -115,15 +115,19 @@ def test_each_allocation_is_told_apart_by_its_life() -> None:
     assert observed.highest_ns() == 25
     assert observed.phase(25) is Phase.BACKWARD
     assert observed.parts(25) == {
-        Part.PARAMETERS: 1000,
-        Part.GRADIENTS: 50,
-        Part.OPTIMIZER_STATE: 40,
-        Part.ACTIVATIONS: 100,
-        Part.OTHER: 0,
+        BreakdownPart.PARAMETERS: 1000,
+        BreakdownPart.GRADIENTS: 50,
+        BreakdownPart.OPTIMIZER_STATE: 40,
+        BreakdownPart.ACTIVATIONS: 100,
+        BreakdownPart.OTHER: 0,
     }
     later = observed.parts(55)
-    assert (later[Part.GRADIENTS], later[Part.OPTIMIZER_STATE], later[Part.ACTIVATIONS]) == (50, 30, 0)
-    assert later[Part.OTHER] == 9
+    assert (later[BreakdownPart.GRADIENTS], later[BreakdownPart.OPTIMIZER_STATE], later[BreakdownPart.ACTIVATIONS]) == (
+        50,
+        30,
+        0,
+    )
+    assert later[BreakdownPart.OTHER] == 9
 
 
 def test_a_recording_makes_nothing_of_events_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +142,8 @@ def test_a_gpus_allocator_also_counts_what_has_no_name() -> None:
     """What was there before and belongs to nobody is in `other`, and leaves it when it is freed."""
     observed = observed_step(unnamed_bytes=200)
 
-    assert observed.parts(25)[Part.OTHER] == 200
-    assert observed.parts(45)[Part.OTHER] == 200 - 16
+    assert observed.parts(25)[BreakdownPart.OTHER] == 200
+    assert observed.parts(45)[BreakdownPart.OTHER] == 200 - 16
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ import torch
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from worker.errors import DeviceError
-from worker.models.build import build_model, forget_compiled, prepare
+from worker.models.build import build_model, prepare, reset_compiler
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Execution
@@ -51,7 +51,7 @@ def test_a_model_that_cannot_be_compiled_here_says_so_with_the_way_out(
         with pytest.raises(DeviceError, match=r"torch\.compile failed here.*leave workload\.execution\.compile off"):
             run(executed(made_spec(steps=3), compile=True), MemoryReporter(), folders)
     finally:
-        forget_compiled()
+        reset_compiler()
 
 
 def test_compile_compiles_the_models_own_call(dataset_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_compile_compiles_the_models_own_call(dataset_folder: Path, monkeypatch:
     try:
         losses = three_losses(dataset_folder, compile=True)
     finally:
-        forget_compiled()
+        reset_compiler()
 
     assert compiled
     assert losses == pytest.approx(three_losses(dataset_folder), rel=1e-5)

@@ -9,7 +9,7 @@ import pytest
 from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.backoff import backoff
-from worker.errors import LeaseLostError, ReportRefusedError, ServiceUnavailableError
+from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
 from worker.records.protocol import Assignment, CheckpointNotice
 from worker.reporting.client import ServiceClient
 
@@ -46,7 +46,7 @@ def test_hello_waits_for_a_service_that_is_just_starting(service: AttemptService
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (409, LeaseLostError),
+        (409, LeaseRevokedError),
         (401, ReportRefusedError),
         (404, ReportRefusedError),
         (422, ReportRefusedError),

@@ -11,7 +11,7 @@ import pytest
 from tests.factories.record import made_result
 from tests.factories.specification import made_spec
 from tests.fakes.attempt_service import TOKEN, AttemptService
-from worker.errors import LeaseLostError, ReportRefusedError, ServiceUnavailableError
+from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, CheckpointNotice, Command, PointsBatch
 from worker.records.result import Observation, Point
@@ -296,12 +296,12 @@ def test_a_lost_lease_ends_the_run_at_its_next_step(service: AttemptService, tmp
         def lost() -> bool:
             try:
                 reporter.command()
-            except LeaseLostError:
+            except LeaseRevokedError:
                 return True
             return False
 
         until(lost)
-        with pytest.raises(LeaseLostError, match="409"):
+        with pytest.raises(LeaseRevokedError, match="409"):
             reporter.finish(made_result())
 
     assert (arrived(service), service.ending) == ([], None)

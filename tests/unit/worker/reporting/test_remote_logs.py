@@ -12,7 +12,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.services.runs import log_tail
 from orchestrator.storage import Storage
 from tests.factories.specification import made_spec
-from worker.errors import LeaseLostError, RemoteFolderError
+from worker.errors import LeaseRevokedError, RemoteFolderError
 from worker.records.protocol import Assignment
 from worker.remote.folder import RemoteFolder
 from worker.reporting.log import log_path, log_to_file
@@ -89,7 +89,7 @@ def test_storage_that_is_away_costs_a_word_for_who_writes_and_for_who_reads(
         log_tail(Storage(data_folder=tmp_path, checkpoint_url=url), "r1", 1, 2**16)
 
 
-@pytest.mark.parametrize(("error", "copied"), [(None, True), (MemoryError(), True), (LeaseLostError("gone"), False)])
+@pytest.mark.parametrize(("error", "copied"), [(None, True), (MemoryError(), True), (LeaseRevokedError("gone"), False)])
 def test_an_attempt_copies_its_log_at_its_end_unless_the_run_is_anothers(
     tmp_path: Path, url: str, error: Exception | None, copied: bool
 ) -> None:
@@ -104,7 +104,7 @@ def test_an_attempt_copies_its_log_at_its_end_unless_the_run_is_anothers(
         checkpoint_url=f"{url}/r1",
     )
     printed(tmp_path / "run", 1, "the last words\n")
-    with suppress(MemoryError, LeaseLostError), copy_logs_at_end(assignment):
+    with suppress(MemoryError, LeaseRevokedError), copy_logs_at_end(assignment):
         if error is not None:
             raise error
     assert (RemoteFolder(url).read("r1/logs/attempt-1.log") is not None) == copied

@@ -57,7 +57,7 @@ def test_what_a_later_attempt_wrote_is_newer_whatever_its_step(tmp_path: Path) -
     second.save(60, state_of(60))
     assert step_of(second) == 60
     first.save(80, state_of(80))
-    newest = second.newest_here()
+    newest = second.newest_local()
     assert newest is not None and newest.rank() == (2, 60)
     second.save(61, state_of(61))
     assert sorted(path.stem for path in second.folder.glob("*.pt")) == ["step-000000060", "step-000000061"]
@@ -69,12 +69,12 @@ def test_what_later_attempts_overtook_is_dropped_and_what_counts_stays(tmp_path:
     CheckpointStore(folder, "spec-hash", 1).save(50, state_of(50))
     CheckpointStore(folder, "spec-hash", 1).save(70, state_of(70))
     store = CheckpointStore(folder, "spec-hash", 4)
-    store.drop_overtaken({1: 50, 2: 60})
+    store.drop_overtaken_checkpoints({1: 50, 2: 60})
     assert step_of(store) == 50
     CheckpointStore(folder, "spec-hash", 3).save(80, state_of(80))
-    store.drop_overtaken({1: 50, 2: 60})
+    store.drop_overtaken_checkpoints({1: 50, 2: 60})
     assert step_of(store) == 80
-    store.drop_overtaken({})
+    store.drop_overtaken_checkpoints({})
     assert step_of(store) == 80
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.errors import LeaseLostError
+from worker.errors import LeaseRevokedError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
 from worker.remote.folder import RemoteFolder
@@ -104,10 +104,10 @@ def test_a_run_that_lost_its_lease_waits_for_nothing_and_tells_of_nothing(
     remote: RemoteCheckpoints, tmp_path: Path, gate: Gate
 ) -> None:
     told: list[CheckpointNotice] = []
-    with suppress(LeaseLostError), CheckpointUploads(remote, told.append) as uploads:
+    with suppress(LeaseRevokedError), CheckpointUploads(remote, told.append) as uploads:
         uploads.offer(_saved(tmp_path, 1))
         assert gate.reached.wait(60)
-        raise LeaseLostError("given to another")
+        raise LeaseRevokedError("given to another")
     _let_through(gate, remote)
     assert told == []
 

@@ -6,7 +6,7 @@ import torch
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import DeviceError
 from worker.spec.run import Resources
-from worker.training.device import choose_device, is_out_of_memory, using_device
+from worker.training.device import choose_device, configured_device, is_out_of_memory
 
 
 def test_threads_and_determinism_hold_inside_and_return_after() -> None:
@@ -16,7 +16,7 @@ def test_threads_and_determinism_hold_inside_and_return_after() -> None:
     inside: list[object] = []
 
     def breaking() -> None:
-        with using_device(Resources(cpus=2)) as device:
+        with configured_device(Resources(cpus=2)) as device:
             inside.extend([device.type, torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()])
             raise KeyError
 

@@ -19,7 +19,7 @@ from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, RunSpec
 from worker.tasks.registry import TASKS
 from worker.training.memory_cap import GIB, MemoryCap, OverMemoryCapError
-from worker.training.micro_batch import TrialSteps, candidates, largest_fitting, next_smaller
+from worker.training.micro_batch import TrialSteps, candidates, largest_fitting_size, next_smaller
 from worker.training.random_state import random_state, seed_everything
 
 
@@ -47,7 +47,7 @@ def test_the_largest_size_that_fits_is_found_in_a_few_trials(fits: int, limited:
     tried: list[int] = []
     sizes = candidates(64)
 
-    found = largest_fitting(sizes, linear_trial(fits, tried), 1000 + 10 * fits if limited else None)
+    found = largest_fitting_size(sizes, linear_trial(fits, tried), 1000 + 10 * fits if limited else None)
 
     assert found == max(size for size in sizes if size <= fits)
     assert len(tried) == len(set(tried)) <= 8
@@ -56,7 +56,7 @@ def test_the_largest_size_that_fits_is_found_in_a_few_trials(fits: int, limited:
 def test_a_foretold_failure_is_not_tried() -> None:
     """On a CPU a trial far over the limit could end the process."""
     tried: list[int] = []
-    assert largest_fitting(candidates(64), linear_trial(2, tried), 1000 + 10 * 2) == 2
+    assert largest_fitting_size(candidates(64), linear_trial(2, tried), 1000 + 10 * 2) == 2
     assert max(tried) <= 8
 
 
@@ -68,13 +68,13 @@ def test_the_whole_batch_is_tried_although_its_half_fails() -> None:
             torch.empty(2**60, dtype=torch.uint8)
         return 1000
 
-    assert largest_fitting(candidates(64), trial, None) == 64
+    assert largest_fitting_size(candidates(64), trial, None) == 64
 
 
 def test_where_nothing_fits_it_says_so() -> None:
     """An out-of-memory error, and with it a verdict."""
     with pytest.raises(OverMemoryCapError, match="not even a micro-batch of 1 sequences fits"):
-        largest_fitting(candidates(8), linear_trial(0, []), None)
+        largest_fitting_size(candidates(8), linear_trial(0, []), None)
 
 
 def test_another_error_of_a_trial_is_not_taken_for_memory() -> None:
@@ -84,7 +84,7 @@ def test_another_error_of_a_trial_is_not_taken_for_memory() -> None:
         raise RuntimeError(f"shape {size}")
 
     with pytest.raises(RuntimeError, match="shape 1"):
-        largest_fitting(candidates(8), broken, None)
+        largest_fitting_size(candidates(8), broken, None)
 
 
 def long_spec() -> RunSpec:

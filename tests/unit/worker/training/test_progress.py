@@ -6,11 +6,11 @@ import pytest
 
 from worker.meters.phases import PhaseSeconds
 from worker.records.result import Verdict
-from worker.training.progress import Progress, finite_or_none
+from worker.training.progress import TrainingProgress, finite_or_none
 
 
-def progress(*losses: float, steps: int = 20, initial: float = 5.0) -> Progress:
-    made = Progress(steps=steps)
+def progress(*losses: float, steps: int = 20, initial: float = 5.0) -> TrainingProgress:
+    made = TrainingProgress(steps=steps)
     made.add_evaluation(initial)
     for loss in losses:
         made.add_step(loss, PhaseSeconds(whole=0.5, data=0.01, forward=0.1, backward=0.2, optimizer=0.1))
@@ -56,7 +56,7 @@ def test_a_run_that_broke_off_has_no_final_validation_loss() -> None:
 def test_progress_survives_a_checkpoint_exactly() -> None:
     """Every count, loss and time returns to the bit."""
     before = progress(0.1, 1 / 3, 2.5)
-    after = Progress(steps=20)
+    after = TrainingProgress(steps=20)
 
     after.load_state(before.state())
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from worker.spec.run import Schedule
-from worker.training.schedule import LearningRate, lr_factor
+from worker.training.schedule import LearningRateScheduler, lr_factor
 
 # Ten steps, two of warm-up, down towards 0.1, computed by hand: 0.1 + 0.45 (1 + cos(pi k / 8)) for k = 0 … 7.
 TABLE = [
@@ -38,10 +38,10 @@ def test_ratios_between_parameter_groups_survive_and_a_loaded_state_does_not_shi
     """Groups keep 2:1, also after a state saved in mid-schedule is loaded into a fresh optimizer."""
     schedule = Schedule(final_lr_ratio=0.1)
 
-    def fresh() -> tuple[torch.optim.Optimizer, LearningRate]:
+    def fresh() -> tuple[torch.optim.Optimizer, LearningRateScheduler]:
         groups = [{"params": [torch.nn.Parameter(torch.zeros(2))], "lr": lr} for lr in (2e-3, 1e-3)]
         optimizer = torch.optim.SGD(groups, lr=0.5)
-        return optimizer, LearningRate(optimizer, 10, schedule)
+        return optimizer, LearningRateScheduler(optimizer, 10, schedule)
 
     first, first_rate = fresh()
     first_rate.apply(7)

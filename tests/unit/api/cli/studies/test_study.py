@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from orchestrator.studies.evidence import Evidence, Scale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.registry import names
 from orchestrator.studies.results import write_evidence
 
@@ -15,7 +15,7 @@ from orchestrator.studies.results import write_evidence
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A data folder with one result that no machine would give."""
-    evidence = Evidence(study="memory-table", scale=Scale.TINY, computed={"llama-340m/adamw/float32": 1.0})
+    evidence = Evidence(study="memory-table", scale=StudyScale.TINY, computed={"llama-340m/adamw/float32": 1.0})
     write_evidence(tmp_path / "studies", evidence)
     return tmp_path
 

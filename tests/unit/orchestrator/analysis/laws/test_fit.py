@@ -8,13 +8,13 @@ import pytest
 
 from benchmarks.scaling_fit import World, covered, line
 from orchestrator.analysis.comparison import compare
-from orchestrator.analysis.laws.fit import FitError, Measured, fit_experiments
+from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import CandidateFit, FitReport, FormName
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.profiles import profiles
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import Comparison
+from orchestrator.records import Comparison, ExperimentWithRuns
 from tests.factories.comparison import Outcome, falling, records
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
@@ -30,10 +30,10 @@ def measured(
     noise: float = 0.002,
     seeds: int = 3,
     spec: ComparisonSpec | None = None,
-) -> list[Measured]:
+) -> list[ExperimentWithRuns]:
     """One experiment for each model size and token budget; losses follow the law, with noise shared by equal seeds."""
     random = np.random.default_rng(0)
-    found: list[Measured] = []
+    found: list[ExperimentWithRuns] = []
     base = spec or comparison_spec(optimizers=("adamw", "adapm"), seeds=range(seeds))
     for parameters, budgets in sizes.items():
         for tokens in budgets:

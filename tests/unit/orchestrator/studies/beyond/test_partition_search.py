@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.studies.beyond.partition_search import ROLES, STUDY, Effects, Trial, main_effects
-from orchestrator.studies.evidence import Evidence, PartEvidence, RunOutcome, Scale
-from orchestrator.studies.findings import Answer
-from orchestrator.studies.gathering import Source, gather
+from orchestrator.studies.beyond.partition_search import ROLES, STUDY, Effects, SearchTrial, main_effects
+from orchestrator.studies.evidence import Evidence, PartEvidence, RunOutcome, StudyScale
+from orchestrator.studies.findings import ClaimVerdict
+from orchestrator.studies.gathering import EvidenceSource, gather
 from orchestrator.sweeps.report import report
 from tests.factories.comparison import run_record
 from tests.factories.evidence import DIVERGED
@@ -29,7 +29,7 @@ def planted(values: dict[str, str], noise: float = 0.0) -> float:
 def made(loss: Callable[[dict[str, str], random.Random], float | None]) -> Evidence:
     """Evidence of all trials of the study's own sweeps; None diverged."""
     parts = []
-    for part in STUDY.plans[Scale.TINY].parts:
+    for part in STUDY.plans[StudyScale.TINY].parts:
         spec, chance = part.spec, random.Random(part.name)
         assert isinstance(spec, SweepSpec)
         runs = []
@@ -44,14 +44,14 @@ def made(loss: Callable[[dict[str, str], random.Random], float | None]) -> Evide
                 )
             )
         parts.append(PartEvidence(name=part.name, spec_hash="", complete=True, candidates=(), runs=tuple(runs)))
-    return Evidence(study=STUDY.name, scale=Scale.TINY, parts=tuple(parts))
+    return Evidence(study=STUDY.name, scale=StudyScale.TINY, parts=tuple(parts))
 
 
 def test_what_every_role_costs_is_found_and_the_plan_with_it() -> None:
     """AdaPM's plan holds where query is cheap at low rank, value and router are dear, and all else is free."""
     found = STUDY.judge(made(lambda values, chance: planted(values, chance.gauss(0, 0.005))))
     measures = {each.name: each for each in found.measures}
-    assert found.measured is Answer.HOLDS
+    assert found.measured is ClaimVerdict.HOLDS
     assert measures["value: low rank"].value == pytest.approx(0.1, abs=0.01)
     assert measures["query: none"].value == pytest.approx(0.2, abs=0.01)
     assert "none for embedding, key, attention output, experts, output head" in found.sentence
@@ -69,7 +69,7 @@ def test_a_plan_that_fails_says_where() -> None:
         return planted(values, chance.gauss(0, 0.005)) + dear["experts"].get(values["experts"], 0.0)
 
     found = STUDY.judge(made(loss))
-    assert found.measured is Answer.IN_PART
+    assert found.measured is ClaimVerdict.IN_PART
     assert "full for value, router, experts" in found.sentence
 
 
@@ -78,9 +78,9 @@ def test_noise_leaves_it_undecided_and_lost_trialsare_counted() -> None:
         return None if chance.random() < 0.1 else planted({}, chance.gauss(0, 0.5))
 
     found = STUDY.judge(made(loss))
-    assert found.measured is Answer.UNDECIDED
+    assert found.measured is ClaimVerdict.UNDECIDED
     assert "trials without a trained model are left out" in found.notes[1]
-    assert STUDY.judge(made(lambda values, chance: None)).measured is Answer.MISSING
+    assert STUDY.judge(made(lambda values, chance: None)).measured is ClaimVerdict.MISSING
 
 
 def test_effects_lie_within_their_intervals_as_often_as_these_say() -> None:
@@ -91,7 +91,7 @@ def test_effects_lie_within_their_intervals_as_often_as_these_say() -> None:
     for _ in range(200):
         drawn = [{role.name: chance.choice(role.kept()) for role in ROLES} for _ in range(60)]
         trials = [
-            Trial(sweep=str(place % 3), values=values, loss=planted(values, chance.gauss(0, 0.03)))
+            SearchTrial(sweep=str(place % 3), values=values, loss=planted(values, chance.gauss(0, 0.03)))
             for place, values in enumerate(drawn)
         ]
         found = main_effects(trials, references)
@@ -107,7 +107,7 @@ def test_effects_lie_within_their_intervals_as_often_as_these_say() -> None:
 
 def test_effects_are_those_of_least_squares() -> None:
     """The readable twin: a factor of two values and one mean is a difference of means."""
-    trials = [Trial(sweep="a", values={"x": "off" if n % 2 else "on"}, loss=n**0.5) for n in range(16)]
+    trials = [SearchTrial(sweep="a", values={"x": "off" if n % 2 else "on"}, loss=n**0.5) for n in range(16)]
     found = main_effects(trials, {"x": "off"})
     assert isinstance(found, Effects)
     interval = found.of({"x": "on"})
@@ -119,19 +119,19 @@ def test_effects_are_those_of_least_squares() -> None:
 
 def test_a_sweeps_trials_become_evidence() -> None:
     """With their hyperparameters, by the code that service and command line share."""
-    spec = STUDY.plans[Scale.TINY].parts[0].spec
+    spec = STUDY.plans[StudyScale.TINY].parts[0].spec
     assert isinstance(spec, SweepSpec)
     wanted = [planned_parameters(spec, number) or {} for number in range(3)]
     ends = (2.6, 2.4, DIVERGED)
     runs = tuple(run_record(trial_run(spec, n, wanted[n]), n, ends[n], experiment="s0") for n in range(3))
-    source = Source(
+    source = EvidenceSource(
         compare=lambda _: pytest.fail("a sweep is no comparison"),
         sweep=lambda _: report(sweep_record(spec, 3, done=False), runs),
         runs=lambda _: runs,
         observations=lambda _: (),
         fit=lambda _: None,
     )
-    (part,) = gather(STUDY, Scale.TINY, {"seed 1": "s0"}, source).parts
+    (part,) = gather(STUDY, StudyScale.TINY, {"seed 1": "s0"}, source).parts
     assert [run.hyperparameters for run in part.runs] == wanted
     assert [run.loss for run in part.runs] == [2.6, 2.4, None]
     (adapm,) = part.candidates
