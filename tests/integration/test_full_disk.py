@@ -185,7 +185,7 @@ import sys
 from pathlib import Path
 from tests.integration.small_disk import fill_up
 from worker.errors import ServiceUnavailableError
-from worker.reporting.outbox import MEMORY_MESSAGES, Outbox
+from worker.reporting.outbox import MEMORY_MESSAGES, ReportOutbox
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point
 from worker.reporting.outbox import Spool
@@ -198,7 +198,7 @@ def post(verb, body):
         raise ServiceUnavailableError("away")
     steps.extend(point.step for point in PointsBatch.model_validate_json(body).points)
 
-outbox = Outbox(post, Spool(folder / "spool", 1), flush_seconds=0.01)
+outbox = ReportOutbox(post, Spool(folder / "spool", 1), flush_seconds=0.01)
 ballast = fill_up(folder)
 outbox.start()
 count = 2 * MEMORY_MESSAGES * 1_000
