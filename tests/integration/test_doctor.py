@@ -229,7 +229,7 @@ def test_an_embedded_ray_wants_short_paths_and_shared_memory(tmp_path: Path, mon
 @pytest.mark.timeout(900)
 def test_a_real_cluster_answers_whoever_has_its_token(service_url: str, service_folder: Path, tmp_path: Path):
     """The Ray of a running service, asked as a cluster is: by Ray's own client, in a process of its own."""
-    address = cluster_address((service_folder / "ray_folder").read_text())
+    address = cluster_address(service_folder)
     (tmp_path / "token").write_text("a" * 64)
     ours = asked_with(service_folder / "ray_token", address)
     for _ in range(60):  # the service answers before its Ray has a node
@@ -254,17 +254,20 @@ def asked_with(token: Path, address: str) -> Check:
     return Check.model_validate_json(told.stdout)
 
 
-def cluster_address(ray_folder: str) -> str:
-    """Where the Ray with that folder listens: its raylet was told. The service answers before there is one."""
+def cluster_address(service_folder: Path) -> str:
+    """Where the Ray of that service listens: its raylet was told. The service answers before it has noted the folder
+    of its Ray, and before there is a raylet."""
+    note = service_folder / "ray_folder"
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
-        for process in psutil.process_iter():
+        ray_folder = note.read_text() if note.exists() else ""
+        for process in psutil.process_iter() if ray_folder else ():
             with suppress(psutil.Error):
                 line = " ".join(process.cmdline())
                 if ray_folder in line and (told := re.search(r"--gcs-address=(\S+)", line)):
                     return told[1]
         time.sleep(0.5)
-    raise AssertionError(f"no Ray in {ray_folder}")
+    raise AssertionError(f"no Ray of the service in {service_folder}")
 
 
 @pytest.mark.parametrize(
