@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dashboards import assets
 from dashboards.data import tables
-from dashboards.figures.experiment import grouping_choices
+from dashboards.figures.grouping import grouping_choices
 from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
 

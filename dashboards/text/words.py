@@ -56,7 +56,7 @@ class Whisker:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderboardLine:
-    """The leaderboard's first line."""
+    """One line of a leaderboard."""
 
     rank: int | None
     row: CandidateRow
@@ -158,7 +158,7 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
+def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines; only candidates with a finite loss have a rank."""
     whiskers = _whiskers(comparison.rows)
     baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)

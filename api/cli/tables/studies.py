@@ -8,7 +8,7 @@ from rich.text import Text
 
 from api.cli.console import plain, plain_table, text_table
 from dashboards.text import formats
-from dashboards.text.study import answer_tone, estimate_words, figure_text, interval_text, measured_words, origin
+from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text, measured_words, origin
 from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Study
@@ -37,7 +37,7 @@ def study_view(study: Study, findings: tuple[StoredFinding, ...]) -> RenderableT
             (
                 scale.value,
                 str(plan.run_count()),
-                estimate_words(plan, paper=scale.value == "paper"),
+                cost_words(plan.device_hours(), plan.specs()),
                 ", ".join(part.name for part in plan.parts) or "computed without training",
             )
             for scale, plan in study.plans.items()

@@ -7,8 +7,7 @@ import pytest
 
 from api.cli.studies.demo import DEMO
 from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures.base import Figure, bytes_axis
-from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.base import ExperimentView, Figure, bytes_axis
 from dashboards.figures.memory import PARTS, STATE
 from dashboards.figures.rates import _spaced_rates
 from dashboards.figures.registry import BY_SNAPSHOT
