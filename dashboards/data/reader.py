@@ -30,7 +30,14 @@ from orchestrator.analysis.laws.targets import larger_presets
 from orchestrator.columns import Columns, columns_of, concatenate
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
-from orchestrator.records import AnyExperiment, Comparison, DamagedExperiment, ExperimentRecord, RunRecord
+from orchestrator.records import (
+    AnyExperiment,
+    Comparison,
+    DamagedExperiment,
+    ExperimentRecord,
+    ExperimentWithRuns,
+    RunRecord,
+)
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.runs import Runs
@@ -229,7 +236,7 @@ class Reader:
     ) -> Snapshot:
         """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
         takes seconds, as long as it does."""
-        whole = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
+        whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
         experiment, runs = whole
         is_search = experiment.spec.answer is AnswerKind.FINDINGS
         complete = not (is_search and (brief or (soon and not importance.is_loaded())))
