@@ -38,6 +38,7 @@ from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import candidate_title, loss_title
 from dashboards.view_state import Smoothing, ViewState
 from orchestrator.columns import Array
+from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, RunRecord
 
 X_TITLES = {
@@ -51,6 +52,7 @@ SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothe
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 """Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
+BROKEN_OFF = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.OUT_OF_MEMORY})
 PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
 """Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
 
@@ -267,7 +269,9 @@ def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) ->
     # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
     final = row.final.run_ids if is_best and row.final else None
     mine = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
-    return [run for run in mine if final is None or run.id in final]
+    chosen = [run for run in mine if final is None or run.id in final]
+    # A run that broke off has no part in the leaderboard's mean; here it would end the mean of the others.
+    return [run for run in chosen if run.outcome() not in BROKEN_OFF] or chosen
 
 
 def _curve(

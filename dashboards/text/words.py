@@ -258,14 +258,14 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
         return (
             f"scaling law over {', '.join(spec.models())}",
             workload.data.dataset,
-            f"{budgets} token budget{'s' if budgets != 1 else ''} a size",
+            f"{budgets} token budget{'s' if budgets != 1 else ''} per size",
             *common,
         )
     return (
         *spec.models(),
         workload.data.dataset,
         f"{formats.count(workload.budget.steps)} steps",
-        f"{formats.compact(workload.tokens())} {workload.task.batch_unit} a run",
+        f"{formats.compact(workload.tokens())} {workload.task.batch_unit} per run",
         *common,
     )
 

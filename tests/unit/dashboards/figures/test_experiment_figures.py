@@ -44,6 +44,19 @@ def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name, 
     assert made["data"]
 
 
+def test_a_run_that_broke_off_does_not_end_the_curve_of_the_other_seeds(reader, services, player):
+    experiment = services.experiments.submit(DEMO.model_copy(update={"tuning": None, "seeds": (1, 2)})).experiment
+    broken = player.begin()
+    broken.report(30)
+    broken.break_down("the disk is away")
+    player.finish()
+    snapshot = reader.snapshot(experiment.id)
+    titles = {row.title for row in snapshot.comparison.rows}
+    curves = figure(reader, snapshot, "curves", ViewState(all_rates=True), "light")["data"]
+    ends = {trace["name"].split(" · ")[0]: max(trace["x"]) for trace in curves if "name" in trace}
+    assert ends == dict.fromkeys(titles, DEMO.workload.budget.steps)
+
+
 def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     data = figure(reader, reader.snapshot(finished), "learning-rates", ViewState(), "light")["data"]
     lines = [trace for trace in data if trace["mode"] == "lines+markers"]

@@ -129,7 +129,7 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
     }
     record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
     facts = words.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
-    assert facts[3:] == ("100 samples a run", "1 seed", "float64")
+    assert facts[3:] == ("100 samples per run", "1 seed", "float64")
 
 
 def test_only_a_difference_that_is_decided_has_a_colour():
