@@ -25,8 +25,7 @@ from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import Measurements, MemoryMeter, combine_measurements
-from worker.models.build import is_compiler_fault, parameter_counts, prepare
-from worker.models.pretrained import PreTrainedModel
+from worker.models import PreTrainedModel, is_compiler_fault, parameter_counts, prepare
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Stopped
 from worker.records.result import Result, Verdict
 from worker.remote.checkpoints import RemoteCheckpoints
@@ -37,12 +36,10 @@ from worker.tasks.registry import TASKS, TaskData
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore
 from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_checkpoint
-from worker.training.device import configured_device, is_out_of_memory
+from worker.training.device import MemoryCap, configured_device, is_out_of_memory, seed_everything
 from worker.training.loop import Training, TrainingContext
-from worker.training.memory_cap import MemoryCap
 from worker.training.micro_batch import TrialSteps
 from worker.training.progress import TrainingProgress, finite_or_none
-from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
 
 CHECKPOINT_SECONDS: Final = 10.0

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from worker.data.batches import Batches, validation_sequences
 from worker.data.shards import TokenDataset
 from worker.distributed.process_group import ALONE, ProcessGroup
-from worker.models.pretrained import PreTrainedModel
+from worker.models import PreTrainedModel
 from worker.spec.run import RunSpec
 
 

@@ -12,7 +12,7 @@ from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
 from worker.data.weights import InitialWeights
 from worker.distributed.process_group import ProcessGroup
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.pretrain import Pretraining
 from worker.tasks.regression import LinearModel, LinearProblem, Regression, linear_problem

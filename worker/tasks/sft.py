@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from worker.data.batches import IGNORED, answer_rows, drawn_indices, spread_indices
 from worker.data.conversation_store import ConversationDataset
 from worker.distributed.process_group import ALONE, ProcessGroup
-from worker.models.pretrained import PreTrainedModel
+from worker.models import PreTrainedModel
 from worker.spec.run import RunSpec
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from tests.factories.specification import made_spec
 from worker.data.batches import Batches, validation_sequences
 from worker.data.preparation import ensure_dataset
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.pretrain import Pretraining
 

@@ -8,7 +8,7 @@ import torch
 
 from worker.data.batches import drawn_indices
 from worker.data.conversation_store import ensure_conversations
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.sft import FineTuning
 

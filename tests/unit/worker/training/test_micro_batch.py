@@ -18,9 +18,8 @@ from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, RunSpec
 from worker.tasks.registry import TASKS
-from worker.training.memory_cap import GIB, MemoryCap, OverMemoryCapError
+from worker.training.device import GIB, MemoryCap, OverMemoryCapError, random_state, seed_everything
 from worker.training.micro_batch import TrialSteps, candidates, largest_fitting_size, next_smaller
-from worker.training.random_state import random_state, seed_everything
 
 
 def test_candidates_cut_the_batch_as_evenly_as_can_be() -> None:
