@@ -41,7 +41,7 @@ from worker.models import build_model
 from worker.reporting.reporter import FileReporter, read_points
 from worker.run import CHECKPOINT_FOLDER, CHECKPOINT_SECONDS
 from worker.spec.run import Budget, DataSpec, Evaluation, OptimizerSpec, Resources, RunSpec, Workload
-from worker.tasks.pretrain import Pretraining
+from worker.tasks.next_token import Pretraining
 from worker.termination import Termination
 from worker.training.checkpoint import LARGEST_SHARE, CheckpointStore
 from worker.training.device import MemoryCap, configured_device, synchronize
