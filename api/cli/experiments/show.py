@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from api.cli.answer_tables import comparison_table, fit_view, profile_view
 from api.cli.console import Json, console, fail, plain, print_json, refuse
+from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
 from api.cli.service import Url, open_client
-from api.cli.tables.comparison import comparison_table
-from api.cli.tables.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
 from api.client.client import Client
 from dashboards.files.publication import TableFormat
 from optim.nearest import unknown
@@ -162,8 +162,6 @@ def compare(
 
 
 def _compare_several(client: Client, ids: list[str], form: Layout, json: bool) -> None:
-    from api.cli.tables.laws import profile_view  # numpy, for the other verbs
-
     if form not in (Layout.TABLE, Layout.JSON) and not json:
         refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
     report = client.profile(ids)
@@ -172,8 +170,6 @@ def _compare_several(client: Client, ids: list[str], form: Layout, json: bool) -
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
     """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts."""
-    from api.cli.tables.laws import fit_view  # numpy, for the other verbs
-
     with open_client(url) as client:
         report = client.fit(ids, form=form.value if form else None, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))
