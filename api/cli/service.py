@@ -98,7 +98,7 @@ def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> 
 @contextmanager
 def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
-    from api.client.answers import ClientError, InputError
+    from api.client.messages import ClientError, InputError
 
     try:
         yield

@@ -15,7 +15,7 @@ import pytest
 from api.app import NOUNS
 from api.auth.scopes import ROUTES, Access
 from api.client.client import Client
-from api.middleware.query_check import LIKE_PAGES, known_queries
+from api.middleware.guards import LIKE_PAGES, known_queries
 from api.routes import attempts, exports
 from orchestrator.export.files import write_results
 from orchestrator.jobs import Lease

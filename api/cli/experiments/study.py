@@ -26,8 +26,8 @@ from api.cli.console import (
 )
 from api.cli.experiments.watch import follow
 from api.cli.service import Data, Slots, environment_settings, exit_in_order, own_service
-from api.client.answers import ClientError
 from api.client.client import Client
+from api.client.messages import ClientError
 from dashboards.text import formats
 from dashboards.text.study import (
     Entry,
