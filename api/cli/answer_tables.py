@@ -4,6 +4,7 @@ answer: `demo` and `compare` end with it.
 Cells may have two lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -14,7 +15,7 @@ from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
 from dashboards.text.answers import coefficient_names, memory_words, number
 from dashboards.text.words import speed_words
-from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, Prediction
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
 from orchestrator.analysis.profiles import ProfileReport, ProfileRow
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval
@@ -196,15 +197,15 @@ def outcomes_text(outcomes: dict[Outcome, int]) -> str:
 def fit_view(report: FitReport) -> RenderableType:
     """Coefficients with intervals, then predictions and data efficiency where there are any, then every sentence."""
     parts: list[RenderableType] = [Text(report.formula, style="bold"), _coefficients(report)]
-    if any(fit.predictions for fit in report.fits):
-        parts += [
-            Text("Predicted, not trained; activations come on top of the memory", style="bold"),
-            _predictions(report),
-        ]
-    if any(fit.data_efficiency for fit in report.fits):
-        parts += [Text("Data efficiency: D_eff / D against the baseline's law", style="bold"), _efficiencies(report)]
-    if any(fit.drift for fit in report.fits):
-        parts += [Text("The law's loss minus the baseline's", style="bold"), _loss_differences(report)]
+    for title, columns, rows in (
+        ("Predicted, not trained; activations come on top of the memory", ("size", "tokens", "loss", "state", "memory"),
+         _predictions),
+        ("Data efficiency: D_eff / D against the baseline's law", ("parameters", "tokens", "D_eff / D"), _efficiencies),
+        ("The law's loss minus the baseline's", ("parameters", "tokens", "Δ loss"), _loss_differences),
+    ):  # fmt: skip
+        table = _table_of_fits(report, columns, rows)
+        if table.row_count:
+            parts += [Text(title, style="bold"), table]
     lines = [(fit.candidate, fit.verdict) for fit in report.fits] + [("note", note) for note in report.notes]
     return Group(*parts, sentences((subject, formats.sentence(line)) for subject, line in lines))
 
@@ -238,52 +239,45 @@ def _coefficients(report: FitReport) -> Table:
         cells = [estimate_text(fit.coefficients.get(name)) for name in names]
         error = formats.UNKNOWN if fit.relative_error is None else f"{100 * fit.relative_error:.2g} %"
         points = f"{len(fit.points)}\n{sum(point.n for point in fit.points)} runs"
-        table.add_row(*map(Text, (plain(fit.candidate), *cells, error, _largest_left_out(fit), points)))
+        left_out = formats.UNKNOWN
+        if fit.held_out is not None:
+            size = f"at {formats.compact(fit.held_out.parameters)}"
+            left_out = two_lines(formats.difference(fit.held_out.error), size)
+        table.add_row(*map(Text, (plain(fit.candidate), *cells, error, left_out, points)))
     return table
 
 
-def _largest_left_out(fit: CandidateFit) -> str:
-    if fit.held_out is None:
-        return formats.UNKNOWN
-    return two_lines(formats.difference(fit.held_out.error), f"at {formats.compact(fit.held_out.parameters)}")
-
-
-def _predictions(report: FitReport) -> Table:
-    table = plain_table("optimizer", "size", "tokens", "loss", "state", "memory")
+def _table_of_fits(
+    report: FitReport, columns: tuple[str, ...], rows: Callable[[CandidateFit], Iterable[tuple[str, ...]]]
+) -> Table:
+    """So many lines a candidate as `rows` has cells of it."""
+    table = plain_table("optimizer", *columns)
     for fit in report.fits:
-        for each in fit.predictions:
-            parameters = formats.compact(each.parameters)
-            size = parameters if each.model is None else two_lines(each.model, f"{parameters} parameters")
-            cells = (size, formats.compact(each.tokens), estimate_text(each.loss, 4), *_memory_cells(each))
+        for cells in rows(fit):
             table.add_row(*map(Text, (plain(fit.candidate), *cells)))
     return table
 
 
-def _loss_differences(report: FitReport) -> Table:
-    table = plain_table("optimizer", "parameters", "tokens", "Δ loss")
-    for fit in report.fits:
-        for each in fit.loss_differences:
-            cells = (formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(each.difference, 4))
-            table.add_row(*map(Text, (plain(fit.candidate), *cells)))
-    return table
+def _predictions(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
+    for each in fit.predictions:
+        parameters = formats.compact(each.parameters)
+        size = parameters if each.model is None else two_lines(each.model, f"{parameters} parameters")
+        state = memory = formats.UNKNOWN  # state, and everything that training keeps; activations come on top
+        if each.memory is not None:
+            state = two_lines(formats.size(each.memory.state_bytes.value), memory_words(each.memory))
+            memory = formats.size(each.memory.total().value)
+        yield size, formats.compact(each.tokens), estimate_text(each.loss, 4), state, memory
 
 
-def _memory_cells(each: Prediction) -> tuple[str, str]:
-    """State, and everything that training keeps; activations come on top."""
-    if each.memory is None:
-        return formats.UNKNOWN, formats.UNKNOWN
-    state = two_lines(formats.size(each.memory.state_bytes.value), memory_words(each.memory))
-    return state, formats.size(each.memory.total().value)
+def _loss_differences(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
+    for each in fit.loss_differences:
+        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(each.difference, 4)
 
 
-def _efficiencies(report: FitReport) -> Table:
-    table = plain_table("optimizer", "parameters", "tokens", "D_eff / D")
-    for fit in report.fits:
-        for each in fit.data_efficiency:
-            ratio = None if each.ratio is None else Estimate(value=each.ratio, low=each.low, high=each.high)
-            cells = (formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(ratio, 3))
-            table.add_row(*map(Text, (plain(fit.candidate), *cells)))
-    return table
+def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
+    for each in fit.data_efficiency:
+        ratio = None if each.ratio is None else Estimate(value=each.ratio, low=each.low, high=each.high)
+        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(ratio)
 
 
 def _profile_cells(row: ProfileRow) -> tuple[str, ...]:

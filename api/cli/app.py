@@ -139,7 +139,7 @@ def _print_version(wanted: bool) -> None:
 
 @main.callback()
 def _set_up(
-    say_version: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     key_file: Annotated[

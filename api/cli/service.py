@@ -65,8 +65,7 @@ def read_settings() -> Settings | tuple[str, ...]:
 
 def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     """One fault of the settings as a sentence: where it stands, the value, what is allowed."""
-    found = place(name)
-    where = found.text if found else name
+    where = place(name) or name
     if kind == "extra_forbidden":
         return f"{where}: no setting has that name; docs/settings.md lists them"
     if kind == "remote_folder":  # what is refused may hold a secret

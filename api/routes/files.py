@@ -39,12 +39,8 @@ from orchestrator.records import RunRecord
 from orchestrator.services.runs import Runs
 
 router = APIRouter()
-EXPORTS, FIGURES = ["exports"], ["figures and reports"]
-"""Tags of the routes."""
 
 TEXT = "; charset=utf-8"
-
-
 ExportName = Literal["results.parquet", "results.csv", "series.parquet", "series.csv"]
 
 EXPORT_MEDIA_TYPES = {Format.PARQUET: "application/vnd.apache.parquet", Format.CSV: "text/csv; charset=utf-8"}
@@ -55,7 +51,7 @@ FILE = {200: {"description": "The file.", "content": {media: {} for media in EXP
 
 @router.get(
     "/experiments/{experiment_id}/exports/{name}",
-    tags=EXPORTS,
+    tags=["exports"],
     response_class=StreamingResponse,
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # FastAPI's type is wider than either
 )
@@ -69,7 +65,7 @@ def experiment_export(
 
 @router.get(
     "/runs/{run_id}/exports/{name}",
-    tags=EXPORTS,
+    tags=["exports"],
     response_class=StreamingResponse,
     responses={**FILE, **problems(404)},  # type: ignore[dict-item]
 )
@@ -98,7 +94,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             yield piece
 
 
-@router.get("/experiments/{experiment_id}/figures", tags=FIGURES, responses=problems(404))
+@router.get("/experiments/{experiment_id}/figures", tags=["figures and reports"], responses=problems(404))
 def figure_names(
     experiment_id: ExperimentIdPath,
     experiments: ExperimentsDependency,
@@ -111,7 +107,7 @@ def figure_names(
 
 @router.get(
     "/experiments/{experiment_id}/figures/{name}.{form}",
-    tags=FIGURES,
+    tags=["figures and reports"],
     response_class=Response,
     responses={
         200: {"description": "The figure.", "content": {kind: {} for kind in MEDIA_TYPES.values()}},
@@ -138,7 +134,7 @@ def figure(
 
 @router.get(
     "/experiments/{experiment_id}/report",
-    tags=FIGURES,
+    tags=["figures and reports"],
     response_class=Response,
     responses={200: {"description": "The report.", "content": {"text/html": {}}}, **problems(404)},
 )
@@ -149,7 +145,7 @@ def experiment_report(experiment_id: ExperimentIdPath, request: Request, files: 
     return Response(text, media_type=f"text/html{TEXT}", headers=headers)
 
 
-@router.get("/experiments/{experiment_id}/provenance", tags=FIGURES, responses=problems(404))
+@router.get("/experiments/{experiment_id}/provenance", tags=["figures and reports"], responses=problems(404))
 def experiment_provenance(
     experiment_id: ExperimentIdPath, experiments: ExperimentsDependency, runs: RunsDependency, request: Request
 ) -> Provenance:
@@ -159,7 +155,7 @@ def experiment_provenance(
 
 @router.get(
     "/experiments/{experiment_id}/references.bib",
-    tags=FIGURES,
+    tags=["figures and reports"],
     response_class=Response,
     responses={200: {"description": "BibTeX.", "content": {"application/x-bibtex": {}}}, **problems(404)},
 )
@@ -174,7 +170,7 @@ def bibliography(
     return Response(text, media_type=f"application/x-bibtex{TEXT}", headers=headers)
 
 
-@router.get("/experiments/{experiment_id}/document.json", tags=FIGURES, responses=problems(404))
+@router.get("/experiments/{experiment_id}/document.json", tags=["figures and reports"], responses=problems(404))
 def experiment_document(
     experiment_id: ExperimentIdPath,
     experiments: ExperimentsDependency,

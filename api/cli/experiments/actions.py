@@ -64,7 +64,11 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
     """Delete an experiment whose runs have all ended; `adapm-bench restore` can undo it for a while."""
     with open_client(url) as client:
         if not yes:
-            _confirm(client.experiment(id))
+            known = client.experiment(id)
+            question = plain(f"Delete experiment {known.id}, {known.name!r}, {known.counts.total} runs?")
+            if not sys.stdin.isatty():
+                refuse(f"{question} Nobody can confirm it here; give --yes")
+            typer.confirm(question, abort=True, err=True)
         experiment = client.delete_experiment(id)
     if json:
         print_json(experiment)
@@ -74,14 +78,6 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
         until = formats.moment(experiment.undo_until)
         way_back = f"until {until} `adapm-bench restore {experiment.id}` brings it back."
     print(f"experiment {experiment.id} is deleted; {way_back} MLflow keeps its copy.")
-
-
-def _confirm(experiment: AnyExperiment) -> None:
-    """End the command unless somebody at a terminal agrees."""
-    question = plain(f"Delete experiment {experiment.id}, {experiment.name!r}, {experiment.counts.total} runs?")
-    if not sys.stdin.isatty():
-        refuse(f"{question} Nobody can confirm it here; give --yes")
-    typer.confirm(question, abort=True, err=True)
 
 
 def restore(id: Id, url: Url = None, json: Json = False) -> None:
