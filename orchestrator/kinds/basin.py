@@ -217,8 +217,9 @@ def _fit_from(table: Sequence[Sequence[float]], start: int) -> _StableFit:
 def densest(values: Sequence[float], width: float) -> float:
     """The middle one of the most values that lie so close together; of equally many, of the closest."""
     ordered = sorted(values)
-    groups = (ordered[first : bisect_right(ordered, low + width)] for first, low in enumerate(ordered))
-    return median(max(groups, key=lambda group: (len(group), group[0] - group[-1])))
+    groups = [ordered[first : bisect_right(ordered, low + width)] for first, low in enumerate(ordered)]
+    most = min(groups, key=lambda group: (-len(group), group[-1] - group[0]))
+    return median(most)
 
 
 def _squares_about_both_means(table: Sequence[Sequence[float]]) -> float:
