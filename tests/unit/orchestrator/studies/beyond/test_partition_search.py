@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def made(loss: Callable[[dict[str, str], random.Random], float | None]) -> Evide
             runs.append(
                 RunOutcome(
                     candidate="adapm",
-                    lr=float(parameters["lr"]),
+                    lr=float(str(parameters["lr"])),
                     seed=spec.seed,
                     ended=ended,
                     loss=found,
@@ -66,12 +67,16 @@ def test_what_every_role_costs_is_found_and_the_plan_with_it() -> None:
     assert whole.low is not None and whole.high is not None and whole.low < 0.002 < whole.high
 
 
+def _only_noise(noise: Callable[[float, float], float], values: dict[str, str], chance: random.Random) -> float:
+    return 2.5 + noise(0, 0.03)
+
+
 def test_where_nothing_has_an_effect_the_plan_found_has_none() -> None:
     """Judged by the trials that found it, it looked 0.056 nats better than full momentum."""
     inside, means = 0, []
     for number in range(40):
-        chance = random.Random(number)
-        found = STUDY.judge(made(lambda _values, _chance, chance=chance: 2.5 + chance.gauss(0, 0.03)))
+        noise = random.Random(number).gauss
+        found = STUDY.judge(made(partial(_only_noise, noise)))
         (plan,) = [each for each in found.measures if each.name.startswith("the plan found")]
         if plan.value is not None and plan.low is not None and plan.high is not None:
             inside += plan.low <= 0 <= plan.high
