@@ -17,7 +17,7 @@ from tests.factories.comparison import Outcome
 from tests.factories.evidence import DIVERGED, made_evidence, with_tokens
 from tests.factories.stores import result
 from tests.unit.orchestrator.studies.beyond.test_partition_search import made as made_search
-from worker.footprint.published import PAPER_STATES
+from worker.records.footprint import PAPER_STATES
 from worker.records.result import Observation, Verdict
 
 BASE = (2.50, 2.52, 2.48)
