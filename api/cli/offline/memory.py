@@ -19,11 +19,11 @@ from optim import catalog
 from optim.catalog import Scalar
 from optim.errors import OptimError
 from worker.catalog import presets
+from worker.records.footprint import BASELINE, Footprint
 
 if TYPE_CHECKING:
     from optim.plan.blocks import Block, BlockPlan
     from optim.plan.rules import Rule
-    from worker.footprint.count import Footprint
 
 Model = Annotated[str, typer.Argument(help="A model by name; `adapm-bench models` lists them.", metavar="MODEL")]
 RankRatio = Annotated[
@@ -71,7 +71,7 @@ def memory(
     print_json(found) if json else _print_footprint(found)
 
 
-def _print_footprint(found: "Footprint") -> None:
+def _print_footprint(found: Footprint) -> None:
     out = console()
     out.print(
         f"{found.model}: {formats.count(found.parameters)} parameters, {formats.size(found.parameter_bytes)}; "
@@ -89,9 +89,7 @@ def _print_footprint(found: "Footprint") -> None:
         out.print("\nPaper: arXiv 2510.09103, table 2.", *found.notes, sep="\n")
 
 
-def _total_table(found: "Footprint") -> Table:
-    from worker.footprint.count import BASELINE  # loads torch
-
+def _total_table(found: Footprint) -> Table:
     published = any(one.published_bytes is not None for one in found.optimizers)
     columns = (
         "state",
@@ -114,7 +112,7 @@ def _total_table(found: "Footprint") -> Table:
     return table
 
 
-def _block_table(found: "Footprint") -> Table:
+def _block_table(found: Footprint) -> Table:
     """A line an optimizer, a column a kind of block; the largest kinds first, counters last."""
     sizes: dict[str, int] = {}
     for one in found.optimizers:
