@@ -221,5 +221,3 @@ def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tup
         losses[row, places] = getattr(one, column)
         xs[row, places] = getattr(one, x)
     return steps, losses, xs
-
-
