@@ -25,7 +25,7 @@ from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import Measurements, MemoryMeter, combine_measurements
-from worker.models import PreTrainedModel, is_compiler_fault, parameter_counts, prepare
+from worker.models import is_compiler_fault, is_pretrained, parameter_counts, prepare
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Stopped
 from worker.records.result import Result, Verdict
 from worker.remote.checkpoints import RemoteCheckpoints
@@ -299,7 +299,7 @@ class _Execution:
         spec, device = self._spec, self._context.device
         model = self._entry.model(spec, self._data, self._weights)
         torch.nn.Module.to(model, device)  # in place; the override in transformers publishes no types
-        if isinstance(model, PreTrainedModel):
+        if is_pretrained(model):
             prepare(model, spec.workload.execution)
         task = self._entry.task(model, self._data, spec, self._context.group)
         chosen = spec.optimizer
