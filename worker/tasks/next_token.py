@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from worker.data.batches import IGNORED, Batches, answer_rows, drawn_indices, spread_indices, validation_sequences
-from worker.data.conversation_store import ConversationDataset
+from worker.data.conversations import ConversationDataset
 from worker.data.shards import TokenDataset
 from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.spec.run import RunSpec

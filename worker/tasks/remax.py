@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from worker.data.batches import drawn_indices, prompt_rows, spread_indices
-from worker.data.conversation_store import ConversationDataset
+from worker.data.conversations import ConversationDataset
 from worker.spec.run import RunSpec
 from worker.spec.task import RlhfTask
 from worker.tasks.generation import GeneratedAnswers, generate
