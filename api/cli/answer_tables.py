@@ -44,7 +44,7 @@ def leaderboard(comparison: Comparison) -> Table:
     table = plain_table("optimizer")
     delta = f"Δ to {plain(comparison.baseline)[:16]}"
     hours = device_hours_heading(comparison.device)
-    for column in ("best lr", "validation loss", delta, "unstable", "state", "peak memory", "step\n(opt.)", hours):
+    for column in ("best lr", "validation loss", delta, "not\nstable", "state", "peak memory", "step\n(opt.)", hours):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("runs", overflow="fold")
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
@@ -133,7 +133,7 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]
             _rate(row),
             _interval(row.val_loss),
             _difference(row),
-            two_lines(*unstable_runs(row)).replace(", ", "\n"),
+            two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n"),
             _state(row, baseline),
             two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
             _step(row),

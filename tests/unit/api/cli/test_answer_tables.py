@@ -100,8 +100,8 @@ def test_every_figure_stands_there_with_its_unit_and_kind():
     table = [" ".join(line.split()) for line in lines]
     assert table[0] == "a comparison"
     assert table[1:3] == [
-        "step device-h",
-        "optimizer best lr validation loss Δ to adamw unstable state peak memory (opt.) (cpu) runs",
+        "not step device-h",
+        "optimizer best lr validation loss Δ to adamw stable state peak memory (opt.) (cpu) runs",
     ]
     assert table[4:6] == [
         "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 — 460 kB 612 MB 84.3 ms 0.023 6 finished",
@@ -115,7 +115,7 @@ def test_every_figure_stands_there_with_its_unit_and_kind():
 def test_unstable_runs_stand_beside_the_loss_with_their_interval() -> None:
     lost = Instability(lost=2, runs=10, low=0.0252, high=0.5561, p_value=0.5)
     lines = [" ".join(line.split()) for line in text_of(row("adapm", instability=lost), BASELINE).splitlines()]
-    assert "2 of 10" in lines[4] and "3 to 56 %" in lines[5]
+    assert "2 of 10" in lines[4] and "3–56 %" in lines[5]
     assert lines[6].startswith("p = 0.5") or "p = 0.5" in lines[6]
 
 
