@@ -32,7 +32,7 @@ from dashboards.text import formats
 from dashboards.text.study import (
     Entry,
     answer_tone,
-    estimate_words,
+    cost_words,
     figure_text,
     interval_text,
     measured_words,
@@ -311,7 +311,7 @@ def study_view(study: Study, findings: tuple[StoredFinding, ...]) -> RenderableT
             (
                 scale.value,
                 str(plan.run_count()),
-                estimate_words(plan, paper=scale.value == "paper"),
+                cost_words(plan.device_hours(), plan.specs()),
                 ", ".join(part.name for part in plan.parts) or "computed without training",
             )
             for scale, plan in study.plans.items()
