@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from api.cli.studies.demo import DEMO
+from api.cli.experiments.demo import DEMO
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.figures.base import Figure, bytes_axis
 from dashboards.figures.experiment import ExperimentView
