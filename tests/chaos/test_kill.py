@@ -55,8 +55,8 @@ class Scene:
         """
         while True:
             self.experiments.append(self.client.submit(one_run(f"{name} {len(self.experiments)}")).experiment.id)
-            training = until(lambda: attempts_of(self.supervisor) or self.has_ended(), "a run trains or has ended")
-            if isinstance(training, list):
+            until(lambda: attempts_of(self.supervisor) or self.has_ended(), "a run trains or has ended")
+            if training := attempts_of(self.supervisor):
                 return training[0]
 
     def has_ended(self) -> bool:

@@ -162,7 +162,6 @@ def ray_cluster(folder: Path) -> Iterator[str]:
         head = subprocess.Popen([*ray, *start, *flags], stdout=log, stderr=log, env=environment)
         try:
             started = until(lambda: ADDRESS.search((folder / "ray.log").read_text()), "Ray has started")
-            assert started is not None
             yield started[1]
         finally:
             family = psutil.Process(head.pid).children(recursive=True)

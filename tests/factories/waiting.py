@@ -17,7 +17,7 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.2
 
 
 def until(
-    look: Callable[[], Found],
+    look: Callable[[], Found | None],
     what: str,
     seconds: float = 600.0,
     *,

@@ -42,7 +42,7 @@ def test_a_killed_process_is_replaced_and_the_losses_are_those_of_one_process(
         logs = service_folder / "runs" / run_id / "logs"
         until(lambda: len(client.points(run_id)) > 1, "the first steps are taken")
         other = until(lambda: process_in(logs / "attempt-1-process-1.log"), "its log says which process that is")
-        os.kill(other or 0, signal.SIGKILL)
+        os.kill(other, signal.SIGKILL)
         until(lambda: client.run(run_id).status is RunStatus.SUCCEEDED, "the run has succeeded")
         record, attempts = client.run(run_id), client.attempts(run_id)
         points = client.points(run_id)
