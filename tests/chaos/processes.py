@@ -101,6 +101,15 @@ def raylet_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
     return _program_of(dispatcher, "raylet")
 
 
+def cluster_address(raylet: psutil.Process) -> str:
+    """Where the Ray of a raylet answers: it was told."""
+    (address,) = (word.removeprefix(ADDRESS) for word in raylet.cmdline() if word.startswith(ADDRESS))
+    return address
+
+
+ADDRESS = "--gcs-address="
+
+
 def gcs_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
     """The control store of a dispatcher's embedded Ray."""
     return _program_of(dispatcher, "gcs_server")

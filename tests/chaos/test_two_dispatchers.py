@@ -5,7 +5,6 @@ The same on a Ray cluster that was there before: a training outlives its dispatc
 
 import contextlib
 import os
-import re
 import secrets
 import signal
 import subprocess
@@ -24,7 +23,7 @@ from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
-from tests.chaos.processes import dispatcher_of, family, running_service
+from tests.chaos.processes import cluster_address, dispatcher_of, family, raylet_of, running_service
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from tests.factories.waiting import until
@@ -34,8 +33,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(2_400)
 
 ENDLESS_STEPS = 10_000_000
 """What no machine trains within the bounds of a test."""
-ADDRESS = re.compile(r"Ray runtime started.*--address='(127\.0\.0\.1:\d+)'", re.DOTALL)
-"""What `ray start` says once others can join."""
 
 
 @dataclass
@@ -161,8 +158,8 @@ def ray_cluster(folder: Path) -> Iterator[str]:
         flags.append(f"--temp-dir={closed}/r")
         head = subprocess.Popen([*ray, *start, *flags], stdout=log, stderr=log, env=environment)
         try:
-            started = until(lambda: ADDRESS.search((folder / "ray.log").read_text()), "Ray has started")
-            yield started[1]
+            until(lambda: b"Ray runtime started" in (folder / "ray.log").read_bytes(), "Ray has started", or_ended=head)
+            yield cluster_address(until(lambda: raylet_of(psutil.Process(head.pid)), "its raylet lives"))
         finally:
             family = psutil.Process(head.pid).children(recursive=True)
             head.send_signal(signal.SIGTERM)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from api.cli.doctor.check import Check
-from tests.chaos.processes import dispatcher_of, raylet_of
+from tests.chaos.processes import cluster_address, dispatcher_of, raylet_of
 from tests.factories.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
@@ -96,14 +96,11 @@ def test_it_answers_whoever_has_its_token(data_folder: Path, tmp_path: Path):
     """Asked by `adapm-bench doctor` as a cluster is: by Ray's own client, in a process of its own."""
     raylet = raylet_of(dispatcher_of(psutil.Process()))
     assert raylet is not None
-    (address,) = (word.removeprefix(ADDRESS) for word in raylet.cmdline() if word.startswith(ADDRESS))
+    address = cluster_address(raylet)
     (tmp_path / "token").write_text("a" * 64)
     assert asked_with(data_folder / "ray_token", address).found.endswith(f", 1 node at {address}")
     other = asked_with(tmp_path / "token", address)
     assert not other.ok and "RAY_AUTH_TOKEN_PATH" in other.way_out
-
-
-ADDRESS = "--gcs-address="
 
 
 def asked_with(token: Path, address: str) -> Check:
