@@ -5,7 +5,7 @@ rates without one, one that lacks seeds for another reason behind the complete o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from orchestrator.analysis.statistics import mean_interval
@@ -25,6 +25,14 @@ class RateSummary:
     runs: tuple[RunRecord, ...]
     coverage: SeedCoverage
     val_loss: Interval | None
+    """Over the seeds that are not left out."""
+    left_out: frozenset[int] = frozenset()
+    """Seeds on which a run spiked, this one's or the one that it is held against."""
+
+    def without(self, seeds: frozenset[int]) -> "RateSummary":
+        """The same with these seeds left out of its loss."""
+        losses = [loss for seed, loss in self.losses().items() if seed not in seeds]
+        return replace(self, val_loss=mean_interval(losses), left_out=seeds & self.losses().keys())
 
     def losses(self) -> dict[int, float]:
         """The final validation loss of each seed that has a finite one."""
@@ -84,32 +92,40 @@ class CandidateSummary:
 
     def regret(self, variance: float, degrees: int) -> float:
         """How much lower the loss may be at a better rate than the judged one, as far as phase 1 left that open; 0
-        without a phase 1 or a basin. Runs have a variance: that of the grid's, and one from the judged runs with so
+        without a phase 1 or a basin. Runs have a variance: that of the basin's, and one from the judged runs with so
         many degrees of freedom."""
         if self.final is None:
             return 0.0
         seen = basin(self.grid, [rate.lr for rate in self.rates], self.final.lr)
         if seen is None:
             return 0.0
-        pooled = self.grid.variance * self.grid.degrees + variance * degrees
-        return seen.regret(pooled / (self.grid.degrees + degrees))
+        of_grid, of_grid_degrees = self.grid.variance(seen.rates)
+        pooled = of_grid * of_grid_degrees + variance * degrees
+        return seen.regret(pooled / (of_grid_degrees + degrees))
 
     def rate_is_open(self) -> bool:
         """Whether phase 1 ended with its best rate at the edge of several: nothing is known of what lies beyond."""
-        return self.final is not None and len(self.rates) > 1 and self.chosen in (self.rates[0], self.rates[-1])
+        if self.final is None or len(self.rates) == 1:
+            return False
+        return self.chosen in (self.rates[0], self.rates[-1]) or (
+            basin(self.grid, [rate.lr for rate in self.rates], self.final.lr) is None
+        )
 
-    def key(self) -> tuple[int, float, int, float]:
-        """Sorts the best first; while nothing can be compared, by what tuning found so far."""
-        return *self.best.key(), *self.chosen.key()
+    def without(self, seeds: frozenset[int]) -> "CandidateSummary":
+        """The same with these seeds left out of the compared loss."""
+        best = self.best.without(seeds)
+        if self.final is not None or self.tuned:
+            return replace(self, final=best if self.final else None)
+        rates = tuple(best if rate is self.chosen else rate for rate in self.rates)
+        return replace(self, rates=rates, chosen=best)
 
 
 def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[CandidateSummary, ...]:
-    """Every candidate, the best first."""
+    """Every candidate, in the order of the specification."""
     by_candidate: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_candidate.setdefault(run.candidate, []).append(run)
-    found = (_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
-    return tuple(sorted(found, key=lambda each: each.key()))
+    return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
 
 
 def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecord]) -> CandidateSummary:

@@ -170,6 +170,50 @@ def test_a_spike_of_the_baseline_is_left_out_and_said() -> None:
     assert adamw.verdict.endswith("1 of 5 runs spiked or diverged (95 % interval 1 to 72 %).")
 
 
+def twelve_runs(shift: float, spikes: dict[tuple[str, int], float]) -> Comparison:
+    """AdamW and AdaPM, which is off by `shift`, at three rates on six seeds, with spikes at the best rate."""
+    of = comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(6))
+
+    def outcome(candidate: str, lr: float, seed: int) -> float:
+        own = NOISE[(seed + int(1000 * lr)) % 4][(seed + (candidate == "adapm")) % 3]
+        spike = spikes.get((candidate, seed), 0.0) if lr == 2e-3 else 0.0
+        return bowl(lr, seed) + own + shift * (candidate == "adapm") + spike
+
+    return compared(of, outcome)
+
+
+def test_a_spike_of_the_baseline_puts_nobody_before_it_who_is_worse() -> None:
+    """AdaPM is worse by 0.03 on each seed; a spike lifts the baseline's mean of all seeds above AdaPM's."""
+    found = twelve_runs(0.03, {("adamw", 3): 0.5})
+    adamw, adapm = row(found, "adamw"), row(found, "adapm")
+    assert adapm.conclusion is Conclusion.WORSE
+    assert [each.candidate for each in found.rows] == ["adamw", "adapm"]
+    assert adamw.val_loss is not None and adapm.val_loss is not None and adapm.difference is not None
+    assert adapm.val_loss.mean - adamw.val_loss.mean == pytest.approx(adapm.difference.mean)
+    assert (adamw.val_loss.n, adapm.val_loss.n, adapm.difference.n) == (5, 5, 5)
+    assert (adamw.on_pareto_front, adapm.on_pareto_front) == (True, False)
+    assert adamw.instability is not None and (adamw.instability.lost, adamw.instability.runs) == (1, 6)
+    assert any(note.startswith("Seeds on which a run spiked") for note in found.notes)
+    assert not any("has 5 of its 6 seeds" in note or "paired over" in note for note in found.notes)
+
+
+def test_who_is_unstable_ranks_behind_and_off_the_front() -> None:
+    """Its mean is one over the seeds that survived, however low."""
+    found = twelve_runs(-0.05, {("adapm", 3): 0.5})
+    adapm = row(found, "adapm")
+    assert adapm.conclusion is Conclusion.UNSTABLE
+    assert adapm.val_loss is not None and adapm.val_loss.n == 5
+    assert found.rows[-1] == adapm
+    assert not adapm.on_pareto_front
+
+
+def test_spikes_on_half_of_the_seeds_leave_nothing_to_decide_by() -> None:
+    adapm = row(twelve_runs(0.0, {("adamw", 1): 0.2, ("adamw", 3): 0.5, ("adapm", 4): 0.33}), "adapm")
+    assert adapm.difference is not None and adapm.difference.most_spiked
+    assert adapm.conclusion is Conclusion.NOT_COMPARED
+    assert adapm.verdict.startswith("No verdict, for half of the seeds and more have a spike: 1 of 6 runs")
+
+
 def test_grids_without_phases_say_what_the_choice_may_have_added() -> None:
     """Two rates whose losses cross from seed to seed: the lower mean is chance's."""
     losses = {(1e-3, 0): 2.30, (1e-3, 1): 2.34, (1e-3, 2): 2.31, (2e-3, 0): 2.33, (2e-3, 1): 2.309, (2e-3, 2): 2.32}
