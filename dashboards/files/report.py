@@ -122,11 +122,7 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     return (
         Section(title="Scaling law", blocks=blocks),
         _figures(subject, LAW_FIGURES, ""),
-        *(
-            [Section(title="Predictions", blocks=(_predictions(law),))]
-            if any(fit.predictions for fit in law.fits)
-            else []
-        ),
+        *([Section(title="Predictions", blocks=(_predictions(law),))] if has_predictions else []),
         Section(title="Sizes and budgets", blocks=()),
         *shown,
         Section(title=f"Figures of {cells[-1].key}", blocks=largest.blocks),
