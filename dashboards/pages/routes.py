@@ -66,7 +66,8 @@ def pages(
 ) -> APIRouter:
     """Every page, figure, event stream and static file, to be included by the api.
 
-    `reader` and `pulse` are those of REST, too: what one has looked up the other need not. `stopping` tells open streams that the process is about to end, so that they end first.
+    `reader` and `pulse` are those of REST, too: what one has looked up the other need not. `stopping` tells open
+    streams that the process is about to end, so that they end first.
     """
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
