@@ -162,11 +162,12 @@ def sentence(text: str) -> str:
 
 
 def page_sentence(text: str) -> str:
-    """The same for a page: `≤` is one sign, and no line ends within `n = 5`, `p < 0.001` or `95 %`."""
+    """The same for a page: `≤` is one sign, and no line ends within `n = 5`, `p < 0.001`, `lr 0.004`, `± 0.02`
+    or `95 %`."""
     return _TIED.sub("\N{NO-BREAK SPACE}", sentence(text).replace("<=", "≤").replace(">=", "≥"))
 
 
-_TIED = re.compile(r"(?<=\b[np]) (?=[=<] )|(?<=\b[np].[=<]) (?=\d)|(?<=\d) (?=%)")
+_TIED = re.compile(r"(?<=\b[np]) (?=[=<] )|(?<=\b[np].[=<]) (?=\d)|(?<=\blr) (?=\d)|(?<=\d) (?=[%±])|(?<=±) (?=\d)")
 _NEGATIVE = re.compile(r"(?<![\w.-])-(?=\d)")
 
 

@@ -84,6 +84,13 @@ EquivalenceMargin = Annotated[
         "good as the baseline. Default: 0.01 nats; none for tasks whose loss has no unit."
     ),
 ]
+AllPairs = Annotated[
+    Flag,
+    Field(
+        description="Hold every candidate against every other one, not only against the baseline; all intervals are "
+        "wider for it, since all of them hold at once."
+    ),
+]
 RunSeconds = Annotated[
     LimitSeconds | None,
     Field(
@@ -115,6 +122,7 @@ class ComparisonSpec(Experiment):
     """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
     unequal_grids: UnequalGrids = False
     equivalence_margin: EquivalenceMargin = omit_default(None)
+    all_pairs: AllPairs = omit_default(False)
     resources: Resources = Resources()
     priority: Priority = 0
     max_run_seconds: RunSeconds = omit_default(None)
@@ -206,6 +214,11 @@ class ComparisonSpec(Experiment):
         if self.equivalence_margin is None and self.workload.task.loss_unit:
             return EQUIVALENCE_MARGIN
         return self.equivalence_margin
+
+    def comparison_count(self) -> int:
+        """How many differences are tested: their intervals hold together."""
+        others = len(self.candidates) - 1
+        return others * len(self.candidates) // 2 if self.all_pairs else others
 
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""

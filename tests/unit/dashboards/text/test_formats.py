@@ -72,5 +72,8 @@ def test_sentences_get_the_minus_sign_in_their_numbers_and_nowhere_else():
 
 
 def test_no_line_of_a_page_ends_within_a_figure():
-    shown = formats.page_sentence("(95 % interval -0.08 to -0.05, n = 3, p < 0.001), a <= b")
-    assert shown.replace("\N{NO-BREAK SPACE}", "_") == "(95_% interval −0.08 to −0.05, n_=_3, p_<_0.001), a ≤ b"
+    shown = formats.page_sentence("2.61 ± 0.02 at lr 0.004 (95 % interval -0.08 to -0.05, n = 3, p < 0.001), a <= b")
+    assert (
+        shown.replace("\N{NO-BREAK SPACE}", "_")
+        == "2.61_±_0.02 at lr_0.004 (95_% interval −0.08 to −0.05, n_=_3, p_<_0.001), a ≤ b"
+    )
