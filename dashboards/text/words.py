@@ -222,7 +222,7 @@ def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]])
     return [(view.replace(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
-def best(comparison: Comparison) -> CandidateRow | None:
+def leading_row(comparison: Comparison) -> CandidateRow | None:
     """The candidate with the lowest mean so far; None before the first result."""
     return next((row for row in comparison.rows if row.val_loss is not None), None)
 
@@ -239,7 +239,7 @@ def loss_title(comparison: Comparison) -> str:
 
 def headline(comparison: Comparison) -> str:
     """The answer so far, as a sentence to stand after the first candidate's name; empty before the first result."""
-    first = best(comparison)
+    first = leading_row(comparison)
     if first is None or first.val_loss is None:
         return ""
     half = first.val_loss.half_width()
