@@ -114,6 +114,14 @@ ExperimentIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 RunIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 AttemptPath = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
+CellQuery = Annotated[
+    str | None,
+    Query(
+        max_length=80,
+        pattern=r"^[^\x00]*$",
+        description="Of a scaling experiment: a key of `cells`. Default: its largest model, of figures its law.",
+    ),
+]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
 IdempotencyKey = Annotated[
     str | None,

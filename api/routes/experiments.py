@@ -15,6 +15,7 @@ from api.records import ExperimentChange, Page
 from api.routes.context import (
     AnalysisDependency,
     CallerDependency,
+    CellQuery,
     Cursor,
     ExperimentIdPath,
     ExperimentsDependency,
@@ -42,11 +43,6 @@ from orchestrator.specs.preview import Preview
 from worker.records.result import Record
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
-
-CellQuery = Annotated[
-    str | None,
-    Query(max_length=80, description="Of a scaling experiment: a key of `cells`. Default: its largest model."),
-]
 
 IfMatch = Annotated[
     str | None,

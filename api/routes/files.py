@@ -11,14 +11,15 @@
 
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Annotated, Literal
+from typing import IO, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.records import Page
 from api.routes.context import (
     AnalysisDependency,
+    CellQuery,
     ExperimentIdPath,
     ExperimentsDependency,
     FigureFilesDependency,
@@ -99,10 +100,10 @@ def figure_names(
     experiment_id: ExperimentIdPath,
     experiments: ExperimentsDependency,
     files: FigureFilesDependency,
-    cell: Annotated[str, Query(max_length=80)] = "",
+    cell: CellQuery = None,
 ) -> Page[str]:
     """The figures that the experiment has; of a scaling experiment those of its law, or of a cell."""
-    return Page(items=files.names(experiments.get(experiment_id), cell))
+    return Page(items=files.names(experiments.get(experiment_id), cell or ""))
 
 
 @router.get(
