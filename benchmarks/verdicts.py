@@ -51,7 +51,9 @@ LOSS = 3.3
 GAIN = 0.01
 """How much better the better one is, and the margin of equivalence."""
 CLIFF_SLOPE = 0.01
-"""Nats a step, towards a cliff."""
+"""Nats for a factor of two, towards a cliff."""
+CHANCE_WIDTH = 0.1
+"""Where runs diverge by chance: the odds rise by e with each tenth of a factor of two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class World:
     tuning_seeds: int = 3
     seeds: int = 5
     rates: int = 5
+    factor: int = 2
+    """Between neighbouring rates of the grid."""
 
     def name(self) -> str:
         """As the table has it."""
@@ -77,6 +81,7 @@ class Tally:
 
     experiments: int = 0
     false: int = 0
+    unstable: int = 0
     held: int = 0
     intervals: int = 0
     better: int = 0
@@ -96,6 +101,7 @@ class Tally:
 
         return {
             "false_verdicts": share(self.false, self.experiments),
+            "unstable": share(self.unstable, self.experiments),
             "coverage": share(self.held, self.intervals),
             "power": share(self.better, self.better_of),
             "as_good": share(self.as_good, self.as_good_of),
@@ -112,7 +118,7 @@ class Optimizer:
     basin: str
     curvature: float
     best: float
-    """In steps of the grid from `BEST`."""
+    """In factors of two from `BEST`."""
     shift: float
     """Added to every loss."""
     spikes: bool
@@ -122,9 +128,20 @@ class Optimizer:
         x = math.log2(rate / BEST) - self.best
         if self.basin == "cliff":
             return None if x > 0 else -CLIFF_SLOPE * x
+        if self.basin == "chance":
+            return -CLIFF_SLOPE * x
+        if self.basin == "kink":
+            return STEEP * max(-x, 2 * x)
         if self.basin == "skew":
             return self.curvature * 2 / 0.49 * (math.exp(0.7 * x) - 1 - 0.7 * x)
         return self.curvature * x * x
+
+    def risk(self, rate: float) -> float:
+        """That a run diverges by chance."""
+        if self.basin != "chance":
+            return 0.0
+        x = math.log2(rate / BEST) - self.best
+        return 1 / (1 + math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
 
 
 def noise(kind: str, random: np.random.Generator, size: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -152,7 +169,7 @@ class Runs:
     def loss(self, optimizer: Optimizer, rate: float, seed: int) -> float | None:
         """How a run ends; None where it diverges."""
         level = optimizer.loss(rate)
-        if level is None:
+        if level is None or self._random.random() < optimizer.risk(rate):
             return None
         if seed not in self._seeds:
             self._seeds[seed] = float(self._random.normal(0, SEED_SPREAD))
@@ -171,12 +188,14 @@ def optimizers(world: World, shifts: list[float], random: np.random.Generator) -
     for place, shift in enumerate(shifts):
         steep = world.basin == "steep" or (world.basin == "mixed" and place % 2 == 1)
         beyond = world.rates // 2
-        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond)}.get(world.basin, (-1, 1))
+        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond), "chance": (0, beyond)}.get(
+            world.basin, (-1, 1)
+        )
         found.append(
             Optimizer(
                 basin=world.basin,
                 curvature=STEEP if steep else FLAT if world.basin in ("flat", "mixed") else 0.02,
-                best=float(random.uniform(low, high)),
+                best=float(random.uniform(low, high)) * math.log2(world.factor),
                 shift=shift,
                 spikes=world.spikes == "all" or (world.spikes == "one" and place > 0),
             )
@@ -189,29 +208,31 @@ NAMES = ("adamw", "adapm", "adapm-mini", "lion", "muon", "adafactor", "sgd", "ad
 
 def specification(world: World) -> ComparisonSpec:
     """As a user would submit it; extended by up to four rates, whatever the default is."""
-    rates = tuple(float(f"{BEST * 2.0 ** (place - world.rates // 2):.6g}") for place in range(world.rates))
+    rates = tuple(
+        float(f"{BEST * float(world.factor) ** (place - world.rates // 2):.6g}") for place in range(world.rates)
+    )
     found = comparison_spec(optimizers=("adamw",), learning_rates=rates, seeds=range(world.seeds))
     return found.model_copy(
         update={
             "candidates": tuple(
                 Candidate(optimizer="adamw", label=name, learning_rates=rates) for name in NAMES[: world.candidates]
             ),
-            "tuning": Tuning(seeds=tuple(range(100, 100 + world.tuning_seeds)), extend_grid=4),
+            "tuning": Tuning(seeds=tuple(range(100, 100 + world.tuning_seeds))) if world.tuning_seeds else None,
         }
     )
 
 
 def tuned(spec: ComparisonSpec, candidate: Candidate, truth: Optimizer, runs: Runs) -> list[TuningRun]:
     """All runs of a candidate, planned as the store plans them."""
-    assert spec.tuning is not None
     trials: list[TuningRun] = []
-    pending = tuple((lr, seed) for seed in spec.tuning.seeds for lr in candidate.learning_rates)
+    first = spec.tuning.seeds if spec.tuning else spec.seeds
+    pending = tuple((lr, seed) for seed in first for lr in candidate.learning_rates)
     while pending:
         for lr, seed in pending:
             loss = runs.loss(truth, lr, seed)
             verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
             trials.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
-        pending = spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials)
+        pending = spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials) if spec.tuning else ()
     return trials
 
 
@@ -255,6 +276,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
                 tally.experiments += 1
                 tally.runs += len(records)
                 tally.false += any(word in ("better", "worse") for word, _ in words)
+                tally.unstable += any(word in ("unstable", "not_compared") for word, _ in words)
                 tally.as_good += sum(word == "as_good" for word, _ in words)
                 tally.as_good_of += len(words)
             else:
@@ -287,6 +309,21 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
                 yield replace(usual, basin=basin, tuning_seeds=other, seeds=10)
     for rates in (3, 7):
         yield replace(usual, basin="mixed", rates=rates, seeds=10)
+    for seeds in (3, 5, 10):
+        yield replace(usual, basin="kink", seeds=seeds)
+        yield replace(usual, basin="chance", seeds=seeds)
+    for factor in (4, 10):
+        for basin in ("flat", "steep", "mixed", "skew", "kink", "cliff", "chance", "edge"):
+            yield replace(usual, basin=basin, factor=factor, seeds=10)
+        yield replace(usual, basin="skew", factor=factor, noise="t3", seeds=5)
+    for factor in (2, 4, 10):
+        for basin in ("flat", "steep", "mixed", "skew", "kink", "cliff", "edge"):
+            yield replace(usual, basin=basin, factor=factor, seeds=5, tuning_seeds=0)
+    for seeds in (3, 10):
+        for basin in ("flat", "steep", "mixed", "skew", "kink"):
+            yield replace(usual, basin=basin, seeds=seeds, tuning_seeds=0)
+    for candidates in (4, 10):
+        yield replace(usual, basin="mixed", candidates=candidates, seeds=5, tuning_seeds=0)
 
 
 def main() -> None:
@@ -299,14 +336,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
-    print("world: false verdicts, coverage, power, as good, falsely as good, half width, runs", flush=True)
+    print("world: false verdicts, unstable, coverage, power, as good, falsely as good, half width, runs", flush=True)
     for world in worlds(given.tuning_seeds):
         if given.basin and world.basin != given.basin:
             continue
         shares = simulate(world, max(given.experiments * 2 // world.candidates, 20), given.seed).shares()
         found.append(asdict(world) | shares)
         print(
-            f"{world.name()}, k {world.candidates}, {world.rates} rates, t {world.tuning_seeds}, n {world.seeds}: "
+            f"{world.name()}, k {world.candidates}, {world.rates} rates x{world.factor}, t {world.tuning_seeds}, n {world.seeds}: "
             + ", ".join("–" if value is None else f"{value:g}" for value in shares.values()),
             flush=True,
         )

@@ -6,6 +6,7 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import MappingProxyType
 
 from orchestrator.analysis.statistics import mean_interval
@@ -83,20 +84,37 @@ class CandidateSummary:
         return self.judged_lr
 
     def regret(self, variance: float, degrees: int) -> float:
-        """How much lower the loss may be at a better rate than the judged one, as far as phase 1 left that open; 0
-        without a phase 1 or a basin. Runs have a variance: that of the grid's, and one from the judged runs with so
-        many degrees of freedom."""
-        if self.final is None:
-            return 0.0
-        seen = basin(self.grid, [rate.lr for rate in self.rates], self.final.lr)
+        """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
+        without a basin. Runs have a variance: that of the grid's, and one from the judged runs with so many degrees of
+        freedom, which the grid has already where its own seeds judge."""
+        judged = self.final or self.chosen
+        seen = basin(self.grid, [rate.lr for rate in self.rates], judged.lr)
         if seen is None:
             return 0.0
+        if self.final is None:
+            degrees = 0 if self.grid.degrees else degrees
         pooled = self.grid.variance * self.grid.degrees + variance * degrees
         return seen.regret(pooled / (self.grid.degrees + degrees))
 
+    def selection(self) -> float | None:
+        """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too:
+        the mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen. None
+        where other seeds chose, without a choice, or with one seed."""
+        rates = [rate.losses() for rate in self.rates if rate.coverage is SeedCoverage.COMPLETE]
+        if self.tuned or len(rates) < 2 or len(rates[0]) < 2:
+            return None
+        seeds = sorted(rates[0])
+        chosen = min(fmean(losses.values()) for losses in rates)
+        fresh = [
+            min(rates, key=lambda losses: sum(losses[other] for other in seeds if other != seed))[seed]
+            for seed in seeds
+        ]
+        return max(fmean(fresh) - chosen, 0.0)
+
     def rate_is_open(self) -> bool:
-        """Whether phase 1 ended with its best rate at the edge of several: nothing is known of what lies beyond."""
-        return self.final is not None and len(self.rates) > 1 and self.chosen in (self.rates[0], self.rates[-1])
+        """Whether the best rate is at the edge of several: nothing is known of what lies beyond."""
+        is_judged = self.final is not None or not self.tuned
+        return is_judged and len(self.rates) > 1 and self.chosen in (self.rates[0], self.rates[-1])
 
     def key(self) -> tuple[int, float, int, float]:
         """Sorts the best first; while nothing can be compared, by what tuning found so far."""

@@ -31,6 +31,18 @@ POLISHES = 8
 """Rounds of Tukey's median polish; it settles in two or three."""
 BOUND = 1.96
 """Standard errors of a slope at its 95 % bound."""
+LEAST_RISE = 0.01
+"""Nats, the margin of equivalence: what rises by less within reach of its lowest point hides little between rates."""
+NEAR = 1.3
+"""Rates within this factor of the best one leave nothing to look for between the two."""
+MISFIT = 0.15
+"""A basin that is no parabola may be lower than the parabola says, by such a share of its rise. A kink that is as steep
+on either side is, by 0.12 at most between equal gaps; with 0.1 of the rise, equal optimizers with lopsided kinks were
+told apart in 6 to 7 % of experiments with 10 judging seeds, with 0.15 in 4 to 5 %."""
+STEP_BACK = 1.5
+"""From the best rate beside one that was lost: before a cliff some runs diverge by chance. Where their odds rise by e
+with each tenth of a factor of two, a judged run of two equal optimizers with 10 seeds diverged in 69 % of experiments
+without a step back, in 11 % after 1.3, in 5 % after 1.5."""
 DIGITS = 3
 """A vertex is rounded to so many digits; 0.5 % of a rate cost nothing that can be measured."""
 
@@ -68,14 +80,27 @@ class Basin:
     """Variance of `slope` for a unit variance of a run."""
     reach: float
     """Half of its width, in log lr."""
+    rates: tuple[float, ...]
+    """Those that it goes through."""
+
+    def rise(self) -> float:
+        """How far the parabola rises from its lowest point within reach."""
+        return self.curvature * self.reach**2
+
+    def is_coarse(self) -> bool:
+        """Whether the rates that it goes through are too far apart, for how far they rise, to say where between them
+        the loss is lowest."""
+        return self.rise() > LEAST_RISE and self.reach > math.log(NEAR)
 
     def regret(self, variance: float) -> float:
         """How far the minimum may lie below the loss at the rate from which it is seen: what the slope's 95 % bound
-        leaves open, within reach. Runs have that variance."""
+        leaves open, within reach, and by how much a basin that is no parabola may be lower: of a coarse one, by all
+        that it rises above `LEAST_RISE` too. Runs have that variance."""
+        misfit = MISFIT * self.rise() + (self.rise() - LEAST_RISE if self.is_coarse() else 0.0)
         steepest = abs(self.slope) + BOUND * math.sqrt(self.weight * variance)
         if steepest >= 2 * self.curvature * self.reach:
-            return (steepest - self.curvature * self.reach) * self.reach
-        return steepest**2 / (4 * self.curvature)
+            return (steepest - self.curvature * self.reach) * self.reach + misfit
+        return steepest**2 / (4 * self.curvature) + misfit
 
 
 def grid(losses: Losses) -> Grid:
@@ -137,24 +162,30 @@ def basin(of: Grid, tried: Sequence[float], seen_from: float | None = None) -> B
         slope=sum(weight * value for weight, value in zip(weights, values, strict=True)),
         weight=sum(weight**2 for weight in weights) / len(of.losses[best]),
         reach=(at[2] - at[0]) / 2,
+        rates=tuple(around),
     )
 
 
 def _cliff(of: Grid, best: float, lost: float) -> Basin | None:
     """Beside a rate that was lost, the loss may go on falling up to it as it fell to the best one. The slope is taken
-    over twice the gap, where the grid goes so far: over less it would be noise. None where there is no other rate."""
+    over twice the gap, where the grid goes so far: over less it would be noise. None where there is no other rate.
+
+    A rate is of use where it keeps a distance to those at which runs diverge: the vertex lies a step back from the best
+    rate, and the lowest rate of use as far above it as the lost rate lies above the best one."""
     means, gap = of.means(), abs(math.log(lost / best))
     distances = {rate: abs(math.log(rate / best)) for rate in means if (rate < best) is (best < lost) and rate != best}
     if not distances:
         return None
     base = min(distances, key=lambda rate: (distances[rate] < 2 * gap, abs(distances[rate] - 2 * gap)))
     run = math.log(best / base)
+    back = best / STEP_BACK if best < lost else best * STEP_BACK
     return Basin(
-        vertex=best,
+        vertex=float(f"{back:.{DIGITS}g}"),
         curvature=0.0,
         slope=(means[best] - means[base]) / run,
         weight=2 / (len(of.losses[best]) * run**2),
         reach=gap,
+        rates=(base, best),
     )
 
 
