@@ -20,20 +20,20 @@ from api.middleware.guards import (
     LOOPBACK,
     BodyLimitMiddleware,
     HostAndOriginMiddleware,
+    QueryCheckMiddleware,
     SecurityHeadersMiddleware,
+    known_queries,
 )
 from api.middleware.metrics import Meters, MetricsMiddleware
-from api.middleware.query_check import QueryCheckMiddleware, known_queries
 from api.middleware.transfer import CompressionMiddleware, ETagMiddleware, HeadMiddleware
-from api.openapi.document import document_with_access
+from api.openapi import document_with_access
 from api.problems import InternalErrorMiddleware, handle_errors
 from api.routes import (
     analysis,
     attempts,
     catalog,
     experiments,
-    exports,
-    figures,
+    files,
     health,
     keys,
     login,
@@ -41,14 +41,17 @@ from api.routes import (
     runs,
     webhooks,
 )
+from api.routes.context import AppState
 from dashboards.data.live import Pulse
+from dashboards.data.reader import Reader
+from dashboards.files.figures import FigureFiles
 from dashboards.pages.routes import pages
 from orchestrator.services.composition import Services
 from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
-NOUNS = (experiments, runs, exports, figures, analysis, attempts, catalog, keys, webhooks)
+NOUNS = (experiments, runs, files, analysis, attempts, catalog, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI tells of them."""
 
 
@@ -79,13 +82,16 @@ def create_app(
         },  # ours are `worker/reporting/tracing.py` and `Meters`
     )
     studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
-    app.state.services = services
-    app.state.studies = studies
-    app.state.submissions = Submissions(services.experiments)
-    app.state.pulse = Pulse(services.experiments.version)
-    app.state.stopping = stopping
-    app.state.meters = Meters(services.monitor)
-    app.state.doors = AuthState(Callers(services.keyring), Leases(services.attempts.tokens_open), requests_a_second)
+    app.state.bench = state = AppState(
+        services=services,
+        studies=studies,
+        submissions=Submissions(services.experiments),
+        figure_files=FigureFiles(Reader(services.experiments, services.runs, services.analysis)),
+        pulse=Pulse(services.experiments.version),
+        meters=Meters(services.monitor),
+        auth=AuthState(Callers(services.keyring), Leases(services.attempts.tokens_open), requests_a_second),
+        stopping=stopping,
+    )
     for noun in NOUNS:  # each by itself: a router of routers is gone through once more for every request
         app.include_router(noun.router, prefix="/v1")
     app.include_router(health.router)
@@ -101,13 +107,13 @@ def create_app(
     )
     app.add_middleware(AdmissionMiddleware)
     app.add_middleware(BodyLimitMiddleware)
-    app.add_middleware(AuthenticationMiddleware, doors=app.state.doors)
+    app.add_middleware(AuthenticationMiddleware, auth=state.auth)
     app.add_middleware(HeadMiddleware)
     app.add_middleware(HostAndOriginMiddleware, allowed_hosts=allowed_hosts)
     app.add_middleware(InternalErrorMiddleware)
     app.add_middleware(AuditMiddleware, audit=services.audit)
     app.add_middleware(SecurityHeadersMiddleware)
-    app.add_middleware(MetricsMiddleware, meters=app.state.meters)
+    app.add_middleware(MetricsMiddleware, meters=state.meters)
     app.openapi = document_with_access(app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to add to it
     return app
 

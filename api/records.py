@@ -121,23 +121,20 @@ class DatasetInfo(Record):
 
 def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:
     """A catalog entry as it is served."""
-    return OptimizerInfo(
-        name=entry.name,
-        title=entry.title,
-        summary=entry.summary,
-        paper=entry.paper,
-        licence=entry.licence,
-        learning_rate=entry.learning_rate,
-        options=tuple(_option_info(option) for option in entry.options),
-        options_schema={
-            "type": "object",
-            "properties": {option.name: option_schema(option) for option in entry.options},
-            "additionalProperties": False,
-        },
+    options = tuple(
+        OptionInfo(name=o.name, kind=o.kind, default=o.default, allowed=o.allowed_values(), meaning=o.meaning)
+        for o in entry.options
     )
+    schema = {
+        "type": "object",
+        "properties": {option.name: _option_schema(option) for option in entry.options},
+        "additionalProperties": False,
+    }
+    own = {"options": options, "options_schema": schema}
+    return OptimizerInfo(**own, **{name: getattr(entry, name) for name in OptimizerInfo.model_fields.keys() - own})
 
 
-def option_schema(option: Option) -> dict[str, Any]:
+def _option_schema(option: Option) -> dict[str, Any]:
     """The JSON schema of one option's values."""
     schema: dict[str, Any] = {"description": option.meaning, "default": option.default}
     if option.kind == "choice":
@@ -151,16 +148,6 @@ def option_schema(option: Option) -> dict[str, Any]:
     return schema
 
 
-def _option_info(option: Option) -> OptionInfo:
-    return OptionInfo(
-        name=option.name,
-        kind=option.kind,
-        default=option.default,
-        allowed=option.allowed_values(),
-        meaning=option.meaning,
-    )
-
-
 def model_info(preset: ModelPreset) -> ModelInfo:
     """A preset as it is served."""
     return ModelInfo(**{name: getattr(preset, name) for name in ModelInfo.model_fields})
@@ -168,28 +155,19 @@ def model_info(preset: ModelPreset) -> ModelInfo:
 
 def dataset_infos(entries: Iterable[DatasetEntry], texts: Sequence[Manifest]) -> tuple[DatasetInfo, ...]:
     """The catalog, then what is prepared of own data."""
-    known = tuple(dataset_info(entry) for entry in entries)
-    names = {each.name for each in known}
-    own = sorted({text.recipe.dataset for text in texts} - names)
-    made = tuple(DatasetInfo(name=name, summary="your own files", licence="yours to know") for name in own)
-    return tuple(
-        each.model_copy(
-            update={"prepared": tuple(_prepared_info(text) for text in texts if text.recipe.dataset == each.name)}
+    prepared: dict[str, list[PreparedInfo]] = {}
+    for text in texts:
+        info = PreparedInfo(
+            tokenizer=text.recipe.tokenizer,
+            vocabulary_size=text.vocabulary_size,
+            training_tokens=text.tokens(Split.TRAIN),
+            validation_tokens=text.tokens(Split.VALIDATION),
+            data_hash=text.data_hash,
         )
-        for each in known + made
+        prepared.setdefault(text.recipe.dataset, []).append(info)
+    known = {entry.name: (entry.summary, entry.licence) for entry in entries}
+    own = dict.fromkeys(sorted(prepared.keys() - known), ("your own files", "yours to know"))
+    return tuple(
+        DatasetInfo(name=name, summary=summary, licence=licence, prepared=tuple(prepared.get(name, ())))
+        for name, (summary, licence) in (known | own).items()
     )
-
-
-def _prepared_info(text: Manifest) -> PreparedInfo:
-    return PreparedInfo(
-        tokenizer=text.recipe.tokenizer,
-        vocabulary_size=text.vocabulary_size,
-        training_tokens=text.tokens(Split.TRAIN),
-        validation_tokens=text.tokens(Split.VALIDATION),
-        data_hash=text.data_hash,
-    )
-
-
-def dataset_info(entry: DatasetEntry) -> DatasetInfo:
-    """A dataset's entry as it is served."""
-    return DatasetInfo(name=entry.name, summary=entry.summary, licence=entry.licence)

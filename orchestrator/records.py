@@ -352,6 +352,9 @@ class Difference(TestedDifference):
     """Seeds left out because the candidate's run spiked; where these are more than the baseline's there is no test."""
     baseline_spiked: int = 0
     """Seeds left out because the baseline's run did."""
+    most_spiked: bool = False
+    """Whether there is no test because stable runs of both are not the greater part of the seeds: what is usual of a
+    baseline that spikes so often nobody can tell."""
     margin: float | None = None
     """Differences below it are none that matter, says the specification; null where it sets none."""
     rate_is_open: bool = False
@@ -423,6 +426,8 @@ class LearningRateRow(Record):
     diverged: int
     out_of_memory: int = 0
     run_ids: tuple[str, ...]
+    left_out: int = 0
+    """Seeds that `val_loss` does not hold because a run of them spiked, this candidate's or the baseline's."""
 
 
 class TimeToTarget(Record):
@@ -511,7 +516,10 @@ class CandidateRow(Record):
 
 
 class Comparison(Record):
-    """The answer to a comparison: the leaderboard, best first; candidates without a finite loss last."""
+    """The answer to a comparison: the leaderboard, best first; then who is unstable, and who has no finite loss.
+
+    Losses, their order and the Pareto front are over the seeds that the verdicts are over: those without a spike.
+    """
 
     experiment_id: str
     name: str

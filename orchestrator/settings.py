@@ -5,7 +5,6 @@ import os
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -30,15 +29,6 @@ CONFIG_FILE = Path("adapm-bench.toml")
 """Read from the current folder where `ADAPM_BENCH_CONFIG` names no other."""
 SECRETS_FOLDER = Path("/run/secrets")
 """Where Docker and Kubernetes put secrets: one file a setting, named like its variable in lower case."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingSource:
-    """Where a value was found."""
-
-    text: str
-    """For people: `ADAPM_BENCH_PORT`, `/run/secrets/adapm_bench_database_url`, `port in adapm-bench.toml`."""
-    value: object
 
 
 def config_file() -> Path | None:
@@ -74,16 +64,15 @@ def secret_fields(names: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def place(name: str) -> SettingSource | None:
-    """Where the setting of that name has its value from; None where it is the default."""
+def place(name: str) -> str | None:
+    """Where the setting of that name has its value from: `ADAPM_BENCH_PORT`, `/run/secrets/adapm_bench_database_url`,
+    `port in adapm-bench.toml`; None where it is the default."""
     variables = {variable.upper(): variable for variable in os.environ}
     if (variable := variables.get(f"{PREFIX}{name}".upper())) is not None:
-        return SettingSource(text=variable, value=os.environ[variable])
-    if name in (secrets := secret_fields((name,))):
-        return SettingSource(text=str(_secret(name)), value=secrets[name])
-    if name in (fields := toml_fields()):
-        return SettingSource(text=f"{name} in {config_file()}", value=fields[name])
-    return None
+        return variable
+    if secret_fields((name,)):
+        return str(_secret(name))
+    return f"{name} in {config_file()}" if name in toml_fields() else None
 
 
 def _secret(name: str) -> Path:

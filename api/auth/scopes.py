@@ -28,173 +28,140 @@ class Access(StrEnum):
         return None if self in (Access.OPEN, Access.LEASE) else Scope(self.value)
 
 
+TABLE = {
+    Access.OPEN: """
+    GET /healthz
+    GET /static/{name}
+    GET /login
+    POST /login
+    POST /logout
+    """,
+    Access.LEASE: """
+    POST /v1/attempts/{run_id}/{attempt}/hello
+    POST /v1/attempts/{run_id}/{attempt}/heartbeat
+    POST /v1/attempts/{run_id}/{attempt}/points
+    POST /v1/attempts/{run_id}/{attempt}/checkpoint
+    POST /v1/attempts/{run_id}/{attempt}/finish
+    POST /v1/attempts/{run_id}/{attempt}/stopped
+    POST /v1/attempts/{run_id}/{attempt}/fail
+    """,
+    Access.VIEWER: """
+    GET /
+    GET /compare                                                     whole
+    GET /compare/figures/overlay.{form}                              heavy
+    GET /deleted
+    GET /docs
+    GET /events                                                      stream
+    GET /experiments/{experiment_id}                                 whole
+    GET /experiments/{experiment_id}/events                          stream
+    GET /experiments/{experiment_id}/figures/{name}.{form}           heavy
+    GET /experiments/{experiment_id}/table.{suffix}                  heavy
+    GET /fits                                                        whole
+    GET /fits/figures/{name}.{form}                                  heavy
+    GET /memory
+    GET /memory/figures/plan.{form}                                  heavy
+    GET /metrics
+    GET /profiles                                                    whole
+    GET /profiles/figures/{by}.{form}                                heavy
+    GET /queue
+    GET /runs/{run_id}
+    GET /runs/{run_id}/figures/meters.{form}                         heavy
+    GET /runs/{run_id}/figures/probe.{form}                          heavy
+    GET /runs/{run_id}/figures/series.{form}                         heavy
+    GET /studies                                                     whole
+    GET /studies/{name}                                              whole
+    GET /studies/{name}/figures/{scale}.{form}                       heavy
+    GET /v1/datasets
+    GET /v1/experiments
+    GET /v1/experiments/{experiment_id}
+    GET /v1/experiments/{experiment_id}/cells                        whole
+    GET /v1/experiments/{experiment_id}/comparison                   whole
+    GET /v1/experiments/{experiment_id}/comparison/{form}            heavy
+    GET /v1/experiments/{experiment_id}/document.json                heavy
+    GET /v1/experiments/{experiment_id}/exports/{name}               heavy
+    GET /v1/experiments/{experiment_id}/figures
+    GET /v1/experiments/{experiment_id}/figures/{name}.{form}        heavy
+    GET /v1/experiments/{experiment_id}/provenance                   whole
+    GET /v1/experiments/{experiment_id}/references.bib               whole
+    GET /v1/experiments/{experiment_id}/report                       heavy
+    GET /v1/experiments/{experiment_id}/stream                       stream
+    GET /v1/experiments/{experiment_id}/sweep                        whole
+    GET /v1/experiments/{experiment_id}/sweep/comparison             whole
+    GET /v1/fits                                                     whole
+    GET /v1/models
+    GET /v1/openapi.json
+    GET /v1/optimizers
+    GET /v1/points                                                   whole
+    GET /v1/profiles                                                 whole
+    GET /v1/runs
+    GET /v1/runs/{run_id}
+    GET /v1/runs/{run_id}/attempts
+    GET /v1/runs/{run_id}/attempts/{attempt}/log
+    GET /v1/runs/{run_id}/events
+    GET /v1/runs/{run_id}/exports/{name}                             heavy
+    GET /v1/runs/{run_id}/observations
+    GET /v1/runs/{run_id}/points
+    GET /v1/runs/{run_id}/standing
+    GET /v1/studies                                                  whole
+    GET /v1/studies/{name}                                           whole
+    """,
+    Access.SUBMITTER: """
+    GET /experiments/{experiment_id}/clone                           whole
+    POST /experiments/{experiment_id}/clone
+    GET /experiments/{experiment_id}/delete
+    POST /experiments/{experiment_id}/delete
+    GET /experiments/{experiment_id}/edit
+    POST /experiments/{experiment_id}/edit
+    POST /experiments/{experiment_id}/restore
+    GET /new
+    POST /new
+    POST /v1/experiments
+    POST /v1/experiments/validate
+    PATCH /v1/experiments/{experiment_id}
+    DELETE /v1/experiments/{experiment_id}
+    POST /v1/experiments/{experiment_id}/cancel
+    POST /v1/experiments/{experiment_id}/clone
+    POST /v1/experiments/{experiment_id}/pause
+    POST /v1/experiments/{experiment_id}/restore
+    POST /v1/experiments/{experiment_id}/resume
+    POST /v1/experiments/{experiment_id}/retry
+    GET /v1/webhooks
+    POST /v1/webhooks
+    GET /v1/webhooks/{webhook_id}
+    DELETE /v1/webhooks/{webhook_id}
+    GET /v1/webhooks/{webhook_id}/deliveries
+    POST /v1/webhooks/{webhook_id}/test
+    POST /v1/runs/{run_id}/cancel
+    POST /v1/runs/{run_id}/pause
+    POST /v1/runs/{run_id}/resume
+    POST /v1/runs/{run_id}/retry
+    """,
+    Access.ADMIN: """
+    GET /v1/audit
+    GET /v1/keys
+    POST /v1/keys
+    GET /v1/keys/{key_id}
+    DELETE /v1/keys/{key_id}
+    """,
+}
+"""What opens each route; behind a route what admission (`api/middleware/admission.py`) has to know of it.
+
+stream   its answer goes on and on; there is no HEAD of it
+heavy    makes a file of a whole experiment, or draws: a few at once
+whole    reads every run of an experiment, or of several, for what somebody waits to see
+"""
+
 ROUTES: Mapping[Access, tuple[str, ...]] = {
-    Access.OPEN: (
-        "GET /healthz",
-        "GET /static/{name}",
-        "GET /login",
-        "POST /login",
-        "POST /logout",
-    ),
-    Access.LEASE: (
-        "POST /v1/attempts/{run_id}/{attempt}/hello",
-        "POST /v1/attempts/{run_id}/{attempt}/heartbeat",
-        "POST /v1/attempts/{run_id}/{attempt}/points",
-        "POST /v1/attempts/{run_id}/{attempt}/checkpoint",
-        "POST /v1/attempts/{run_id}/{attempt}/finish",
-        "POST /v1/attempts/{run_id}/{attempt}/stopped",
-        "POST /v1/attempts/{run_id}/{attempt}/fail",
-    ),
-    Access.VIEWER: (
-        "GET /",
-        "GET /compare",
-        "GET /compare/figures/overlay.{form}",
-        "GET /deleted",
-        "GET /docs",
-        "GET /events",
-        "GET /experiments/{experiment_id}",
-        "GET /experiments/{experiment_id}/events",
-        "GET /experiments/{experiment_id}/figures/{name}.{form}",
-        "GET /experiments/{experiment_id}/table.{suffix}",
-        "GET /fits",
-        "GET /fits/figures/{name}.{form}",
-        "GET /memory",
-        "GET /memory/figures/plan.{form}",
-        "GET /metrics",
-        "GET /profiles",
-        "GET /profiles/figures/{by}.{form}",
-        "GET /queue",
-        "GET /runs/{run_id}",
-        "GET /runs/{run_id}/figures/meters.{form}",
-        "GET /runs/{run_id}/figures/probe.{form}",
-        "GET /runs/{run_id}/figures/series.{form}",
-        "GET /studies",
-        "GET /studies/{name}",
-        "GET /studies/{name}/figures/{scale}.{form}",
-        "GET /v1/datasets",
-        "GET /v1/experiments",
-        "GET /v1/experiments/{experiment_id}",
-        "GET /v1/experiments/{experiment_id}/cells",
-        "GET /v1/experiments/{experiment_id}/comparison",
-        "GET /v1/experiments/{experiment_id}/comparison/{form}",
-        "GET /v1/experiments/{experiment_id}/document.json",
-        "GET /v1/experiments/{experiment_id}/exports/{name}",
-        "GET /v1/experiments/{experiment_id}/figures",
-        "GET /v1/experiments/{experiment_id}/figures/{name}.{form}",
-        "GET /v1/experiments/{experiment_id}/provenance",
-        "GET /v1/experiments/{experiment_id}/references.bib",
-        "GET /v1/experiments/{experiment_id}/report",
-        "GET /v1/experiments/{experiment_id}/stream",
-        "GET /v1/experiments/{experiment_id}/sweep",
-        "GET /v1/experiments/{experiment_id}/sweep/comparison",
-        "GET /v1/fits",
-        "GET /v1/models",
-        "GET /v1/openapi.json",
-        "GET /v1/optimizers",
-        "GET /v1/points",
-        "GET /v1/profiles",
-        "GET /v1/runs",
-        "GET /v1/runs/{run_id}",
-        "GET /v1/runs/{run_id}/attempts",
-        "GET /v1/runs/{run_id}/attempts/{attempt}/log",
-        "GET /v1/runs/{run_id}/events",
-        "GET /v1/runs/{run_id}/exports/{name}",
-        "GET /v1/runs/{run_id}/observations",
-        "GET /v1/runs/{run_id}/points",
-        "GET /v1/runs/{run_id}/standing",
-        "GET /v1/studies",
-        "GET /v1/studies/{name}",
-    ),
-    Access.SUBMITTER: (
-        "GET /experiments/{experiment_id}/clone",
-        "POST /experiments/{experiment_id}/clone",
-        "GET /experiments/{experiment_id}/delete",
-        "POST /experiments/{experiment_id}/delete",
-        "GET /experiments/{experiment_id}/edit",
-        "POST /experiments/{experiment_id}/edit",
-        "POST /experiments/{experiment_id}/restore",
-        "GET /new",
-        "POST /new",
-        "POST /v1/experiments",
-        "POST /v1/experiments/validate",
-        "PATCH /v1/experiments/{experiment_id}",
-        "DELETE /v1/experiments/{experiment_id}",
-        "POST /v1/experiments/{experiment_id}/cancel",
-        "POST /v1/experiments/{experiment_id}/clone",
-        "POST /v1/experiments/{experiment_id}/pause",
-        "POST /v1/experiments/{experiment_id}/restore",
-        "POST /v1/experiments/{experiment_id}/resume",
-        "POST /v1/experiments/{experiment_id}/retry",
-        "GET /v1/webhooks",
-        "POST /v1/webhooks",
-        "GET /v1/webhooks/{webhook_id}",
-        "DELETE /v1/webhooks/{webhook_id}",
-        "GET /v1/webhooks/{webhook_id}/deliveries",
-        "POST /v1/webhooks/{webhook_id}/test",
-        "POST /v1/runs/{run_id}/cancel",
-        "POST /v1/runs/{run_id}/pause",
-        "POST /v1/runs/{run_id}/resume",
-        "POST /v1/runs/{run_id}/retry",
-    ),
-    Access.ADMIN: (
-        "GET /v1/audit",
-        "GET /v1/keys",
-        "POST /v1/keys",
-        "GET /v1/keys/{key_id}",
-        "DELETE /v1/keys/{key_id}",
-    ),
+    access: tuple(" ".join(line.split()[:2]) for line in text.strip().splitlines()) for access, text in TABLE.items()
 }
 
-STREAMS = frozenset(
-    ("GET /events", "GET /experiments/{experiment_id}/events", "GET /v1/experiments/{experiment_id}/stream")
-)
-"""Routes whose answers go on and on; there is no HEAD of them."""
 
-HEAVY = frozenset(
-    (
-        "GET /compare/figures/overlay.{form}",
-        "GET /experiments/{experiment_id}/figures/{name}.{form}",
-        "GET /experiments/{experiment_id}/table.{suffix}",
-        "GET /fits/figures/{name}.{form}",
-        "GET /memory/figures/plan.{form}",
-        "GET /profiles/figures/{by}.{form}",
-        "GET /runs/{run_id}/figures/meters.{form}",
-        "GET /runs/{run_id}/figures/probe.{form}",
-        "GET /runs/{run_id}/figures/series.{form}",
-        "GET /studies/{name}/figures/{scale}.{form}",
-        "GET /v1/experiments/{experiment_id}/comparison/{form}",
-        "GET /v1/experiments/{experiment_id}/document.json",
-        "GET /v1/experiments/{experiment_id}/exports/{name}",
-        "GET /v1/experiments/{experiment_id}/figures/{name}.{form}",
-        "GET /v1/experiments/{experiment_id}/report",
-        "GET /v1/runs/{run_id}/exports/{name}",
-    )
-)
-"""Routes that make files of whole experiments, or draw: a few at once (`api/middleware/admission.py`)."""
+def _routes_with(mark: str) -> frozenset[str]:
+    lines = (line.split() for text in TABLE.values() for line in text.strip().splitlines())
+    return frozenset(f"{method} {path}" for method, path, *marks in lines if mark in marks)
 
-WHOLE = frozenset(
-    (
-        "GET /compare",
-        "GET /experiments/{experiment_id}",
-        "GET /experiments/{experiment_id}/clone",
-        "GET /fits",
-        "GET /profiles",
-        "GET /studies",
-        "GET /studies/{name}",
-        "GET /v1/experiments/{experiment_id}/cells",
-        "GET /v1/experiments/{experiment_id}/comparison",
-        "GET /v1/experiments/{experiment_id}/provenance",
-        "GET /v1/experiments/{experiment_id}/references.bib",
-        "GET /v1/experiments/{experiment_id}/sweep",
-        "GET /v1/experiments/{experiment_id}/sweep/comparison",
-        "GET /v1/fits",
-        "GET /v1/points",
-        "GET /v1/profiles",
-        "GET /v1/studies",
-        "GET /v1/studies/{name}",
-    )
-)
-"""Routes that read every run of an experiment, or of several, for what somebody waits to see."""
+
+STREAMS, HEAVY, WHOLE = _routes_with("stream"), _routes_with("heavy"), _routes_with("whole")
 
 STRICTEST = tuple(reversed(Access))
 

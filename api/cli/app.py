@@ -1,9 +1,10 @@
 """`adapm-bench`: every verb and every group of verbs, in the order of `--help`, and where its module is.
 
-A verb's module is imported when somebody asks for it, so that none waits for what another needs. `--help` asks for all
-of them: so what is large, SQLAlchemy, torch and Ray, is imported within the functions that cannot do without.
+A verb's module is imported when somebody calls it, so that none waits for what another needs. `--help` lists all of
+them and imports none: numpy, SQLAlchemy and the HTTP client, which they need together, take a second.
 """
 
+import ast
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -13,14 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from api.auth.client_key import KEY_FILE_VARIABLE, KEY_VARIABLE, KeyUnreadableError, own_key
 from api.cli.console import refuse
 
 VERBS = {
-    "demo": "studies.demo:demo",
+    "demo": "experiments.demo:demo",
     "up": "admin.up:up",
     "validate": "experiments.submit:validate",
     "submit": "experiments.submit:submit",
@@ -33,8 +34,8 @@ VERBS = {
     "pause": "experiments.actions:pause",
     "resume": "experiments.actions:resume",
     "retry": "experiments.actions:retry",
-    "label": "experiments.annotations:label",
-    "note": "experiments.annotations:note",
+    "label": "experiments.actions:label",
+    "note": "experiments.actions:note",
     "delete": "experiments.actions:delete",
     "restore": "experiments.actions:restore",
     "clone": "experiments.actions:clone",
@@ -42,8 +43,8 @@ VERBS = {
     "export": "experiments.export:export",
     "report": "experiments.export:report",
     "mlflow": "admin.up:mlflow",
-    "init": "experiments.init:init",
-    "schema": "experiments.init:schema",
+    "init": "experiments.specs:init",
+    "schema": "experiments.specs:schema",
     "run": "experiments.run:run",
     "optimizers": "offline.optimizers:optimizers",
     "models": "offline.optimizers:models",
@@ -55,7 +56,7 @@ VERBS = {
     "dispatcher": "admin.up:dispatcher_process",
     "sweep-driver": "admin.up:driver_process",
     "sweep": "experiments.sweep:verbs",
-    "study": "studies.study:verbs",
+    "study": "experiments.study:verbs",
     "webhook": "admin.webhook:verbs",
     "data": "offline.data:verbs",
     "optimizer": "offline.optimizers:verbs",
@@ -83,7 +84,7 @@ class LazyCommands(Mapping[str, Any]):
 @cache
 def _load(name: str) -> Any:
     module, _, attribute = VERBS[name].partition(":")
-    verb = getattr(import_module(f"api.cli.{module}"), attribute)
+    verb: Any = getattr(import_module(f"api.cli.{module}"), attribute)
     if isinstance(verb, typer.Typer):
         command: Any = get_group(verb)
     else:
@@ -100,6 +101,24 @@ class VerbGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = cast("Any", LazyCommands())
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs by their docstrings, without importing them."""
+        shown = {name: TyperCommand(name, help=summary(name)) for name in VERBS if name not in PROCESSES}
+        listing = TyperGroup(name=self.name, help=self.help, params=self.params, commands=cast("Any", shown))
+        listing.format_help(ctx, formatter)
+
+
+def summary(name: str) -> str:
+    """What a verb's docstring says, or the help of a group of verbs, read from the text of its module."""
+    module, _, attribute = VERBS[name].partition(":")
+    for statement in ast.parse((Path(__file__).parent / f"{module.replace('.', '/')}.py").read_text("utf-8")).body:
+        match statement:
+            case ast.FunctionDef(name=found) if found == attribute:
+                return ast.get_docstring(statement) or ""
+            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Call(keywords=keywords)) if found == attribute:
+                return next(str(ast.literal_eval(each.value)) for each in keywords if each.arg == "help")
+    raise LookupError(VERBS[name])
 
 
 main = typer.Typer(
@@ -120,7 +139,7 @@ def _print_version(wanted: bool) -> None:
 
 @main.callback()
 def _set_up(
-    say_version: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     key_file: Annotated[

@@ -1,16 +1,21 @@
-"""How the verbs reach the service, and how its refusals become exit codes. Verbs without one load no client."""
+"""How the verbs reach the service, or start one for as long as they last, and how refusals become exit codes.
+
+Verbs without a service load no client.
+"""
 
 import os
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 from pydantic import ValidationError
 
-from api.cli.console import BAD_INPUT, FAILED, UNREACHABLE, complain, fail
+from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE, complain, fail
 from api.processes.data_folder import read_note
 from optim import catalog
 from optim.errors import OptimError
@@ -60,8 +65,7 @@ def read_settings() -> Settings | tuple[str, ...]:
 
 def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     """One fault of the settings as a sentence: where it stands, the value, what is allowed."""
-    found = place(name)
-    where = found.text if found else name
+    where = place(name) or name
     if kind == "extra_forbidden":
         return f"{where}: no setting has that name; docs/settings.md lists them"
     if kind == "remote_folder":  # what is refused may hold a secret
@@ -93,7 +97,7 @@ def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> 
 @contextmanager
 def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
-    from api.client.answers import ClientError, InputError
+    from api.client.messages import ClientError, InputError
 
     try:
         yield
@@ -116,3 +120,41 @@ def exit_on_errors(*others: type[Exception]) -> Iterator[None]:
         yield
     except ours as error:
         fail(f"error: {error}")
+
+
+@contextmanager
+def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Its URL, and a check that raises where it has failed for good."""
+    from api.processes.address import ServiceError, listen  # SQLAlchemy, for verbs that start none
+    from api.processes.supervisor import Supervisor
+
+    if (note := read_note(settings.data_folder)) is not None:
+        print(f"using the service that runs on {settings.data_folder.absolute()}")
+        yield note.url, lambda: None
+        return
+    print("starting the service: api, dispatcher with an embedded Ray, SQLite, MLflow", flush=True)
+    if not port_given:
+        try:
+            listen(settings.host, settings.port).close()
+        except ServiceError:
+            print(f"port {settings.port} is in use; taking another one")
+            settings = settings.model_copy(update={"port": 0})
+    with Supervisor(settings) as running:
+        yield running.url, running.check
+        print("stopping the service", flush=True)
+
+
+@contextmanager
+def exit_in_order() -> Iterator[None]:
+    """End the command with a sentence where the service refuses or fails, and on Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with exit_on_refusal(), exit_on_errors():
+            yield
+    except KeyboardInterrupt:
+        print("stopped; what was trained is kept, and the same command continues from there", flush=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> Never:
+    raise KeyboardInterrupt

@@ -29,11 +29,20 @@ import httpx2
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from api.auth.client_key import check_key, own_key
-from api.client.answers import ANY_EXPERIMENT, read, refusal, unreachable_error, wait_seconds
-from api.client.answers import ClientError as ClientError
-from api.client.answers import InputError as InputError
+from api.client.messages import (
+    ANY_EXPERIMENT,
+    as_list,
+    as_texts,
+    json_body,
+    read,
+    refusal,
+    segment,
+    unreachable_error,
+    wait_seconds,
+)
+from api.client.messages import ClientError as ClientError
+from api.client.messages import InputError as InputError
 from api.client.streams import StreamState, async_changes, changes, listener
-from api.client.values import as_list, as_texts, json_body, segment
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
@@ -248,14 +257,14 @@ class Endpoints:
 
     @Endpoint
     def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
-        """How the candidates of as_texts comparisons do over all of their workloads."""
+        """How the candidates of several comparisons do over all of their workloads."""
         return self._get("/v1/profiles", ProfileReport, {"experiment": as_texts(experiment_ids, "the ids")})
 
     @Endpoint
     def fit(
         self, experiment_ids: Sequence[str], *, form: FormName | None = None, predict: Sequence[int | str] = ()
     ) -> FitReport:
-        """The scaling laws of the candidates over experiments of as_texts sizes; `predict`: models, or numbers of
+        """The scaling laws of the candidates over experiments of several sizes; `predict`: models, or numbers of
         parameters, to say loss and memory at."""
         wanted = [str(each) for each in as_list(predict, "what to predict")]
         parameters = {"experiment": as_texts(experiment_ids, "the ids"), "predict": wanted, **_parameters(form=form)}
@@ -383,7 +392,7 @@ class Endpoints:
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
-        """One metric of as_texts runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
+        """One metric of several runs, downsampled so that spikes survive: lowest, mean and highest of each range."""
         parameters: dict[str, Parameter] = {"run": as_texts(run_ids, "the ids"), "metric": metric}
         parameters |= {"buckets": buckets, "after_step": after_step}
         return self._get("/v1/points", Page[Chart], parameters).items

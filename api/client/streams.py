@@ -10,8 +10,7 @@ from collections.abc import AsyncGenerator, Generator
 
 import httpx2
 
-from api.client.answers import ClientError, refusal, unreachable_error, wait_seconds
-from api.client.values import segment
+from api.client.messages import ClientError, refusal, segment, unreachable_error, wait_seconds
 
 LONGEST_PAUSE_SECONDS = 10.0
 SILENCE_SECONDS = 45.0

@@ -49,9 +49,9 @@ class AuthState:
 class AuthenticationMiddleware:
     """Let requests in by the key of their caller."""
 
-    def __init__(self, app: ASGIApp, doors: AuthState) -> None:
+    def __init__(self, app: ASGIApp, auth: AuthState) -> None:
         self.app = app
-        self._doors = doors
+        self._auth = auth
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -90,11 +90,11 @@ class AuthenticationMiddleware:
         if access is Access.LEASE:
             await self._admit_worker(scope, address)
             return None
-        scope["bench.closed"] = await self._doors.callers.has_keys()
+        scope["bench.closed"] = await self._auth.callers.has_keys()
         if not scope["bench.closed"]:
             return None
         if access is Access.OPEN:
-            _refuse_flood(self._doors.requests.take(address))
+            _refuse_flood(self._auth.requests.take(address))
             return None
         headers = Headers(scope=scope)
         secret = presented_secret(headers)
@@ -102,7 +102,7 @@ class AuthenticationMiddleware:
         if secret is None or key is None:
             return _missing_key(scope, headers, secret)
         scope["bench.caller"] = Caller(address=address, key=key, by_cookie=secret.by_cookie)
-        _refuse_flood(self._doors.requests.take(key.id))
+        _refuse_flood(self._auth.requests.take(key.id))
         if secret.by_cookie and scope["method"] not in SAFE_METHODS and "origin" not in headers:
             raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
         needed = access.scope()
@@ -117,20 +117,20 @@ class AuthenticationMiddleware:
         """Let a worker in by its lease's token, before anything of its body is read. Raises `RefusedError`."""
         secret, attempt = presented_secret(Headers(scope=scope)), ATTEMPT.match(scope["path"])
         if secret is None or secret.by_cookie:
-            _refuse_flood(self._doors.strange_workers.take(address))
+            _refuse_flood(self._auth.strange_workers.take(address))
             headers = {"WWW-Authenticate": "Bearer"}
             raise RefusedError(401, "token-missing", "Send the lease's token: Authorization: Bearer <token>.", headers)
         if attempt is None:
-            _refuse_flood(self._doors.strange_workers.take(address))
+            _refuse_flood(self._auth.strange_workers.take(address))
             raise RefusedError(404, "not-found", "There is nothing at this address.")
-        if not await self._doors.leases.know(attempt["run"], int(attempt["attempt"]), secret.secret):
+        if not await self._auth.leases.know(attempt["run"], int(attempt["attempt"]), secret.secret):
             # Asked first, counted then: guesses from a worker's own address do not hold the worker up.
-            _refuse_flood(self._doors.strange_workers.take(address))
+            _refuse_flood(self._auth.strange_workers.take(address))
             raise RefusedError(409, "lease-lost", str(LeaseLostError()))
         scope["bench.body_bytes"] = WORKER_BODY_BYTES
 
     async def _key(self, secret: PresentedSecret, address: str) -> KeyRecord | None:
-        callers, failures = self._doors.callers, self._doors.failures
+        callers, failures = self._auth.callers, self._auth.failures
         if not (callers.knows(secret) or callers.was_right(secret.secret)):
             _refuse_flood(failures.wait(address))
         key = await callers.key(secret)
@@ -150,7 +150,7 @@ class AuthenticationMiddleware:
                 if headers.setdefault("Cache-Control", "private, no-cache") == "no-cache":
                     headers["Cache-Control"] = "private, no-cache"
                 streams = headers.get("content-type", "").startswith("text/event-stream")
-            elif streams and await self._doors.callers.key(secret) is None:
+            elif streams and await self._auth.callers.key(secret) is None:
                 raise _KeyGoneError
             await send(message)
 

@@ -1,20 +1,29 @@
-"""Middleware that looks at a request before any route does: host, origin, size; and the headers on every answer.
+"""Middleware that looks at a request before any route does: host, origin, size, query; and the headers on every answer.
 
 Against DNS rebinding: only known host names are served. Against cross-site requests: an unsafe method with an
 `Origin` must come from our own pages. Plain ASGI, because wrapping responses would break streams.
+
+Query parameters that a REST route does not know are refused, lest a misspelt filter answer with all. Pages take what
+is added to their addresses, and so do the files of their figures. The workers' routes have no parameters, and their
+senders are ours. NUL is refused everywhere: PostgreSQL has no text with it, SQLite has.
 """
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from fastapi import APIRouter, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import RefusedError, negotiate
+from api.problems import RefusedError, invalid_request, negotiate, problem_response
 from dashboards.render import CONTENT_SECURITY_POLICY
+from optim.nearest import hint
+from orchestrator.specs.faults import Fault, pointer, short_json
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
@@ -195,3 +204,68 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return receive_again
+
+
+Known = Mapping[str, tuple[str, ...]]
+
+LIKE_PAGES = frozenset(("GET /v1/experiments/{experiment_id}/figures/{name}.{form}",))
+"""Routes whose query is that of a page's address (`dashboards/view_state.py`), hand-edited links included."""
+MOST_FAULTS = 8
+"""Unknown names that one answer lists: each is compared with the known ones."""
+
+
+class QueryCheckMiddleware:
+    """Refuse (422) parameters that the route at which a request arrives does not have."""
+
+    def __init__(self, app: ASGIApp, known: Known) -> None:
+        self.app = app
+        self._known = known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["query_string"]:
+            refusal = _query_refusal(scope, self._known.get(scope["bench.route"]))
+            if refusal is not None:
+                await negotiate(refusal, scope)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def known_queries(routers: Iterable[APIRouter], prefix: str) -> Known:
+    """The parameters of every route, by its line in the table of scopes: `GET /v1/runs`."""
+    known = {
+        f"{method} {prefix}{route.path}": tuple(_parameter_names(route.dependant))
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+    return {route: names for route, names in known.items() if route not in LIKE_PAGES}
+
+
+def _parameter_names(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _parameter_names(each)
+
+
+def _query_refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | None:
+    """What refuses a query; `known` are the route's parameters, None where it takes all."""
+    sent = QueryParams(scope["query_string"])
+    unknown = [name for name in sent if known is not None and name not in known]
+    with_nul = [(name, value) for name, value in sent.multi_items() if "\0" in name + value and name not in unknown]
+    found = [(name, sent[name], _describe_allowed(name, known or ())) for name in unknown[:MOST_FAULTS]]
+    found += [(name, value, "text without the character U+0000") for name, value in with_nul[:MOST_FAULTS]]
+    if not found:
+        return None
+    faults = tuple(
+        Fault(pointer=pointer((name,)), value=short_json(value), allowed=allowed, source="query")
+        for name, value, allowed in found
+    )
+    if unknown:
+        return invalid_request(faults)
+    detail = "A text in the query has the character U+0000; send it without that."  # all that a page says of it
+    return problem_response(422, "invalid", detail, errors=faults)
+
+
+def _describe_allowed(name: str, known: tuple[str, ...]) -> str:
+    return f"unknown parameter; {hint(name, known)}" if known else "unknown parameter; there are none here"

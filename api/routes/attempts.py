@@ -13,7 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import ValidationError
 
 from api.problems import RefusedError
-from api.routes.context import AttemptPath, AttemptsDependency, RunIdPath, json_response, problems
+from api.routes.context import AttemptPath, AttemptsDependency, RunIdPath, app_state, json_response, problems
 from orchestrator.store.queue.attempts import Attempts
 from worker.records.protocol import (
     Assignment,
@@ -71,7 +71,7 @@ async def points(
     """Points in the order of their steps; a batch that was already taken changes nothing."""
     # Ten thousand points take some milliseconds to be validated: on a thread, straight from their bytes: nobody waits.
     count = await run_in_threadpool(_append, attempts, run_id, attempt, token, await request.body())
-    request.app.state.meters.points.inc(count)
+    app_state(request).meters.points.inc(count)
 
 
 def _append(attempts: Attempts, run_id: str, attempt: int, token: str, body: bytes) -> int:
@@ -105,7 +105,7 @@ def finish(
 
 
 @router.post("/stopped", status_code=204)
-def stopped(
+def report_stop(
     run_id: RunIdPath, attempt: AttemptPath, token: TokenDependency, attempts: AttemptsDependency, stopped: Stopped
 ) -> None:
     """The worker obeyed cancel or pause."""

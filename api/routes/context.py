@@ -1,16 +1,20 @@
 """What every route needs: the service's verbs, and parameters checked the same way everywhere."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request, Response
+from fastapi import Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from api.auth.callers import Caller
 from api.batching import Submissions
-from api.middleware.authentication import caller_of
+from api.middleware.authentication import AuthState, caller_of
+from api.middleware.metrics import Meters
+from api.records import Item, Page
 from dashboards.data.live import Pulse
+from dashboards.files.figures import FigureFiles
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
@@ -52,75 +56,79 @@ MOST_ITEMS = 1_000
 """Records on one page."""
 
 
-def the_services(request: Request) -> Services:
-    """The services that this app was made for."""
-    services = request.app.state.services
-    assert isinstance(services, Services)
-    return services
+@dataclass(frozen=True, kw_only=True)
+class AppState:
+    """What the routes of one application share."""
+
+    services: Services
+    studies: Studies
+    submissions: Submissions
+    figure_files: FigureFiles
+    pulse: Pulse
+    """The experiments' versions, looked up once for all streams."""
+    meters: Meters
+    auth: AuthState
+    stopping: Callable[[], bool]
+    """Whether the process is about to end."""
 
 
-def dependency(pick: Callable[[Services], object]) -> Any:
-    """One of the services, for a route that needs it.
+def app_state(request: Request) -> AppState:
+    """What the routes of this application share, as `create_app` made it."""
+    state = request.app.state.bench
+    assert isinstance(state, AppState)
+    return state
 
-    It is `async`, as all here are, though it waits for nothing: FastAPI would call it on a thread otherwise.
+
+def dependency(pick: Callable[[AppState], object]) -> Any:
+    """A part of that, for a route that needs it.
+
+    It is `async`, as the next one is, though it waits for nothing: FastAPI would call it on a thread otherwise.
     """
 
-    async def service(request: Request) -> object:
-        return pick(the_services(request))
+    async def part(request: Request) -> object:
+        return pick(app_state(request))
 
-    return Depends(service)
-
-
-async def stopping_check(request: Request) -> Callable[[], bool]:
-    """Tells a stream whether the process is about to end."""
-    stopping: Callable[[], bool] = request.app.state.stopping
-    return stopping
+    return Depends(part)
 
 
-async def the_pulse(request: Request) -> Pulse:
-    """The experiments' versions, looked up once for all streams."""
-    pulse = request.app.state.pulse
-    assert isinstance(pulse, Pulse)
-    return pulse
-
-
-async def the_studies(request: Request) -> Studies:
-    """The studies over the services."""
-    studies = request.app.state.studies
-    assert isinstance(studies, Studies)
-    return studies
-
-
-def the_submissions(request: Request) -> Submissions:
-    """Where experiments are submitted."""
-    submissions = request.app.state.submissions
-    assert isinstance(submissions, Submissions)
-    return submissions
-
-
-async def the_caller(request: Request) -> Caller:
+async def current_caller(request: Request) -> Caller:
     """Who makes the request."""
     return caller_of(request.scope)
 
 
-ExperimentsDependency = Annotated[Experiments, dependency(lambda services: services.experiments)]
-RunsDependency = Annotated[Runs, dependency(lambda services: services.runs)]
-AnalysisDependency = Annotated[Analysis, dependency(lambda services: services.analysis)]
-SpecificationsDependency = Annotated[Specifications, dependency(lambda services: services.specifications)]
-AttemptsDependency = Annotated[Attempts, dependency(lambda services: services.attempts)]
-MonitorDependency = Annotated[Monitor, dependency(lambda services: services.monitor)]
-KeyringDependency = Annotated[Keyring, dependency(lambda services: services.keyring)]
-AuditDependency = Annotated[AuditLog, dependency(lambda services: services.audit)]
-WebhooksDependency = Annotated[Webhooks, dependency(lambda services: services.webhooks)]
-StudiesDependency = Annotated[Studies, Depends(the_studies)]
-CallerDependency = Annotated[Caller, Depends(the_caller)]
-StoppingDependency = Annotated[Callable[[], bool], Depends(stopping_check)]
-PulseDependency = Annotated[Pulse, Depends(the_pulse)]
+ExperimentsDependency = Annotated[Experiments, dependency(lambda state: state.services.experiments)]
+RunsDependency = Annotated[Runs, dependency(lambda state: state.services.runs)]
+AnalysisDependency = Annotated[Analysis, dependency(lambda state: state.services.analysis)]
+SpecificationsDependency = Annotated[Specifications, dependency(lambda state: state.services.specifications)]
+AttemptsDependency = Annotated[Attempts, dependency(lambda state: state.services.attempts)]
+MonitorDependency = Annotated[Monitor, dependency(lambda state: state.services.monitor)]
+KeyringDependency = Annotated[Keyring, dependency(lambda state: state.services.keyring)]
+AuditDependency = Annotated[AuditLog, dependency(lambda state: state.services.audit)]
+WebhooksDependency = Annotated[Webhooks, dependency(lambda state: state.services.webhooks)]
+StudiesDependency = Annotated[Studies, dependency(lambda state: state.studies)]
+FigureFilesDependency = Annotated[FigureFiles, dependency(lambda state: state.figure_files)]
+PulseDependency = Annotated[Pulse, dependency(lambda state: state.pulse)]
+AuthDependency = Annotated[AuthState, dependency(lambda state: state.auth)]
+CallerDependency = Annotated[Caller, Depends(current_caller)]
 ExperimentIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 RunIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 AttemptPath = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Cursor = Annotated[str | None, Query(pattern=ID_PATTERN)]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,128}$",
+        description="The same key gives the same answer, however often it is sent.",
+    ),
+]
+
+
+def cut_page(found: Sequence[Item], limit: int, cursor: Callable[[Item], object]) -> Page[Item]:
+    """The page of `limit` records, from a look for one more: where there is one, the last one's cursor is `next`."""
+    items = tuple(found[:limit])
+    return Page(items=items, next=str(cursor(items[-1])) if len(found) > limit else None)
 
 
 EXAMPLES: dict[int, tuple[str, str]] = {
@@ -136,7 +144,7 @@ EXAMPLES: dict[int, tuple[str, str]] = {
 }
 """Kind and detail of a problem of each status, for OpenAPI."""
 PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
-"""Defined once, by `api/openapi/document.py`."""
+"""Defined once, by `api/openapi.py`."""
 FAULT = {"pointer": "/seeds", "value": [], "allowed": "must have at least 1 item", "source": "body"}
 
 

@@ -18,14 +18,15 @@ from api.routes.context import (
     Cursor,
     ExperimentIdPath,
     ExperimentsDependency,
+    IdempotencyKey,
     Limit,
     PulseDependency,
     SpecificationsDependency,
-    StoppingDependency,
+    app_state,
+    cut_page,
     json_response,
     problems,
     revision_tag,
-    the_submissions,
 )
 from dashboards.data.live import RECONNECT_MILLISECONDS
 from dashboards.files.figures import table_file
@@ -41,15 +42,6 @@ from orchestrator.specs.preview import Preview
 from worker.records.result import Record
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        pattern=r"^[\x21-\x7e]{1,128}$",
-        description="The same key gives the same experiment, however often it is sent.",
-    ),
-]
 
 CellQuery = Annotated[
     str | None,
@@ -92,7 +84,7 @@ async def submit(spec: ExperimentSpec, request: Request, key: IdempotencyKey = N
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
     caller = caller_of(request.scope)  # a dependency each would cost 20 µs
     proposal = Proposal(spec=spec, key=key, by=caller.key.id if caller.key else None)
-    submission = await the_submissions(request)(proposal)
+    submission = await app_state(request).submissions(proposal)
     headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
     return json_response(submission, 201 if submission.created else 200, headers)
 
@@ -115,8 +107,8 @@ def experiments(
     deleted: Deleted = False,
 ) -> Page[AnyExperiment]:
     """Experiments, newest first; `before` is the last id of the page before."""
-    items = experiments.page(limit=limit, before=before, labels=label, deleted=deleted)
-    return Page(items=items, next=items[-1].id if len(items) == limit else None)
+    found = experiments.page(limit=limit + 1, before=before, labels=label, deleted=deleted)
+    return cut_page(found, limit, lambda each: each.id)
 
 
 @router.get("/{experiment_id}", response_model=ExperimentRecord, responses=problems(404))
@@ -187,7 +179,7 @@ async def stream(
     known: Annotated[AnyExperiment, Depends(existing_experiment)],
     experiments: ExperimentsDependency,
     pulse: PulseDependency,
-    stopping: StoppingDependency,
+    request: Request,
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[ServerSentEvent]:
     """Send `changed` events with version, counts and progress: at once, then coalesced to one in 0.7 seconds.
@@ -197,7 +189,7 @@ async def stream(
     goes; a comment every 15 seconds keeps it alive.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MILLISECONDS)
-    seen, first = last_event_id, True
+    seen, first, stopping = last_event_id, True, app_state(request).stopping
     while not stopping():
         try:
             version = await (pulse.version(known.id) if first else pulse.next(known.id))

@@ -3,9 +3,8 @@
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api.middleware.metrics import Meters
 from api.records import Health
-from api.routes.context import MonitorDependency, problems
+from api.routes.context import MonitorDependency, app_state, problems
 
 router = APIRouter(tags=["health"])
 
@@ -22,6 +21,4 @@ def healthz(monitor: MonitorDependency) -> Health:
 @router.get("/metrics", response_class=Response, responses={**TEXT, **problems(503)})  # type: ignore[dict-item]
 def metrics(request: Request) -> Response:
     """Queue, attempts, latencies, ingest and export lag for Prometheus; counts of the database are 5 s old at most."""
-    meters = request.app.state.meters
-    assert isinstance(meters, Meters)
-    return Response(generate_latest(meters.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(app_state(request).meters.registry), media_type=CONTENT_TYPE_LATEST)

@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, AuditDependency, KeyringDependency, Limit, problems
-from api.routes.login import the_doors
+from api.routes.context import ID_PATTERN, AuditDependency, AuthDependency, KeyringDependency, Limit, cut_page, problems
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 
 router = APIRouter(tags=["keys"])
@@ -16,10 +15,10 @@ KeyIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 @router.post("/keys", status_code=201, responses=problems(413, 422))
-def create(wanted: KeyRequest, keyring: KeyringDependency, request: Request, response: Response) -> NewKey:
+def create(wanted: KeyRequest, keyring: KeyringDependency, auth: AuthDependency, response: Response) -> NewKey:
     """Make a key. Its secret is in this answer and nowhere else."""
     made = keyring.create(wanted)
-    the_doors(request).callers.forget()
+    auth.callers.forget()
     response.headers["Location"] = f"/v1/keys/{made.key.id}"
     response.headers["Cache-Control"] = "no-store"
     return made
@@ -38,10 +37,10 @@ def key(key_id: KeyIdPath, keyring: KeyringDependency) -> KeyRecord:
 
 
 @router.delete("/keys/{key_id}", responses=problems(404))
-def revoke(key_id: KeyIdPath, keyring: KeyringDependency, request: Request) -> KeyRecord:
+def revoke(key_id: KeyIdPath, keyring: KeyringDependency, auth: AuthDependency) -> KeyRecord:
     """Let a key open nothing any more; its experiments go on. Repeating it changes nothing."""
     revoked = keyring.revoke(key_id)
-    the_doors(request).callers.forget()
+    auth.callers.forget()
     return revoked
 
 
@@ -53,5 +52,4 @@ def audit(
     key_id: Annotated[str | None, Query(pattern=ID_PATTERN)] = None,
 ) -> AuditPage:
     """Who changed what, when, from where, and what came of it, the newest first; `before` is the last number seen."""
-    items = audit.page(limit=limit, before=before, key_id=key_id)
-    return Page(items=items, next=str(items[-1].number) if len(items) == limit else None)
+    return cut_page(audit.page(limit=limit + 1, before=before, key_id=key_id), limit, lambda line: line.number)

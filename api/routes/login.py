@@ -10,8 +10,8 @@ from fastapi.responses import RedirectResponse
 from starlette.datastructures import Headers
 
 from api.auth.callers import COOKIE, Caller, presented_secret
-from api.middleware.authentication import AuthState, caller_of
-from api.routes.context import KeyringDependency
+from api.middleware.authentication import caller_of
+from api.routes.context import AuthDependency, KeyringDependency
 from dashboards.render import page
 from orchestrator.store.admin.keyring import SESSION_SECONDS
 
@@ -34,9 +34,9 @@ def form(target: Annotated[str, Query(alias="next")] = "/") -> Response:
 
 
 @router.post("/login")
-async def log_in(request: Request, keyring: KeyringDependency) -> Response:
+async def log_in(request: Request, auth: AuthDependency, keyring: KeyringDependency) -> Response:
     """Exchange a key for a session, whose cookie no script and no other site can use."""
-    doors, address = the_doors(request), caller_of(request.scope).address
+    address = caller_of(request.scope).address
     try:
         fields = parse_qs((await request.body()).decode(errors="replace"), max_num_fields=MOST_FIELDS)
     except ValueError:
@@ -44,7 +44,7 @@ async def log_in(request: Request, keyring: KeyringDependency) -> Response:
         return page("login.html", status=422, target="/", trouble=trouble)
     target = our_path(fields.get("next", ["/"])[0])
     given = fields.get("key", [""])[0].strip()
-    wait_seconds = None if doors.callers.was_right(given) else doors.failures.wait(address)
+    wait_seconds = None if auth.callers.was_right(given) else auth.failures.wait(address)
     if wait_seconds is not None:
         trouble = f"Too many tries; wait {wait_seconds} s."
         refusal = page("login.html", status=429, target=target, trouble=trouble)
@@ -52,13 +52,13 @@ async def log_in(request: Request, keyring: KeyringDependency) -> Response:
         return refusal
     key = await run_in_threadpool(keyring.open_with, given)
     if key is None:
-        doors.failures.take(address)
+        auth.failures.take(address)
         trouble = "This key opens nothing here: it is unknown, revoked or expired."
         return page("login.html", status=401, target=target, trouble=trouble)
     request.scope["bench.caller"] = Caller(address=address, key=key)
     token = await run_in_threadpool(keyring.log_in, key.id)
     for secret in (given, token):
-        doors.callers.note(secret, right=True)
+        auth.callers.note(secret, right=True)
     answer = RedirectResponse(target, 303)
     answer.set_cookie(
         COOKIE,
@@ -72,21 +72,14 @@ async def log_in(request: Request, keyring: KeyringDependency) -> Response:
 
 
 @router.post("/logout")
-async def log_out(request: Request, keyring: KeyringDependency) -> Response:
+async def log_out(request: Request, auth: AuthDependency, keyring: KeyringDependency) -> Response:
     """End the session and forget its cookie."""
     secret = presented_secret(Headers(scope=request.scope))
     if secret is not None and secret.by_cookie:
-        caller = Caller(address=caller_of(request.scope).address, key=await the_doors(request).callers.key(secret))
+        caller = Caller(address=caller_of(request.scope).address, key=await auth.callers.key(secret))
         request.scope["bench.caller"] = caller
         await run_in_threadpool(keyring.log_out, secret.secret)
-        the_doors(request).callers.forget()
+        auth.callers.forget()
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return answer
-
-
-def the_doors(request: Request) -> AuthState:
-    """Who is known to this process."""
-    doors = request.app.state.doors
-    assert isinstance(doors, AuthState)
-    return doors

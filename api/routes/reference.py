@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -45,51 +44,23 @@ it also says to which calls an answer leads.</p>
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """What is sent or answered, as somebody reads it."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """One method of one path, in words."""
-
-    noun: str
-    method: str
-    path: str
-    text: str
-    parameters: tuple[str, ...]
-    body: str
-    answers: str
-    examples: tuple[Example, ...]
-
-
 @router.get("/docs")
 def reference(request: Request) -> HTMLResponse:
-    """Every operation with its parameters and answers."""
-    nouns: dict[str, list[Operation]] = {}
-    for operation in operations(request.app.openapi()):
-        nouns.setdefault(operation.noun, []).append(operation)
-    return HTMLResponse(environment().from_string(TEMPLATE).render(nouns=nouns))
-
-
-def operations(document: dict[str, Any]) -> Iterator[Operation]:
-    """The operations of an OpenAPI document, in its order."""
-    for path, methods in document["paths"].items():
+    """Every operation with its parameters and answers, in the order of the OpenAPI document."""
+    nouns: dict[str, list[dict[str, Any]]] = {}
+    for path, methods in request.app.openapi()["paths"].items():
         for method, details in methods.items():
-            yield Operation(
-                noun=details["tags"][0],
-                method=method.upper(),
-                path=path,
-                text=details.get("description", ""),
-                parameters=tuple(_parameter(parameter) for parameter in details.get("parameters", ())),
-                body=_content_name(details.get("requestBody", {})),
-                answers=", ".join(_answer(status, answer) for status, answer in details["responses"].items()),
-                examples=tuple(_examples(details)),
-            )
+            operation = {
+                "method": method.upper(),
+                "path": path,
+                "text": details.get("description", ""),
+                "parameters": [_parameter(parameter) for parameter in details.get("parameters", ())],
+                "body": _content_name(details.get("requestBody", {})),
+                "answers": ", ".join(_answer(status, answer) for status, answer in details["responses"].items()),
+                "examples": list(_examples(details)),
+            }
+            nouns.setdefault(details["tags"][0], []).append(operation)
+    return HTMLResponse(environment().from_string(TEMPLATE).render(nouns=nouns))
 
 
 def _parameter(parameter: dict[str, Any]) -> str:
@@ -103,15 +74,16 @@ def _answer(status: str, answer: dict[str, Any]) -> str:
     return f"{status} ({name})" if name else status
 
 
-def _examples(details: dict[str, Any]) -> Iterator[Example]:
+def _examples(details: dict[str, Any]) -> Iterator[dict[str, str]]:
     """What is sent, then what comes back where all is well; lists and texts of answers are shortened."""
     for media in details.get("requestBody", {}).get("content", {}).values():
         for name, example in media.get("examples", {}).items():
-            yield Example(title=f"sent: {name}" if len(media["examples"]) > 1 else "sent", text=_text(example["value"]))
+            title = f"sent: {name}" if len(media["examples"]) > 1 else "sent"
+            yield {"title": title, "text": _text(example["value"])}
     for status, answer in details["responses"].items():
         for kind, media in answer.get("content", {}).items():
             if "example" in media and status.startswith("2"):
-                yield Example(title=f"{status}, {kind}", text=_text(media["example"]))
+                yield {"title": f"{status}, {kind}", "text": _text(media["example"])}
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,7 @@ from api.routes.context import (
     Limit,
     RunIdPath,
     RunsDependency,
+    cut_page,
     json_response,
     problems,
 )
@@ -76,8 +77,8 @@ def runs(
         experiment_id=experiment_id, status=status, candidate=candidate, optimizer=optimizer, model=model, seed=seed
     )
     order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
-    items = runs.page(where=where, sort=order, limit=limit, after=after)
-    return json_response(Page[RunRecord](items=items, next=items[-1].id if len(items) == limit else None))
+    found = runs.page(where=where, sort=order, limit=limit + 1, after=after)
+    return json_response(cut_page(found, limit, lambda run: run.id))
 
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
@@ -94,9 +95,7 @@ def points(
     limit: Annotated[int, Query(ge=1, le=MOST_POINTS)] = MOST_POINTS,
 ) -> Page[Point]:
     """Points after a step, in order of steps; for each step, those of the newest attempt that reached it."""
-    found = runs.points(run_id, after_step=after_step, limit=limit + 1)
-    items = found[:limit]
-    return Page(items=items, next=str(items[-1].step) if len(found) > limit else None)
+    return cut_page(runs.points(run_id, after_step=after_step, limit=limit + 1), limit, lambda point: point.step)
 
 
 @router.get("/runs/{run_id}/observations", tags=["runs"], responses=problems(404, 422))
@@ -119,7 +118,7 @@ def events(run_id: RunIdPath, runs: RunsDependency) -> Page[EventRecord]:
 
 
 @router.get("/runs/{run_id}/standing", tags=["runs"], responses=problems(404))
-def standing(run_id: RunIdPath, runs: RunsDependency) -> QueuePosition:
+def queue_position(run_id: RunIdPath, runs: RunsDependency) -> QueuePosition:
     """Where a waiting run stands in the queue, and when it may start."""
     return runs.queue_position(run_id)
 

@@ -2,24 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, CallerDependency, WebhooksDependency, json_response, problems
+from api.routes.context import ID_PATTERN, CallerDependency, IdempotencyKey, WebhooksDependency, json_response, problems
 from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 
 MOST_DELIVERIES = 200
 WebhookIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        pattern=r"^[\x21-\x7e]{1,128}$",
-        description="The same key gives the same answer, however often it is sent.",
-    ),
-]
 
 
 @router.post(

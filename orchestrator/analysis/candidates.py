@@ -5,13 +5,13 @@ rates without one, one that lacks seeds for another reason behind the complete o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
 
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.basin import Grid, basin
+from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import SeedCoverage, TuningRun, grid_of, judged_rate, seed_coverage
 from orchestrator.records import Interval, RunRecord
@@ -26,6 +26,14 @@ class RateSummary:
     runs: tuple[RunRecord, ...]
     coverage: SeedCoverage
     val_loss: Interval | None
+    """Over the seeds that are not left out."""
+    left_out: frozenset[int] = frozenset()
+    """Seeds on which a run spiked, this one's or the one that it is held against."""
+
+    def without(self, seeds: frozenset[int]) -> "RateSummary":
+        """The same with these seeds left out of its loss."""
+        losses = [loss for seed, loss in self.losses().items() if seed not in seeds]
+        return replace(self, val_loss=mean_interval(losses), left_out=seeds & self.losses().keys())
 
     def losses(self) -> dict[int, float]:
         """The final validation loss of each seed that has a finite one."""
@@ -85,49 +93,53 @@ class CandidateSummary:
 
     def regret(self, variance: float, degrees: int) -> float:
         """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
-        without a basin. Runs have a variance: that of the grid's, and one from the judged runs with so many degrees of
-        freedom, which the grid has already where its own seeds judge."""
-        judged = self.final or self.chosen
-        seen = basin(self.grid, [rate.lr for rate in self.rates], judged.lr)
+        without a basin. Runs have a variance: that of the basin's, and one from the judged runs with so many degrees of
+        freedom, which are the grid's own where there is no phase 2."""
+        seen = self._basin()
         if seen is None:
             return 0.0
-        if self.final is None:
-            degrees = 0 if self.grid.degrees else degrees
-        pooled = self.grid.variance * self.grid.degrees + variance * degrees
-        return seen.regret(pooled / (self.grid.degrees + degrees))
+        of_grid, of_grid_degrees = self.grid.variance(seen.rates)
+        if self.final is None and of_grid_degrees:
+            degrees = 0
+        pooled = of_grid * of_grid_degrees + variance * degrees
+        return seen.regret(pooled / (of_grid_degrees + degrees))
+
+    def _basin(self) -> Basin | None:
+        """Seen from the judged rate."""
+        return basin(self.grid, [rate.lr for rate in self.rates], (self.final or self.chosen).lr)
 
     def selection(self) -> float | None:
         """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too:
-        the mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen. None
-        where other seeds chose, without a choice, or with one seed."""
-        rates = [rate.losses() for rate in self.rates if rate.coverage is SeedCoverage.COMPLETE]
+        the mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen, spikes
+        replaced. None where other seeds chose, without a choice, or with one seed."""
+        rates = [*self.grid.losses.values()]
         if self.tuned or len(rates) < 2 or len(rates[0]) < 2:
             return None
-        seeds = sorted(rates[0])
-        chosen = min(fmean(losses.values()) for losses in rates)
-        fresh = [
-            min(rates, key=lambda losses: sum(losses[other] for other in seeds if other != seed))[seed]
-            for seed in seeds
-        ]
+        chosen = min(self.grid.means().values())
+        fresh = [min(rates, key=lambda losses: sum(losses.values()) - losses[seed])[seed] for seed in rates[0]]
         return max(fmean(fresh) - chosen, 0.0)
 
     def rate_is_open(self) -> bool:
-        """Whether the best rate is at the edge of several: nothing is known of what lies beyond."""
-        is_judged = self.final is not None or not self.tuned
-        return is_judged and len(self.rates) > 1 and self.chosen in (self.rates[0], self.rates[-1])
+        """Whether the best rate lies at the edge of several, or no basin is known: nothing is known of a better one."""
+        if len(self.rates) == 1 or (self.tuned and self.final is None):
+            return False
+        return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
 
-    def key(self) -> tuple[int, float, int, float]:
-        """Sorts the best first; while nothing can be compared, by what tuning found so far."""
-        return *self.best.key(), *self.chosen.key()
+    def without(self, seeds: frozenset[int]) -> "CandidateSummary":
+        """The same with these seeds left out of the compared loss."""
+        best = self.best.without(seeds)
+        if self.final is not None or self.tuned:
+            return replace(self, final=best if self.final else None)
+        rates = tuple(best if rate is self.chosen else rate for rate in self.rates)
+        return replace(self, rates=rates, chosen=best)
 
 
 def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[CandidateSummary, ...]:
-    """Every candidate, the best first."""
+    """Every candidate, in the order of the specification."""
     by_candidate: dict[str, list[RunRecord]] = {}
     for run in runs:
         by_candidate.setdefault(run.candidate, []).append(run)
-    found = (_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
-    return tuple(sorted(found, key=lambda each: each.key()))
+    return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
 
 
 def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecord]) -> CandidateSummary:

@@ -8,7 +8,7 @@ runs ─► each candidate at its best learning rate (`candidates.py`) ─► di
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from optim import catalog
@@ -54,24 +54,23 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last."""
     runs = tuple(runs)
     spec = comparison_spec(experiment)
-    found = summaries(spec, runs)
-    baseline = next(each for each in found if each.candidate.name() == spec.baseline_name())
-    fronts = pareto_front([_loss_and_bytes(each) for each in found])
-    families = {each.candidate.name(): _stable_pairs(each, baseline) for each in found}
+    standings = _standings(spec, summaries(spec, runs))
+    found = [each.summary for each in standings]
+    baseline = next(each.summary for each in standings if each.is_baseline)
+    fronts = pareto_front([each.loss_and_bytes() for each in standings])
     measured = [
         row.model_copy(
             update={
-                "is_baseline": each is baseline,
+                "is_baseline": standing.is_baseline,
                 "edge_of_grid": row.edge_of_grid and spec.origin_of_rates() is None,
-                "difference": None if each is baseline else _difference(each, baseline, pairs, spec),
-                "instability": _instability(each, baseline, families),
-                "selection_gain": each.selection(),
+                "difference": standing.difference,
+                "instability": standing.instability,
+                "selection_gain": standing.summary.selection(),
                 "on_pareto_front": front,
             }
         )
-        for each, front in zip(found, fronts, strict=True)
-        for pairs in [families[each.candidate.name()]]
-        for row in [_row(each)]
+        for standing, front in zip(standings, fronts, strict=True)
+        for row in [_row(standing.summary)]
     ]
     baseline_row = next(row for row in measured if row.is_baseline)
     concluded = [row.model_copy(update={"conclusion": conclusion(row, baseline_row)}) for row in measured]
@@ -107,6 +106,77 @@ def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tu
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Standing:
+    """Where a candidate stands: all that is ranked, drawn and concluded is over these seeds."""
+
+    summary: CandidateSummary
+    """Without the seeds on which it or the baseline spiked."""
+    is_baseline: bool
+    difference: Difference | None
+    instability: Instability | None
+    loss: float | None
+    """What it is ranked by: the baseline's loss and the difference to it, so that seeds that one of the two lacks
+    change no order. Where there is no difference, its own loss."""
+
+    def is_unstable(self) -> bool:
+        """Whether the mean is one over survivors."""
+        spiked = self.difference is not None and self.difference.spiked > self.difference.baseline_spiked
+        return spiked or self.summary.best.coverage is SeedCoverage.UNSTABLE
+
+    def key(self) -> tuple[int, float, int, float]:
+        """Sorts the best first; while nothing can be compared, by what tuning found so far."""
+        coverage, _ = self.summary.best.key()
+        if self.is_unstable():
+            coverage = max(coverage, SeedCoverage.UNSTABLE)
+        return coverage, self.loss or 0.0, *self.summary.chosen.key()
+
+    def loss_and_bytes(self) -> tuple[float, float] | None:
+        """What the Pareto front is drawn over; None for who is unstable."""
+        if self.loss is None or self.is_unstable():
+            return None
+        return self.loss, float(max(result.optimizer_state_bytes for result in self.summary.best.results()))
+
+
+def _standings(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -> list[_Standing]:
+    """Every candidate, the best first.
+
+    A run of the baseline spiked where most candidates find it so: what one of them finds may be its own luck.
+    """
+    baseline = next(each for each in candidates if each.candidate.name() == spec.baseline_name())
+    pairs = {each.candidate.name(): _stable_pairs(each, baseline) for each in candidates if each is not baseline}
+    votes = Counter(seed for each in pairs.values() for seed in each.baseline_spiked)
+    baseline_spiked = frozenset(seed for seed, count in votes.items() if 2 * count > len(pairs))
+    baseline_lost = _without_model(baseline) | baseline_spiked
+    baseline = baseline.without(baseline_spiked)
+    level = baseline.best.val_loss
+    found = [
+        _Standing(
+            summary=baseline,
+            is_baseline=True,
+            difference=None,
+            instability=_instability(baseline, baseline_lost, None),
+            loss=level.mean if level else None,
+        )
+    ]
+    for each in candidates:
+        if (of := pairs.get(each.candidate.name())) is None:
+            continue
+        difference = _difference(each, baseline, of, spec)
+        stable = each.without(of.spiked | of.baseline_spiked)
+        own = stable.best.val_loss
+        found.append(
+            _Standing(
+                summary=stable,
+                is_baseline=False,
+                difference=difference,
+                instability=_instability(each, _without_model(each) | of.spiked, baseline_lost),
+                loss=level.mean + difference.mean if level and difference else own.mean if own else None,
+            )
+        )
+    return sorted(found, key=lambda each: each.key())
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Pairs:
     """The losses of the seeds that a candidate and the baseline both have, without those on which either spiked."""
 
@@ -114,6 +184,10 @@ class _Pairs:
     baseline_losses: tuple[float, ...]
     spiked: frozenset[int]
     baseline_spiked: frozenset[int]
+
+    def most_spiked(self) -> bool:
+        """Whether stable pairs are not the greater part: which of them are the stable ones is open then."""
+        return len(self.losses) <= len(self.spiked) + len(self.baseline_spiked)
 
 
 def _stable_pairs(each: CandidateSummary, baseline: CandidateSummary) -> _Pairs:
@@ -135,8 +209,8 @@ def _difference(
 ) -> Difference | None:
     """Over the seeds that both have at their best rates; None where a seed of either diverged: survivors are not
     compared. Without a test where one of the two had more rates, for more tries find a lower minimum by chance alone;
-    and where more of its runs spiked than of the baseline's, for these would be left out of its loss; and where a rate
-    beyond the edge of a tuning grid could turn the verdict."""
+    and where more of its runs spiked than of the baseline's, for these would be left out of its loss, or half of the
+    seeds did for either; and where a rate beyond the edge of a tuning grid could turn the verdict."""
     if SeedCoverage.UNSTABLE in (each.best.coverage, baseline.best.coverage):
         return None
     degrees = len(pairs.losses) - 1
@@ -164,6 +238,8 @@ def _difference(
     untested: dict[str, object] = {"low": None, "high": None, "p_value": None}
     if each.planned_rates() != baseline.planned_rates() or found.spiked > found.baseline_spiked:
         return found.model_copy(update=untested)
+    if pairs.most_spiked():
+        return found.model_copy(update=untested | {"most_spiked": True})
     if (each.rate_is_open() and (found.is_worse() or found.is_within_margin())) or (
         baseline.rate_is_open() and (found.is_better() or found.is_within_margin())
     ):
@@ -172,33 +248,17 @@ def _difference(
 
 
 def _instability(
-    each: CandidateSummary, baseline: CandidateSummary, families: Mapping[str, _Pairs]
+    each: CandidateSummary, lost: Collection[int], baseline_lost: Collection[int] | None
 ) -> Instability | None:
-    """A run of the baseline spiked where most candidates find it so: what one of them finds may be its own luck."""
     ended = {run.seed for run in each.best.runs if run.result is not None}
     if not ended:
         return None
-    others = [pairs for name, pairs in families.items() if name != baseline.candidate.name()]
-    votes = Counter(seed for pairs in others for seed in pairs.baseline_spiked)
-    spiked = frozenset(seed for seed, count in votes.items() if 2 * count > len(others))
-    baseline_lost = _without_model(baseline) | spiked
-    if each is baseline:
-        return instability(baseline_lost, ended, None)
-    lost = _without_model(each) | families[each.candidate.name()].spiked
-    return instability(lost, ended, baseline_lost & ended)
+    return instability(lost, ended, None if baseline_lost is None else ended & set(baseline_lost))
 
 
 def _without_model(each: CandidateSummary) -> set[int]:
     """Judged seeds that diverged or ran out of memory."""
     return {run.seed for run in each.best.runs if run.result and run.result.verdict is not Verdict.CONVERGED}
-
-
-def _loss_and_bytes(each: CandidateSummary) -> tuple[float, float] | None:
-    """What the Pareto front is drawn over; None for a candidate whose mean is one over survivors."""
-    sizes = [result.optimizer_state_bytes for result in each.best.results()]
-    if each.best.val_loss is None or each.best.coverage is SeedCoverage.UNSTABLE:
-        return None
-    return each.best.val_loss.mean, float(max(sizes))
 
 
 def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary, curves: Curves) -> TimeToTarget | None:
@@ -210,7 +270,8 @@ def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary,
     if SeedCoverage.UNSTABLE in (best.coverage, baseline.coverage):
         return None
     mine, theirs, targets = best.by_seed(), baseline.by_seed(), baseline.losses()
-    seeds = [seed for seed in sorted(mine) if seed in targets and mine[seed].id in curves and theirs[seed].id in curves]
+    stable = (mine.keys() & targets.keys()) - best.left_out - baseline.left_out
+    seeds = [seed for seed in sorted(stable) if mine[seed].id in curves and theirs[seed].id in curves]
     if not seeds:
         return None
     steps = [_steps_to(curves[mine[seed].id], targets[seed]) for seed in seeds]
@@ -300,6 +361,7 @@ def _rate_row(rate: RateSummary) -> LearningRateRow:
         diverged=sum(result.verdict is Verdict.DIVERGED for result in rate.results()),
         out_of_memory=sum(result.verdict is Verdict.OUT_OF_MEMORY for result in rate.results()),
         run_ids=tuple(run.id for run in rate.runs),
+        left_out=len(rate.left_out),
     )
 
 

@@ -7,28 +7,35 @@ were stable, and how often a candidate's runs are not is a figure of its own.
 
 from collections.abc import Collection, Mapping
 from math import comb
-from statistics import median
+from statistics import median, stdev
 
-from orchestrator.kinds.basin import LEAST_SPIKE, NORMAL_MAD, SPIKE
+from orchestrator.kinds.basin import LEAST_SPIKE, SPIKE, densest
 from orchestrator.records import SIGNIFICANCE, Instability
 
 
 def spikes(
     mine: Mapping[int, float], baseline: Mapping[int, float], spread: float | None
 ) -> tuple[frozenset[int], frozenset[int]]:
-    """The seeds whose run spiked, here and of the baseline: where the two lie much farther apart than on the other
-    seeds, the higher one did. Much is six times their spread, on these seeds and by the runs that tuned the rates
-    (`spread`, of such a difference); without the latter nothing is known to be unusual."""
+    """The seeds whose run spiked, here and of the baseline: where the two lie much farther apart than on most other
+    seeds, the higher one did. Much is six times their spread, by the runs that tuned the rates (`spread`, of such a
+    difference) and on the stable seeds; without the former nothing is known to be unusual.
+
+    What is usual is the middle of the most differences that lie that close together: a median, and deviations from
+    it, would be those of spikes where these are frequent.
+    """
     seeds = mine.keys() & baseline.keys()
     if spread is None or not seeds:
         return frozenset(), frozenset()
     differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
-    usual = median(differences.values())
-    here = NORMAL_MAD * median(abs(value - usual) for value in differences.values())
-    least = max(SPIKE * spread, SPIKE * here, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
+    least = limit = max(SPIKE * spread, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
+    usual = densest([*differences.values()], least)
+    stable: list[float] = []
+    while len(found := [value for value in differences.values() if abs(value - usual) <= limit]) > len(stable):
+        stable, usual = found, median(found)
+        limit = max(least, SPIKE * stdev(stable)) if len(stable) > 1 else least
     return (
-        frozenset(seed for seed, value in differences.items() if value - usual > least),
-        frozenset(seed for seed, value in differences.items() if usual - value > least),
+        frozenset(seed for seed, value in differences.items() if value - usual > limit),
+        frozenset(seed for seed, value in differences.items() if usual - value > limit),
     )
 
 

@@ -47,6 +47,8 @@ def conclusion(row: CandidateRow, baseline: CandidateRow) -> Conclusion:
         return Conclusion.UNEQUALLY_TUNED
     if row.difference.spiked > row.difference.baseline_spiked:
         return Conclusion.UNSTABLE
+    if row.difference.most_spiked:
+        return Conclusion.NOT_COMPARED
     if not row.difference.decides():
         return Conclusion.AS_GOOD if row.difference.is_within_margin() else Conclusion.UNDECIDED
     return Conclusion.BETTER if row.difference.mean < 0 else Conclusion.WORSE
@@ -70,6 +72,8 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
             if found.spiked or found.baseline_spiked:
                 return f"{said} Seeds with a spike left out: {_stability(row, baseline)}."
             return said
+        case Conclusion.NOT_COMPARED if found is not None:
+            return f"No verdict, for half of the seeds and more have a spike: {_stability(row, baseline)}."
         case Conclusion.NOT_COMPARED:
             return _not_compared(baseline)
     return _no_loss(row)
@@ -266,16 +270,22 @@ def _ranks_first_by_seeds(row: CandidateRow, other: CandidateRow) -> bool:
     """Whether a row stands before another one, of which all seeds that ended were trained, for its seeds alone."""
     if row.val_loss is None or other.val_loss is None or set(other.verdicts) - {Verdict.CONVERGED}:
         return False
-    return other.val_loss.mean < row.val_loss.mean and other.val_loss.n < row.val_loss.n
+    return other.val_loss.mean < row.val_loss.mean and _seeds_with_loss(other) < _seeds_with_loss(row)
+
+
+def _seeds_with_loss(row: CandidateRow) -> int:
+    """Those that were left out for a spike among them."""
+    best = row.best()
+    return (row.val_loss.n if row.val_loss else 0) + (best.left_out if best else 0)
 
 
 def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if len(spec.seeds) < FAIR_SEEDS:
         yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
     for row in rows:
-        if row.val_loss is not None and row.val_loss.n < len(spec.seeds):
+        if row.val_loss is not None and _seeds_with_loss(row) < len(spec.seeds):
             seeds = _plural(len(spec.seeds), "seed")
-            yield f"{row.title} has {row.val_loss.n} of its {seeds} at its best learning rate."
+            yield f"{row.title} has {_seeds_with_loss(row)} of its {seeds} at its best learning rate."
     for place, row in enumerate(rows):
         if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):
             yield f"{row.title} has a lower mean than who ranks before it, of fewer seeds: all seeds rank before some."
@@ -283,8 +293,14 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
     for row in rows:
         if row.difference is None or row.val_loss is None or baseline.val_loss is None:
             continue
-        if row.difference.n < max(row.val_loss.n, baseline.val_loss.n):
-            yield f"{row.title} and {baseline.title} are paired over {_plural(row.difference.n, 'common seed')} only."
+        common = row.difference.n + row.difference.spiked + row.difference.baseline_spiked
+        if common < max(_seeds_with_loss(row), _seeds_with_loss(baseline)):
+            yield f"{row.title} and {baseline.title} are paired over {_plural(common, 'common seed')} only."
+    if any((best := row.best()) is not None and best.left_out for row in rows):
+        yield (
+            "Seeds on which a run spiked, a candidate's own or the baseline's, are left out of its loss; candidates "
+            "rank by their differences to the baseline on the seeds that both have."
+        )
     comparisons = len(rows) - 1
     if comparisons > 1 and any(row.difference is not None and row.difference.p_value is not None for row in rows):
         yield (

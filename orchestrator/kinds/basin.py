@@ -11,7 +11,8 @@ square of an error in log lr.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -25,10 +26,8 @@ LEAST_SPIKE = 0.01
 """Nor is anything a spike that is less than 1 % of the loss."""
 LEAST_DEGREES = 4
 """A spread of fewer degrees of freedom is no measure of what is usual."""
-NORMAL_MAD = 1.4826
-"""Standard deviation of a normal by its median absolute deviation."""
-POLISHES = 8
-"""Rounds of Tukey's median polish; it settles in two or three."""
+REFITS = 8
+"""Rounds in which a table is fitted to its stable runs and these are found anew; it settles in two or three."""
 BOUND = 1.96
 """Standard errors of a slope at its 95 % bound."""
 LEAST_RISE = 0.01
@@ -55,15 +54,23 @@ class Grid:
     spikes: frozenset[tuple[float, int]]
     """(rate, seed) of runs that spiked."""
     spread: float | None
-    """Robust standard deviation of a run about what its rate and its seed let expect; None where runs are too few."""
-    variance: float
-    """Of a run, without the spikes."""
-    degrees: int
-    """Degrees of freedom of `variance`; 0 where there is none."""
+    """Standard deviation of a stable run about what its rate and its seed let expect; None where runs are too few."""
 
     def means(self) -> dict[float, float]:
         """Mean over the seeds."""
         return {rate: fmean(seeds.values()) for rate, seeds in self.losses.items()}
+
+    def stable(self, rate: float) -> int:
+        """How many of a rate's runs did not spike."""
+        return len(self.losses[rate]) - sum(spiked == rate for spiked, _ in self.spikes)
+
+    def variance(self, rates: Collection[float]) -> tuple[float, int]:
+        """That of a stable run at these rates, and its degrees of freedom; 0 of both where there are none. A rate far
+        from the best one, whose runs scatter more, says nothing of those about it."""
+        table: list[list[float]] = [list(self.losses[rate].values()) for rate in rates]
+        spiked = sum(rate in rates for rate, _ in self.spikes)
+        degrees = (len(table) - 1) * (len(table[0]) - 1) - spiked if table else 0
+        return (_squares_about_both_means(table) / degrees, degrees) if degrees > 0 else (0.0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,26 +115,21 @@ def grid(losses: Losses) -> Grid:
     seeds = sorted({seed for row in losses.values() for seed in row})
     rates = [rate for rate in sorted(losses) if len(losses[rate]) == len(seeds)]
     table = [[losses[rate][seed] for seed in seeds] for rate in rates]
-    residuals = _median_polish(table)
-    degrees = (len(rates) - 1) * (len(seeds) - 1)
-    spread = None
-    spikes: set[tuple[int, int]] = set()
-    if degrees >= LEAST_DEGREES:
-        # Medians leave as many residuals at zero as they fit, and these say nothing of the spread.
-        spread = NORMAL_MAD * median(sorted(abs(value) for row in residuals for value in row)[-degrees:])
-        least = max(SPIKE * spread, LEAST_SPIKE * abs(median(value for row in table for value in row)))
-        spikes = {(i, j) for i, row in enumerate(residuals) for j, value in enumerate(row) if value > least}
-    clean = [
-        [value - residuals[i][j] if (i, j) in spikes else value for j, value in enumerate(row)]
-        for i, row in enumerate(table)
-    ]
-    left = max(degrees - len(spikes), 0)
+    if (len(rates) - 1) * (len(seeds) - 1) < LEAST_DEGREES:
+        return Grid(losses={rate: losses[rate] for rate in rates}, spikes=frozenset(), spread=None)
+    found = _stable_fit(table)
+    stable = [sum((i, j) not in found.spikes for j in range(len(seeds))) for i in range(len(rates))]
     return Grid(
-        losses={rate: dict(zip(seeds, row, strict=True)) for rate, row in zip(rates, clean, strict=True)},
-        spikes=frozenset((rates[i], seeds[j]) for i, j in spikes),
-        spread=spread,
-        variance=_squares_about_both_means(clean) / left if left else 0.0,
-        degrees=left,
+        losses={
+            rate: {
+                seed: found.levels[i] + found.effects[j] if (i, j) in found.spikes else table[i][j]
+                for j, seed in enumerate(seeds)
+            }
+            for i, rate in enumerate(rates)
+            if 2 * stable[i] > len(seeds)
+        },
+        spikes=frozenset((rates[i], seeds[j]) for i, j in found.spikes),
+        spread=found.spread,
     )
 
 
@@ -160,7 +162,7 @@ def basin(of: Grid, tried: Sequence[float], seen_from: float | None = None) -> B
         vertex=vertex if around[0] < vertex < around[2] else best,
         curvature=max(curvature, 0.0),
         slope=sum(weight * value for weight, value in zip(weights, values, strict=True)),
-        weight=sum(weight**2 for weight in weights) / len(of.losses[best]),
+        weight=sum(weight**2 / of.stable(rate) for weight, rate in zip(weights, around, strict=True)),
         reach=(at[2] - at[0]) / 2,
         rates=tuple(around),
     )
@@ -183,20 +185,72 @@ def _cliff(of: Grid, best: float, lost: float) -> Basin | None:
         vertex=float(f"{back:.{DIGITS}g}"),
         curvature=0.0,
         slope=(means[best] - means[base]) / run,
-        weight=2 / (len(of.losses[best]) * run**2),
+        weight=(1 / of.stable(best) + 1 / of.stable(base)) / run**2,
         reach=gap,
         rates=(base, best),
     )
 
 
-def _median_polish(table: Sequence[Sequence[float]]) -> list[list[float]]:
-    """What is left of each value when the medians of its row and its column are taken off (Tukey 1977)."""
-    left = [list(row) for row in table]
-    for _ in range(POLISHES):
-        left = [[value - centre for value in row] for row in left for centre in [median(row)]]
-        columns = [median(column) for column in zip(*left, strict=True)]
-        left = [[value - centre for value, centre in zip(row, columns, strict=True)] for row in left]
-    return left
+@dataclass(frozen=True, kw_only=True)
+class _StableFit:
+    """A table of losses as the sum of a level of each row and an effect of each column, without the spikes."""
+
+    levels: list[float]
+    effects: list[float]
+    spikes: frozenset[tuple[int, int]]
+    spread: float
+
+
+def _stable_fit(table: Sequence[Sequence[float]]) -> _StableFit:
+    """The sum that most runs agree with. A spike lies above what its row and column let expect, never below: so each
+    row in turn is the one that the others are held against, in each column the lowest run is taken for stable, and the
+    start with the most stable runs is right, be it that medians would take spikes for usual."""
+    fits = []
+    for start in range(len(table)):
+        fits.append(_fit_from(table, start))
+        if not fits[-1].spikes:  # no start has fewer, and where none spiked they come to the same fit
+            return fits[-1]
+    return min(fits, key=lambda each: (len(each.spikes), each.spread))
+
+
+def _fit_from(table: Sequence[Sequence[float]], start: int) -> _StableFit:
+    least = LEAST_SPIKE * abs(median(value for row in table for value in row))
+    columns = range(len(table[0]))
+    levels = [densest([row[j] - table[start][j] for j in columns], least) for row in table]
+    effects = [min(row[j] - level for row, level in zip(table, levels, strict=True)) for j in columns]
+    spikes: frozenset[tuple[int, int]] | None = None
+    spread, limit = 0.0, least
+    for _ in range(REFITS):
+        found = frozenset(
+            (i, j) for i, row in enumerate(table) for j in columns if row[j] - levels[i] - effects[j] > limit
+        )
+        if found == spikes:
+            break
+        spikes = found
+        stable = [[j for j in columns if (i, j) not in found] for i in range(len(table))]
+        for _ in range(REFITS):
+            levels = [
+                fmean(table[i][j] - effects[j] for j in kept) if kept else levels[i] for i, kept in enumerate(stable)
+            ]
+            effects = [
+                fmean(table[i][j] - levels[i] for i, kept in enumerate(stable) if j in kept)
+                if any(j in kept for kept in stable)
+                else effects[j]
+                for j in columns
+            ]
+        squares = sum((table[i][j] - levels[i] - effects[j]) ** 2 for i, kept in enumerate(stable) for j in kept)
+        degrees = (len(table) - 1) * (len(table[0]) - 1) - len(found)
+        spread = math.sqrt(squares / degrees) if degrees > 0 else 0.0
+        limit = max(least, SPIKE * spread)
+    return _StableFit(levels=levels, effects=effects, spikes=spikes or frozenset(), spread=spread)
+
+
+def densest(values: Sequence[float], width: float) -> float:
+    """The middle one of the most values that lie so close together; of equally many, of the closest."""
+    ordered = sorted(values)
+    groups = [ordered[first : bisect_right(ordered, low + width)] for first, low in enumerate(ordered)]
+    most = min(groups, key=lambda group: (-len(group), group[-1] - group[0]))
+    return median(most)
 
 
 def _squares_about_both_means(table: Sequence[Sequence[float]]) -> float:

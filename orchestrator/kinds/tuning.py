@@ -195,7 +195,8 @@ def rate_between(runs: Sequence[TuningRun]) -> float | None:
     if found is None or not found.is_coarse():
         return None
     below, best, above = found.rates
-    if found.rise() <= NOISES * sqrt(2 * known.variance / len(known.losses[best])):
+    variance, _ = known.variance(found.rates)
+    if found.rise() <= NOISES * sqrt(2 * variance / known.stable(best)):
         return None
     # Gaps to a tenth, for rates are rounded.
     return _middle(best, max(below, above, key=lambda rate: (round(abs(log(rate / best)), 1), -means[rate])))

@@ -30,8 +30,6 @@ from worker.reporting import tracing
 Answer = TypeVar("Answer")
 
 DAY_SECONDS = 86_400.0
-MOST_EXPERIMENTS = 1_000
-"""No page is longer, whatever is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +133,8 @@ class Experiments:
     ) -> tuple[AnyExperiment, ...]:
         """A page of experiments, newest first; `before` is the last experiment of the page before it. Those that have
         all of `labels`; those that were deleted and can be restored, instead of the others."""
-        most = max(1, min(limit, MOST_EXPERIMENTS))
         with self._database.reading() as connection:
-            return reads.experiment_page(connection, most, before, labels, deleted=deleted)
+            return reads.experiment_page(connection, limit, before, labels, deleted=deleted)
 
     def version(self, experiment_id: str) -> int:
         """A number that grows with every visible change of the experiment: a new state, points, progress. Cheap."""

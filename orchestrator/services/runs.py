@@ -26,8 +26,6 @@ from worker.remote.folder import ANSWERS
 from worker.reporting.log import LinkedLogError, log_path
 from worker.reporting.remote_logs import end_of, remote_name, whole_lines
 
-MOST_RUNS = 1_000
-"""No page is longer, whatever is asked for."""
 PAGE = 500
 """Runs read at once where all are wanted."""
 
@@ -58,9 +56,9 @@ class Runs:
     ) -> tuple[RunRecord, ...]:
         """A page of runs, of newer experiments first, each experiment's by position, or sorted otherwise; `after` is
         the last run of the page before it. `where` filters by more than experiment and status."""
-        where, most = where or RunFilter(experiment_id=experiment_id, status=status), max(1, min(limit, MOST_RUNS))
+        where = where or RunFilter(experiment_id=experiment_id, status=status)
         with self._database.reading() as connection:
-            return reads.run_page(connection, where=where, sort=sort, limit=most, after=after)
+            return reads.run_page(connection, where=where, sort=sort, limit=limit, after=after)
 
     def all(self, experiment_id: str) -> Iterator[RunRecord]:
         """Every run of an experiment by position, read page by page."""

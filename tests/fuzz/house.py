@@ -110,7 +110,7 @@ def furnished(folder: Path) -> Iterator[House]:
         kinds = furnish(services, player, key.key.id)
         services.webhooks.add(WebhookRequest(url=HOOKS + "bench"), by=key.key.id)
         app = create_app(services, stopping=lambda: True, requests_a_second=NO_THROTTLE)
-        app.state.doors.failures.burst = app.state.doors.strange_workers.burst = NO_THROTTLE
+        app.state.bench.auth.failures.burst = app.state.bench.auth.strange_workers.burst = NO_THROTTLE
         server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=2))
         with _running(server) as url:
             yield House(

@@ -69,7 +69,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
         # Streams end at once; nobody is throttled.
         app = create_app(services, stopping=lambda: True, requests_a_second=1e6)
-        app.state.doors.failures.burst = app.state.doors.strange_workers.burst = 1e6
+        app.state.bench.auth.failures.burst = app.state.bench.auth.strange_workers.burst = 1e6
         with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:
             yield House(client=client, app=app, headers=headers, names=names, sign_in_again=refresh)
 
@@ -177,7 +177,7 @@ def test_a_route_that_nobody_placed_opens_to_admins_alone(tmp_path: Path):
 def test_workers_without_a_known_token_are_throttled_and_hold_up_no_other(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(house.app.state.doors, "strange_workers", Throttle(2.0, 30.0, lambda: 0.0))
+    monkeypatch.setattr(house.app.state.bench.auth, "strange_workers", Throttle(2.0, 30.0, lambda: 0.0))
     path = f"/v1/attempts/{house.names['run_id']}/1/points"
     strange = [house.client.post(path, headers={"Authorization": f"Bearer {number}"}) for number in range(40)]
     assert [answer.status_code for answer in strange] == [409] * 30 + [429] * 10

@@ -144,7 +144,7 @@ def test_a_database_that_is_away_lets_nobody_in(http: TestClient, services: Serv
         raise StoreError("the database cannot be used: it is away")
 
     assert http.get("/v1/optimizers", headers=bearer(keys[Scope.VIEWER])).status_code == 200
-    http.app.state.doors.callers.forget()  # type: ignore[attr-defined]
+    http.app.state.bench.auth.callers.forget()  # type: ignore[attr-defined]
     monkeypatch.setattr(services.keyring, "open_with", away)
     answer = http.get("/v1/optimizers", headers=bearer(keys[Scope.VIEWER]))
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
@@ -249,7 +249,7 @@ def test_a_key_that_asks_for_too_much_is_told_when_to_come_back(services: Servic
 
 def test_wrong_keys_are_looked_up_no_more_than_a_few_times(http: TestClient, services: Services, keys, monkeypatch):
     looked_up: list[str] = []
-    monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(http.app.state.bench.auth.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
     monkeypatch.setattr(services.keyring, "open_with", looked_up.append)
     wrong = [f"adapm_{number:010d}_" + "x" * 43 for number in range(int(FAILURES_AT_ONCE) + 200)]
     answers = [http.get("/v1/runs", headers=bearer(secret)).status_code for secret in wrong]
@@ -259,17 +259,17 @@ def test_wrong_keys_are_looked_up_no_more_than_a_few_times(http: TestClient, ser
 
 
 def test_wrong_keys_do_not_hold_up_who_was_right_lately(http: TestClient, services: Services, keys, monkeypatch):
-    monkeypatch.setattr(http.app.state.doors.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(http.app.state.bench.auth.failures, "_clock", lambda: 0.0)  # type: ignore[attr-defined]
     right = keys[Scope.VIEWER]
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 200
     for number in range(int(FAILURES_AT_ONCE) + 1):
         http.get("/v1/runs", headers=bearer(f"adapm_{number:010d}_" + "x" * 43))
-    http.app.state.doors.callers.forget()  # type: ignore[attr-defined]  # as two seconds do
+    http.app.state.bench.auth.callers.forget()  # type: ignore[attr-defined]  # as two seconds do
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 200
     assert http.post("/login", data={"key": right}, headers=ORIGIN).status_code == 303
     assert http.get("/v1/runs", headers=bearer(keys[Scope.SUBMITTER])).status_code == 429
     services.keyring.revoke(right.split("_")[1])
-    http.app.state.doors.callers.forget()  # type: ignore[attr-defined]
+    http.app.state.bench.auth.callers.forget()  # type: ignore[attr-defined]
     assert http.get("/v1/runs", headers=bearer(right)).status_code == 401, "it is looked up all the same"
 
 
@@ -286,7 +286,7 @@ def test_all_addresses_of_one_customer_are_one_caller():
 
 def test_guesses_from_one_network_are_throttled_together(services: Services, keys):
     app = create_app(services)
-    app.state.doors.failures._clock = lambda: 0.0
+    app.state.bench.auth.failures._clock = lambda: 0.0
     answers = []
     with TestClient(app, base_url="http://127.0.0.1") as client:
         for number in range(int(FAILURES_AT_ONCE) + 5):

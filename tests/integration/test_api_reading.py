@@ -15,8 +15,8 @@ import pytest
 from api.app import NOUNS
 from api.auth.scopes import ROUTES, Access
 from api.client.client import Client
-from api.middleware.query_check import LIKE_PAGES, known_queries
-from api.routes import attempts, exports
+from api.middleware.guards import LIKE_PAGES, known_queries
+from api.routes import attempts, files
 from orchestrator.export.files import write_results
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate
@@ -170,7 +170,7 @@ def test_many_exports_at_once_hold_up_no_heartbeat(
         may_end.wait()
         write_results(*arguments)
 
-    monkeypatch.setattr(exports, "write_results", write_slowly)
+    monkeypatch.setattr(files, "write_results", write_slowly)
     path = f"/v1/experiments/{experiment}/exports/results.csv"
     with ThreadPoolExecutor(45) as callers, httpx2.Client(base_url=service.url, trust_env=False, timeout=60) as http:
         try:

@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import NOUNS, create_app
-from api.middleware.query_check import known_queries
-from api.openapi import document
+from api.middleware.guards import known_queries
+from api.openapi import FILE
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.composition import Services
 from orchestrator.store.queue.queue import Queue
@@ -95,7 +95,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[TestC
         database.close()
 
 
-EXAMPLES = json.loads(document.FILE.read_text())
+EXAMPLES = json.loads(FILE.read_text())
 """By operation: `POST /v1/experiments`."""
 
 

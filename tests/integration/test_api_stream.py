@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from api.client.async_client import AsyncClient
+from api.client import AsyncClient
 from api.client.client import Client, ClientError
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec

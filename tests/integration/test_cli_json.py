@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
-from api.cli.studies.demo import DEMO
+from api.cli.experiments.demo import DEMO
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
@@ -72,7 +72,7 @@ def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, 
     experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
     service.experiments.apply(experiment.id, RunAction.CANCEL)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
-    monkeypatch.setattr("api.cli.studies.demo.own_service", running)
+    monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
     said = cli("demo", "--json")
     assert said.exit_code == FAILED, "no run has succeeded"
     assert f"{experiment.id} is complete" in said.stderr
@@ -94,8 +94,8 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
             service.attempts.hello(lease.run_id, lease.attempt, lease.token)
             service.attempts.finish(lease.run_id, lease.attempt, lease.token, played)
     running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
-    monkeypatch.setattr("api.cli.studies.demo.own_service", running)
-    monkeypatch.setattr("api.cli.studies.demo.time.time_ns", lambda: "played")
+    monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
+    monkeypatch.setattr("api.cli.experiments.demo.time.time_ns", lambda: "played")
     said = cli("demo", "--fresh").stdout
     assert "at edge" not in said
     (sentence,) = [line for line in " ".join(said.split()).split("Each at its ") if line.startswith("tuned ")]

@@ -14,7 +14,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.openapi.document import FILE
+from api.openapi import FILE
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services

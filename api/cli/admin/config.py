@@ -49,12 +49,13 @@ def show(json: Json = False) -> None:
 
 
 def _service_settings(settings: Settings) -> list[SettingInForce]:
-    meanings = field_docs(type(settings))
+    meanings, values = field_docs(type(settings)), settings.model_dump(mode="json")
+    values |= {name: without_password(values[name]) for name in WITH_PASSWORDS if values[name]}
     return [
         SettingInForce(
             name=name,
-            value=_safe_value(name, getattr(settings, name)),
-            source=found.text if (found := place(name)) else DEFAULT,
+            value=values[name],
+            source=place(name) or DEFAULT,
             meaning=" ".join(meanings.get(name, "").split()),
         )
         for name in type(settings).model_fields
@@ -71,9 +72,3 @@ def _client_settings() -> list[SettingInForce]:
         )
         for name, value in found.items()
     ]
-
-
-def _safe_value(name: str, value: object) -> str | int | float | None:
-    if name in WITH_PASSWORDS and isinstance(value, str):
-        return without_password(value)
-    return value if value is None or isinstance(value, int | float) else str(value)

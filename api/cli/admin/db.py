@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,8 @@ from api.cli.console import FAILED, Json, complain, print_json
 from api.cli.service import Data, environment_settings, exit_on_errors
 from api.processes.data_folder import keep_private, umask_of
 from orchestrator.settings import Settings
-
-if TYPE_CHECKING:
-    from orchestrator.store.database import Database
+from orchestrator.store.admin import maintenance
+from orchestrator.store.database import Database
 
 verbs = typer.Typer(help="Maintain the database: upgrade, check, backup, vacuum.", no_args_is_help=True)
 
@@ -21,8 +20,6 @@ verbs = typer.Typer(help="Maintain the database: upgrade, check, backup, vacuum.
 @verbs.command()
 def upgrade(data: Data = None, json: Json = False) -> None:
     """Upgrade the schema to this version; `adapm-bench up` does so, too."""
-    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
-
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
         before, newest = maintenance.revision(database)
@@ -38,8 +35,6 @@ def upgrade(data: Data = None, json: Json = False) -> None:
 @verbs.command()
 def check(data: Data = None, json: Json = False) -> None:
     """Look for damage, and for runs whose state contradicts their results or leases. Exit code 1: there is some."""
-    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
-
     with open_database(environment_settings(data_folder=data)) as database:
         faults = maintenance.faults(database)
     for fault in faults:
@@ -61,8 +56,6 @@ def backup(
     json: Json = False,
 ) -> None:
     """Write a consistent copy of the database into FILE while the service runs: SQLite's own backup, or `pg_dump`."""
-    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
-
     settings = environment_settings(data_folder=data)
     with exit_on_errors():
         maintenance.backup(settings.resolved_database_url(), target)
@@ -78,8 +71,6 @@ def backup(
 @verbs.command()
 def vacuum(data: Data = None, json: Json = False) -> None:
     """Return the space of deleted data to the disk; writers wait meanwhile."""
-    from orchestrator.store.admin import maintenance  # SQLAlchemy, for --help
-
     with open_database(environment_settings(data_folder=data)) as database:
         maintenance.vacuum(database)
     if json:
@@ -97,10 +88,8 @@ def private_folder(settings: Settings) -> Iterator[None]:
 
 
 @contextmanager
-def open_database(settings: Settings) -> Iterator["Database"]:
+def open_database(settings: Settings) -> Iterator[Database]:
     """The settings' database; what it raises ends the command with a sentence."""
-    from orchestrator.store.database import Database  # SQLAlchemy, for --help
-
     with exit_on_errors():
         database = Database(settings.resolved_database_url())
         try:

@@ -11,41 +11,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
 from rich.table import Table
 
 from api.cli.admin.db import open_database, private_folder
-from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_json, refuse
+from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_json, refuse, text_table
 from api.cli.service import URL_VARIABLE, Data, Url, environment_settings, open_client
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
 from orchestrator.specs.faults import validation_faults
+from orchestrator.store.admin.audit import AuditLine, AuditLog
+from orchestrator.store.admin.keyring import Keyring
+from orchestrator.store.database import Database
 
 if TYPE_CHECKING:
-    from orchestrator.store.database import Database
+    from api.client.client import Client
 
 verbs = typer.Typer(help="Keys to the service: create, ls, revoke.", no_args_is_help=True)
 
 HERE = "this machine, by its command line"
 """The address in the audit log of what was done on the database itself."""
-
-
-class Keys(Protocol):
-    """What the verbs need: the service's client has it, and so has a database."""
-
-    def create_key(self, wanted: KeyRequest) -> NewKey:
-        """Make a key."""
-
-    def api_keys(self) -> tuple[KeyRecord, ...]:
-        """All keys."""
-
-    def revoke_key(self, key_id: str) -> KeyRecord:
-        """Let a key open nothing any more."""
-
-    def audit(self, *, limit: int, key_id: str | None = None) -> tuple[AuditRecord, ...]:
-        """The audit log, the newest first."""
 
 
 @verbs.command()
@@ -136,7 +123,7 @@ def audit(
 
 
 @contextmanager
-def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
+def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
     """Over the service where one is named, else on the database of the data folder."""
     if url is None and data is None:
         url = os.environ.get(URL_VARIABLE)
@@ -147,24 +134,19 @@ def _keys(url: str | None, data: Path | None) -> Iterator[Keys]:
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
         database.migrate()
-        yield LocalKeys(database, HERE)
+        yield LocalKeys(database)
 
 
 class LocalKeys:
-    """The keyring and the audit log of a database, for who can write it."""
+    """The keyring and the audit log of a database, as the service's client has them, for who can write the database."""
 
-    def __init__(self, database: "Database", address: str) -> None:
-        from orchestrator.store.admin.audit import AuditLog  # SQLAlchemy, for --help
-        from orchestrator.store.admin.keyring import Keyring
-
-        self._keyring = Keyring(database)
-        self._audit = AuditLog(database)
-        self._address = address
+    def __init__(self, database: Database) -> None:
+        self._keyring, self._audit = Keyring(database), AuditLog(database)
 
     def create_key(self, wanted: KeyRequest) -> NewKey:
         """Make a key."""
         made = self._keyring.create(wanted)
-        self._write("keys create", made.key.id)
+        self._note("keys create", made.key.id)
         return made
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
@@ -174,28 +156,22 @@ class LocalKeys:
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more."""
         revoked = self._keyring.revoke(key_id)
-        self._write("keys revoke", key_id)
+        self._note("keys revoke", key_id)
         return revoked
 
     def audit(self, *, limit: int, key_id: str | None = None) -> tuple[AuditRecord, ...]:
         """The audit log, the newest first."""
         return self._audit.page(limit=limit, key_id=key_id)
 
-    def _write(self, action: str, key_id: str) -> None:
-        from orchestrator.store.admin.audit import AuditLine  # SQLAlchemy, for --help
-
-        line = AuditLine(key_id=None, address=self._address, action=action, target=f"/v1/keys/{key_id}", outcome=200)
-        self._audit.add(line)
+    def _note(self, action: str, key_id: str) -> None:
+        self._audit.add(AuditLine(key_id=None, address=HERE, action=action, target=f"/v1/keys/{key_id}", outcome=200))
 
 
 def _key_table(found: tuple[KeyRecord, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("id", "label", "scope", "state", "last used", "runs", "device-hours of 24 h"):
-        table.add_column(name, no_wrap=name == "id")
-    for key in found:
-        table.add_row(
+    rows = [
+        (
             key.id,
-            plain(key.label),
+            key.label,
             key.scope.value,
             _state(key),
             short_moment(key.last_used_at),
@@ -203,17 +179,18 @@ def _key_table(found: tuple[KeyRecord, ...]) -> Table:
             f"{key.device_hours_used:.2f}"
             + (f" of {key.device_hours_a_day:g}" if key.device_hours_a_day is not None else ""),
         )
-    return table
+        for key in found
+    ]
+    return text_table(("id", "label", "scope", "state", "last used", "runs", "device-hours of 24 h"), rows)
 
 
 def _audit_table(found: tuple[AuditRecord, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("when", "who", "from", "what", "about", "outcome"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("when", "what"))
-    for line in found:
-        who = plain(line.label) if line.label else line.key_id or "no key"
-        table.add_row(short_moment(line.at), who, line.address, line.action, line.target, str(line.outcome))
-    return table
+    rows = [
+        (short_moment(line.at), line.label or line.key_id or "no key", line.address, line.action, line.target,
+         str(line.outcome))
+        for line in found
+    ]  # fmt: skip
+    return text_table(("when", "who", "from", "what", "about", "outcome"), rows)
 
 
 def _state(key: KeyRecord) -> str:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from api.cli.admin.keys import short_moment
-from api.cli.console import FAILED, Json, complain, console, plain, print_json, refuse
+from api.cli.console import FAILED, Json, complain, console, plain, print_json, refuse, text_table
 from api.cli.service import Url, open_client
 from orchestrator.webhooks.records import DeliveryRecord, WebhookRecord, WebhookRequest
 
@@ -86,16 +86,15 @@ def _outcome(delivery: DeliveryRecord) -> str:
 
 
 def _table(found: tuple[WebhookRecord, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("id", "URL", "about", "waiting", "delivered", "last error"):
-        table.add_column(name, no_wrap=name == "id", overflow="fold")
-    for webhook in found:
-        table.add_row(
+    rows = [
+        (
             webhook.id,
-            plain(webhook.url),
+            webhook.url,
             webhook.experiment_id or "every end",
             str(webhook.waiting),
             short_moment(webhook.delivered_at),
-            plain(webhook.last_error or ""),
+            webhook.last_error or "",
         )
-    return table
+        for webhook in found
+    ]
+    return text_table(("id", "URL", "about", "waiting", "delivered", "last error"), rows)

@@ -5,17 +5,17 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from api.cli.doctor.check import Check, fails, notice, passes
 from api.cli.doctor.machine import file_system, is_network_file_system
 from orchestrator.errors import StoreError
 from orchestrator.settings import Settings
-
-if TYPE_CHECKING:
-    from sqlalchemy import URL
-
-    from orchestrator.store.database import Database
+from orchestrator.store import migrations
+from orchestrator.store.admin import maintenance
+from orchestrator.store.database import Database
 
 LOCK_SECONDS = 3.0
 """A writer of ours holds SQLite's lock for some milliseconds."""
@@ -51,9 +51,6 @@ WAYS_OUT = {
 
 def database(settings: Settings) -> Iterator[Check]:
     """The database, its schema and its clock; where it cannot be used, only why."""
-    from sqlalchemy.engine import make_url  # SQLAlchemy, for --help
-    from sqlalchemy.exc import ArgumentError
-
     name, text = "database", settings.resolved_database_url()
     try:
         url = make_url(text)
@@ -66,7 +63,7 @@ def database(settings: Settings) -> Iterator[Check]:
         yield from _server(url)
 
 
-def _sqlite(url: "URL", text: str) -> Iterator[Check]:
+def _sqlite(url: URL, text: str) -> Iterator[Check]:
     name, file = "database", Path(url.database or "")
     if not file.exists():
         yield passes(name, f"{file} (`adapm-bench up` will make it)")
@@ -96,9 +93,7 @@ def _write_error(file: Path) -> str | None:
     return None
 
 
-def _server(url: "URL") -> Iterator[Check]:
-    from orchestrator.store.database import Database  # SQLAlchemy, for --help
-
+def _server(url: URL) -> Iterator[Check]:
     name, shown = "database", url.render_as_string(hide_password=True)
     bounded = url.update_query_dict({"connect_timeout": str(CONNECT_SECONDS)})
     text = bounded.render_as_string(hide_password=False)
@@ -115,19 +110,14 @@ def _server(url: "URL") -> Iterator[Check]:
 
 
 def _schema_checks(text: str) -> Iterator[Check]:
-    from orchestrator.store.database import Database  # SQLAlchemy, for --help
-
     with contextlib.closing(Database(text)) as store:
         yield schema(store)
         if store.dialect != "sqlite":  # a file has this machine's clock
             yield clock(store)
 
 
-def schema(store: "Database") -> Check:
+def schema(store: Database) -> Check:
     """Whether the tables are those of this version."""
-    from orchestrator.store import migrations  # SQLAlchemy, for --help
-    from orchestrator.store.admin import maintenance
-
     name = "schema"
     try:
         current, newest = maintenance.revision(store)
@@ -143,7 +133,7 @@ def schema(store: "Database") -> Check:
     return fails(name, f"{current}, behind this version's {newest}", way)
 
 
-def clock(store: "Database") -> Check:
+def clock(store: Database) -> Check:
     """How far this machine's clock is from the database's, less what asking took."""
     name = "clock"
     with store.reading() as connection:

@@ -74,7 +74,7 @@ def _checks() -> Iterator[Check]:
     """The settings, each fault by itself, then what depends on them."""
     settings = read_settings()
     if isinstance(settings, Settings):
-        sources = [found.text for field in type(settings).model_fields if (found := place(field)) is not None]
+        sources = [found for field in type(settings).model_fields if (found := place(field)) is not None]
         yield passes("settings", ", ".join(sources) or "all by default")
         yield from examine(settings)
         return

@@ -16,6 +16,7 @@ import psutil
 from api.cli.doctor.check import Check, fails, passes
 from api.cli.service import URL_VARIABLE, service_url
 from api.client.client import Client, ClientError
+from api.processes.address import ServiceError, listen
 from orchestrator.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
@@ -132,8 +133,6 @@ def service(settings: Settings) -> Iterator[Check]:
 
 
 def _port_check(settings: Settings) -> Check:
-    from api.processes.address import ServiceError, listen  # SQLAlchemy, for --help
-
     name = "service"
     try:
         listen(settings.host, settings.port).close()

@@ -1,16 +1,18 @@
 """`adapm-bench cancel|pause|resume|retry ID`: what can be asked of an experiment, or of one run;
-`delete|restore|clone ID`: of an experiment.
+`delete|restore|clone ID`: of an experiment; `label|note ID`: what people write on one after its submission.
 """
 
 import sys
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from api.cli.console import Json, plain, print_json, refuse
+from api.cli.console import Json, complain, console, plain, print_json, refuse
 from api.cli.experiments.show import AnyId, Id, find
+from api.cli.listings import counts_text
 from api.cli.service import Url, open_client
-from api.cli.tables.listings import counts_text
 from dashboards.text import formats
 from orchestrator.jobs import RunAction
 from orchestrator.records import AnyExperiment, RunRecord
@@ -62,7 +64,11 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
     """Delete an experiment whose runs have all ended; `adapm-bench restore` can undo it for a while."""
     with open_client(url) as client:
         if not yes:
-            _confirm(client.experiment(id))
+            known = client.experiment(id)
+            question = plain(f"Delete experiment {known.id}, {known.name!r}, {known.counts.total} runs?")
+            if not sys.stdin.isatty():
+                refuse(f"{question} Nobody can confirm it here; give --yes")
+            typer.confirm(question, abort=True, err=True)
         experiment = client.delete_experiment(id)
     if json:
         print_json(experiment)
@@ -72,14 +78,6 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
         until = formats.moment(experiment.undo_until)
         way_back = f"until {until} `adapm-bench restore {experiment.id}` brings it back."
     print(f"experiment {experiment.id} is deleted; {way_back} MLflow keeps its copy.")
-
-
-def _confirm(experiment: AnyExperiment) -> None:
-    """End the command unless somebody at a terminal agrees."""
-    question = plain(f"Delete experiment {experiment.id}, {experiment.name!r}, {experiment.counts.total} runs?")
-    if not sys.stdin.isatty():
-        refuse(f"{question} Nobody can confirm it here; give --yes")
-    typer.confirm(question, abort=True, err=True)
 
 
 def restore(id: Id, url: Url = None, json: Json = False) -> None:
@@ -99,3 +97,67 @@ def clone(id: Id, name: Name = None, key: Key = None, url: Url = None, json: Jso
         copy = submission.experiment
         known = "" if submission.created else " (cloned before)"
         print(f"experiment {copy.id} is a clone of {id}: {copy.counts.total} runs{known}")
+
+
+class LabelAct(StrEnum):
+    """What happens to labels."""
+
+    ADD = "add"
+    REMOVE = "remove"
+
+
+Labels = Annotated[list[str], typer.Argument(help="Labels; quote those with spaces.", metavar="LABEL...")]
+Text = Annotated[
+    str | None, typer.Argument(help="The note to write; without it, the command prints the note.", metavar="[TEXT]")
+]
+File = Annotated[Path | None, typer.Option("--file", help="Read the note from this file; - is standard input.")]
+Clear = Annotated[bool, typer.Option("--clear", help="Remove the note.")]
+
+
+def label(id: Id, act: LabelAct, labels: Labels, url: Url = None, json: Json = False) -> None:
+    """Add labels to an experiment, or remove them; `adapm-bench ls --label LABEL` finds it by them."""
+    with open_client(url) as client:
+        change = client.add_labels if act is LabelAct.ADD else client.remove_labels
+        experiment = change(id, *labels)
+    if json:
+        print_json(experiment)
+    else:
+        print(plain(f"experiment {experiment.id}: {', '.join(experiment.labels) or 'no labels'}"))
+
+
+def note(
+    id: Id, text: Text = None, file: File = None, clear: Clear = False, url: Url = None, json: Json = False
+) -> None:
+    """Print an experiment's note, or write one: plain text that everybody can read."""
+    if sum((text is not None, file is not None, clear)) > 1:
+        refuse("give one of TEXT, --file and --clear")
+    if file is not None:
+        try:
+            text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            refuse(f"{file}: {error}")
+    if text is not None and not text.strip():
+        refuse("the text is empty; nothing was changed. --clear removes the note")
+    writes = text is not None or clear
+    with open_client(url) as client:
+        experiment = client.write_note(id, text) if writes else client.experiment(id)
+    if json:
+        print_json(experiment)
+    elif writes:
+        print(f"experiment {experiment.id}: the note is {'written' if experiment.note else 'removed'}")
+    else:
+        _print_note(experiment)
+
+
+def _print_note(experiment: AnyExperiment) -> None:
+    if experiment.note is None:
+        complain(f"experiment {experiment.id} has no note")
+        return
+    author = experiment.note.editor or experiment.note.edited_by
+    screen = console()
+    if screen.is_terminal:
+        for line in experiment.note.text.split("\n"):
+            screen.print(plain(line.expandtabs(4)))
+    else:  # as it is, since it may be written again
+        print(experiment.note.text)
+    complain(f"({formats.moment(experiment.note.edited_at)}{f' by {author}' if author else ''})")

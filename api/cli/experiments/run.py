@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from api.cli.console import INTERRUPTED, Json, fail, plain, print_json, refuse
-from api.cli.experiments.specs import SpecFile, SpecText, read_spec
+from api.cli.experiments.specs import SpecFile, read_spec
 from api.cli.service import environment_settings
 from dashboards.text import costs, formats
 from orchestrator.jobs import RunStatus, state_word
@@ -45,14 +45,18 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     if "candidates" in text.fields or text.fields.get("kind") in KINDS:
         kind = plain(str(text.fields.get("kind", "comparison")))
         refuse(f"{plain(text.source)} is a {kind}, of many runs; submit it: adapm-bench submit {plain(str(file))}")
-    spec = _validate(text)
+    try:
+        spec = RunSpec.model_validate(text.fields)
+    except ValidationError as error:
+        faults = validation_faults(error, RunSpec)
+        text.refuse(f"{count_faults(faults)} in the specification:", faults)
     settings = environment_settings()
     folder = out or settings.data_folder / "local" / spec.content_hash()[:16]
-    if not again and (what := _foreign_result(folder, spec)):
-        refuse(f"{folder} has {what}; --again replaces it, --out FOLDER uses another folder")
     result = None if again else _earlier_result(folder, spec)
     if result is None:
-        _require_data(spec, settings)
+        # What only a person can bring, data or weights: before torch is imported.
+        if found := missing_data(spec.workload, settings.datasets_folder(), settings.dataset_url):
+            fail("\n".join(found))
         result = _train(spec, folder, settings, quiet=json, again=again)
     elif not json:
         print("already finished; --again trains it once more")
@@ -67,43 +71,26 @@ def run(file: SpecFile, out: Out = None, again: Again = False, json: Json = Fals
     print(f"result: {folder / 'result.json'}")
 
 
-def _validate(text: SpecText) -> RunSpec:
-    try:
-        return RunSpec.model_validate(text.fields)
-    except ValidationError as error:
-        faults = validation_faults(error, RunSpec)
-        text.refuse(f"{count_faults(faults)} in the specification:", faults)
-
-
-def _require_data(spec: RunSpec, settings: Settings) -> None:
-    """End the command where data or weights are missing that only a person can bring: before torch is imported."""
-    if found := missing_data(spec.workload, settings.datasets_folder(), settings.dataset_url):
-        fail("\n".join(found))
-
-
 def _earlier_result(folder: Path, spec: RunSpec) -> Result | None:
-    """The result of an earlier call: what it measured is not replaced by what a few last steps measure."""
+    """The result of an earlier call: what it measured is not replaced by what a few last steps measure. Ends the
+    command where training into the folder would write over a result that is not this specification's."""
+    wanted, refused = spec.content_hash(), ""
     try:
-        result = Result.model_validate_json((folder / RESULT_NAME).read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return result if result.spec_hash == spec.content_hash() else None
-
-
-def _foreign_result(folder: Path, spec: RunSpec) -> str | None:
-    """What training into the folder would write over: a result that is not this specification's."""
-    try:
-        fields = from_json((folder / RESULT_NAME).read_bytes())
-    except OSError:
-        return None
+        content = (folder / RESULT_NAME).read_bytes()
+        fields = from_json(content)
+        found = fields.get("spec_hash") if isinstance(fields, dict) else None
+        if found == wanted:
+            return Result.model_validate_json(content)
+        refused = f"a {RESULT_NAME} that does not belong to a run"
+        if isinstance(found, str):
+            refused = f"the result of another specification ({found[:12]}, not {wanted[:12]})"
+    except (OSError, ValidationError):  # there is none, or this run's by an earlier version
+        pass
     except ValueError:
-        return f"a {RESULT_NAME} that cannot be read"
-    found = fields.get("spec_hash") if isinstance(fields, dict) else None
-    if not isinstance(found, str):
-        return f"a {RESULT_NAME} that does not belong to a run"
-    if found == spec.content_hash():
-        return None
-    return f"the result of another specification ({found[:12]}, not {spec.content_hash()[:12]})"
+        refused = f"a {RESULT_NAME} that cannot be read"
+    if refused:
+        refuse(f"{folder} has {refused}; --again replaces it, --out FOLDER uses another folder")
+    return None
 
 
 def _train(spec: RunSpec, folder: Path, settings: Settings, *, quiet: bool, again: bool) -> Result:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from api.cli.answer_tables import comparison_table, fit_view, profile_view
 from api.cli.console import Json, console, fail, plain, print_json, refuse
+from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
 from api.cli.service import Url, open_client
-from api.cli.tables.comparison import comparison_table
-from api.cli.tables.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
 from api.client.client import Client
 from dashboards.files.publication import TableFormat
 from optim.nearest import unknown
@@ -111,19 +111,15 @@ def ls(
         if of_runs:
             if experiment is not None:
                 client.experiment(experiment)  # an id that does not exist is an error, not an empty list
-            runs = _runs_in_state(client, experiment, status)[:limit]
+            with_result = status is not None and status not in list(RunStatus)  # an outcome
+            asked = RunStatus.SUCCEEDED if with_result else RunStatus(status) if status else None
+            runs = client.runs(experiment_id=experiment, status=asked)
+            runs = tuple(run for run in runs if not with_result or run.outcome() == status)[:limit]
             print_json(runs) if json else console().print(runs_table(runs))
         else:
             experiments = client.experiments(limit=limit or 20, labels=label or (), deleted=deleted)
             nothing = NONE_SUCH if label or deleted else NONE_YET
             print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
-
-
-def _runs_in_state(client: Client, experiment: str | None, state: str | None) -> tuple[RunRecord, ...]:
-    if state is None or state in list(RunStatus):
-        return client.runs(experiment_id=experiment, status=RunStatus(state) if state else None)
-    with_result = client.runs(experiment_id=experiment, status=RunStatus.SUCCEEDED)
-    return tuple(run for run in with_result if run.outcome() == state)
 
 
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:
@@ -151,7 +147,10 @@ def compare(
     """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. Several: profiles."""
     with open_client(url) as client:
         if len(ids) > 1:
-            _compare_several(client, ids, form, json)
+            if form not in (Layout.TABLE, Layout.JSON) and not json:
+                refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
+            report = client.profile(ids)
+            print_json(report) if json or form is Layout.JSON else console().print(profile_view(report))
         elif json or form is Layout.JSON:
             print_json(client.compare(ids[0], cell))
         elif form is Layout.TABLE:
@@ -161,19 +160,8 @@ def compare(
             sys.stdout.write(client.comparison_table(ids[0], FILES[form], cell))
 
 
-def _compare_several(client: Client, ids: list[str], form: Layout, json: bool) -> None:
-    from api.cli.tables.laws import profile_view  # numpy, for the other verbs
-
-    if form not in (Layout.TABLE, Layout.JSON) and not json:
-        refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
-    report = client.profile(ids)
-    print_json(report) if json or form is Layout.JSON else console().print(profile_view(report))
-
-
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
     """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts."""
-    from api.cli.tables.laws import fit_view  # numpy, for the other verbs
-
     with open_client(url) as client:
         report = client.fit(ids, form=form.value if form else None, predict=predict or [])
     print_json(report) if json else console().print(fit_view(report))

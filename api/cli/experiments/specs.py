@@ -1,17 +1,25 @@
-"""Specifications from files: YAML, JSON or TOML, as `orchestrator/specs/text.py` reads them; faults with their
-lines."""
+"""Specifications as files: YAML, JSON or TOML, as `orchestrator/specs/text.py` reads them; faults with their lines.
 
+`adapm-bench init` writes a commented one, the same as the documentation's; `schema` prints the JSON schema
+of specifications, which makes editors complete and check them.
+"""
+
+import json as json_text
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Never
 
 import typer
 
-from api.cli.console import refuse
+from api.cli.console import Json, print_json, refuse
+from api.cli.service import environment_settings
 from orchestrator.specs.faults import Fault
 from orchestrator.specs.positions import Places
+from orchestrator.specs.schema import SPECS
+from orchestrator.specs.schema import schema as schema_of
 from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, parse
 
 STDIN = "-"
@@ -60,3 +68,64 @@ def _read(path: Path) -> str:
         return sys.stdin.read(MAX_CHARACTERS + 1)
     with path.open(encoding="utf-8-sig") as file:  # editors of other systems begin files with a mark
         return file.read(MAX_CHARACTERS + 1)
+
+
+def _require_kind(name: str) -> str:
+    if name not in SPECS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, SPECS))}.")
+    return name
+
+
+Kind = Annotated[
+    str,
+    typer.Argument(
+        help=f"Of which kind: {', '.join(SPECS)}.",
+        metavar="KIND",
+        callback=_require_kind,
+        autocompletion=lambda: list(SPECS),
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The file to write, - for standard output; default: KIND.yaml.", metavar="FILE"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+
+STDOUT = "-"
+
+
+def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json: Json = False) -> None:
+    """Write a commented specification to begin with. It needs no service."""
+    text = example(kind)
+    path = out or Path(f"{kind}.yaml")
+    if str(path) == STDOUT:
+        if json:
+            refuse("standard output cannot hold both YAML and JSON; leave out --json or --out -")
+        print(text, end="")
+        return
+    if path.suffix.lower() in (".json", ".toml"):
+        refuse(f"cannot write {path}: the comments are YAML's; name the file {path.with_suffix('.yaml')}")
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        refuse(f"{path} already exists; --force overwrites it, --out FILE writes another file")
+    except OSError as error:
+        refuse(f"cannot write {path}: {error.strerror}; choose another file with --out")
+    if json:
+        print_json({"kind": kind, "file": path})
+        return
+    print(f"wrote {path}")
+    print(f"next: adapm-bench {'run' if kind == 'run' else 'validate'} {path}")
+
+
+def example(kind: str) -> str:
+    """The commented specification of that kind."""
+    return (files("api.cli") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")
+
+
+def schema(kind: Kind = "comparison", json: Json = False) -> None:
+    """Print the JSON schema of a specification, for editors. It needs no service."""
+    del json  # it is JSON in any case
+    environment_settings()  # checks own optimizers: the schema names them, too
+    print(json_text.dumps(schema_of(kind), indent=2, ensure_ascii=False))

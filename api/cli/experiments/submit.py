@@ -12,7 +12,7 @@ import typer
 from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, refuse
 from api.cli.experiments.specs import STDIN, SpecFile, read_spec
 from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
-from api.client.answers import ClientError
+from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
 from orchestrator.kinds.registry import KINDS

@@ -1,5 +1,6 @@
 """Stability apart from loss: exact shares, the exact test of pairs, and which judged runs spiked."""
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
@@ -27,7 +28,25 @@ def test_the_higher_run_of_a_pair_that_lies_apart_spiked() -> None:
     mine = {1: 3.001, 2: 3.018, 3: 3.2, 4: 3.001, 5: 3.012}
     assert spikes(mine, baseline, 0.003) == (frozenset({3}), frozenset({4}))
     assert spikes(mine, baseline, None) == (frozenset(), frozenset()), "nothing is known to be unusual"
-    assert spikes({1: 3.0, 2: 3.1, 3: 2.9}, {1: 3.0, 2: 3.0, 3: 3.0}, 0.001) == (frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("count", [4, 8, 9])
+def test_spikes_of_nearly_half_of_the_runs_are_found(count: int) -> None:
+    """Of twenty: a median deviation would be that of the spikes."""
+    random = np.random.default_rng(count)
+    baseline = {seed: float(3.3 + 0.016 * random.standard_normal()) for seed in range(20)}
+    mine = {seed: loss + float(0.003 * random.standard_normal()) for seed, loss in baseline.items()}
+    planted = frozenset(range(count))
+    spiked = {seed: loss + (seed in planted) * float(random.uniform(0.05, 0.5)) for seed, loss in baseline.items()}
+    assert spikes(mine, spiked, 0.003) == (frozenset(), planted)
+    assert spikes(spiked, mine, 0.003) == (planted, frozenset())
+
+
+def test_a_noise_that_tuning_did_not_show_is_no_spike() -> None:
+    """Judged runs that scatter four times as much as those of the grid, without gaps between them."""
+    random = np.random.default_rng(0)
+    noise = {seed: float(3.0 + 0.02 * random.standard_normal()) for seed in range(30)}
+    assert spikes(noise, dict.fromkeys(range(30), 3.0), 0.005) == (frozenset(), frozenset())
 
 
 def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:

@@ -123,3 +123,57 @@ def test_spikes_are_found_and_heavy_tails_are_none() -> None:
         false += len(said - meant)
     assert found >= 0.9 * planted
     assert false <= 15, "one in a thousand runs"
+
+
+def spiking_grid(random: np.random.Generator, share: float) -> tuple[dict[float, dict[int, float]], int]:
+    """Losses of five rates on three seeds, and how many of them spike."""
+    spikes = random.random((5, 3)) < share
+    seeds = 0.016 * random.standard_normal(3)
+    losses = {
+        lr: {
+            seed: bowl(lr, 2e-3, 0.003)
+            + float(seeds[seed] + 0.0035 * random.standard_normal() + spikes[i, seed] * random.uniform(0.05, 0.5))
+            for seed in range(3)
+        }
+        for i, lr in enumerate(RATES)
+    }
+    return losses, int(spikes.sum())
+
+
+@pytest.mark.parametrize(("share", "least_found", "most_off"), [(0.15, 0.85, 0.02), (0.3, 0.65, 0.06)])
+def test_frequent_spikes_are_found_in_a_grid(share: float, least_found: float, most_off: float) -> None:
+    """Three of ten: the median of fifteen deviations would be that of spikes."""
+    random = np.random.default_rng(1)
+    planted = found = off = 0
+    for _ in range(300):
+        losses, count = spiking_grid(random, share)
+        of = grid(losses)
+        planted += count
+        found += len({(lr, seed) for lr, seed in of.spikes if losses[lr][seed] > bowl(lr, 2e-3, 0.003) + 0.04})
+        off += len({(lr, seed) for lr, seed in of.spikes if losses[lr][seed] < bowl(lr, 2e-3, 0.003) + 0.04})
+    assert found >= least_found * planted
+    assert off <= most_off * 300 * 15
+
+
+def test_a_rate_of_which_most_runs_spiked_has_no_mean() -> None:
+    losses = {lr: {seed: bowl(lr, 2e-3) + 0.001 * seed for seed in range(3)} for lr in RATES}
+    losses[4e-3] |= {0: 3.6, 2: 3.3}
+    found = grid(losses)
+    assert found.spikes == {(4e-3, 0), (4e-3, 2)}
+    assert sorted(found.means()) == [5e-4, 1e-3, 2e-3, 8e-3]
+    beside = basin(found, RATES)
+    assert beside is not None
+    assert beside.rates == (5e-4, 2e-3), "what lies there nobody knows, as beside a cliff"
+
+
+def test_a_rate_far_away_whose_runs_scatter_says_nothing_of_those_about_the_best() -> None:
+    random = np.random.default_rng(0)
+    of = {lr: {seed: bowl(lr, 2e-3) + 0.002 * float(random.standard_normal()) for seed in range(5)} for lr in RATES}
+    quiet = grid(of)
+    of[5e-4] = {seed: 3.5 + 0.03 * float(random.standard_normal()) for seed in range(5)}
+    noisy = grid(of)
+    around = (1e-3, 2e-3, 4e-3)
+    assert noisy.variance(around) == quiet.variance(around)
+    assert noisy.variance(around)[1] == 8
+    assert noisy.variance(RATES)[0] > 5 * noisy.variance(around)[0]
+    assert noisy.variance(()) == noisy.variance((2e-3,)) == (0.0, 0)

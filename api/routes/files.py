@@ -1,5 +1,6 @@
-"""Figures, reports and provenance over REST: permalinks that need no page.
+"""An experiment as files over REST, permalinks that need no page: tables of results and series, figures, reports.
 
+/v1/experiments/{id}/exports/{name}          results, or the series of its runs, as Parquet or CSV; of a run as well
 /v1/experiments/{id}/figures                 the names of an experiment's figures
 /v1/experiments/{id}/figures/{name}.{form}   one of them as SVG, PNG, PDF, HTML, CSV or JSON
 /v1/experiments/{id}/report                  one HTML file with method, tables, figures and provenance
@@ -8,54 +9,96 @@
 /v1/experiments/{id}/document.json           everything that is known of it, but for the series of its runs
 """
 
-from typing import Annotated
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
 from api.records import Page
 from api.routes.context import (
     AnalysisDependency,
     ExperimentIdPath,
     ExperimentsDependency,
+    FigureFilesDependency,
+    RunIdPath,
     RunsDependency,
     problems,
-    the_services,
 )
-from dashboards.data.reader import Reader
 from dashboards.figures.registry import FigureName
 from dashboards.files.bibliography import bibtex, references
-from dashboards.files.figures import MEDIA_TYPES, FigureFiles, FileForm, write
+from dashboards.files.figures import MEDIA_TYPES, FileForm, write
 from dashboards.files.report import report
 from dashboards.palette import ThemeName
 from dashboards.view_state import ViewState
 from orchestrator.export.document import ExperimentDocument, document
+from orchestrator.export.files import Format, write_results, write_series
 from orchestrator.export.provenance import Provenance, provenance
+from orchestrator.records import RunRecord
+from orchestrator.services.runs import Runs
 
-router = APIRouter(prefix="/experiments", tags=["figures and reports"])
+router = APIRouter()
 
 TEXT = "; charset=utf-8"
+ExportName = Literal["results.parquet", "results.csv", "series.parquet", "series.csv"]
+
+EXPORT_MEDIA_TYPES = {Format.PARQUET: "application/vnd.apache.parquet", Format.CSV: "text/csv; charset=utf-8"}
+PIECE_BYTES = 1 << 20
+
+FILE = {200: {"description": "The file.", "content": {media: {} for media in EXPORT_MEDIA_TYPES.values()}}}
 
 
-def the_files(request: Request) -> FigureFiles:
-    """The figures of this app, made when the first one is asked for."""
-    state = request.app.state
-    if not hasattr(state, "figure_files"):
-        services = the_services(request)
-        reader = Reader(services.experiments, services.runs, services.analysis)
-        state.figure_files = FigureFiles(reader)
-    files = state.figure_files
-    assert isinstance(files, FigureFiles)
-    return files
+@router.get(
+    "/experiments/{experiment_id}/exports/{name}",
+    tags=["exports"],
+    response_class=StreamingResponse,
+    responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # FastAPI's type is wider than either
+)
+def experiment_export(
+    experiment_id: ExperimentIdPath, name: ExportName, experiments: ExperimentsDependency, runs: RunsDependency
+) -> StreamingResponse:
+    """A row for each run (`results`), or for each point of each run (`series`)."""
+    experiments.get(experiment_id)  # one that does not exist is no empty file
+    return _export_file(runs, runs.all(experiment_id), name, f"{experiment_id}-{name}")
 
 
-Files = Annotated[FigureFiles, Depends(the_files)]
+@router.get(
+    "/runs/{run_id}/exports/{name}",
+    tags=["exports"],
+    response_class=StreamingResponse,
+    responses={**FILE, **problems(404)},  # type: ignore[dict-item]
+)
+def run_export(run_id: RunIdPath, name: ExportName, runs: RunsDependency) -> StreamingResponse:
+    """The run's result (`results`), or a row for each of its points (`series`)."""
+    return _export_file(runs, iter([runs.get(run_id)]), name, f"{run_id}-{name}")
 
 
-@router.get("/{experiment_id}/figures", responses=problems(404))
+def _export_file(source: Runs, runs: Iterator[RunRecord], name: ExportName, filename: str) -> StreamingResponse:
+    table, _, ending = name.partition(".")
+    form = Format(ending)
+    # A file without a name: however the answer ends, nothing is left on the disk.
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - `_pieces` closes it, after the last byte was sent
+    if table == "results":
+        write_results(runs, file, form)
+    else:
+        write_series(source, runs, file, form)
+    headers = {"Content-Disposition": f'attachment; filename="{filename}"', "Content-Length": str(file.tell())}
+    file.seek(0)
+    return StreamingResponse(_pieces(file), media_type=EXPORT_MEDIA_TYPES[form], headers=headers)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+@router.get("/experiments/{experiment_id}/figures", tags=["figures and reports"], responses=problems(404))
 def figure_names(
     experiment_id: ExperimentIdPath,
     experiments: ExperimentsDependency,
-    files: Files,
+    files: FigureFilesDependency,
     cell: Annotated[str, Query(max_length=80)] = "",
 ) -> Page[str]:
     """The figures that the experiment has; of a scaling experiment those of its law, or of a cell."""
@@ -63,7 +106,8 @@ def figure_names(
 
 
 @router.get(
-    "/{experiment_id}/figures/{name}.{form}",
+    "/experiments/{experiment_id}/figures/{name}.{form}",
+    tags=["figures and reports"],
     response_class=Response,
     responses={
         200: {"description": "The figure.", "content": {kind: {} for kind in MEDIA_TYPES.values()}},
@@ -75,7 +119,7 @@ def figure(
     name: FigureName,
     form: FileForm,
     request: Request,
-    files: Files,
+    files: FigureFilesDependency,
     theme: ThemeName = "light",
     download: bool = False,
 ) -> Response:
@@ -89,18 +133,19 @@ def figure(
 
 
 @router.get(
-    "/{experiment_id}/report",
+    "/experiments/{experiment_id}/report",
+    tags=["figures and reports"],
     response_class=Response,
     responses={200: {"description": "The report.", "content": {"text/html": {}}}, **problems(404)},
 )
-def experiment_report(experiment_id: ExperimentIdPath, request: Request, files: Files) -> Response:
+def experiment_report(experiment_id: ExperimentIdPath, request: Request, files: FigureFilesDependency) -> Response:
     """One self-contained HTML file: answer, figures, method, runs, provenance, bibliography."""
     text = report(files, experiment_id, request.app.version)
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}-report.html"'}
     return Response(text, media_type=f"text/html{TEXT}", headers=headers)
 
 
-@router.get("/{experiment_id}/provenance", responses=problems(404))
+@router.get("/experiments/{experiment_id}/provenance", tags=["figures and reports"], responses=problems(404))
 def experiment_provenance(
     experiment_id: ExperimentIdPath, experiments: ExperimentsDependency, runs: RunsDependency, request: Request
 ) -> Provenance:
@@ -109,7 +154,8 @@ def experiment_provenance(
 
 
 @router.get(
-    "/{experiment_id}/references.bib",
+    "/experiments/{experiment_id}/references.bib",
+    tags=["figures and reports"],
     response_class=Response,
     responses={200: {"description": "BibTeX.", "content": {"application/x-bibtex": {}}}, **problems(404)},
 )
@@ -124,7 +170,7 @@ def bibliography(
     return Response(text, media_type=f"application/x-bibtex{TEXT}", headers=headers)
 
 
-@router.get("/{experiment_id}/document.json", responses=problems(404))
+@router.get("/experiments/{experiment_id}/document.json", tags=["figures and reports"], responses=problems(404))
 def experiment_document(
     experiment_id: ExperimentIdPath,
     experiments: ExperimentsDependency,

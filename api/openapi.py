@@ -1,24 +1,28 @@
 """What the OpenAPI document says beyond the routes: access, with the answers 401, 403 and 429; tags, with 304;
-examples; and what a specification may leave out when it is sent.
+examples; what a specification may leave out when it is sent; and links: which calls an answer makes possible, and where
+in it their parameters are found.
+
+    POST /v1/experiments ─ /experiment/id ─► GET /v1/experiments/{experiment_id}, POST …/cancel, GET …/comparison, …
+
+Programs can walk along the links from an answer to the next call; schemathesis does.
 """
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from api.auth.scopes import HEAVY, Access, GuardedRoute, place_of
 from api.middleware.transfer import REST
-from api.openapi.links import add_links
 from api.records import Problem
 from api.routes.attempts import batch_body
 from api.routes.context import problems
 from orchestrator.kinds.registry import KINDS
 from orchestrator.specs.schema import schema
 
-FILE = Path(__file__).with_name("examples.json")
+FILE = Path(__file__).with_name("openapi_examples.json")
 """What is sent to each operation and what it answers, as the service once did: `python -m tests.openapi_examples.write`
 writes it, with lists and texts in answers shortened."""
 JSON = "application/json"
@@ -27,8 +31,7 @@ JSON = "application/json"
 def add_examples(document: dict[str, Any]) -> None:
     """Put the examples into an OpenAPI document."""
     for route, shown in json.loads(FILE.read_text()).items():
-        method, _, path = route.partition(" ")
-        operation = document["paths"][path][method.lower()]
+        operation = _operation(document, route)
         if shown["sent"]:
             examples = {name: {"value": body} for name, body in shown["sent"].items()}
             operation["requestBody"]["content"][JSON]["examples"] = examples
@@ -90,9 +93,9 @@ def _rename_references(part: Any, names: dict[str, str]) -> Any:
     return json.loads(text)
 
 
-KEY = "Key"
+KEY_SCHEME = "Key"
 SCHEMES = {
-    KEY: {
+    KEY_SCHEME: {
         "type": "http",
         "scheme": "bearer",
         "description": "A key of the service, `adapm_…`; a service without keys asks for none.",
@@ -159,11 +162,9 @@ def _describe(operation: dict[str, Any], place: GuardedRoute | None) -> None:
     if place is not None and place.route in HEAVY:
         operation["responses"].setdefault("503", problems(503)[503])
     if access.scope() is not None:
-        if place is not None and place.route.partition(" ")[2].startswith(
-            REST
-        ):  # unknown parameters: `api/middleware/query_check.py`
+        if place is not None and REST in place.route:  # unknown parameters: `QueryCheckMiddleware`
             operation["responses"].setdefault("422", problems(422)[422])
-        operation["security"] = [{KEY: []}]
+        operation["security"] = [{KEY_SCHEME: []}]
         operation["x-scope"] = access.value
 
 
@@ -194,3 +195,136 @@ def _describe_tag(operation: dict[str, Any]) -> None:
     }
     operation["responses"].setdefault("304", {"description": "The caller has the answer: its tag was shown."})
     operation.setdefault("parameters", []).append(IF_NONE_MATCH)
+
+
+EXPERIMENT, RUN, KEY, WEBHOOK, ATTEMPT = (
+    "/v1/experiments/{experiment_id}",
+    "/v1/runs/{run_id}",
+    "/v1/keys/{key_id}",
+    "/v1/webhooks/{webhook_id}",
+    "/v1/attempts/{run_id}/{attempt}",
+)
+OF_SUBMISSION, ITSELF, FIRST = "$response.body#/experiment/id", "$response.body#/id", "$response.body#/items/0/id"
+
+OF_AN_EXPERIMENT = (
+    f"GET {EXPERIMENT}",
+    f"PATCH {EXPERIMENT}",
+    f"DELETE {EXPERIMENT}",
+    f"POST {EXPERIMENT}/cancel",
+    f"POST {EXPERIMENT}/pause",
+    f"POST {EXPERIMENT}/clone",
+    "GET /v1/runs",
+    f"GET {EXPERIMENT}/stream",
+)
+RESULTS = (
+    f"GET {EXPERIMENT}/comparison",
+    f"GET {EXPERIMENT}/comparison/{{form}}",
+    f"GET {EXPERIMENT}/cells",
+    f"GET {EXPERIMENT}/sweep",
+    f"GET {EXPERIMENT}/figures",
+    f"GET {EXPERIMENT}/report",
+    f"GET {EXPERIMENT}/provenance",
+    f"GET {EXPERIMENT}/references.bib",
+    f"GET {EXPERIMENT}/document.json",
+    f"GET {EXPERIMENT}/exports/{{name}}",
+)
+OF_A_RUN = tuple(f"GET {RUN}/{noun}" for noun in ("points", "observations", "events", "standing", "attempts"))
+ENDS_OF_AN_ATTEMPT = tuple(f"POST {ATTEMPT}/{verb}" for verb in ("finish", "stopped", "fail"))
+REPORTS_OF_AN_ATTEMPT = tuple(f"POST {ATTEMPT}/{verb}" for verb in ("heartbeat", "points", "checkpoint"))
+
+CONSTANTS: Mapping[str, Mapping[str, str]] = {
+    f"GET {EXPERIMENT}/comparison/{{form}}": {"form": "csv"},
+    f"GET {EXPERIMENT}/exports/{{name}}": {"name": "results.csv"},
+    f"GET {RUN}/exports/{{name}}": {"name": "series.csv"},
+    f"GET {EXPERIMENT}/figures/{{name}}.{{form}}": {"form": "svg"},
+}
+"""Parameters that no answer has: any value of theirs would do."""
+
+
+Link = tuple[str, dict[str, str], tuple[str, ...]]
+"""From the answer of a route, with where the parameters are found in it (OpenAPI 3.1's runtime expressions, 4.7.20.4),
+to the routes that take them."""
+
+
+def _link(source: str, found: str, *targets: str, by: str = "experiment_id") -> Link:
+    return source, {by: found}, targets
+
+
+LINKS: tuple[Link, ...] = (
+    _link("POST /v1/experiments", OF_SUBMISSION, *OF_AN_EXPERIMENT, *RESULTS),
+    _link(f"POST {EXPERIMENT}/clone", OF_SUBMISSION, *OF_AN_EXPERIMENT),
+    _link("GET /v1/experiments", FIRST, f"GET {EXPERIMENT}", "GET /v1/runs", *RESULTS),
+    _link(f"GET {EXPERIMENT}", ITSELF, *RESULTS, "GET /v1/runs", f"PATCH {EXPERIMENT}", f"POST {EXPERIMENT}/clone"),
+    _link(f"PATCH {EXPERIMENT}", ITSELF, f"GET {EXPERIMENT}"),
+    _link(f"POST {EXPERIMENT}/cancel", ITSELF, f"POST {EXPERIMENT}/retry", f"DELETE {EXPERIMENT}"),
+    _link(f"POST {EXPERIMENT}/pause", ITSELF, f"POST {EXPERIMENT}/resume", f"POST {EXPERIMENT}/cancel"),
+    _link(f"POST {EXPERIMENT}/resume", ITSELF, f"POST {EXPERIMENT}/pause"),
+    _link(f"POST {EXPERIMENT}/retry", ITSELF, f"POST {EXPERIMENT}/cancel"),
+    _link(f"DELETE {EXPERIMENT}", ITSELF, f"POST {EXPERIMENT}/restore"),
+    _link(f"POST {EXPERIMENT}/restore", ITSELF, f"GET {EXPERIMENT}"),
+    _link(f"GET {EXPERIMENT}/sweep", "$request.path.experiment_id", f"GET {EXPERIMENT}/sweep/comparison"),
+    (f"GET {EXPERIMENT}/sweep/comparison", {}, ("POST /v1/experiments",)),
+    (
+        f"GET {EXPERIMENT}/figures",
+        {"experiment_id": "$request.path.experiment_id", "name": "$response.body#/items/0"},
+        (f"GET {EXPERIMENT}/figures/{{name}}.{{form}}",),
+    ),
+    _link("GET /v1/experiments", FIRST, "GET /v1/fits", "GET /v1/profiles", by="experiment"),
+    _link("GET /v1/runs", FIRST, f"GET {RUN}", *OF_A_RUN, f"GET {RUN}/exports/{{name}}", by="run_id"),
+    _link("GET /v1/runs", FIRST, f"POST {RUN}/cancel", f"POST {RUN}/pause", by="run_id"),
+    _link("GET /v1/runs", FIRST, "GET /v1/points", by="run"),
+    _link(f"GET {RUN}", ITSELF, *OF_A_RUN, by="run_id"),
+    _link(f"POST {RUN}/cancel", ITSELF, f"POST {RUN}/retry", f"GET {RUN}", by="run_id"),
+    _link(f"POST {RUN}/pause", ITSELF, f"POST {RUN}/resume", by="run_id"),
+    _link(f"POST {RUN}/resume", ITSELF, f"GET {RUN}/standing", by="run_id"),
+    _link(f"POST {RUN}/retry", ITSELF, f"GET {RUN}/standing", by="run_id"),
+    (
+        f"GET {RUN}/attempts",
+        {"run_id": "$request.path.run_id", "attempt": "$response.body#/items/0/attempt"},
+        (f"GET {RUN}/attempts/{{attempt}}/log",),
+    ),
+    _link("GET /v1/studies", "$response.body#/items/0/name", "GET /v1/studies/{name}", by="name"),
+    _link("POST /v1/keys", "$response.body#/key/id", f"GET {KEY}", f"DELETE {KEY}", by="key_id"),
+    _link("GET /v1/keys", FIRST, f"GET {KEY}", "GET /v1/audit", by="key_id"),
+    _link(f"DELETE {KEY}", ITSELF, f"GET {KEY}", by="key_id"),
+    _link(
+        "POST /v1/webhooks",
+        "$response.body#/webhook/id",
+        f"GET {WEBHOOK}",
+        f"POST {WEBHOOK}/test",
+        f"GET {WEBHOOK}/deliveries",
+        f"DELETE {WEBHOOK}",
+        by="webhook_id",
+    ),
+    _link("GET /v1/webhooks", FIRST, f"GET {WEBHOOK}", f"GET {WEBHOOK}/deliveries", by="webhook_id"),
+    _link(f"GET {WEBHOOK}", ITSELF, f"POST {WEBHOOK}/test", by="webhook_id"),
+    _link(f"POST {WEBHOOK}/test", "$request.path.webhook_id", f"GET {WEBHOOK}/deliveries", by="webhook_id"),
+    *(
+        (
+            source,
+            {"run_id": "$request.path.run_id", "attempt": "$request.path.attempt"},
+            (*REPORTS_OF_AN_ATTEMPT, *ENDS_OF_AN_ATTEMPT),
+        )
+        for source in (f"POST {ATTEMPT}/hello", f"POST {ATTEMPT}/heartbeat")
+    ),
+)
+
+
+def add_links(document: dict[str, Any]) -> None:
+    """Put the links into an OpenAPI document: at every answer of success of each source."""
+    for source, parameters, targets in LINKS:
+        links: dict[str, Any] = {}
+        for route in targets:
+            name = _operation(document, route)["operationId"]
+            links[name] = {"operationId": name, "parameters": {**parameters, **CONSTANTS.get(route, {})}}
+            if not parameters:  # the answer as it is
+                links[name]["requestBody"] = "$response.body"
+        for status, answer in _operation(document, source)["responses"].items():
+            if status in ("200", "201", "202"):
+                answer.setdefault("links", {}).update(links)
+
+
+def _operation(document: dict[str, Any], route: str) -> dict[str, Any]:
+    method, _, path = route.partition(" ")
+    operation: dict[str, Any] = document["paths"][path][method.lower()]
+    return operation

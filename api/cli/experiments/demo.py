@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
+from api.cli.answer_tables import comparison_table, loss_memory_chart
 from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json
 from api.cli.experiments.watch import follow
-from api.cli.service import Data, Port, Slots, environment_settings
-from api.cli.studies.own_service import exit_in_order, own_service
-from api.cli.tables.comparison import comparison_table, loss_memory_chart
+from api.cli.service import Data, Port, Slots, environment_settings, exit_in_order, own_service
 from api.client.client import Client
 from api.processes.data_folder import read_note
 from dashboards.text import formats

@@ -1,6 +1,6 @@
 """The comparison that `adapm-bench demo` runs is a fair one."""
 
-from api.cli.studies.demo import DEMO
+from api.cli.experiments.demo import DEMO
 
 
 def test_the_demo_tunes_first_and_compares_on_other_seeds() -> None:

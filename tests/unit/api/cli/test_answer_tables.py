@@ -6,10 +6,10 @@ import re
 import pytest
 from rich.console import Console, RenderableType
 
+from api.cli.answer_tables import comparison_table, loss_memory_chart
 from api.cli.console import console
-from api.cli.studies.demo import DEMO
-from api.cli.tables.comparison import comparison_table, loss_memory_chart
-from api.cli.tables.listings import run_view
+from api.cli.experiments.demo import DEMO
+from api.cli.listings import run_view
 from dashboards.files.publication import markdown, table_csv
 from dashboards.text import formats
 from orchestrator.jobs import Outcome

@@ -1,8 +1,10 @@
-"""Records as tables for people. The comparison's table is the product's answer: `demo` and `compare` end with it.
+"""Answers as tables for people: comparisons, scaling laws, performance profiles. A comparison's table is the product's
+answer: `demo` and `compare` end with it.
 
 Cells may have two lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -11,7 +13,10 @@ from rich.text import Text
 
 from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
+from dashboards.text.answers import coefficient_names, memory_words, number
 from dashboards.text.words import speed_words
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
+from orchestrator.analysis.profiles import ProfileReport, ProfileRow
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval
 
@@ -187,3 +192,96 @@ def outcomes_text(outcomes: dict[Outcome, int]) -> str:
     """What became of the runs of a candidate: `4 finished`."""
     lines = [f"{count} {outcome.value.replace('_', ' ')}" for outcome, count in outcomes.items() if count]
     return "\n".join(lines) or formats.UNKNOWN
+
+
+def fit_view(report: FitReport) -> RenderableType:
+    """Coefficients with intervals, then predictions and data efficiency where there are any, then every sentence."""
+    parts: list[RenderableType] = [Text(report.formula, style="bold"), _coefficients(report)]
+    for title, columns, rows in (
+        ("Predicted, not trained; activations come on top of the memory", ("size", "tokens", "loss", "state", "memory"),
+         _predictions),
+        ("Data efficiency: D_eff / D against the baseline's law", ("parameters", "tokens", "D_eff / D"), _efficiencies),
+        ("The law's loss minus the baseline's", ("parameters", "tokens", "Δ loss"), _loss_differences),
+    ):  # fmt: skip
+        table = _table_of_fits(report, columns, rows)
+        if table.row_count:
+            parts += [Text(title, style="bold"), table]
+    lines = [(fit.candidate, fit.verdict) for fit in report.fits] + [("note", note) for note in report.notes]
+    return Group(*parts, sentences((subject, formats.sentence(line)) for subject, line in lines))
+
+
+def profile_view(report: ProfileReport) -> RenderableType:
+    """One line a candidate: its scores, and its time to target on each workload."""
+    table = plain_table("optimizer", "score\n(tokens)", "score\n(device-h)")
+    for time in report.rows[0].times if report.rows else ():
+        table.add_column(plain(time.name)[:24], justify="right", overflow="fold")
+    for row in report.rows:
+        table.add_row(*map(Text, _profile_cells(row)))
+    workloads = f"{report.workloads} workload{'s' if report.workloads != 1 else ''}"
+    head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
+    return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
+
+
+def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
+    """`0.340` over its interval; wide ranges of magnitude in powers of ten."""
+    if estimate is None:
+        return formats.UNKNOWN
+    if estimate.low is None or estimate.high is None:
+        return number(estimate.value, digits)
+    interval = f"[{number(estimate.low, digits)}, {number(estimate.high, digits)}]"
+    return two_lines(number(estimate.value, digits), interval)
+
+
+def _coefficients(report: FitReport) -> Table:
+    names = coefficient_names(report)
+    table = plain_table("optimizer", *names, "error", "largest left out", "points")
+    for fit in report.fits:
+        cells = [estimate_text(fit.coefficients.get(name)) for name in names]
+        error = formats.UNKNOWN if fit.relative_error is None else f"{100 * fit.relative_error:.2g} %"
+        points = f"{len(fit.points)}\n{sum(point.n for point in fit.points)} runs"
+        left_out = formats.UNKNOWN
+        if fit.held_out is not None:
+            size = f"at {formats.compact(fit.held_out.parameters)}"
+            left_out = two_lines(formats.difference(fit.held_out.error), size)
+        table.add_row(*map(Text, (plain(fit.candidate), *cells, error, left_out, points)))
+    return table
+
+
+def _table_of_fits(
+    report: FitReport, columns: tuple[str, ...], rows: Callable[[CandidateFit], Iterable[tuple[str, ...]]]
+) -> Table:
+    """So many lines a candidate as `rows` has cells of it."""
+    table = plain_table("optimizer", *columns)
+    for fit in report.fits:
+        for cells in rows(fit):
+            table.add_row(*map(Text, (plain(fit.candidate), *cells)))
+    return table
+
+
+def _predictions(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
+    for each in fit.predictions:
+        parameters = formats.compact(each.parameters)
+        size = parameters if each.model is None else two_lines(each.model, f"{parameters} parameters")
+        state = memory = formats.UNKNOWN  # state, and everything that training keeps; activations come on top
+        if each.memory is not None:
+            state = two_lines(formats.size(each.memory.state_bytes.value), memory_words(each.memory))
+            memory = formats.size(each.memory.total().value)
+        yield size, formats.compact(each.tokens), estimate_text(each.loss, 4), state, memory
+
+
+def _loss_differences(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
+    for each in fit.loss_differences:
+        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(each.difference, 4)
+
+
+def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
+    for each in fit.data_efficiency:
+        ratio = None if each.ratio is None else Estimate(value=each.ratio, low=each.low, high=each.high)
+        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(ratio)
+
+
+def _profile_cells(row: ProfileRow) -> tuple[str, ...]:
+    times = (
+        f"{formats.compact(time.tokens)} tokens" if time.tokens is not None else "not reached" for time in row.times
+    )
+    return plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times

@@ -1,1 +1,0 @@
-"""Verbs that run whole studies, and the demo."""

@@ -1,1 +1,0 @@
-"""Records as tables for people, on terminals and in logs."""

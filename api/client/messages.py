@@ -1,0 +1,170 @@
+"""What the clients send and receive: ids, lists and specifications, checked and written as JSON; answers, read as typed
+records, or as an error that says what the service refused.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import date
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
+
+import httpx2
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from api.records import Problem
+from orchestrator.records import AnyExperiment
+from orchestrator.specs.faults import Fault, pointer
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item", bound=str | int)
+JsonPath = tuple[int | str, ...]
+
+LONGEST_SHOWN = 80
+"""Characters of a value that are repeated to who gave it."""
+
+LONGEST_WAIT_SECONDS = 10
+"""A service that asks for more is not waited for: somebody should know."""
+
+
+class ClientError(Exception):
+    """The service refused a request, or could not be reached; the message is made for people."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None,
+        faults: tuple[Fault, ...] = (),
+        kind: str | None = None,
+        near: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__("\n".join([message, *(f"  {fault.text()}" for fault in faults)]))
+        self.status = status
+        """The HTTP status; None where there was no answer."""
+        self.faults = faults
+        """Every fault of the request, where it was invalid."""
+        self.kind = kind
+        """The problem's `type`: its name for programs; None where there was no answer of ours."""
+        self.near = near
+        """Where there is nothing of an id: ids that may have been meant."""
+
+
+class InputError(ClientError):
+    """What the client was given is nothing that could be sent; no service was asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=None)
+
+
+ANY_EXPERIMENT: type[Any] = cast("type[Any]", AnyExperiment)
+"""What verbs answer with that concern damaged experiments, too: a union is no type to mypy."""
+
+
+def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
+    """The record that an answer holds; raises `ClientError` where it is a refusal."""
+    if response.is_success:
+        try:
+            return TypeAdapter(answer).validate_json(response.content)
+        except ValidationError as error:
+            raise ClientError(
+                f"the answer of {response.url} is not understood; are client and service of the same version?",
+                status=response.status_code,
+            ) from error
+    raise refusal(response)
+
+
+def wait_seconds(response: httpx2.Response) -> float | None:
+    """How long the service asks to wait before another try; None where it does not, or asks for too long."""
+    asked = response.headers.get("Retry-After", "") if response.status_code in (429, 503) else ""
+    return float(asked) if asked.isdecimal() and int(asked) <= LONGEST_WAIT_SECONDS else None
+
+
+def refusal(response: httpx2.Response) -> ClientError:
+    """The error that a read answer is."""
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:
+        message = f"{response.url} answered {response.status_code} {response.reason_phrase}, not as this service does"
+        return ClientError(message, status=response.status_code)
+    near = tuple(map(str, (problem.model_extra or {}).get("near", ())))
+    return ClientError(problem.detail, status=response.status_code, faults=problem.errors, kind=problem.type, near=near)
+
+
+def unreachable_error(url: str, error: Exception) -> ClientError:
+    """The error of a service that does not answer at `url`."""
+    return ClientError(f"no service at {url} ({str(error) or type(error).__name__})", status=None)
+
+
+def segment(identifier: str, what: str = "id") -> str:
+    """One segment of a path, whatever a user typed as an id; raises `InputError` where that is none."""
+    if not isinstance(identifier, str):
+        raise InputError(f"the {what} must be text, not {_type_and_value(identifier)}")
+    if not identifier:
+        raise InputError(f"the {what} is empty")
+    return quote(identifier, safe="")
+
+
+def as_texts(given: Iterable[str] | str, what: str) -> list[str]:
+    """The texts where several are due; a single one is one, not its letters. Raises `InputError` for anything else."""
+    found = as_list(given, what)
+    for each in found:
+        if not isinstance(each, str):
+            raise InputError(f"{what} must be texts, not {_type_and_value(each)}")
+    return found
+
+
+def as_list(given: Iterable[Item] | Item, what: str) -> list[Item]:
+    """The items of what is given, or what is given, where it is one; raises `InputError` for what is neither."""
+    if isinstance(given, str | int):
+        return [given]
+    try:
+        return list(given)
+    except TypeError:
+        raise InputError(f"{what} must be a list, not {_type_and_value(given)}") from None
+
+
+def json_body(fields: BaseModel | Mapping[str, Any]) -> str:
+    """The body of a request as JSON, in which numpy's numbers are numbers. Raises `InputError` for what JSON cannot
+    hold; numbers that are not finite the service refuses, together with every other fault."""
+    if isinstance(fields, BaseModel):
+        return fields.model_dump_json()
+    if not isinstance(fields, Mapping):
+        raise InputError(f"the fields must be a mapping, not {_type_and_value(fields)}")
+    try:
+        return json.dumps(_json_value(fields, ()))
+    except RecursionError:
+        raise InputError("the fields are nested too deeply, or hold themselves") from None
+
+
+def _json_value(value: Any, path: JsonPath) -> Any:
+    """`value` as JSON knows it."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {_name(name, path): _json_value(held, (*path, str(name))) for name, held in value.items()}
+    if isinstance(value, date):
+        return str(value)  # YAML reads some names as dates
+    if isinstance(value, list | tuple):
+        return [_json_value(held, (*path, position)) for position, held in enumerate(value)]
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise InputError(f"{pointer(path)}: JSON cannot hold {_type_and_value(value)}")
+
+
+def _name(name: Any, path: JsonPath) -> str | float | None:
+    """The name of a field; YAML has some that are numbers."""
+    if name is None or isinstance(name, str | int | float):
+        return name
+    raise InputError(f"{pointer(path) or 'the fields'}: the name of a field must be text, not {_type_and_value(name)}")
+
+
+def _type_and_value(value: object) -> str:
+    if value is None:
+        return "None"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'}"

@@ -1,1 +1,0 @@
-"""What the OpenAPI document says beyond the routes: access, links, examples."""
