@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
-from worker.tasks.pretrain import Pretraining
+from worker.tasks.next_token import Pretraining
 
 TRAININGS: dict[tuple[str, int, int], dict[str, float]] = {
     ("gpt2-nano", 64, 1024): {"adamw": 0.004, "adapm": 0.004, "adapm-mini": 0.004, "lion": 0.0008},
@@ -42,10 +42,11 @@ class TokenLosses:
     def __call__(self, task: Pretraining, micro_batch_sequences: int) -> float:
         """In place of `Pretraining.validation_loss`; keeps float32 (sequences, length)."""
         task.model.eval()
+        inputs, targets = (torch.split(rows, micro_batch_sequences) for rows in task.validation)
         self.newest = torch.cat(
             [
-                F.cross_entropy(task.model(piece[:, :-1]).logits.float().mT, piece[:, 1:], reduction="none")
-                for piece in torch.split(task.validation_text, micro_batch_sequences)
+                F.cross_entropy(task.model(x).logits.float().mT, y, reduction="none")
+                for x, y in zip(inputs, targets, strict=True)
             ]
         )
         task.model.train()

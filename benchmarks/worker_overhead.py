@@ -37,16 +37,15 @@ from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.reporting.reporter import FileReporter, read_points
 from worker.run import CHECKPOINT_FOLDER, CHECKPOINT_SECONDS
 from worker.spec.run import Budget, DataSpec, Evaluation, OptimizerSpec, Resources, RunSpec, Workload
-from worker.tasks.pretrain import Pretraining
+from worker.tasks.next_token import Pretraining
 from worker.termination import Termination
 from worker.training.checkpoint import LARGEST_SHARE, CheckpointStore
-from worker.training.device import configured_device, synchronize
+from worker.training.device import MemoryCap, configured_device, synchronize
 from worker.training.loop import Training, TrainingContext
-from worker.training.memory_cap import MemoryCap
 from worker.training.progress import TrainingProgress
 from worker.training.step import Stepper
 

@@ -17,7 +17,7 @@ from worker.errors import RunStoppedError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment
 from worker.reporting.log import log_path, log_to_file
-from worker.reporting.reporter import SilentReporter
+from worker.reporting.reporter import Reporter
 from worker.run import Folders, run
 from worker.training.device import is_out_of_memory
 
@@ -64,7 +64,7 @@ def _train(assignment: Assignment, folders: Folders, group: ProcessGroup) -> Non
     termination = StopFile(group.mailbox)
     run(
         assignment.spec,
-        SilentReporter(),
+        Reporter(),
         folders,
         assignment.checkpoint,
         termination=termination,

@@ -25,8 +25,7 @@ from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import Measurements, MemoryMeter, combine_measurements
-from worker.models.build import is_compiler_fault, parameter_counts, prepare
-from worker.models.pretrained import PreTrainedModel
+from worker.models import PreTrainedModel, is_compiler_fault, parameter_counts, prepare
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Stopped
 from worker.records.result import Result, Verdict
 from worker.remote.checkpoints import RemoteCheckpoints
@@ -37,12 +36,10 @@ from worker.tasks.registry import TASKS, TaskData
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore
 from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_checkpoint
-from worker.training.device import configured_device, is_out_of_memory
+from worker.training.device import MemoryCap, configured_device, is_out_of_memory, seed_everything
 from worker.training.loop import Training, TrainingContext
-from worker.training.memory_cap import MemoryCap
 from worker.training.micro_batch import TrialSteps
 from worker.training.progress import TrainingProgress, finite_or_none
-from worker.training.random_state import seed_everything
 from worker.training.step import Stepper
 
 CHECKPOINT_SECONDS: Final = 10.0
@@ -120,21 +117,33 @@ def run(
         WorkerError: data, device or checkpoints do not fit the spec; each message says what to do.
     """
     clock, termination, group = clock or DeviceClock(), termination or Termination(), group or ProcessGroup()
-    with termination, _copy_checkpoints(folders, reporter, termination, group) as copied:
-        make_context = partial(
-            TrainingContext,
+    check_stop = partial(_check_stop, reporter, termination, clock, checkpoint)
+    with (
+        termination,
+        _copy_checkpoints(folders, reporter, termination, group) as copied,
+        configured_device(spec.resources, group) as device,
+    ):
+        seed_everything(spec.seed)
+        data, weights = _materials(spec, folders, check_stop)
+        context = TrainingContext(
+            device=device,
             reporter=reporter,
             checkpoints=CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash(), folders.attempt),
             checkpoint_seconds=checkpoint_seconds,
+            memory=MemoryMeter(device),
             clock=clock,
             termination=termination,
+            cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
             keep_best=keep_best,
             group=group,
+            initial_weights_sha256=weights.sha256 if weights else None,
             copied=copied,
         )
-        check_stop = partial(_check_stop, reporter, termination, clock, checkpoint)
-        training = partial(_train_on_device, spec, folders, make_context, group, check_stop)
-        result = training(checkpoint, micro_batch_sequences, retried_smaller=retried_smaller)
+        _bring_checkpoint(folders, context, check_stop)
+        # No name holds the execution: nothing of it is on the device any more while the last copies are waited for.
+        result = _Execution(spec, data, weights, context, micro_batch_sequences).execute(
+            checkpoint, retried_smaller=retried_smaller
+        )
     reporter.finish(result)  # may wait for the service, and SIGTERM ends a waiting process as usual
     return result
 
@@ -152,32 +161,6 @@ def _copy_checkpoints(
     logs = RemoteLogs(remote.folder.url, folders.run_folder, folders.attempt)
     with CheckpointUploads(remote, reporter.checkpoint, must_leave, logs.copy) as uploads:
         yield uploads.offer
-
-
-def _train_on_device(
-    spec: RunSpec,
-    folders: Folders,
-    make_context: Callable[..., TrainingContext],
-    group: ProcessGroup,
-    check_stop: Callable[[], None],
-    checkpoint: CheckpointNotice | None,
-    micro_batch_sequences: int | None,
-    *,
-    retried_smaller: bool,
-) -> Result:
-    """The result; once there is one, nothing of the run is on the device any more, whatever is still waited for."""
-    with configured_device(spec.resources, group) as device:
-        seed_everything(spec.seed)
-        data, weights = _materials(spec, folders, check_stop)
-        context = make_context(
-            device=device,
-            memory=MemoryMeter(device),
-            cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),
-            initial_weights_sha256=weights.sha256 if weights else None,
-        )
-        _bring_checkpoint(folders, context, check_stop)
-        execution = _Execution(spec, data, weights, context, micro_batch_sequences)
-        return execution.execute(checkpoint, retried_smaller=retried_smaller)
 
 
 def _bring_checkpoint(folders: Folders, context: TrainingContext, check_stop: Callable[[], None]) -> None:

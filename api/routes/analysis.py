@@ -71,7 +71,7 @@ def sweep_comparison(
 
 @router.get("/studies", tags=["studies"])
 def studies(found: StudiesDependency) -> Page[StudySummary]:
-    """Every study with its plans at both scales, its experiments and its findings, in the paper's order."""
+    """Every study with its plans at every scale, its experiments and its findings, in the paper's order."""
     return Page(items=found.all())
 
 

@@ -81,9 +81,10 @@ Made by `adapm-bench study report` from stored results; do not edit it. Each stu
 says where its result lies outside of the intervals below.
 
 *The claim* says whether what the paper claims holds, as far as the scale can tell; *what was run* says what the runs
-show by themselves. The tiny scale trains models of about a million parameters: it shows the mechanism, and is no
-evidence for a large model. A *withdrawn* result said what its runs do not show, for the reason that stands with it; it
-has no verdict until it is run anew."""
+show by themselves. The tiny scale trains models of about a million parameters for a moment: it shows the mechanism, and
+is no evidence for a large model. The middle scale trains models below a million parameters on 20 tokens for each: what
+it shows holds for such models. A *withdrawn* result said what its runs do not show, for the reason that stands with it;
+it has no verdict until it is run anew."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,15 +33,7 @@ from torch.optim.optimizer import ParamsT
 
 from optim.adapm import compiled
 from optim.adapm.options import StepOptions, StepSettings, check_options
-from optim.adapm.step import (
-    Likeness,
-    Member,
-    Workspace,
-    largest_block,
-    likeness,
-    split_into_batches,
-    update_batch,
-)
+from optim.adapm.step import Member, largest_block, likeness, split_into_batches, update_batch
 from optim.closure_step import ClosureStep
 from optim.errors import OptimError
 from optim.plan.blocks import (
@@ -202,22 +194,17 @@ class AdaPM(ClosureStep):
     @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
     def _update_all(self) -> None:
         self._refuse_sparse_gradients()
-        compiles = compiled.should_compile(self.compile, self._elements, self._device())
+        parameters = (parameter for group in self.param_groups for parameter in group["params"])
+        device = next((parameter.device for parameter in parameters), torch.device("cpu"))
+        largest, elements = self._sizes
+        compiles = compiled.should_compile(self.compile, elements, device)
         with compiled.room_for_variants() if compiles else nullcontext():
-            self._update(Workspace(self._largest_block, compiles=compiles))
-
-    def _device(self) -> torch.device:
-        """Where the first parameter is; groups may be empty."""
-        devices = (parameter.device for group in self.param_groups for parameter in group["params"])
-        return next(devices, torch.device("cpu"))
-
-    def _update(self, workspace: Workspace) -> None:
-        for group in self.param_groups:
-            for (step, _, _), lists in self._members_by_likeness(group).items():
-                settings = StepSettings.from_group(group, step)
-                for members in lists.values():
-                    for batch in split_into_batches(members, largest=self._largest_block):
-                        update_batch(batch, settings, workspace)
+            for group in self.param_groups:
+                for (step, _, _), lists in self._members_by_likeness(group).items():
+                    settings = StepSettings.from_group(group, step)
+                    for members in lists.values():
+                        for batch in split_into_batches(members, largest=largest):
+                            update_batch(batch, settings, largest=largest, compiles=compiles)
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
@@ -272,12 +259,11 @@ class AdaPM(ClosureStep):
         found = plan_named(parameters, heads=self._heads, **options) if model is None else plan_blocks(model, **options)
         added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
-        for cached in ("_likenesses", "_largest_block"):
-            vars(self).pop(cached, None)
+        vars(self).pop("_sizes", None)
 
-    def _members_by_likeness(self, group: dict[str, Any]) -> dict[_Alike, dict[Likeness, list[Member]]]:
+    def _members_by_likeness(self, group: dict[str, Any]) -> dict[_Alike, dict[tuple[object, ...], list[Member]]]:
         """The blocks of the group that have a gradient, moved on to their next step, by what they have in common."""
-        found: dict[_Alike, dict[Likeness, list[Member]]] = {}
+        found: dict[_Alike, dict[tuple[object, ...], list[Member]]] = {}
         for name, parameter in _named_parameters(group):
             gradient = parameter.grad
             if gradient is None or parameter.numel() == 0:
@@ -289,7 +275,7 @@ class AdaPM(ClosureStep):
             lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
             for block in self.plan.by_parameter[name]:
                 member = Member(block, block.view(parameter), block.view(gradient), state)
-                lists.setdefault(self._likenesses[block.name], []).append(member)
+                lists.setdefault(likeness(block), []).append(member)
         return found
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
@@ -298,16 +284,9 @@ class AdaPM(ClosureStep):
         self._check_parameters(group)
 
     @cached_property
-    def _likenesses(self) -> dict[str, Likeness]:
-        return {block.name: likeness(block) for block in self.plan}
-
-    @cached_property
-    def _elements(self) -> int:
-        return sum(prod(block.shape) for block in self.plan)
-
-    @cached_property
-    def _largest_block(self) -> int:
-        return largest_block(self.plan)
+    def _sizes(self) -> tuple[int, int]:
+        """Elements of the plan's largest block, and of all."""
+        return largest_block(self.plan), sum(prod(block.shape) for block in self.plan)
 
     def _state_of(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]

@@ -25,13 +25,10 @@ from torch import Tensor
 from torch.utils._triton import has_triton
 
 from optim.adapm import devices
-from optim.adapm.devices import chunk_elements
 
 # A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
 # the compiler's minute is that of ten to twenty such steps, and won back after some 600.
 _CPU_PAYS_ELEMENTS = 2**26
-# Of what the factors give, on a CPU: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
-_CPU_CHUNK_ELEMENTS = 2**22
 # Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call of 20 us.
 _CPU_SMALLEST_BLOCK = 2**16
 _ACCELERATOR_SMALLEST_BLOCK = 2**12
@@ -79,55 +76,26 @@ def is_worth_compiling(weight: Tensor) -> bool:
     return weight.ndim == 2 and weight.numel() >= smallest
 
 
-def limit_of(weight: Tensor, *, largest: int) -> int:
-    """How many elements of a block may be worked on at a time, where the largest block has `largest`."""
-    accelerated = devices.is_accelerator(weight.device)
-    return min(max(1, largest), chunk_elements(weight.device) if accelerated else _CPU_CHUNK_ELEMENTS)
-
-
-def numbers(
-    *,
-    gradient: float,
-    product: float,
-    beta2: float,
-    eps: float,
-    debias: float,
-    clip: float | None,
-    decay: float,
-    lr: float,
-) -> list[float]:
-    """The numbers of a step in the order in which the compiled functions take them.
-
-    Args:
-        gradient: Weight of G in the numerator.
-        product: Weight of the product.
-        beta2: b2.
-        eps: Adam's epsilon.
-        debias: 1 - b2^t, or 1.
-        clip: Bound on each element of the update, None for none.
-        decay: lr × weight decay.
-        lr: Learning rate.
-    """
-    bound = float("inf") if clip is None else clip
-    return [gradient, product, beta2, 1.0 - beta2, debias**-0.5, eps, bound, 1.0 - decay, lr]
-
-
-def move_elements(weight: Tensor, gradient: Tensor, moment: Tensor, product: Tensor | None, by: Tensor) -> None:
-    """W and v in place, with one v an element.
+def move(
+    weight: Tensor,
+    gradient: Tensor,
+    product: Tensor | None,
+    moment: Tensor | None,
+    divisor: Tensor | None,
+    numbers: Tensor,
+) -> None:
+    """W in place, and v where it is kept for each element.
 
     Args:
         weight: W, m × n.
         gradient: G, m × n.
-        moment: v, m × n.
         product: What is added to G's part of the numerator, m × n; None for nothing.
-        by: `numbers`, in the type of the arithmetic.
+        moment: v, m × n; None where rows or columns share one.
+        divisor: Then sqrt(v / debias) + eps, m × 1 or 1 × n; else None.
+        numbers: In the type of the arithmetic: the weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps,
+            c, 1 - lr × weight decay, lr.
     """
-    _choose_callable(_move_elements)(weight, gradient, moment, product, by)
-
-
-def move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
-    """W in place, where rows or columns share one v: the divisor sqrt(v / debias) + eps is m × 1 or 1 × n."""
-    _choose_callable(_move_shared)(weight, gradient, divisor, product, by)
+    _choose_callable(_move)(weight, gradient, product, moment, divisor, numbers)
 
 
 def column_square_sums(matrix: Tensor) -> Tensor:
@@ -141,19 +109,21 @@ def _column_square_sums(matrix: Tensor) -> Tensor:
     return (exact * exact).sum(dim=0)
 
 
-def _move_elements(weight: Tensor, gradient: Tensor, moment: Tensor, product: Tensor | None, by: Tensor) -> None:
+def _move(
+    weight: Tensor,
+    gradient: Tensor,
+    product: Tensor | None,
+    moment: Tensor | None,
+    divisor: Tensor | None,
+    by: Tensor,
+) -> None:
     exact = gradient.to(by.dtype)
-    averaged = moment.to(by.dtype) * by[2] + exact * exact * by[3]
-    moment.copy_(averaged)
-    _descend(weight, exact, averaged.sqrt() * by[4] + by[5], product, by)
-
-
-def _move_shared(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
-    _descend(weight, gradient.to(by.dtype), divisor, product, by)
-
-
-def _descend(weight: Tensor, gradient: Tensor, divisor: Tensor, product: Tensor | None, by: Tensor) -> None:
-    numerator = gradient * by[0] if product is None else gradient * by[0] + product * by[1]
+    if moment is not None:
+        averaged = moment.to(by.dtype) * by[2] + exact * exact * by[3]
+        moment.copy_(averaged)
+        divisor = averaged.sqrt() * by[4] + by[5]
+    assert divisor is not None
+    numerator = exact * by[0] if product is None else exact * by[0] + product * by[1]
     update = torch.clamp(numerator / divisor, -by[6], by[6])
     weight.copy_(weight.to(by.dtype) * by[7] - update * by[8])
 

@@ -20,7 +20,7 @@ for float32 only through the operator that its own compiler emits for linear lay
 `torch.ops.mkldnn._linear_pointwise`; where a release lacks it, everything goes through `torch.mm`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import EllipsisType
 
@@ -54,18 +54,19 @@ def simulate_accelerator() -> Iterator[None]:
 Rows = slice | EllipsisType
 """Rows of a block; `...` for all of it, also where it has no rows (a scalar)."""
 
-OnRows = Callable[[Rows, list[Tensor]], list[Tensor]]
-"""From some rows, and the gradients of a batch of blocks there, to one tensor a block for those rows."""
-
 # Best of 2^15 … 2^20 on GPT-2 124M shapes, one core; flat from 2^17 to 2^19.
 _CPU_CHUNK_ELEMENTS = 2**18
+# Of what the factors give: of 2^16 … 2^22 the best on GPT-2 124M shapes, and 16 MiB at most for a while.
+_CPU_COMPILED_CHUNK_ELEMENTS = 2**22
 # 64 MiB of float32: a launch costs nothing beside it, and three of them bound what a large block needs for a while.
 _ACCELERATOR_CHUNK_ELEMENTS = 2**24
 
 
-def chunk_elements(device: torch.device) -> int:
-    """How many elements of blocks are worked on at a time there."""
-    return _ACCELERATOR_CHUNK_ELEMENTS if is_accelerator(device) else _CPU_CHUNK_ELEMENTS
+def chunk_elements(device: torch.device, *, compiles: bool = False) -> int:
+    """How many elements of blocks are worked on at a time there, by torch's operators or by compiled code."""
+    if is_accelerator(device):
+        return _ACCELERATOR_CHUNK_ELEMENTS
+    return _CPU_COMPILED_CHUNK_ELEMENTS if compiles else _CPU_CHUNK_ELEMENTS
 
 
 def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:

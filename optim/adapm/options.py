@@ -56,7 +56,6 @@ class StepSettings:
     eps: float
     clip: float | None
     momentum_free_lr_scale: float
-    debias_moments: bool
     momentum_debias: float
     """1 - b1^t, or 1."""
     second_debias: float
@@ -81,7 +80,6 @@ class StepSettings:
             eps=group["eps"],
             clip=group["clip"],
             momentum_free_lr_scale=group["momentum_free_lr_scale"],
-            debias_moments=debias,
             momentum_debias=1.0 - beta1**step if debias else 1.0,
             second_debias=1.0 - beta2**step if debias else 1.0,
             mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=step if debias else None),

@@ -89,15 +89,7 @@ def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_deca
 
 
 def adafactor(
-    model: nn.Module,
-    *,
-    lr: float,
-    beta1: float,
-    decay_rate: float,
-    clip_threshold: float,
-    eps1: float,
-    eps2: float,
-    weight_decay: float,
+    model: nn.Module, *, lr: float, beta1: float, weight_decay: float, **options: float
 ) -> torch.optim.Optimizer:
     """Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t)."""
     from pytorch_optimizer import AdaFactor
@@ -107,33 +99,21 @@ def adafactor(
         decay_groups(model, weight_decay, stacks=True),
         lr=lr,
         betas=(beta1, 1.0 - 1e-12),
-        decay_rate=decay_rate,
-        clip_threshold=clip_threshold,
-        eps1=eps1,
-        eps2=eps2,
         relative_step=False,
         scale_parameter=True,
         momentum_dtype=next((one.value.dtype for one in weights(model)), torch.float32),
+        **options,
     )
 
 
 def came(
-    model: nn.Module,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    beta3: float,
-    clip_threshold: float,
-    weight_decay: float,
+    model: nn.Module, *, lr: float, beta1: float, beta2: float, beta3: float, weight_decay: float, **options: float
 ) -> torch.optim.Optimizer:
     """CAME."""
     from pytorch_optimizer import CAME
 
     groups = decay_groups(model, weight_decay, stacks=True)
-    return complete_class(CAME, matrices=True)(
-        groups, lr=lr, betas=(beta1, beta2, beta3), clip_threshold=clip_threshold
-    )
+    return complete_class(CAME, matrices=True)(groups, lr=lr, betas=(beta1, beta2, beta3), **options)
 
 
 def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
@@ -170,27 +150,13 @@ def _scale_axis(one: Weight, tied_to: set[int]) -> tuple[int, bool]:
 
 
 def soap(
-    model: nn.Module,
-    *,
-    lr: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    precondition_frequency: int,
-    max_precondition_dim: int,
+    model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any
 ) -> torch.optim.Optimizer:
     """SOAP."""
     from pytorch_optimizer import SOAP
 
-    return complete_class(SOAP, matrices=True)(
-        decay_groups(model, weight_decay, stacks=True),
-        lr=lr,
-        betas=(beta1, beta2),
-        eps=eps,
-        precondition_frequency=precondition_frequency,
-        max_precondition_dim=max_precondition_dim,
-    )
+    groups = decay_groups(model, weight_decay, stacks=True)
+    return complete_class(SOAP, matrices=True)(groups, lr=lr, betas=(beta1, beta2), **options)
 
 
 def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Shampoo:

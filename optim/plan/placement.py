@@ -139,7 +139,7 @@ def _make_plan(model: nn.Module, policy: _Policy) -> tuple[BlockPlan, list[str]]
     unplaced: list[str] = []
     for name, parameter in trainable.items():
         parts = find_roles(where[id(parameter)], known)
-        if not parts and merge_rules(policy.rules, name, name).first_moment is None:
+        if not parts and merge_rules(policy.rules, name, name)[0] is None:
             unplaced.append(f"{name} {tuple(parameter.shape)}")
         for place in parts or (BlockRole(kind=BlockKind.OTHER),):
             blocks.append(_block(name, parameter, place, policy))
@@ -161,14 +161,16 @@ def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy
         index=place.index,
         label=place.label,
     )
-    wished = merge_rules(policy.rules, name, plain.name)
-    first = wished.first_moment or plain.first_moment
-    second = wished.second_moment or plain.second_moment
-    low_rank = first is FirstMoment.LOW_RANK
+    first, second, rank = merge_rules(policy.rules, name, plain.name)
+    first, second = first or plain.first_moment, second or plain.second_moment
+    if first is not FirstMoment.LOW_RANK:
+        rank = 0
+    elif rank is None:
+        rank = rank_of(shape, policy.rank_ratio)
     return replace(
         plain,
         first_moment=first,
         second_moment=second,
-        rank=(wished.rank if wished.rank is not None else rank_of(shape, policy.rank_ratio)) if low_rank else 0,
+        rank=rank,
         head_size=place.head_size if second is SecondMoment.HEAD else 1,
     )

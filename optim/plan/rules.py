@@ -61,17 +61,12 @@ def rule_of(text: str) -> Rule:
     return Rule(pattern, first_moment=first, second_moment=second, rank=rank)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MergedRule:
-    """All that the rules say about one block."""
-
-    first_moment: FirstMoment | None = None
-    second_moment: SecondMoment | None = None
-    rank: int | None = None
+AskedMoments = tuple[FirstMoment | None, SecondMoment | None, int | None]
+"""First moment, second moment and rank that rules ask for; None where they leave it as it is."""
 
 
-def merge_rules(rules: Sequence[Rule], parameter: str, block: str) -> MergedRule:
-    """Merge the rules that fit, in order."""
+def merge_rules(rules: Sequence[Rule], parameter: str, block: str) -> AskedMoments:
+    """All that the rules say about one block: those that fit, in order."""
     first: FirstMoment | None = None
     second: SecondMoment | None = None
     rank: int | None = None
@@ -83,7 +78,7 @@ def merge_rules(rules: Sequence[Rule], parameter: str, block: str) -> MergedRule
         elif rule.first_moment is not None:
             first, rank = rule.first_moment, None
         second = rule.second_moment or second
-    return MergedRule(first_moment=first, second_moment=second, rank=rank)
+    return first, second, rank
 
 
 def check_rules(rules: Sequence[Rule], blocks: Sequence[Block]) -> None:

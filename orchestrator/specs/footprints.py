@@ -33,7 +33,7 @@ RANK_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 STATE_DTYPES = ("float32", "bfloat16")
 """Few values: whoever reads a page starts processes and fills a folder, so that both must have an end."""
 LIBRARIES = ("torch", "transformers", "pytorch_optimizer", "torchao")
-SOURCES = ("optim", "worker/footprint", "worker/models", "worker/records/footprint.py", "worker/catalog/presets.py")
+SOURCES = ("optim", "worker/footprint", "worker/models.py", "worker/records/footprint.py", "worker/catalog/presets.py")
 """The code that a count depends on: folders with all that is in them, and files."""
 RETRY_SECONDS = 60.0
 """A count that came to nothing is tried again when somebody asks after so long: memory may have been short."""

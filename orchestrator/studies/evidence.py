@@ -16,6 +16,8 @@ class StudyScale(StrEnum):
 
     TINY = "tiny"
     """Minutes on two CPU cores: it shows the mechanism, and says nothing about large models."""
+    MIDDLE = "middle"
+    """Hours on two CPU cores: small models on at least 20 tokens for each parameter, as compute-optimal ones get."""
     PAPER = "paper"
     """The paper's setting, for GPUs."""
 

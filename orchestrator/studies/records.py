@@ -1,5 +1,6 @@
 """What the service tells about studies: frozen records that the api, the client and the pages share."""
 
+from orchestrator.errors import NotFoundError
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding
@@ -58,8 +59,12 @@ class StudySummary(Record):
     scales: tuple[ScaleReport, ...]
 
     def scale(self, scale: StudyScale) -> ScaleReport:
-        """The report at that scale."""
-        return next(each for each in self.scales if each.scale is scale)
+        """The report at that scale; raises `NotFoundError`."""
+        for each in self.scales:
+            if each.scale is scale:
+                return each
+        scales = ", ".join(each.scale.value for each in self.scales)
+        raise NotFoundError(f"{self.name} has no {scale.value} scale; it has {scales}")
 
     def best(self) -> tuple[StudyScale, Finding] | None:
         """The finding at the largest scale that has one."""

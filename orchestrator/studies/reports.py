@@ -48,7 +48,7 @@ class Studies:
             source=each.source,
             axis=each.axis,
             caveats=each.caveats,
-            scales=tuple(self._report(each, scale) for scale in StudyScale),
+            scales=tuple(self._report(each, scale) for scale in each.plans),
         )
 
     def _report(self, each: Study, scale: StudyScale) -> ScaleReport:

@@ -72,7 +72,7 @@ class StoredFinding(Record):
 def stored_findings(study: Study, folder: Path) -> tuple[StoredFinding, ...]:
     """At every scale: the folder's, else the published one; scales without either are left out."""
     found = []
-    for scale in StudyScale:
+    for scale in study.plans:
         published = read_evidence(PUBLISHED, study.name, scale)
         try:
             own = read_evidence(folder, study.name, scale)

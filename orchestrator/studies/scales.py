@@ -1,13 +1,14 @@
-"""The two scales of studies: how each trains, at which learning rates, and the plans that many studies share.
+"""The scales of studies: how each trains, at which learning rates, and the plans that many studies share.
 
-`tiny` trains on a CPU core in seconds. `paper` is the paper's setting (arXiv 2510.09103, section 5.1), for GPUs: 512
-sequences of 1,024 tokens a step, weight decay 0.1, cosine decay after 2,000 warm-up steps, gradient clipping at 1.0,
-betas (0.9, 0.95), eps 1e-8, OpenWebText for GPT-2, C4 for Llama, learning rates tuned for every method, five
-repetitions. The optimizers' part of it is their catalog's default. Ours, because the paper does not say: the number of
-steps, the end of the cosine (nanoGPT's tenth), bf16 autocast, and the centres of the learning-rate grids.
+`tiny` trains a model on a CPU core in seconds. `middle` trains smaller ones for minutes, each on 20 tokens for every
+parameter, the compute-optimal share (Hoffmann et al. 2022). `paper` is the paper's setting (arXiv 2510.09103, section
+5.1), for GPUs: 512 sequences of 1,024 tokens a step, weight decay 0.1, cosine decay after 2,000 warm-up steps,
+gradient clipping at 1.0, betas (0.9, 0.95), eps 1e-8, OpenWebText for GPT-2, C4 for Llama, learning rates tuned for
+every method, five repetitions. The optimizers' part of it is their catalog's default. Ours, because the paper does not
+say: the number of steps, the end of the cosine (nanoGPT's tenth), bf16 autocast, and the centres of the grids.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from optim import catalog
@@ -19,19 +20,23 @@ from orchestrator.studies.study import Plan, StudyPart
 from worker.spec.parts import Probes
 from worker.spec.run import Budget, DataSpec, Evaluation, Execution, Resources, Schedule, Workload
 
-STEPS = {StudyScale.TINY: 150, StudyScale.PAPER: 50_000}
-"""50,000 are 26 G tokens: some 20 for each parameter of the largest model, the compute-optimal share (Hoffmann et al.
-2022)."""
+TINY_STEPS = 150
+MIDDLE_STEPS = {"gpt2-nano": 800, "gpt2-micro": 2_700, "gpt2-tiny": 8_400}
+"""By model, of 32 × 64 tokens: 20 for each parameter."""
+PAPER_STEPS = 50_000
+"""26 G tokens: some 20 for each parameter of the largest model."""
 NO_STEPS = "The paper gives no number of steps: 50,000 (26 G tokens) is ours."
-SEEDS = {StudyScale.TINY: (1, 2, 3), StudyScale.PAPER: (1, 2, 3, 4, 5)}
+SEEDS = (1, 2, 3, 4, 5)
 """Five repetitions, as in the paper."""
-TUNING = {StudyScale.TINY: Tuning(seeds=(0,), extend_grid=3), StudyScale.PAPER: Tuning(seeds=(0,), extend_grid=2)}
-"""As far as to a rate that is worse on either side: at the edge of its grid an optimizer is not tuned."""
-RESOURCES = {StudyScale.TINY: Resources(), StudyScale.PAPER: Resources(cpus=4, gpus=1)}
+FEW_SEEDS = (1, 2, 3)
+"""Of runs whose losses are not compared: those that are probed, or timed."""
+EVALUATION_SEQUENCES = 1_024
+"""With fewer the error of the evaluation rivals the differences of tuned optimizers."""
 
 TINY_MODEL = "gpt2-tiny"
+MIDDLE_MODEL = "gpt2-nano"
 TINY_RATE = 4e-3
-"""Of runs whose losses are not compared: those that are probed, or timed."""
+"""Of runs whose losses are not compared."""
 TINY_GRID = (1e-3, 2e-3, 4e-3)
 """Around the best rates of Adam's relatives on these models: 1e-3 or below for AdamW, 2e-3 for AdaPM."""
 TINY_GRIDS: dict[str, tuple[float, ...]] = {
@@ -44,6 +49,8 @@ TINY_GRIDS: dict[str, tuple[float, ...]] = {
     "schedule-free-adamw": (4e-3, 8e-3, 1.6e-2),
 }
 """×2 grids that hold the best rate at this size; all others have `TINY_GRID`."""
+MIDDLE_FACTOR = 4.0
+"""The smaller models of the middle scale train best at higher rates."""
 PAPER_CENTRES = {
     "gpt2-40m": 6e-4, "gpt2-124m": 6e-4, "gpt2-355m": 3e-4, "gpt2-774m": 2.5e-4, "gpt2-1.5b": 2e-4,
     "llama-130m": 1e-3, "llama-340m": 1e-3, "llama-350m": 1e-3,
@@ -58,22 +65,28 @@ GPT2 = "GPT-2"
 
 def workload(
     scale: StudyScale,
-    model: str = TINY_MODEL,
+    model: str,
     *,
     steps: int | None = None,
     batch_sequences: int | None = None,
+    evaluations: int | None = None,
+    evaluation_sequences: int = EVALUATION_SEQUENCES,
     probes: Probes | None = None,
     execution: Execution | None = None,
 ) -> Workload:
-    """Pretraining: on the next bytes of the interpreter's own library, or as the paper has it."""
-    steps = steps or STEPS[scale]
-    if scale is StudyScale.TINY:
+    """Pretraining: on the next bytes of the interpreter's own library, or as the paper has it. `evaluations`: how often
+    a CPU's run is evaluated besides before its first step; at the tiny scale an evaluation costs 50 steps."""
+    if scale is not StudyScale.PAPER:
+        tiny = scale is StudyScale.TINY
+        steps = steps or (TINY_STEPS if tiny else MIDDLE_STEPS[model])
         return Workload(
             model=model,
             data=DataSpec(dataset="python-stdlib", tokenizer="byte", sequence_length_tokens=64),
-            budget=Budget(steps=steps, batch_sequences=batch_sequences or 8),
+            budget=Budget(steps=steps, batch_sequences=batch_sequences or (8 if tiny else 32)),
             schedule=Schedule(warmup_steps=steps // 10, final_lr_ratio=0.1),
-            evaluation=Evaluation(every_steps=max(steps // 5, 1), sequences=64),
+            evaluation=Evaluation(
+                every_steps=max(steps // (evaluations or (2 if tiny else 5)), 1), sequences=evaluation_sequences
+            ),
             execution=execution or Execution(),
             probes=probes,
         )
@@ -85,9 +98,9 @@ def workload(
             tokenizer="llama2" if llama else "gpt2",
             sequence_length_tokens=1024,
         ),
-        budget=Budget(steps=steps, batch_sequences=batch_sequences or 512),
+        budget=Budget(steps=steps or PAPER_STEPS, batch_sequences=batch_sequences or 512),
         schedule=Schedule(warmup_steps=2000, final_lr_ratio=0.1),
-        evaluation=Evaluation(every_steps=1000, sequences=512),
+        evaluation=Evaluation(every_steps=1000, sequences=evaluation_sequences),
         clip_grad_norm=1.0,
         precision="bf16",
         execution=execution or Execution(micro_batch_sequences="auto"),
@@ -97,14 +110,16 @@ def workload(
 
 def candidate(scale: StudyScale, model: str, optimizer: str) -> Candidate:
     """A candidate at one rate, that of Adam for the model: runs whose losses are not compared, or of one optimizer."""
-    rate = TINY_RATE if scale is StudyScale.TINY else PAPER_CENTRES[model]
+    rate = PAPER_CENTRES[model] if scale is StudyScale.PAPER else TINY_RATE
     return Candidate(optimizer=optimizer, learning_rates=(rate,))
 
 
 def tuned_candidate(scale: StudyScale, model: str, optimizer: str) -> Candidate:
     """A candidate on a ×2 grid around its usual rate."""
-    if scale is StudyScale.TINY:
-        return Candidate(optimizer=optimizer, learning_rates=TINY_GRIDS.get(optimizer, TINY_GRID))
+    if scale is not StudyScale.PAPER:
+        grid = TINY_GRIDS.get(optimizer, TINY_GRID)
+        factor = MIDDLE_FACTOR if scale is StudyScale.MIDDLE else 1.0
+        return Candidate(optimizer=optimizer, learning_rates=tuple(factor * rate for rate in grid))
     centre = PAPER_CENTRES[model] if optimizer in ADAMS else catalog.entry(optimizer).learning_rate
     return Candidate(optimizer=optimizer, learning_rates=(centre / 2, centre, 2 * centre))
 
@@ -116,7 +131,7 @@ def comparison(
     candidates: Sequence[Candidate],
     *,
     baseline: str,
-    seeds: tuple[int, ...] | None = None,
+    seeds: tuple[int, ...] = SEEDS,
     tuning: Tuning | None = None,
     resources: Resources | None = None,
 ) -> ComparisonSpec:
@@ -125,11 +140,16 @@ def comparison(
         name=f"study {name}, {scale.value}",
         workload=work,
         candidates=tuple(candidates),
-        seeds=seeds or SEEDS[scale],
+        seeds=seeds,
         baseline=baseline,
         tuning=tuning,
-        resources=resources or RESOURCES[scale],
+        resources=resources or run_resources(scale),
     )
+
+
+def run_resources(scale: StudyScale) -> Resources:
+    """Of a run: a core, or a GPU."""
+    return Resources(cpus=4, gpus=1) if scale is StudyScale.PAPER else Resources()
 
 
 def tuned_comparison(
@@ -139,14 +159,13 @@ def tuned_comparison(
     *,
     model: str,
     part: str = GPT2,
-    seeds: tuple[int, ...] | None = None,
     baseline: str = "adamw",
     tiny_steps: int | None = None,
 ) -> StudyPart:
     """Optimizers against one of them at equal tuning: over their grids, then seeds at each winner."""
     work = workload(scale, model, steps=tiny_steps if scale is StudyScale.TINY else None)
     chosen = [tuned_candidate(scale, model, each) for each in optimizers]
-    spec = comparison(scale, name, work, chosen, baseline=baseline, seeds=seeds, tuning=TUNING[scale])
+    spec = comparison(scale, name, work, chosen, baseline=baseline, tuning=Tuning())
     return StudyPart(name=part, spec=spec)
 
 
@@ -166,30 +185,27 @@ def ablation(
     baseline: str,
     paper_model: str = "gpt2-124m",
     part: str = GPT2,
-    seeds: tuple[int, ...] | None = None,
+    evaluations: int | None = None,
 ) -> StudyPart:
-    """Variants of AdaPM by their labels: at the tiny scale each tuned, at the paper's all at AdaPM's rate."""
-    tiny = scale is StudyScale.TINY
-    model = TINY_MODEL if tiny else paper_model
-    adapm = (tuned_candidate if tiny else candidate)(scale, model, "adapm").model_dump()
+    """Variants of AdaPM by their labels, each tuned as AdaPM is."""
+    model = {StudyScale.TINY: TINY_MODEL, StudyScale.MIDDLE: MIDDLE_MODEL, StudyScale.PAPER: paper_model}[scale]
+    adapm = tuned_candidate(scale, model, "adapm").model_dump()
     chosen = [
         Candidate.model_validate(adapm | {"label": label, "options": dict(each.options), "rules": each.rules})
         for label, each in variants.items()
     ]
-    tuning = TUNING[scale] if tiny else None
-    spec = comparison(scale, name, workload(scale, model), chosen, baseline=baseline, seeds=seeds, tuning=tuning)
+    work = workload(scale, model, evaluations=evaluations)
+    spec = comparison(scale, name, work, chosen, baseline=baseline, tuning=Tuning())
     return StudyPart(name=part, spec=spec)
 
 
-def ablations(
-    name: str, variants: Mapping[str, Variant], *, baseline: str, seeds: tuple[int, ...] | None = None
+def plans(
+    parts: Callable[[StudyScale], Iterable[StudyPart]], scales: Iterable[StudyScale] = StudyScale
 ) -> dict[StudyScale, Plan]:
-    """The same ablation at both scales."""
-    return {
-        scale: Plan(parts=(ablation(name, variants, scale, baseline=baseline, seeds=seeds),)) for scale in StudyScale
-    }
+    """The plans of a study from the experiments that it has at each scale."""
+    return {scale: Plan(parts=tuple(parts(scale))) for scale in scales}
 
 
-def one_part(tiny: StudyPart, paper: StudyPart) -> dict[StudyScale, Plan]:
-    """The plans of a study with one experiment at each scale."""
-    return {StudyScale.TINY: Plan(parts=(tiny,)), StudyScale.PAPER: Plan(parts=(paper,))}
+def ablation_plans(name: str, variants: Mapping[str, Variant], *, baseline: str) -> dict[StudyScale, Plan]:
+    """The plans of a study that is one ablation."""
+    return plans(lambda scale: (ablation(name, variants, scale, baseline=baseline),))

@@ -31,7 +31,7 @@ GENERATION_FACTOR = 8.0
 def device_seconds(spec: ExperimentSpec) -> float:
     """What an experiment costs, roughly, before it is run: of all runs, one after another.
 
-        run = start + steps × (6 × parameters × tokens a step) / rate        weights by the preset's shape
+        run = start + weights × (6 × tokens trained on + 2 × tokens evaluated) / rate
 
     The rates are what one device achieves in such trainings: good for "minutes or days", not for bills.
     """
@@ -41,7 +41,10 @@ def device_seconds(spec: ExperimentSpec) -> float:
 def _training_seconds(workload: Workload, *, on_gpu: bool) -> float:
     if isinstance(workload.task, RegressionTask):
         return workload.budget.steps * REGRESSION_STEP_SECONDS
-    flops = 6.0 * weights(workload.model) * workload.tokens()
+    evaluation, length = workload.evaluation, workload.data.sequence_length_tokens
+    evaluations = 1 + workload.budget.steps // evaluation.every_steps
+    evaluated_tokens = evaluations * evaluation.sequences * length
+    flops = weights(workload.model) * (6.0 * workload.tokens() + 2.0 * evaluated_tokens)
     factor = GENERATION_FACTOR if isinstance(workload.task, RlhfTask) else 1.0
     return factor * flops / (GPU_FLOPS if on_gpu else CPU_FLOPS)
 

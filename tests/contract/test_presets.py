@@ -13,7 +13,7 @@ from optim.build import build
 from optim.catalog import entry, names
 from optim.state import allocated_state_bytes, state_bytes
 from worker.catalog.presets import PRESETS, ModelPreset
-from worker.models.build import BUILDERS
+from worker.models import BUILDERS
 
 STEPS = 3  # SOAP's first only looks
 SMALL_SIZES = {"intermediate_size": 48, "num_local_experts": 3}

@@ -32,15 +32,18 @@ def made_evidence(
     scale: StudyScale = StudyScale.TINY,
     only: Sequence[str] | None = None,
     observations: Seen = (),
+    state_shares: Mapping[str, float] | None = None,
 ) -> Evidence:
     """The study's own plan, every part of which ended as `ends` says, for all parts or by the name of each; with
-    `only`, those parts alone. Laws are really fitted."""
+    `only`, those parts alone. `state_shares`: of the usual state, by candidate. Laws are really fitted."""
     measured = {}
     for part in study.plans[scale].parts:
         assert isinstance(part.spec, ComparisonSpec)
         if only is not None and part.name not in only:
             continue
-        measured[part.name] = _ended(part.spec, ends(part.name) if callable(ends) else ends, experiment=part.name)
+        given = ends(part.name) if callable(ends) else ends
+        given = {name: _with_state(each, (state_shares or {}).get(name, 1.0)) for name, each in given.items()}
+        measured[part.name] = _ended(part.spec, given, experiment=part.name)
     runs = {run.id: run for _, found in measured.values() for run in found}
     return gather(
         study,
@@ -54,6 +57,16 @@ def made_evidence(
             fit=lambda names: fit_experiments([measured[name] for name in names], draws=DRAWS),
         ),
     )
+
+
+def _with_state(outcomes: Sequence[Outcome], share: float) -> list[Outcome]:
+    found = [result(final_val_loss=each) if isinstance(each, float) else each for each in outcomes]
+    return [
+        each.model_copy(update={"optimizer_state_bytes": round(share * each.optimizer_state_bytes)})
+        if isinstance(each, Result) and each.optimizer_state_bytes is not None
+        else each
+        for each in found
+    ]
 
 
 def _seen(observations: Seen, run: RunRecord) -> Sequence[Observation]:

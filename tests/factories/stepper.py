@@ -8,9 +8,9 @@ import torch
 from optim.build import build
 from tests.factories.specification import made_spec
 from worker.data.preparation import ensure_dataset
-from worker.models.build import build_model, prepare
+from worker.models import build_model, prepare
 from worker.spec.run import Execution, Precision, RunSpec
-from worker.tasks.pretrain import Pretraining
+from worker.tasks.next_token import Pretraining
 from worker.training.step import Stepper
 
 

@@ -9,7 +9,7 @@ from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker.errors import RunStoppedError
-from worker.models.build import reset_compiler
+from worker.models import reset_compiler
 from worker.records.protocol import Command
 from worker.records.result import Point, Verdict
 from worker.reporting.reporter import MemoryReporter

@@ -20,7 +20,7 @@ from worker.distributed.process_group import ProcessGroup
 from worker.errors import WorkerError
 from worker.records.result import Point, Result
 from worker.remote.checkpoints import RemoteCheckpoints, complete_checkpoints
-from worker.reporting.reporter import FileReporter, SilentReporter, read_points
+from worker.reporting.reporter import FileReporter, Reporter, read_points
 from worker.run import Folders, run
 from worker.spec.run import Resources
 
@@ -73,7 +73,7 @@ def train(
         except WorkerError as error:
             (machine / "run" / "error").write_text(f"{type(error).__name__}: {error}")
     else:
-        rank_attempt.attend(group.mailbox, group, lambda: run(SPEC, SilentReporter(), folders, **options))
+        rank_attempt.attend(group.mailbox, group, lambda: run(SPEC, Reporter(), folders, **options))
     rank_attempt._leave(group)
 
 

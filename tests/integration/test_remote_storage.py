@@ -34,7 +34,7 @@ from worker.data.prepared import missing_data
 from worker.data.remote_datasets import push
 from worker.data.weights import find_weights
 from worker.meters.clock import DeviceClock
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.records.protocol import Assignment, CheckpointNotice
 from worker.records.result import Result
 from worker.remote.checkpoints import RemoteCheckpoints

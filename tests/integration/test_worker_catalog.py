@@ -18,7 +18,7 @@ from worker.records.protocol import Command
 from worker.records.result import Point, Verdict
 from worker.reporting.reporter import MemoryReporter
 from worker.run import CHECKPOINT_FOLDER, Folders, run
-from worker.tasks.pretrain import Pretraining, TokenMicroBatch
+from worker.tasks.next_token import Pretraining, TokenMicroBatch
 from worker.tasks.registry import TASKS
 from worker.training.checkpoint import CheckpointStore
 

@@ -17,7 +17,7 @@ from worker.distributed.process_group import ProcessGroup
 from worker.errors import RankLostError, WorkerError
 from worker.records.protocol import Command
 from worker.records.result import Point, Result, Verdict
-from worker.reporting.reporter import FileReporter, MemoryReporter, SilentReporter, read_points
+from worker.reporting.reporter import FileReporter, MemoryReporter, Reporter, read_points
 from worker.run import Folders, run
 from worker.spec.run import Resources, RunSpec
 from worker.training.step import Stepper
@@ -67,9 +67,7 @@ def train(group: ProcessGroup, spec: RunSpec, folder: Path, datasets: Path, what
     assert group.mailbox is not None
     note = StopFile(group.mailbox)
     if not group.is_rank_zero:
-        rank_attempt.attend(
-            group.mailbox, group, lambda: run(spec, SilentReporter(), folders, termination=note, group=group)
-        )
+        rank_attempt.attend(group.mailbox, group, lambda: run(spec, Reporter(), folders, termination=note, group=group))
     else:
         reporter = Told(folder, step, what)
         try:

@@ -1,6 +1,6 @@
 """Models by name: the architecture and sizes of every preset, as data (no torch, no transformers).
 
-`worker/models/build.py` turns a preset into a Hugging Face configuration and a seeded model.
+`worker/models.py` turns a preset into a Hugging Face configuration and a seeded model.
 """
 
 from collections.abc import Callable
@@ -210,7 +210,7 @@ def parameter_count(preset: ModelPreset, vocabulary_size: int | None = None) -> 
     """The parameters of a preset, tied ones once, from its dimensions alone.
 
     `vocabulary_size` is the tokenizer's, which counts where the preset follows it. A test holds every preset against
-    the model that `worker/models/build.py` makes of it.
+    the model that `worker/models.py` makes of it.
     """
     follows = preset.vocabulary_of_tokenizer and vocabulary_size is not None
     vocabulary = vocabulary_size if follows and vocabulary_size else preset.vocabulary_size

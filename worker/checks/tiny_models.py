@@ -1,12 +1,12 @@
 """The smallest real models, with something to learn: for what an optimizer promises, and for tests.
 
-Families are imported where they are needed, after what they are built on (`worker/models/pretrained.py`).
+Families are imported where they are needed, after what they are built on (`worker/models.py`).
 """
 
 import torch
 from torch import Tensor, nn
 
-from worker.models.pretrained import PreTrainedModel
+from worker.models import PreTrainedModel
 
 
 def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:

@@ -97,11 +97,12 @@ def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: s
     unfinished = folder.with_name(f"{folder.name}{UNFINISHED}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    encoder = _tokenizer(tokenizer)
+    encoder: Tokenizer = ByteTokenizer()
+    if tokenizer != "byte":
+        encoder = BpeTokenizer(tokenizer_file(tokenizer, None), name=tokenizer)
     counts = _write_tokens(source, encoder, unfinished)
-    for split, count in counts.items():
-        if count == 0:
-            raise DataError(f"the dataset {dataset!r} has no conversation in its {split} split. Check its files.")
+    if empty := next((split for split, count in counts.items() if count == 0), None):
+        raise DataError(f"the dataset {dataset!r} has no conversation in its {empty} split. Check its files.")
     manifest = ConversationManifest(
         dataset=dataset,
         tokenizer=tokenizer,
@@ -114,13 +115,6 @@ def prepare_conversations(source: ConversationSource, dataset: str, tokenizer: s
     )
     (unfinished / ConversationManifest.file_name).write_text(manifest.model_dump_json(indent=2) + "\n")
     unfinished.rename(folder)
-
-
-def _tokenizer(name: str) -> Tokenizer:
-    """A tokenizer of the catalog."""
-    if name == "byte":
-        return ByteTokenizer()
-    return BpeTokenizer(tokenizer_file(name, None), name=name)
 
 
 def _write_tokens(source: ConversationSource, tokenizer: Tokenizer, folder: Path) -> dict[Split, int]:

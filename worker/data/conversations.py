@@ -1,11 +1,10 @@
 """What a dataset of conversations is before it is tokenised: prompts with their answers, each in one split for ever."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from worker.data.documents import Split
+from worker.data.documents import Split, split_by_hash
 from worker.data.sources import explain_hub_errors
 from worker.errors import DataError
 
@@ -71,7 +70,8 @@ class Chats:
     def conversations(self) -> Iterator[Conversation]:
         """Yield the sums, the echoes, the opposites."""
         for prompt, answer in (*self._sums(), *self._echoes(), *self._opposites()):
-            yield Conversation(prompt=prompt, answer=answer, split=_split(prompt))
+            split = split_by_hash(prompt, VALIDATION_PERCENT)
+            yield Conversation(prompt=prompt, answer=answer, split=split)
 
     def _sums(self) -> Iterator[tuple[str, str]]:
         for first in range(LARGEST_SUMMAND + 1):
@@ -87,12 +87,6 @@ class Chats:
         for pair in OPPOSITES.split(", "):
             word, opposite = pair.split()
             yield f"Opposite of {word}", opposite
-
-
-def _split(prompt: str) -> Split:
-    """By a hash of the prompt alone, as for documents."""
-    bucket = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:8], "big") % 100
-    return Split.VALIDATION if bucket < VALIDATION_PERCENT else Split.TRAIN
 
 
 REPOSITORY: Final = "HuggingFaceH4/ultrafeedback_binarized"

@@ -29,13 +29,18 @@ class Document:
     text: str
 
     def split(self, validation_percent: int = VALIDATION_PERCENT) -> Split:
-        """The split, by a hash of the name alone: adding a document never moves another."""
-        bucket = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "big") % 100
-        return Split.VALIDATION if bucket < validation_percent else Split.TRAIN
+        """The split, by the name alone: adding a document never moves another."""
+        return split_by_hash(self.name, validation_percent)
 
     def size_bytes(self) -> int:
         """Bytes of the text as UTF-8."""
         return len(self.text.encode())
+
+
+def split_by_hash(name: str, validation_percent: int) -> Split:
+    """The split of what has that name, for ever."""
+    bucket = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % 100
+    return Split.VALIDATION if bucket < validation_percent else Split.TRAIN
 
 
 def document_by_content(text: str) -> Document:

@@ -51,6 +51,8 @@ class FolderManifest(Record):
             raise CorruptShardError(f"the manifest {path} cannot be read: {error}. {way_out}") from error
         if not manifest.is_consistent():
             raise CorruptShardError(f"the manifest {path} contradicts its own data hash. {way_out}")
+        if strays := [name for name in manifest.file_hashes() if Path(name).name != name]:
+            raise CorruptShardError(f"the manifest of {folder} names files elsewhere: {', '.join(strays)}. Delete it.")
         return manifest
 
     def is_consistent(self) -> bool:
@@ -132,11 +134,6 @@ class Manifest(FolderManifest):
 def hash_shards(shards: Sequence[ShardEntry]) -> str:
     """The data hash of these shards."""
     return hashlib.sha256(canonical_json([shard.model_dump(mode="json") for shard in shards])).hexdigest()
-
-
-def way_out(folder: Path | str) -> str:
-    """What to do about damaged prepared data."""
-    return Manifest.way_out.format(folder=folder)
 
 
 class ConversationManifest(FolderManifest):

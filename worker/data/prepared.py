@@ -52,7 +52,9 @@ def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | No
     if datasets.dataset_kind(data.dataset) is not datasets.DataKind.TEXT:
         return found  # the run that needs it first prepares it
     try:
-        manifest = Manifest.read(folder) if folder.exists() else _elsewhere(folder.name, dataset_url)
+        manifest = Manifest.read(folder) if folder.exists() else None
+        if manifest is None and dataset_url is not None:
+            manifest = remote_manifest(folder.name, dataset_url)
     except CorruptShardError as error:
         return [*found, str(error)]
     except RemoteFolderError as error:
@@ -61,8 +63,9 @@ def missing_data(workload: Workload, dataset_folder: Path, dataset_url: str | No
         return found  # away just now: the run prepares its data, or waits for them
     if manifest is not None:
         return [*found, *_misfits(workload, manifest)]
-    there = can_prepare(data.dataset, data.tokenizer)
-    return found if there else [*found, preparation_hint(data.dataset, data.tokenizer, dataset_folder)]
+    if not can_prepare(data.dataset, data.tokenizer):
+        found.append(preparation_hint(data.dataset, data.tokenizer, dataset_folder))
+    return found
 
 
 def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -> Iterator[str]:
@@ -77,12 +80,6 @@ def _missing_weights(name: str, dataset_folder: Path, dataset_url: str | None) -
                 yield str(error)
             return  # away just now: the run waits for them
     yield missing_weights_hint(name, dataset_folder)
-
-
-def _elsewhere(name: str, dataset_url: str | None) -> Manifest | None:
-    if dataset_url is None:
-        return None
-    return remote_manifest(name, dataset_url)
 
 
 def _misfits(workload: Workload, manifest: Manifest) -> Iterator[str]:

@@ -10,11 +10,10 @@ Runs only read there; `adapm-bench data prepare` and `data push` write.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from worker.catalog import datasets
-from worker.data.manifest import ConversationManifest, FolderManifest, Manifest, WeightsManifest, way_out
+from worker.data.manifest import ConversationManifest, FolderManifest, Manifest, WeightsManifest
 from worker.data.weights import FILES, OWN_FOLDER, own_weights_folder
 from worker.errors import CorruptShardError, DataError
 from worker.files import UNFINISHED, file_sha256, hold_lock
@@ -24,14 +23,8 @@ from worker.spec.run import DataSpec
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contents:
-    """What a prepared folder must contain."""
-
-    manifest_name: str
-    manifest: bytes
-    sha256: dict[str, str]
-    """File name → hash, without the manifest."""
+Contents = tuple[FolderManifest, bytes]
+"""The manifest of a prepared folder, and the text of it as it was written."""
 
 
 def fetch_missing(
@@ -66,12 +59,12 @@ def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = l
 
     What an earlier call had fetched is kept, if it is what it should be. `check_stop` as in `fetch_missing`.
     """
-    contents = remote_content(remote)
-    if contents is None:
+    if (contents := remote_content(remote)) is None:
         return False
+    manifest, text = contents
     unfinished = folder.with_name(f"{folder.name}.fetched{UNFINISHED}")
     unfinished.mkdir(parents=True, exist_ok=True)
-    for name, sha256 in contents.sha256.items():
+    for name, sha256 in manifest.file_hashes().items():
         path = unfinished / name
         if path.exists() and file_sha256(path) == sha256:
             continue
@@ -83,7 +76,7 @@ def fetch(remote: RemoteFolder, folder: Path, check_stop: Callable[[], None] = l
                 f"{remote.url}/{object_name(name, sha256)} is damaged: its SHA-256 is {found}. Delete it there, and "
                 "copy it again with `adapm-bench data push` on the machine where it was prepared."
             )
-    (unfinished / contents.manifest_name).write_bytes(contents.manifest)
+    (unfinished / manifest.file_name).write_bytes(text)
     unfinished.rename(folder)
     logger.info("fetched %s from %s", folder, remote.url)
     return True
@@ -95,21 +88,21 @@ def push(folder: Path, url: str, say: Callable[[str], None] = logger.info) -> No
     Raises `DataError` where other data have that name there, `CorruptShardError` where the folder has no good manifest,
     `RemoteFolderError`.
     """
-    remote, ours = RemoteFolder(url).subfolder(folder.name), local_content(folder)
+    remote, (ours, text) = RemoteFolder(url).subfolder(folder.name), local_content(folder)
     theirs = remote_content(remote)
-    if theirs is not None and theirs.sha256 != ours.sha256:
+    if theirs is not None and theirs[0].file_hashes() != ours.file_hashes():
         raise DataError(
             f"{remote.url} holds other data under that name: runs of one service must see one text. Delete that folder "
             "to replace it, or prepare yours under another name."
         )
     sizes = remote.sizes()
-    for name, sha256 in ours.sha256.items():
+    for name, sha256 in ours.file_hashes().items():
         path, there_as = folder / name, object_name(name, sha256)
         if sizes.get(there_as) != path.stat().st_size:
             say(f"copying {name} to {remote.url}")
             remote.put(path, there_as)
     if theirs is None:
-        remote.write(ours.manifest_name, ours.manifest)
+        remote.write(ours.file_name, text)
 
 
 def object_name(name: str, sha256: str) -> str:
@@ -121,18 +114,20 @@ def local_content(folder: Path) -> Contents:
     """What the prepared folder contains; raises `CorruptShardError`."""
     for kind in (Manifest, ConversationManifest):
         if (folder / kind.file_name).exists():
-            return _contents(kind, (folder / kind.file_name).read_bytes(), str(folder))
+            text = (folder / kind.file_name).read_bytes()
+            return kind.parse(text, str(folder)), text
     if folder.parent.name == OWN_FOLDER:
-        content = hash_weights(folder).model_dump_json(indent=2)
-        return _contents(WeightsManifest, content.encode(), str(folder))
-    raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {way_out(folder)}")
+        weights = hash_weights(folder)
+        return weights, weights.model_dump_json(indent=2).encode()
+    way_out = Manifest.way_out.format(folder=folder)
+    raise CorruptShardError(f"{folder} holds no prepared data: it has no manifest. {way_out}")
 
 
 def remote_content(remote: RemoteFolder) -> Contents | None:
     """What the remote folder says that it contains; None where there is nothing. Raises `RemoteFolderError`."""
     for kind in (Manifest, ConversationManifest, WeightsManifest):
-        if (content := remote.read(kind.file_name)) is not None:
-            return _contents(kind, content, remote.url)
+        if (text := remote.read(kind.file_name)) is not None:
+            return kind.parse(text, remote.url), text
     return None
 
 
@@ -147,13 +142,6 @@ def has_weights(name: str, url: str) -> bool:
     """Whether there are own weights of that name, alike. Raises `RemoteFolderError`."""
     folder = f"{OWN_FOLDER}/{name.removeprefix('own/')}"
     return ANSWERS.read(url, f"{folder}/{WeightsManifest.file_name}") is not None
-
-
-def _contents(kind: type[FolderManifest], content: bytes, where: str) -> Contents:
-    sha256 = kind.parse(content, where).file_hashes()
-    if strays := [name for name in sha256 if Path(name).name != name]:
-        raise CorruptShardError(f"the manifest of {where} names files elsewhere: {', '.join(strays)}. Delete it.")
-    return Contents(manifest_name=kind.file_name, manifest=content, sha256=sha256)
 
 
 def hash_weights(folder: Path) -> WeightsManifest:

@@ -43,9 +43,9 @@ class PreparationState(Record):
         return sum(shard.tokens for shard in self.shards if shard.split is Split.TRAIN)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SectionProgress:
-    """What a progress bar shows."""
+    """What is tokenised so far, as a progress bar shows it."""
 
     documents: int
     text_bytes: int
@@ -90,19 +90,18 @@ class Sections:
         """Write into `folder` what comes behind `place`."""
         self.place = place
         self._source, self._tokenizer, self._folder, self._on_progress = source, tokenizer, folder, on_progress
-        self._full = False
-        self._begin()
+        self._progress = SectionProgress(
+            documents=place.documents, text_bytes=place.text_bytes, training_tokens=place.training_tokens()
+        )
+        self._tokens: dict[Split, list[Tokens]] = {split: [] for split in Split}
 
     def write(self) -> PreparationState:
         """Write all sections; returns the place at the end."""
         section_bytes = 0
-        if self._is_limit_reached():
-            return self.place
-        for batch in self._batches():
+        batches = self._batches()
+        while not self._is_limit_reached() and (batch := next(batches, None)):
             self._encode(batch)
             section_bytes += sum(document.size_bytes() for document in batch)
-            if self._full:
-                break
             if section_bytes >= self.place.recipe.section_bytes:
                 self._finish()
                 section_bytes = 0
@@ -129,22 +128,17 @@ class Sections:
         for document, tokens in zip(batch, self._tokenizer.encode([d.text for d in batch]), strict=True):
             split = document.split(recipe.validation_percent)
             self._tokens[split].append(tokens)
-            self._documents += 1
-            self._text_bytes += document.size_bytes()
-            self._training_tokens += len(tokens) if split is Split.TRAIN else 0
+            self._progress.documents += 1
+            self._progress.text_bytes += document.size_bytes()
+            self._progress.training_tokens += len(tokens) if split is Split.TRAIN else 0
             if self._is_limit_reached():
-                self._full = True
                 break
-        self._on_progress(
-            SectionProgress(
-                documents=self._documents, text_bytes=self._text_bytes, training_tokens=self._training_tokens
-            )
-        )
+        self._on_progress(self._progress)
 
     def _is_limit_reached(self) -> bool:
-        recipe = self.place.recipe
-        enough_tokens = recipe.tokens is not None and self._training_tokens >= recipe.tokens
-        return enough_tokens or (recipe.documents is not None and self._documents >= recipe.documents)
+        recipe, reached = self.place.recipe, self._progress
+        enough_tokens = recipe.tokens is not None and reached.training_tokens >= recipe.tokens
+        return enough_tokens or (recipe.documents is not None and reached.documents >= recipe.documents)
 
     def _finish(self) -> None:
         """Write the shards of the section, then the place behind it."""
@@ -159,17 +153,11 @@ class Sections:
         self.place = PreparationState(
             recipe=self.place.recipe,
             cursor=self._source.cursor(),
-            documents=self._documents,
+            documents=self._progress.documents,
             skipped_documents=self._source.skipped_documents,
-            text_bytes=self._text_bytes,
+            text_bytes=self._progress.text_bytes,
             token_bytes=stored_bytes,
             shards=(*self.place.shards, *written),
         )
         write_place(self._folder, self.place)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Start a section where the place is."""
-        self._documents, self._text_bytes = self.place.documents, self.place.text_bytes
-        self._training_tokens = self.place.training_tokens()
-        self._tokens: dict[Split, list[Tokens]] = {split: [] for split in Split}
+        self._tokens = {split: [] for split in Split}

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from worker.data.documents import Split
-from worker.data.manifest import TOKENIZER_FILE, Manifest, ShardEntry, way_out
+from worker.data.manifest import TOKENIZER_FILE, Manifest, ShardEntry
 from worker.data.tokenizers import Tokens, token_dtype
 from worker.errors import CorruptShardError
 from worker.files import file_sha256
@@ -76,15 +76,13 @@ def _map(folder: Path, manifest: Manifest, split: Split) -> TokenShards:
 
 def verify_shard(folder: Path, shard: ShardEntry, token_bytes: int, *, with_hash: bool) -> None:
     """Compare a shard with its entry: size always, content on demand; raises `CorruptShardError`."""
-    path = folder / shard.file
+    path, way_out = folder / shard.file, Manifest.way_out.format(folder=folder)
     size, expected = path.stat().st_size if path.is_file() else None, shard.tokens * token_bytes
     if size != expected:
         found = "is missing" if size is None else f"has {size} bytes"
-        raise CorruptShardError(f"the shard {path} {found}; the manifest says {expected} bytes. {way_out(folder)}")
+        raise CorruptShardError(f"the shard {path} {found}; the manifest says {expected} bytes. {way_out}")
     if with_hash and (found := file_sha256(path)) != shard.sha256:
-        raise CorruptShardError(
-            f"the shard {path} has SHA-256 {found}; the manifest says {shard.sha256}. {way_out(folder)}"
-        )
+        raise CorruptShardError(f"the shard {path} has SHA-256 {found}; the manifest says {shard.sha256}. {way_out}")
 
 
 def verify_folder(folder: Path, manifest: Manifest) -> list[str]:
@@ -99,7 +97,8 @@ def verify_folder(folder: Path, manifest: Manifest) -> list[str]:
     if manifest.tokenizer_sha256 is not None and not (
         tokenizer.is_file() and file_sha256(tokenizer) == manifest.tokenizer_sha256
     ):
-        faults.append(f"the tokenizer {tokenizer} is missing or not the one of the shards. {way_out(folder)}")
+        way_out = Manifest.way_out.format(folder=folder)
+        faults.append(f"the tokenizer {tokenizer} is missing or not the one of the shards. {way_out}")
     return faults
 
 

@@ -15,11 +15,8 @@ from optim.errors import MissingPackageError
 from optim.plan.blocks import BlockPlan
 from optim.plan.rules import Rule
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
-from worker.footprint.published import published_gigabytes
-from worker.models.build import outline_model, parameter_counts
-from worker.records.footprint import BASELINE as BASELINE
-from worker.records.footprint import Footprint as Footprint
-from worker.records.footprint import OptimizerFootprint as OptimizerFootprint
+from worker.models import outline_model, parameter_counts
+from worker.records.footprint import BASELINE, Footprint, OptimizerFootprint, published_gigabytes
 
 _MOMENTA = ("exp_avg", "momentum_left", "momentum_right")
 # What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.

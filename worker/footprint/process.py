@@ -1,5 +1,4 @@
-"""Footprints for processes that load no torch: counted by `count.py` in a process of its own, which
-is short.
+"""Footprints for processes that load no torch: counted by `count.py` in a short process of its own.
 
 count_footprints([FootprintQuestion(…), …]) ─► python -m worker.footprint.process ─► a Footprint or a fault each
 """

@@ -17,7 +17,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from optim.plan.modules import expert_stacks
-from worker.models.pretrained import PreTrainedModel
+from worker.models import PreTrainedModel
 from worker.spec.run import Precision
 
 PEAK_TERAFLOPS: Final[tuple[tuple[str, float, float], ...]] = (

@@ -14,6 +14,7 @@ from worker.records.protocol import NOTE_CHARACTERS, CheckpointNotice, Command, 
 from worker.records.result import Observation, Point, Record, Result
 from worker.reporting.client import CHECKPOINT, FAIL, FINISH, HEARTBEAT, STOPPED, ServiceClient, Verb
 from worker.reporting.outbox import ReportOutbox, Spool, reports
+from worker.reporting.reporter import Reporter
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ PATIENCE_SECONDS: Final = 3_600.0
 """A finished run waits this long for a service that is away before it gives up its result."""
 
 
-class HttpReporter:
+class HttpReporter(Reporter):
     """Reports one attempt. Use it in a `with`: threads run from entry to exit."""
 
     def __init__(

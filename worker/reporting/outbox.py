@@ -80,10 +80,8 @@ def _read_valid_reports(path: Path, after_step: int | None) -> list[Observation 
     except (OSError, ValidationError) as error:
         logger.warning("passed over the damaged spooled batch %s: %s", path, error)
         return []
-    observations, points = (
-        valid_reports(list(batch.observations), after_step),
-        valid_reports(list(batch.points), after_step),
-    )
+    observations = valid_reports(list(batch.observations), after_step)
+    points = valid_reports(list(batch.points), after_step)
     return sorted([*observations, *points], key=lambda report: (report.step, isinstance(report, Point)))
 
 

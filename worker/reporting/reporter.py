@@ -4,13 +4,14 @@ Reporter ◄── MemoryReporter  keeps everything: tests, notebooks
          ◄── FileReporter    a folder: runs without a service
          ◄── HttpReporter    the service (worker/reporting/http.py)
          ◄── LoggedReporter  another one, with what people want to read of it in the log
-         ◄── SilentReporter  nobody: all ranks but the first
+
+`Reporter` itself tells nobody: it is that of all ranks but the first, which hears the commands and reports for all.
 """
 
 import logging
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Final, Protocol, TypeVar
+from typing import IO, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,7 +26,7 @@ MOST_LOGGED: Final = 50
 """Lines of a log on steps, and as many on evaluations: some 15 kB in all, for a tail of a page."""
 
 
-class Reporter(Protocol):
+class Reporter:
     """Takes what a run reports. Calls come from one thread, and none waits for a network."""
 
     def begin(self, after_step: int | None) -> None:
@@ -33,6 +34,7 @@ class Reporter(Protocol):
 
     def command(self) -> Command:
         """What the run should do now; raises `LeaseRevokedError` when it should not exist any more."""
+        return Command.CONTINUE
 
     def point(self, point: Point) -> None:
         """Take a point; steps rise by one."""
@@ -67,7 +69,7 @@ def valid_reports(reported: list[Reported], after_step: int | None) -> list[Repo
     return [one for one in reported if after_step is not None and one.step <= after_step]
 
 
-class MemoryReporter:
+class MemoryReporter(Reporter):
     """Keeps everything that it is told, in plain lists."""
 
     def __init__(self) -> None:
@@ -93,9 +95,6 @@ class MemoryReporter:
     def observe(self, observation: Observation) -> None:
         self.observations.append(observation)
 
-    def persist(self) -> None:
-        """Do nothing: memory does not outlive its process."""
-
     def checkpoint(self, notice: CheckpointNotice) -> None:
         self.checkpoints.append(notice)
 
@@ -112,7 +111,7 @@ class MemoryReporter:
         self.ending = failure
 
 
-class LoggedReporter:
+class LoggedReporter(Reporter):
     """Hands on to another reporter what it is told, and writes the story of the training into the log: a bounded number
     of lines, however long the training is."""
 
@@ -152,21 +151,19 @@ class LoggedReporter:
         is_due = point.step * MOST_LOGGED // self._steps > self._step * MOST_LOGGED // self._steps
         self._step = point.step
         if point.step and (is_due or is_last):
-            logger.info("step %d of %d (%d %%): %s", point.step, self._steps, self._share(point), self._words(point))
+            share = 100 * point.step // self._steps
+            logger.info("step %d of %d (%d %%): %s", point.step, self._steps, share, self._describe(point))
 
-    def _share(self, point: Point) -> int:
-        return 100 * point.step // self._steps
-
-    def _words(self, point: Point) -> str:
+    def _describe(self, point: Point) -> str:
         seconds, loss, rate, norm = point.step_seconds, point.train_loss, point.lr, point.grad_norm
-        told = [
+        figures = [
             "training loss is no number" if loss is None else f"training loss {loss:.4f}",
             "" if rate is None else f"learning rate {rate:.3g}",
             "" if norm is None else f"gradient norm {norm:.3g}",
             "" if not seconds else f"{1000 * seconds:.1f} ms a step, {self._step_tokens / seconds:,.0f} {self._unit}/s",
             "" if self._checkpoint_step is None else f"checkpoint of step {self._checkpoint_step}",
         ]
-        return ", ".join(filter(None, told))
+        return ", ".join(filter(None, figures))
 
     def observe(self, observation: Observation) -> None:
         """Hand it on: the run's page shows what probes saw."""
@@ -188,12 +185,13 @@ class LoggedReporter:
     def finish(self, result: Result) -> None:
         """Say what came of it, once it is delivered."""
         peak, parts = result.peak_memory, result.memory_breakdown
-        told = [
+        figures = [
             "" if parts is None else f"{parts.peak_bytes / 1e6:,.1f} MB of tensors",
             "" if peak.allocator_bytes is None else f"{peak.allocator_bytes / 1e6:,.1f} MB allocated",
             f"{peak.host_rss_bytes / 1e6:,.0f} MB of the process on the host",
         ]
-        logger.info("peak memory: %s; optimizer state %.1f MB", ", ".join(filter(None, told)), _state_mb(result))
+        state_mb = result.optimizer_state_bytes / 1e6
+        logger.info("peak memory: %s; optimizer state %.1f MB", ", ".join(filter(None, figures)), state_mb)
         self._reporter.finish(result)
         logger.info(
             "ended after %d steps, %.1f s of its device: %s", result.steps, result.device_seconds, result.verdict_reason
@@ -208,44 +206,15 @@ class LoggedReporter:
         self._reporter.fail(failure)
 
 
-def _state_mb(result: Result) -> float:
-    return (result.optimizer_state_bytes or 0) / 1e6
-
-
-class SilentReporter:
-    """Tells nobody anything: rank 0 reports for all, hears the commands and says what all do."""
-
-    def begin(self, after_step: int | None) -> None: ...
-
-    def command(self) -> Command:
-        return Command.CONTINUE
-
-    def point(self, point: Point) -> None: ...
-
-    def observe(self, observation: Observation) -> None: ...
-
-    def persist(self) -> None: ...
-
-    def checkpoint(self, notice: CheckpointNotice) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def finish(self, result: Result) -> None: ...
-
-    def report_stop(self, stopped: Stopped) -> None: ...
-
-    def fail(self, failure: Failure) -> None: ...
-
-
 POINTS_NAME: Final = "points.jsonl"
 OBSERVATIONS_NAME: Final = "observations.jsonl"
 RESULT_NAME: Final = "result.json"
 ENDING_NAME: Final = "ending.json"
 
 
-class FileReporter:
+class FileReporter(Reporter):
     """Writes `points.jsonl` (a point a line), `observations.jsonl` where there are probes, and at the end `result.json`
-    or, where there is no result, `ending.json`."""
+    or, where there is no result, `ending.json`. Of checkpoints and notes the checkpoint folder and the log tell."""
 
     def __init__(self, folder: Path) -> None:
         """Report into `folder`, which is made."""
@@ -262,10 +231,6 @@ class FileReporter:
         if (self.folder / OBSERVATIONS_NAME).exists():
             _write_lines(self.folder / OBSERVATIONS_NAME, valid_reports(read_observations(self.folder), after_step))
 
-    def command(self) -> Command:
-        """Nobody commands a run without a service."""
-        return Command.CONTINUE
-
     def point(self, point: Point) -> None:
         self._append(POINTS_NAME, point)
 
@@ -275,12 +240,6 @@ class FileReporter:
     def persist(self) -> None:
         """Hand all lines to the system, and the files with them: this may be the last call."""
         self._close()
-
-    def checkpoint(self, notice: CheckpointNotice) -> None:
-        """The checkpoint folder tells it already."""
-
-    def note(self, text: str) -> None:
-        """The log tells it already."""
 
     def finish(self, result: Result) -> None:
         self._end(RESULT_NAME, result.model_dump_json(indent=2))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
 
-from worker.models.pretrained import PreTrainedModel
+from worker.models import PreTrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)

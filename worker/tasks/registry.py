@@ -12,12 +12,11 @@ from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
 from worker.data.weights import InitialWeights
 from worker.distributed.process_group import ProcessGroup
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.spec.run import RunSpec
-from worker.tasks.pretrain import Pretraining
+from worker.tasks.next_token import FineTuning, Pretraining
 from worker.tasks.regression import LinearModel, LinearProblem, Regression, linear_problem
 from worker.tasks.remax import ReMax
-from worker.tasks.sft import FineTuning
 from worker.tasks.task import Task
 
 CheckStop = Callable[[], None]

@@ -96,7 +96,7 @@ class CheckpointStore:
 
     def newest_local(self) -> CheckpointNotice | None:
         """The newest good checkpoint here; None where there is none."""
-        return max((each for each in self._notices() if _is_good(each)), key=CheckpointNotice.rank, default=None)
+        return max((each for each in self._notices() if _fault(each) is None), key=CheckpointNotice.rank, default=None)
 
     def drop_overtaken_checkpoints(self, counted_steps: Mapping[int, int]) -> None:
         """Delete what an attempt left here of steps that later ones, perhaps elsewhere, took in their own way: of all
@@ -105,7 +105,9 @@ class CheckpointStore:
         for each in self._notices():
             if each.attempt is not None and each.attempt < newest and each.step > counted_steps.get(each.attempt, -1):
                 logger.warning("dropped %s: attempt %d went another way from there", each.path, newest)
-                _drop(Path(each.path))
+                path = Path(each.path)
+                for file in (path.with_suffix(".json"), path):  # its notice first: a state without one is no checkpoint
+                    file.unlink(missing_ok=True)
 
     def take_over(self, notice: CheckpointNotice, fetch: Callable[[Path], bool]) -> bool:
         """Take in a checkpoint that `fetch` copies from elsewhere; False, and nothing here, where it is damaged."""
@@ -113,7 +115,7 @@ class CheckpointStore:
         path = self.folder / f"step-{notice.step:09d}.pt"
         fetched = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
         try:
-            if not fetch(fetched) or not _is_good(notice.model_copy(update={"path": str(fetched)})):
+            if not fetch(fetched) or _fault(notice.model_copy(update={"path": str(fetched)})) is not None:
                 return False
             fetched.replace(path)
         finally:
@@ -160,12 +162,6 @@ def _rank(path: Path) -> tuple[int, int]:
     return (-1, 0) if (notice := _read(path)) is None else notice.rank()
 
 
-def _drop(path: Path) -> None:
-    """Its notice first: a state without one is no checkpoint."""
-    path.with_suffix(".json").unlink(missing_ok=True)
-    path.unlink(missing_ok=True)
-
-
 class _Writable(Protocol):
     def write(self, data: bytes, /) -> int: ...
 
@@ -181,11 +177,6 @@ class _HashingFile:
         return self._file.write(data)
 
     def flush(self) -> None: ...
-
-
-def _is_good(notice: CheckpointNotice) -> bool:
-    """Whether its state is what was written."""
-    return _fault(notice) is None
 
 
 def _fault(notice: CheckpointNotice) -> str | None:

@@ -5,6 +5,7 @@ resumed gives the same losses to the bit on one device.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,16 +23,20 @@ from worker.probes.probing import Probing
 from worker.records.protocol import CheckpointNotice, Command, Stopped
 from worker.records.result import MemoryBreakdown, Point
 from worker.reporting.reporter import Reporter
-from worker.spec.run import Workload
+from worker.spec.run import Schedule, Workload
 from worker.tasks.task import HasFigures
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore, CheckpointTimer
-from worker.training.device import free_memory, is_out_of_memory
-from worker.training.memory_cap import MemoryCap, OverMemoryCapError
+from worker.training.device import (
+    MemoryCap,
+    OverMemoryCapError,
+    free_memory,
+    is_out_of_memory,
+    load_random_state,
+    random_state,
+)
 from worker.training.micro_batch import next_smaller
 from worker.training.progress import TrainingProgress, finite_or_none
-from worker.training.random_state import load_random_state, random_state
-from worker.training.schedule import LearningRateScheduler
 from worker.training.step import Stepper, StepTaken
 
 logger = logging.getLogger(__name__)
@@ -321,3 +326,40 @@ class Training:
             "random": random_state(),
             "probes": None if self._probing is None else self._probing.state(),
         }
+
+
+def lr_factor(step: int, steps: int, schedule: Schedule) -> float:
+    """The factor on the learning rate at `step` (from 0) of `steps`.
+
+    Warm-up over W steps: (step + 1) / (W + 1), so that no step is wasted at rate 0 and step W is the first at the
+    full rate. Then the cosine: f + (1 - f) (1 + cos(pi t)) / 2 with t = (step - W) / (steps - W) and f =
+    `final_lr_ratio`, as in nanoGPT and transformers' cosine schedule. Or phases: the T = steps - W steps are cut into
+    phases of floor(T / log2 T), and the l-th has the factor 4^-(l - 1) (AdaPM's paper, appendix, theorem 1's proof).
+    """
+    warmup = schedule.warmup_steps
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    if schedule.shape == "phases":
+        return 4.0 ** -((step - warmup) // _phase_steps(steps - warmup))
+    done = (step - warmup) / (steps - warmup)
+    return schedule.final_lr_ratio + (1 - schedule.final_lr_ratio) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _phase_steps(steps: int) -> int:
+    return max(1, math.floor(steps / math.log2(steps))) if steps > 1 else 1
+
+
+class LearningRateScheduler:
+    """Scales every parameter group by the schedule, so that an optimizer's own ratios between groups survive."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, steps: int, schedule: Schedule) -> None:
+        """Take the groups' present rates as the full ones: make it before a checkpoint is loaded."""
+        self._optimizer, self._steps, self._schedule = optimizer, steps, schedule
+        self._full = [float(group["lr"]) for group in optimizer.param_groups]
+
+    def apply(self, step: int) -> float:
+        """Set the rates of `step`; returns the factor."""
+        factor = lr_factor(step, self._steps, self._schedule)
+        for group, full in zip(self._optimizer.param_groups, self._full, strict=True):
+            group["lr"] = full * factor
+        return factor

@@ -11,10 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from worker.meters.breakdown import BreakdownMeter
-from worker.models.build import reset_compiler
-from worker.training.device import free_memory, is_out_of_memory
-from worker.training.memory_cap import MemoryCap, OverMemoryCapError
-from worker.training.random_state import load_random_state, random_state
+from worker.models import reset_compiler
+from worker.training.device import (
+    MemoryCap,
+    OverMemoryCapError,
+    free_memory,
+    is_out_of_memory,
+    load_random_state,
+    random_state,
+)
 from worker.training.step import Stepper
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""`adapm-bench study ls|show|run|report`: does the paper hold? Each study answers one question, at two scales.
+"""`adapm-bench study ls|show|run|report`: does the paper hold? Each study answers one question, at two or three scales.
 
 To run one is to find or submit its experiments, follow them, gather what they measured, judge it and keep it.
 """
@@ -53,7 +53,8 @@ from orchestrator.studies.study import Study
 Names = Annotated[list[str] | None, typer.Argument(help="Studies by name; `study ls` lists them.", metavar="[NAME]...")]
 Name = Annotated[str, typer.Argument(help="A study by name.", metavar="NAME")]
 ScaleOption = Annotated[
-    StudyScale, typer.Option("--scale", help="tiny: minutes on a CPU; paper: its setting, for GPUs.")
+    StudyScale,
+    typer.Option("--scale", help="tiny: minutes on a CPU; middle: hours on a CPU; paper: its setting, for GPUs."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Run every study, and write the reproduction report.")]
 Again = Annotated[bool, typer.Option("--again", help="Train again, even if there are finished experiments.")]
@@ -110,6 +111,10 @@ def run(
     if bool(names) == everything:
         refuse("name the studies to run, or give --all")
     chosen = _studies(registry.names() if everything else names or ())
+    absent = [each for each in chosen if scale not in each.plans]
+    if absent and not everything:
+        refuse(f"{absent[0].name} has no {scale.value} scale; it has {', '.join(absent[0].plans)}")
+    chosen = [each for each in chosen if each not in absent]
     settings = environment_settings(data_folder=data, slots=slots)
     runner = StudyRunner(scale=scale, folder=settings.data_folder / "studies", again=again)
     with messages_on_stderr(as_json=json):

@@ -19,11 +19,11 @@ from optim import catalog
 from optim.catalog import Scalar
 from optim.errors import OptimError
 from worker.catalog import presets
+from worker.records.footprint import BASELINE, Footprint, OptimizerFootprint
 
 if TYPE_CHECKING:
     from optim.plan.blocks import Block, BlockPlan
     from optim.plan.rules import Rule
-    from worker.footprint.count import Footprint, OptimizerFootprint
 
 Model = Annotated[str, typer.Argument(help="A model by name; `adapm-bench models` lists them.", metavar="MODEL")]
 RankRatio = Annotated[
@@ -71,7 +71,7 @@ def memory(
     print_json(found) if json else _print_footprint(found)
 
 
-def _print_footprint(found: "Footprint") -> None:
+def _print_footprint(found: Footprint) -> None:
     out = console()
     out.print(
         f"{found.model}: {formats.count(found.parameters)} parameters, {formats.size(found.parameter_bytes)}; "
@@ -89,7 +89,7 @@ def _print_footprint(found: "Footprint") -> None:
         out.print("\nPaper: arXiv 2510.09103, table 2.", *found.notes, sep="\n")
 
 
-def _total_table(found: "Footprint") -> Table:
+def _total_table(found: Footprint) -> Table:
     published = any(one.published_bytes is not None for one in found.optimizers)
     columns = (
         "state",
@@ -109,17 +109,15 @@ def _total_table(found: "Footprint") -> Table:
     return table
 
 
-def _saving(found: "Footprint", one: "OptimizerFootprint") -> str:
+def _saving(found: Footprint, one: OptimizerFootprint) -> str:
     """The share of the baseline's state that it does without."""
-    from worker.footprint.count import BASELINE  # loads torch
-
     if one.optimizer == BASELINE or one.state_bytes is None or not found.baseline_bytes:
         return formats.UNKNOWN
     share = 1 - one.state_bytes / found.baseline_bytes
     return formats.percent(share) if share >= 0 else f"{formats.percent(-share)} more"
 
 
-def _block_table(found: "Footprint") -> Table:
+def _block_table(found: Footprint) -> Table:
     """A line an optimizer, a column a kind of block; the largest kinds first, counters last."""
     sizes: dict[str, int] = {}
     for one in found.optimizers:

@@ -11,7 +11,7 @@ from orchestrator.studies.findings import (
     incomplete,
     is_on_par,
 )
-from orchestrator.studies.scales import GPT2, Variant, ablations
+from orchestrator.studies.scales import GPT2, Variant, ablation_plans
 from orchestrator.studies.study import Study
 
 SOLVERS = {name: Variant(options={"solver": name}) for name in ("svd", "subspace", "scaled_gd", "gd")}
@@ -42,7 +42,7 @@ STUDY = Study(
     question="Does it matter how the low-rank momentum is found?",
     claim="Five steps of gradient descent on the factors, warm-started, are accurate enough.",
     source="section 4.2, algorithm 2",
-    plans=ablations("solver", SOLVERS, baseline="svd", seeds=(1, 2, 3)),
+    plans=ablation_plans("solver", SOLVERS, baseline="svd"),
     judge=judge,
     caveats=(scales.NO_STEPS,),
     axis="loss minus the exact solver's, nats",

@@ -3,10 +3,11 @@
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.findings import on_par_with_adamw
-from orchestrator.studies.scales import GPT2, one_part, tuned_comparison
+from orchestrator.studies.scales import GPT2, plans, tuned_comparison
 from orchestrator.studies.study import Study
 
 OPTIMIZERS = ("adamw", "adam-mini", "adapm-mini")
+MODELS = {StudyScale.TINY: "gpt2-tiny", StudyScale.MIDDLE: "gpt2-micro", StudyScale.PAPER: "gpt2-1.5b"}
 
 STUDY = Study(
     name="adapm-mini",
@@ -14,16 +15,13 @@ STUDY = Study(
     question="Does AdaPM lose anything when it is combined with Adam-mini?",
     claim="On GPT-2 1.5B the combination is on par with AdamW, with about 5 % of its optimizer state.",
     source="figure 4c",
-    plans=one_part(
-        tuned_comparison("adapm-mini", OPTIMIZERS, StudyScale.TINY, model="gpt2-tiny"),
-        tuned_comparison("adapm-mini", OPTIMIZERS, StudyScale.PAPER, model="gpt2-1.5b"),
-    ),
+    plans=plans(lambda scale: (tuned_comparison("adapm-mini", OPTIMIZERS, scale, model=MODELS[scale]),)),
     judge=on_par_with_adamw(
         "adapm-mini",
         GPT2,
         against="Against AdamW",
         unit=" nats",
-        saved=lambda share: f" with {share:.1%} of its optimizer state",
+        most_state=0.05,
     ),
     caveats=(scales.NO_STEPS,),
     axis="loss minus AdamW's, nats",

@@ -3,8 +3,8 @@
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Judgement, better, differences, incomplete, measure, missing
-from orchestrator.studies.scales import Variant, ablation
-from orchestrator.studies.study import Plan, Study, StudyPart
+from orchestrator.studies.scales import Variant, ablation, plans
+from orchestrator.studies.study import Study, StudyPart
 
 CLAIMED = 1.96
 WITH, WITHOUT = "corrected", "uncorrected"
@@ -15,7 +15,7 @@ def _part(scale: StudyScale, name: str, ratio: float) -> StudyPart:
     variants = {
         label: Variant(options={"rank_ratio": ratio, "bias_correction": label == WITH}) for label in (WITHOUT, WITH)
     }
-    return ablation(f"bias-correction {name}", variants, scale, baseline=WITHOUT, part=name)
+    return ablation(f"bias-correction {name}", variants, scale, baseline=WITHOUT, part=name, evaluations=10)
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -54,7 +54,7 @@ STUDY = Study(
     question="How much does the correction of the low-rank momentum matter?",
     claim="Without it convergence is about 1.96 times slower, even at r = 50 %.",
     source="figure 4a",
-    plans={scale: Plan(parts=tuple(_part(scale, *each) for each in RATIOS.items())) for scale in StudyScale},
+    plans=plans(lambda scale: [_part(scale, name, ratio) for name, ratio in RATIOS.items()]),
     judge=judge,
     caveats=(
         scales.NO_STEPS,

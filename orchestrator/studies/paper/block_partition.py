@@ -13,7 +13,7 @@ from orchestrator.studies.findings import (
     measure,
     worse,
 )
-from orchestrator.studies.scales import GPT2, Variant, ablations
+from orchestrator.studies.scales import GPT2, Variant, ablation_plans
 from orchestrator.studies.study import Study
 
 FULL, NO_EM_O, ADAPM, V_LOW = "all full", "Em, O none", "AdaPM: Q, K, MLP low", "V low too"
@@ -24,6 +24,7 @@ RULES: dict[str, tuple[str, ...]] = {
     V_LOW: ("*.attn.c_attn.weight:value=low-rank",),
 }
 """In the words of `adapm-bench plan --rule`; what no rule speaks of is as in AdaPM's own plan."""
+VARIANTS = {label: Variant(rules=rules) for label, rules in RULES.items()}
 CLAIMED = {FULL: 2.962, NO_EM_O: 2.964, ADAPM: 2.997, V_LOW: 3.143}
 
 
@@ -59,7 +60,7 @@ STUDY = Study(
     claim="GPT-2 124M: all full 2.962; Em, O without momentum 2.964; Q, K, MLP low rank besides 2.997; V low rank too "
     "3.143.",
     source="table 1",
-    plans=ablations("block-partition", {label: Variant(rules=rules) for label, rules in RULES.items()}, baseline=FULL),
+    plans=ablation_plans("block-partition", VARIANTS, baseline=FULL),
     judge=judge,
     caveats=(scales.NO_STEPS,),
     axis="validation loss and its change, nats",

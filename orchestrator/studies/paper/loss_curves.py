@@ -3,6 +3,7 @@
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
+    MARGIN_NATS,
     ClaimVerdict,
     Judgement,
     all_hold,
@@ -13,13 +14,14 @@ from orchestrator.studies.findings import (
     is_on_par,
     worse,
 )
-from orchestrator.studies.scales import tuned_comparison
-from orchestrator.studies.study import Plan, Study
+from orchestrator.studies.scales import plans, tuned_comparison
+from orchestrator.studies.study import Study
 
 OPTIMIZERS = ("adamw", "adapm", "adam-mini", "adafactor", "galore")
 SLOWER = ("adam-mini", "adafactor", "galore")
 MODELS = {
     StudyScale.TINY: ("gpt2-tiny", "llama-tiny"),
+    StudyScale.MIDDLE: ("gpt2-nano", "gpt2-micro"),
     StudyScale.PAPER: ("gpt2-124m", "gpt2-355m", "gpt2-1.5b", "llama-130m", "llama-340m"),
 }
 
@@ -55,19 +57,16 @@ STUDY = Study(
     claim="AdaPM is on par with or better than AdamW on GPT-2 (124M, 330M, 1.5B) and Llama (130M, 340M); Adam-mini, "
     "Adafactor and GaLore are slower.",
     source="figures 1a and 2",
-    plans={
-        scale: Plan(
-            parts=tuple(
-                tuned_comparison(f"loss-curves {model}", OPTIMIZERS, scale, model=model, part=model) for model in models
-            )
-        )
-        for scale, models in MODELS.items()
-    },
+    plans=plans(
+        lambda scale: [
+            tuned_comparison(f"loss-curves {model}", OPTIMIZERS, scale, model=model, part=model)
+            for model in MODELS[scale]
+        ]
+    ),
     judge=judge,
     caveats=(
         scales.NO_STEPS,
-        "On par: the whole 95 % interval of the difference lies below 0.035 nats, what the paper itself takes for on "
-        "par in table 1.",
+        f"On par: the whole 95 % interval of the difference lies below {MARGIN_NATS} nats.",
     ),
     axis="loss minus AdamW's, nats",
     order=40,

@@ -3,7 +3,7 @@
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Judgement, Measure, all_hold, missing
 from orchestrator.studies.study import Numbers, Plan, Study
-from worker.footprint.published import PAPER_STATES
+from worker.records.footprint import PAPER_STATES
 
 MODELS = ("llama-340m", "gpt2-1.5b")
 """The paper gives its Llama no sizes; `llama-340m` has the parameters that its AdamW figure means."""

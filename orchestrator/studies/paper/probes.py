@@ -38,7 +38,7 @@ ROLES: Mapping[str, str] = {
     "MLP": "*.mlp.*.weight",
 }
 """The paper's roles by GPT-2's names of blocks."""
-STEPS = {StudyScale.TINY: 200, StudyScale.PAPER: scales.STEPS[StudyScale.PAPER]}
+STEPS = {StudyScale.TINY: 200, StudyScale.PAPER: scales.PAPER_STEPS}
 """Of a training; the paper looks at a tenth of them."""
 SHARED_KINDS: tuple[ProbeName, ...] = ("gradient-sparsity", "momentum-spectrum")
 """Of the studies that watch the same runs of AdamW."""
@@ -61,9 +61,10 @@ def _plans(optimizer: str, kinds: tuple[ProbeName, ...], *, window_steps: int = 
         every = steps // 10 if window_steps == 1 else steps // 2
         probes = Probes(every_steps=every, window_steps=window_steps, kinds=kinds)
         model = scales.TINY_MODEL if scale is StudyScale.TINY else "gpt2-124m"
-        work = scales.workload(scale, model, steps=steps, probes=probes)
+        work = scales.workload(scale, model, steps=steps, probes=probes, evaluations=5, evaluation_sequences=64)
         chosen = [scales.candidate(scale, model, optimizer)]
-        spec = scales.comparison(scale, f"probed {optimizer}", work, chosen, baseline=optimizer)
+        name = f"probed {optimizer}"
+        spec = scales.comparison(scale, name, work, chosen, baseline=optimizer, seeds=scales.FEW_SEEDS)
         found[scale] = Plan(parts=(StudyPart(name=GPT2, spec=spec),))
     return found
 

@@ -13,12 +13,13 @@ from orchestrator.studies.findings import (
     incomplete,
     missing,
 )
-from orchestrator.studies.scales import tuned_comparison
-from orchestrator.studies.study import Plan, Study
+from orchestrator.studies.scales import plans, tuned_comparison
+from orchestrator.studies.study import Study
 
 OPTIMIZERS = ("adamw", "adapm")
 MODELS = {
     StudyScale.TINY: ("gpt2-nano", "gpt2-micro", "gpt2-tiny"),
+    StudyScale.MIDDLE: ("gpt2-nano", "gpt2-micro", "gpt2-tiny"),
     StudyScale.PAPER: ("gpt2-40m", "gpt2-124m", "gpt2-355m", "gpt2-774m", "gpt2-1.5b"),
 }
 STEPS = 600
@@ -119,15 +120,12 @@ STUDY = Study(
     question="Does AdaPM keep up as models grow?",
     claim="AdaPM's losses on GPT-2 from 40M to 1.5B follow a log-linear law, without degradation with size.",
     source="figure 5a",
-    plans={
-        scale: Plan(
-            parts=tuple(
-                tuned_comparison(f"scaling-law {model}", OPTIMIZERS, scale, model=model, part=model, tiny_steps=STEPS)
-                for model in models
-            )
-        )
-        for scale, models in MODELS.items()
-    },
+    plans=plans(
+        lambda scale: [
+            tuned_comparison(f"scaling-law {model}", OPTIMIZERS, scale, model=model, part=model, tiny_steps=STEPS)
+            for model in MODELS[scale]
+        ]
+    ),
     judge=judge,
     fits=True,
     caveats=(

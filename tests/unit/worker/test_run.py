@@ -18,7 +18,7 @@ from tests.factories.specification import made_spec
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.weights import find_weights
 from worker.errors import CheckpointError, OptimizerError, RunStoppedError, TerminatedError
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.records.protocol import Command
 from worker.records.result import Point, Result, Verdict
 from worker.reporting.reporter import MemoryReporter
@@ -27,7 +27,7 @@ from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS
 from worker.tasks.task import Task
 from worker.training.checkpoint import CheckpointStore
-from worker.training.schedule import lr_factor
+from worker.training.loop import lr_factor
 
 
 class StoppingReporter(MemoryReporter):

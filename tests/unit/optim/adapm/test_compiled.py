@@ -61,7 +61,7 @@ def test_bfloat16_weights_and_state_are_rounded_once(uncompiled, cls):
 def test_one_block_in_many_pieces_is_moved_like_one_in_one(uncompiled, monkeypatch):
     whole, pieces = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
     train(whole, AdaPM.for_model(whole, LR, compile=True), range(4))
-    monkeypatch.setattr(compiled, "_CPU_CHUNK_ELEMENTS", 500)
+    monkeypatch.setattr("optim.adapm.devices._CPU_COMPILED_CHUNK_ELEMENTS", 500)
     monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", 500)
     train(pieces, AdaPM.for_model(pieces, LR, compile=True), range(4))
     for one, two in zip(whole.parameters(), pieces.parameters(), strict=True):

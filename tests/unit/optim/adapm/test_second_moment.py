@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from optim.adapm.second_moment import quotients
-from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
+from optim.adapm import AdaPM
+from optim.adapm.options import StepSettings
+from optim.adapm.step import element_divisors, shared_divisors
+from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
 
 G = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
 
@@ -24,11 +26,14 @@ def block(second_moment: SecondMoment, dtype: torch.dtype = torch.float32, **fie
     )
 
 
-def after_one_step(of: Block, *, debias: float = 1.0) -> tuple[Tensor, Tensor]:
+def after_one_step(of: Block, **options: Any) -> tuple[Tensor, Tensor]:
     """(what is stored, the divisor over the whole block) with b2 = 0.5 and v = 0 before."""
     stored = torch.zeros(of.state_shapes["exp_avg_sq"], dtype=of.state_dtype)
-    found = quotients([of], [stored], [G], beta2=0.5, eps=0.25, debias=debias)
-    return stored, 1.0 / found(..., [G], [torch.ones_like(G)])[0]
+    optimizer = AdaPM([("w", nn.Parameter(G))], 1e-3, plan=BlockPlan((of,)), betas=(0.9, 0.5), eps=0.25, **options)
+    settings = StepSettings.from_group(optimizer.param_groups[0], 1)
+    if of.second_moment is SecondMoment.ELEMENT:
+        return stored, element_divisors([stored], [G], settings)[0]
+    return stored, shared_divisors([of], [stored], [G], settings)[0].expand(2, 4)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,7 @@ def test_the_divisor_is_the_root_plus_epsilon_for_each_element():
 
 
 def test_debiasing_divides_v_before_the_root():
-    _, debiased = after_one_step(block(SecondMoment.ELEMENT), debias=0.5)
+    _, debiased = after_one_step(block(SecondMoment.ELEMENT), debias_moments=True)
     torch.testing.assert_close(debiased, G + 0.25)
 
 

@@ -15,17 +15,19 @@ from orchestrator.studies.registry import all_studies, names, study
 from orchestrator.studies.results import PUBLISHED
 from orchestrator.studies.scales import SEEDS
 from orchestrator.studies.study import Plan, Study, StudyPart, device_seconds
+from worker.catalog import presets
 from worker.catalog.datasets import DataKind
+from worker.catalog.presets import parameter_count
 from worker.spec.task import PretrainTask
 
 REPOSITORY = Path(__file__).parents[4]
 STUDIES = pytest.mark.parametrize("one", all_studies(), ids=names())
-TINY_CORE_MINUTES = 20
-"""Ten minutes on two cores."""
+TINY_CORE_MINUTES = 90
+"""Of one study, at most: with every grid extended to its end."""
 
 
 def parts(scale: StudyScale) -> list[tuple[Study, StudyPart]]:
-    return [(each, part) for each in all_studies() for part in each.plans[scale].parts]
+    return [(each, part) for each in all_studies() if scale in each.plans for part in each.plans[scale].parts]
 
 
 def test_every_study_of_the_paper_is_there() -> None:
@@ -33,7 +35,7 @@ def test_every_study_of_the_paper_is_there() -> None:
     assert set(names()) >= {
         "loss-curves", "memory-table", "gpu-hours", "block-partition", "momentum-spectrum", "gradient-sparsity",
         "bias-correction", "rank-and-interval", "adapm-mini", "residual-stationarity", "debias-theorem",
-        "momentum-theory", "scaling-law", "sft", "rlhf", "solver", "field", "partition-search",
+        "momentum-theory", "scaling-law", "sft", "rlhf", "solver", "own-choices", "field", "partition-search",
     }  # fmt: skip
 
 
@@ -43,14 +45,14 @@ def test_an_unknown_study_is_refused_with_the_known_ones() -> None:
 
 
 @STUDIES
-def test_a_study_is_complete_at_both_scales(one: Study) -> None:
+def test_a_study_is_complete_at_each_of_its_scales(one: Study) -> None:
     """It has something to do, says what it holds it against, and names its parts apart."""
     assert re.fullmatch(r"[a-z][a-z0-9-]*", one.name)
     assert one.question.endswith("?")
     assert one.claim.endswith(".")
     assert one.source
-    for scale in StudyScale:
-        plan = one.plans[scale]
+    assert {StudyScale.TINY, StudyScale.PAPER} <= set(one.plans)
+    for plan in one.plans.values():
         assert plan.parts or plan.compute
         assert len({part.name for part in plan.parts}) == len(plan.parts)
         assert plan.compute is None or plan.version
@@ -76,7 +78,7 @@ def test_the_tiny_scale_needs_no_gpu_no_download_and_minutes(one: Study) -> None
 
 @STUDIES
 def test_nothing_can_be_said_without_evidence(one: Study) -> None:
-    for scale in StudyScale:
+    for scale in one.plans:
         judgement = one.judge(Evidence(study=one.name, scale=scale))
         assert judgement.measured is ClaimVerdict.MISSING
         assert judgement.sentence.startswith("No verdict: ")
@@ -95,7 +97,7 @@ def test_pretraining_at_the_papers_scale_is_the_papers() -> None:
         assert work.clip_grad_norm == 1.0, each.name
         assert work.data.dataset == ("c4" if work.model.startswith("llama") else "openwebtext"), each.name
         assert part.spec.resources.gpus == 1, each.name
-    assert len(SEEDS[StudyScale.PAPER]) == 5
+    assert len(SEEDS) == 5
 
 
 @pytest.mark.parametrize("name", ["adamw", "adam-mini", "adapm", "adapm-mini"])
@@ -129,16 +131,16 @@ def test_theorem_1_is_trained_with_one_sample_a_step() -> None:
     """As it is stated: with more the noise of a step is smaller, and momentum harms less where a <= b."""
     batches = {
         part.spec.workload.budget.batch_sequences
-        for scale in StudyScale
-        for part in study("momentum-theory").plans[scale].parts
+        for plan in study("momentum-theory").plans.values()
+        for part in plan.parts
     }
     assert batches == {1}
 
 
 def test_losses_that_are_compared_are_of_tuned_rates() -> None:
-    """At the tiny scale every comparison of several candidates' losses tunes each, from grids of as many rates."""
+    """Every comparison of several candidates' losses tunes each, from grids of as many rates."""
     timed_or_given = {"gpu-hours", "momentum-theory", "rlhf"}
-    for each, part in parts(StudyScale.TINY):
+    for each, part in (found for scale in StudyScale for found in parts(scale)):
         spec = part.spec
         if isinstance(spec, ComparisonSpec) and len(spec.candidates) > 1 and each.name not in timed_or_given:
             assert spec.tuning is not None and spec.tuning.extend_grid, each.name
@@ -157,8 +159,21 @@ def test_studies_that_ask_for_the_same_share_the_experiment() -> None:
 
 
 def test_costs_grow_with_the_work() -> None:
-    tiny, paper = (Plan(parts=study("block-partition").plans[scale].parts) for scale in StudyScale)
-    assert 0 < device_seconds(tiny.parts[0].spec) < 3600 < 1000 * 3600 < device_seconds(paper.parts[0].spec)
+    tiny, middle, paper = (Plan(parts=study("block-partition").plans[scale].parts) for scale in StudyScale)
+    assert 0 < device_seconds(tiny.parts[0].spec) < device_seconds(middle.parts[0].spec) < 3 * 3600
+    assert device_seconds(paper.parts[0].spec) > 1000 * 3600
+
+
+def test_the_middle_scale_gives_each_parameter_20_tokens_and_needs_no_gpu() -> None:
+    found = parts(StudyScale.MIDDLE)
+    assert {each.name for each, _ in found} >= {"loss-curves", "block-partition", "scaling-law", "own-choices"}
+    for each, part in found:
+        work = part.spec.workload
+        assert work.tokens() >= 20 * parameter_count(presets.preset(work.model)), f"{each.name} {part.name}"
+        assert work.tokens() <= 21 * parameter_count(presets.preset(work.model)), f"{each.name} {part.name}"
+        assert work.evaluation.sequences >= 1_024
+        assert part.spec.resources.gpus == 0
+        assert work.data.dataset == "python-stdlib"
 
 
 def test_published_results_are_small_and_of_studies_that_exist() -> None:

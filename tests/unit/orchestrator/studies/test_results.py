@@ -24,11 +24,16 @@ from orchestrator.studies.results import (
 from tests.factories.comparison import Outcome
 from tests.factories.evidence import DIVERGED, made_evidence
 
-ENDS = {"adamw": (2.5, 2.52, 2.48), "adam-mini": (2.5, 2.51, 2.49), "adapm-mini": (2.515, 2.53, 2.49)}
+ENDS = {
+    "adamw": (2.5, 2.52, 2.48, 2.51, 2.49),
+    "adam-mini": (2.5, 2.51, 2.49, 2.51, 2.48),
+    "adapm-mini": (2.502, 2.521, 2.481, 2.512, 2.491),
+}
 
 
 def evidence(adapm_mini: Sequence[Outcome] = ENDS["adapm-mini"]) -> Evidence:
-    return made_evidence(study("adapm-mini"), {**ENDS, "adapm-mini": adapm_mini})
+    ends = {**ENDS, "adapm-mini": adapm_mini}
+    return made_evidence(study("adapm-mini"), ends, state_shares={"adapm-mini": 0.05})
 
 
 def test_the_same_result_deviates_nowhere() -> None:
@@ -36,10 +41,10 @@ def test_the_same_result_deviates_nowhere() -> None:
 
 
 def test_what_lies_outside_or_diverged_is_named() -> None:
-    (sentence,) = deviations(evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence())
-    assert sentence.startswith("GPT-2, AdaPM-mini: 3.0333, outside of the published 2.")
+    (sentence,) = deviations(evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), evidence())
+    assert sentence.startswith("GPT-2, AdaPM-mini: 3.0040, outside of the published 2.")
     lost = deviations(evidence(adapm_mini=(DIVERGED,)), evidence())
-    assert "3 runs without a trained model, published 0" in lost[0]
+    assert "5 runs without a trained model, published 0" in lost[0]
     assert "no finite loss" in lost[1]
 
 
@@ -81,12 +86,12 @@ def test_a_figure_outside_of_its_interval_and_another_verdict_are_named() -> Non
     one = study("adapm-mini")
     same = compare_findings(one, evidence(), evidence())
     assert same.own == same.published and same.deviations == ()
-    apart = compare_findings(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), evidence()).deviations
+    apart = compare_findings(one, evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), evidence()).deviations
     assert "The verdict on what was run is does not hold, published: holds." in apart
-    assert any(each.startswith("AdaPM-mini: 0.5333, outside of the published ") for each in apart)
+    assert any(each.startswith("AdaPM-mini: 0.504, outside of the published ") for each in apart)
     other = evidence()
     changed = other.model_copy(update={"parts": (other.parts[0].model_copy(update={"spec_hash": "0" * 64}),)})
-    (sentence,) = compare_findings(one, evidence(adapm_mini=(3.0, 3.0, 3.1)), changed).deviations
+    (sentence,) = compare_findings(one, evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), changed).deviations
     assert "not comparable" in sentence
     assert compare_findings(one, evidence(), None).deviations == ()
 
@@ -102,7 +107,7 @@ def test_a_re_run_says_whether_it_agrees(tmp_path: Path, monkeypatch: pytest.Mon
         return CliRunner().invoke(main, ["study", "show", "adapm-mini", "--data", str(tmp_path)]).stdout
 
     assert "All of it lies within the published intervals." in told(ENDS["adapm-mini"])
-    deviating = told((3.0, 3.0, 3.1))
+    deviating = told((3.0, 3.03, 2.98, 3.01, 3.0))
     assert "own result, deviates" in deviating and "Deviates: The verdict on what was run" in deviating
 
 
@@ -122,7 +127,7 @@ def test_a_withdrawn_result_has_its_reason_and_no_figure(tmp_path: Path, monkeyp
     assert "withdrawn" in told("ls")
     assert "**Tiny scale: withdrawn.** The baseline was not tuned." in told("report")
     assert "| tiny | withdrawn | The baseline was not tuned. |" in told("report")
-    write_evidence(tmp_path / "studies", evidence(adapm_mini=(3.0, 3.0, 3.1)))
+    write_evidence(tmp_path / "studies", evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)))
     again = told("show", "adapm-mini")
     assert "own result" in again and "does not hold" in again
     assert "deviates" not in again and "within the published intervals" not in again

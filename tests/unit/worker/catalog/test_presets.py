@@ -4,7 +4,7 @@ import pytest
 from transformers.modeling_utils import PreTrainedModel
 
 from worker.catalog import presets
-from worker.models.build import outline_model, parameter_counts
+from worker.models import outline_model, parameter_counts
 
 
 def gpt2(layers: int, width: int) -> int:

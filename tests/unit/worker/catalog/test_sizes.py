@@ -6,7 +6,7 @@ import pytest
 
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.models.build import outline_model, parameter_counts
+from worker.models import outline_model, parameter_counts
 
 
 @pytest.mark.parametrize("name", presets.names())

@@ -5,8 +5,8 @@ import pytest
 from optim import catalog
 from optim.catalog import CATALOG, OptimizerEntry
 from optim.errors import OptionError, UnknownOptimizerError
-from worker.footprint.count import Footprint, block_plan, footprint
-from worker.footprint.published import PAPER_STATES, published_gigabytes
+from worker.footprint.count import block_plan, footprint
+from worker.records.footprint import PAPER_STATES, Footprint, published_gigabytes
 
 OWN = ("adamw", "adapm", "adapm-mini")
 GPT2_1_5B = 1_557_611_200

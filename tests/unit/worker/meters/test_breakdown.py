@@ -9,10 +9,17 @@ from optim.state import state_bytes
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
 from tests.twins.live_bytes import LiveBytes
-from worker.meters.allocations import Allocation, Recording, Release, record_allocations
-from worker.meters.breakdown import BreakdownMeter, BreakdownPart, ObservedStep
+from worker.meters.breakdown import (
+    Allocation,
+    BreakdownMeter,
+    BreakdownPart,
+    ObservedStep,
+    Recording,
+    Release,
+    record_allocations,
+)
 from worker.meters.phases import Phase, mark
-from worker.models.build import parameter_counts
+from worker.models import parameter_counts
 from worker.records.result import MemoryBreakdown
 from worker.training.step import Stepper
 

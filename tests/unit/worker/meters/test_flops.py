@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from worker.meters.flops import device_peak, flops_per_token, peak_flops_per_second
-from worker.models.build import build_model, outline_model
+from worker.models import build_model, outline_model
 
 
 @pytest.mark.parametrize(("name", "router"), [("gpt2-tiny", 0), ("llama-tiny", 0), ("mixtral-tiny", 3 * 4 * 128)])

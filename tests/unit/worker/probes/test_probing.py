@@ -11,7 +11,7 @@ from optim.build import build
 from optim.catalog import entry, names
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.probes.measures import residual, spectrum
 from worker.probes.probing import Probing
 from worker.records.protocol import Command

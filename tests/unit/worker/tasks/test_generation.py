@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.modeling_utils import PreTrainedModel
 
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.tasks.generation import GumbelNoise, generate
 
 END = 0

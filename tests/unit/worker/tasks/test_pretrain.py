@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from tests.factories.specification import made_spec
 from worker.data.batches import Batches, validation_sequences
 from worker.data.preparation import ensure_dataset
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.spec.run import RunSpec
-from worker.tasks.pretrain import Pretraining
+from worker.tasks.next_token import Pretraining
 
 
 def task_of(spec: RunSpec, dataset_folder: Path) -> Pretraining:
@@ -55,8 +55,9 @@ def test_the_shares_of_the_micro_batches_add_up_to_the_batchs_mean(
     for share in shares:
         share.backward()
 
-    assert torch.equal(torch.cat([piece.sequences for piece in pieces]), whole.sequences)
-    assert {len(piece.sequences) for piece in pieces[:-1]} == {micro_batch_sequences}
+    assert torch.equal(torch.cat([piece.inputs for piece in pieces]), whole.inputs)
+    assert torch.equal(torch.cat([piece.targets for piece in pieces]), whole.targets)
+    assert {len(piece.inputs) for piece in pieces[:-1]} == {micro_batch_sequences}
     assert sum(share.item() for share in shares) == pytest.approx(expected.item(), rel=1e-6)
     for parameter, gradient in zip(task.model.parameters(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)

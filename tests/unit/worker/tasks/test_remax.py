@@ -8,7 +8,7 @@ import torch
 
 from optim.build import build
 from worker.data.conversation_store import ConversationDataset, ensure_conversations
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.remax import ReMax, RewardedMicroBatch, answer_seeds
 

@@ -8,9 +8,9 @@ import torch
 
 from worker.data.batches import drawn_indices
 from worker.data.conversation_store import ensure_conversations
-from worker.models.build import build_model
+from worker.models import build_model
 from worker.spec.run import RunSpec
-from worker.tasks.sft import FineTuning
+from worker.tasks.next_token import FineTuning
 
 
 def spec_of(length: int = 48, batch: int = 5, model: str = "gpt2-tiny") -> RunSpec:

@@ -1,12 +1,29 @@
-"""Devices and the settings that make losses repeatable."""
+"""Devices, the settings and random states that make losses repeatable, and the cap on tensor memory."""
 
+import random
+from pathlib import Path
+
+import numpy as np
+import psutil
 import pytest
 import torch
 
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import DeviceError
+from worker.records.result import MemoryBreakdown
 from worker.spec.run import Resources
-from worker.training.device import choose_device, configured_device, is_out_of_memory
+from worker.training.device import (
+    GIB,
+    MemoryCap,
+    OverMemoryCapError,
+    choose_device,
+    configured_device,
+    free_host_bytes,
+    is_out_of_memory,
+    load_random_state,
+    random_state,
+    seed_everything,
+)
 
 
 def test_threads_and_determinism_hold_inside_and_return_after() -> None:
@@ -53,3 +70,67 @@ def test_a_real_failed_allocation_is_recognised_and_other_errors_are_not() -> No
     assert is_out_of_memory(failed.value)
     assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert not is_out_of_memory(RuntimeError("shapes do not fit"))
+
+
+def draws() -> list[float]:
+    return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(()).item()]
+
+
+def test_equal_seeds_give_equal_draws_and_a_saved_state_continues_them(tmp_path: Path) -> None:
+    """Also in mid-stream, with a Gaussian half drawn, and through a file loaded with `weights_only`."""
+    seed_everything(4)
+    first = draws()
+    torch.save(random_state(), tmp_path / "state.pt")
+    continued = draws()
+    seed_everything(4)
+
+    assert draws() == first
+    seed_everything(5)
+    assert draws() != first
+    load_random_state(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert draws() == continued
+
+
+CPU = torch.device("cpu")
+
+
+def breakdown(peak_bytes: int) -> MemoryBreakdown:
+    return MemoryBreakdown(
+        step=2,
+        phase="backward",
+        micro_batch_sequences=4,
+        peak_bytes=peak_bytes,
+        parameters_bytes=peak_bytes,
+        gradients_bytes=0,
+        optimizer_state_bytes=0,
+        activations_bytes=0,
+        other_bytes=0,
+    )
+
+
+def test_on_a_cpu_a_measured_peak_is_held_against_the_cap() -> None:
+    """To the byte; without a cap nothing is refused."""
+    cap = MemoryCap(CPU, 0.5)
+
+    cap.check(breakdown(GIB // 2))
+    MemoryCap(CPU, None).check(breakdown(2**50))
+    with pytest.raises(OverMemoryCapError, match=r"holds 536870913 bytes of tensors, over the cap of 536870912"):
+        cap.check(breakdown(GIB // 2 + 1))
+
+
+def test_a_trial_may_take_the_cap_or_what_is_free() -> None:
+    """On a GPU without a cap the allocator itself says no."""
+    assert MemoryCap(CPU, 0.5).trial_limit_bytes() == GIB // 2
+    assert 0 < (MemoryCap(CPU, None).trial_limit_bytes() or 0) <= psutil.virtual_memory().total
+    assert MemoryCap(torch.device("cuda", 0), None).trial_limit_bytes() is None
+    assert free_host_bytes() > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_on_a_gpu_the_allocator_refuses_what_is_over_the_cap() -> None:
+    """Within the cap's stretch only."""
+    device = torch.device("cuda", 0)
+    with MemoryCap(device, 0.25).apply(), pytest.raises(torch.OutOfMemoryError):
+        torch.empty(GIB, dtype=torch.uint8, device=device)
+    torch.empty(GIB, dtype=torch.uint8, device=device)

@@ -18,9 +18,8 @@ from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, RunSpec
 from worker.tasks.registry import TASKS
-from worker.training.memory_cap import GIB, MemoryCap, OverMemoryCapError
+from worker.training.device import GIB, MemoryCap, OverMemoryCapError, random_state, seed_everything
 from worker.training.micro_batch import TrialSteps, candidates, largest_fitting_size, next_smaller
-from worker.training.random_state import random_state, seed_everything
 
 
 def test_candidates_cut_the_batch_as_evenly_as_can_be() -> None:
@@ -181,7 +180,7 @@ def test_half_the_micro_batch_is_asked_for_where_the_caller_makes_another_attemp
 
 def test_auto_steps_down_where_a_later_step_needs_more(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real failed allocation in the third step of the training: the step is taken again, in smaller pieces."""
-    from worker.tasks.pretrain import Pretraining, TokenMicroBatch
+    from worker.tasks.next_token import Pretraining, TokenMicroBatch
 
     class Growing(Pretraining):
         steps = 0
@@ -191,7 +190,7 @@ def test_auto_steps_down_where_a_later_step_needs_more(folders: Folders, monkeyp
             return list(super().draw(step, micro_batch_sequences))
 
         def training_loss(self, micro_batch: TokenMicroBatch) -> torch.Tensor:
-            if self.steps == 2 and len(micro_batch.sequences) > 4:
+            if self.steps == 2 and len(micro_batch.inputs) > 4:
                 torch.empty(2**60, dtype=torch.uint8)
             return super().training_loss(micro_batch)
 

@@ -37,8 +37,8 @@ def test_show_says_claim_cost_and_finding(folder: Path) -> None:
     assert "no result yet" in told
     fields = json.loads(cli("show", "block-partition", "--json", "--data", folder).stdout)
     (experiment,) = fields["scales"]["tiny"]["experiments"]
-    assert fields["scales"]["tiny"]["runs"] == 36, (
-        "at most: four variants, three rates and three more each, then three seeds"
+    assert fields["scales"]["tiny"]["runs"] == 4 * (3 * 3 + 4 * 3 + 5), (
+        "at most: four variants, three rates and four more each on three seeds, then five seeds"
     )
     assert experiment["key"].startswith("study-")
     assert experiment["spec"]["kind"] == "comparison"
@@ -63,6 +63,9 @@ def test_run_needs_names_or_all_and_not_both() -> None:
     assert cli("run").exit_code == 2
     assert cli("run", "solver", "--all").exit_code == 2
     assert cli("run", "nothing").exit_code == 2
+    refused = cli("run", "gpu-hours", "--scale", "middle")
+    assert refused.exit_code == 2
+    assert "gpu-hours has no middle scale; it has tiny, paper" in refused.stderr
 
 
 def test_a_broken_file_is_named(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.factories.evidence import DIVERGED
 from tests.factories.sweep import sweep_record
 from worker.records.result import Verdict
 
-COSTS = {"query": {"none": 0.2, "low-rank": 0.01}, "value": {"none": 0.5, "low-rank": 0.1}, "router": {"none": 0.3}}
+COSTS = {"query": {"none": 0.2, "low-rank": 0.002}, "value": {"none": 0.5, "low-rank": 0.1}, "router": {"none": 0.3}}
 
 
 def planted(values: dict[str, str], noise: float = 0.0) -> float:
@@ -40,7 +41,12 @@ def made(loss: Callable[[dict[str, str], random.Random], float | None]) -> Evide
             ended = Verdict.DIVERGED if found is None else Verdict.CONVERGED
             runs.append(
                 RunOutcome(
-                    candidate="adapm", lr=4e-3, seed=spec.seed, ended=ended, loss=found, hyperparameters=parameters
+                    candidate="adapm",
+                    lr=float(str(parameters["lr"])),
+                    seed=spec.seed,
+                    ended=ended,
+                    loss=found,
+                    hyperparameters=parameters,
                 )
             )
         parts.append(PartEvidence(name=part.name, spec_hash="", complete=True, candidates=(), runs=tuple(runs)))
@@ -58,7 +64,25 @@ def test_what_every_role_costs_is_found_and_the_plan_with_it() -> None:
     assert "low rank for query; full for value, router (other than AdaPM's plan for key, experts)" in found.sentence
     assert "--rule '*.k_proj.weight=none' --rule '*.experts.*=none'" in found.notes[-1]
     whole = measures["AdaPM's plan, all roles"]
-    assert whole.low is not None and whole.high is not None and whole.low < 0.01 < whole.high
+    assert whole.low is not None and whole.high is not None and whole.low < 0.002 < whole.high
+
+
+def _only_noise(noise: Callable[[float, float], float], values: dict[str, str], chance: random.Random) -> float:
+    return 2.5 + noise(0, 0.03)
+
+
+def test_where_nothing_has_an_effect_the_plan_found_has_none() -> None:
+    """Judged by the trials that found it, it looked 0.056 nats better than full momentum."""
+    inside, means = 0, []
+    for number in range(40):
+        noise = random.Random(number).gauss
+        found = STUDY.judge(made(partial(_only_noise, noise)))
+        (plan,) = [each for each in found.measures if each.name.startswith("the plan found")]
+        if plan.value is not None and plan.low is not None and plan.high is not None:
+            inside += plan.low <= 0 <= plan.high
+            means.append(plan.value)
+    assert inside >= 0.85 * len(means)
+    assert abs(np.mean(means)) <= 0.01
 
 
 def test_a_plan_that_fails_says_where() -> None:
@@ -79,7 +103,7 @@ def test_noise_leaves_it_undecided_and_lost_trialsare_counted() -> None:
 
     found = STUDY.judge(made(loss))
     assert found.measured is ClaimVerdict.UNDECIDED
-    assert "trials without a trained model are left out" in found.notes[1]
+    assert any("trials without a trained model are left out" in note for note in found.notes)
     assert STUDY.judge(made(lambda values, chance: None)).measured is ClaimVerdict.MISSING
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from worker.spec.run import Schedule
-from worker.training.schedule import LearningRateScheduler, lr_factor
+from worker.training.loop import LearningRateScheduler, lr_factor
 
 # Ten steps, two of warm-up, down towards 0.1, computed by hand: 0.1 + 0.45 (1 + cos(pi k / 8)) for k = 0 … 7.
 TABLE = [

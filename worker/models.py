@@ -5,7 +5,8 @@ model goes afterwards, and the global random state is left as it was found.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,8 +16,29 @@ from safetensors import SafetensorError
 from worker.catalog.presets import Family, ModelPreset, preset
 from worker.data.weights import InitialWeights, require_same_architecture
 from worker.errors import WeightsError
-from worker.models.pretrained import PreTrainedModel
 from worker.spec.run import Execution
+
+
+@contextmanager
+def _without_torchao() -> Iterator[None]:
+    """As if torchao were not installed, for what is imported in the block; nothing where it is loaded already.
+
+    transformers loads it beside its models, for quantised checkpoints, which no run has: a third of a second for each
+    process, and warnings of kernels for other devices on every training's output. Optimizers that need torchao import
+    it themselves (`optim/baselines/low_bit.py`).
+    """
+    if "torchao" in sys.modules:
+        yield
+        return
+    sys.modules["torchao"] = None  # type: ignore[assignment]  # Python's own word for "there is none"
+    try:
+        yield
+    finally:
+        del sys.modules["torchao"]
+
+
+with _without_torchao():
+    from transformers.modeling_utils import PreTrainedModel as PreTrainedModel
 
 
 def build_model(

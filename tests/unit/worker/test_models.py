@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from worker.models.build import build_model, parameter_counts
+from worker.models import build_model, parameter_counts
 
 
 @pytest.mark.parametrize("name", ["gpt2-tiny", "llama-tiny", "mixtral-tiny"])
