@@ -110,8 +110,8 @@ class CandidateSummary:
 
     def selection(self) -> float | None:
         """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too:
-        the mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen, spikes
-        replaced. None where other seeds chose, without a choice, or with one seed."""
+        the mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen. None
+        where other seeds chose, without a choice, or with one seed."""
         rates = [*self.grid.losses.values()]
         if self.tuned or len(rates) < 2 or len(rates[0]) < 2:
             return None
