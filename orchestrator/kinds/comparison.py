@@ -127,9 +127,9 @@ class GridExperiment(Experiment):
             raise_faults(type(self).__name__, faults or self.further_faults())
         return self
 
-    def further_faults(self) -> Sequence[SpecFault]:
+    def further_faults(self) -> list[SpecFault]:
         """What only this kind refuses, looked for where nothing else is wrong."""
-        return ()
+        return []
 
     def grows(self) -> bool:
         """Where it tunes first: the winners' runs are added then."""
