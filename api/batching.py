@@ -56,7 +56,11 @@ class ThreadBatcher(Generic[Call, Answer]):
         try:
             while batch := waiting[:MOST_CALLS]:
                 del waiting[:MOST_CALLS]
-                answers = await self._run_together([call for call, _ in batch])
+                answers: Sequence[Answer | Exception]
+                try:
+                    answers = await run_in_threadpool(self._together, [call for call, _ in batch])
+                except Exception as error:  # noqa: BLE001 - each caller's answer
+                    answers = [error] * len(batch)
                 for (_, answered), answer in zip(batch, answers, strict=True):
                     if answered.done():  # its caller has left
                         continue
@@ -67,18 +71,10 @@ class ThreadBatcher(Generic[Call, Answer]):
         finally:
             del self._waiting[loop]
 
-    async def _run_together(self, calls: Sequence[Call]) -> Sequence[Answer | Exception]:
-        try:
-            return await run_in_threadpool(self._together, calls)
-        except Exception as error:  # noqa: BLE001 - each caller's answer
-            return [error] * len(calls)
-
-
-# Submissions over REST: small ones that come at once share a thread and a transaction, a large one has its own.
-
 
 class Submissions:
-    """Where the routes submit experiments."""
+    """Where the routes submit experiments: small ones that come at once share a thread and a transaction, a large one
+    has its own."""
 
     def __init__(self, experiments: Experiments) -> None:
         self._experiments = experiments

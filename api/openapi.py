@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from api.auth.scopes import HEAVY, Access, GuardedRoute, place_of
+from api.auth.scopes import HEAVY, Access, place_of
 from api.middleware.transfer import REST
 from api.records import Problem
 from api.routes.attempts import batch_body
@@ -38,12 +38,7 @@ def add_examples(document: dict[str, Any]) -> None:
         for status, answers in shown["answered"].items():
             content = operation["responses"][status]["content"]
             for media, answer in answers.items():
-                content[_media_of(content, media)]["example"] = answer
-
-
-def _media_of(content: dict[str, Any], media: str) -> str:
-    """The document's own word for a media type, with parameters or without."""
-    return media if media in content else media.partition(";")[0]
+                content[media if media in content else media.partition(";")[0]]["example"] = answer
 
 
 SUBMITTED = "Submitted"
@@ -70,19 +65,16 @@ def describe_specs(document: dict[str, Any]) -> None:
             wanted["required"].append("kind")
         kinds.append(_rename_references(wanted, names))
     content = document["paths"]["/v1/experiments"]["post"]["requestBody"]["content"]
-    content["application/json"]["schema"] = {"title": "Specification", "oneOf": kinds}
+    content[JSON]["schema"] = {"title": "Specification", "oneOf": kinds}
 
 
 def _names(parts: dict[str, Any], known: dict[str, Any], beginning: str) -> dict[str, str]:
     """New names for the parts that are not the same in answers, or point to one that is not."""
     other = {name for name, part in parts.items() if _rename_references(part, {}) != known.get(name)}
-    while more := {name for name, part in parts.items() if name not in other and _references(part) & other}:
+    uses = {name: set(DEFINITION.findall(json.dumps(part))) for name, part in parts.items()}
+    while more := {name for name in parts if name not in other and uses[name] & other}:
         other |= more
     return {name: f"{beginning}{name}" for name in other}
-
-
-def _references(part: Any) -> set[str]:
-    return set(DEFINITION.findall(json.dumps(part)))
 
 
 def _rename_references(part: Any, names: dict[str, str]) -> Any:
@@ -131,14 +123,11 @@ def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[],
         made["paths"][POINTS]["post"]["requestBody"] = batch_body()
         components = made.setdefault("components", {})
         components.setdefault("securitySchemes", {}).update(SCHEMES)
-        components.setdefault("schemas", {}).update(_problem_schemas())
+        problem = Problem.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
+        components.setdefault("schemas", {}).update(problem.pop("$defs"), Problem=problem)  # as `problems` refers to it
         for path, operations in made["paths"].items():
             for method, operation in operations.items():
-                _describe(operation, place_of(method.upper(), path))
-                _describe_faults(operation)
-                _describe_parameters(operation)
-                if method == "get" and path.startswith(REST) and path != REVISED:
-                    _describe_tag(operation)
+                _describe(operation, method, path)
         for name in NOT_OURS:
             components["schemas"].pop(name, None)
         describe_specs(made)
@@ -149,52 +138,38 @@ def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[],
     return describe
 
 
-def _problem_schemas() -> dict[str, Any]:
-    """What `problems` of `routes/context.py` refers to."""
-    schema = Problem.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
-    return {**schema.pop("$defs"), "Problem": schema}
-
-
-def _describe(operation: dict[str, Any], place: GuardedRoute | None) -> None:
+def _describe(operation: dict[str, Any], method: str, path: str) -> None:
+    responses, place = operation["responses"], place_of(method.upper(), path)
     access = place.access if place else Access.ADMIN
     for status in STATUSES[access]:
-        operation["responses"].setdefault(status, problems(int(status))[int(status)])
+        responses.setdefault(status, problems(int(status))[int(status)])
     if place is not None and place.route in HEAVY:
-        operation["responses"].setdefault("503", problems(503)[503])
+        responses.setdefault("503", problems(503)[503])
     if access.scope() is not None:
-        if place is not None and REST in place.route:  # unknown parameters: `QueryCheckMiddleware`
-            operation["responses"].setdefault("422", problems(422)[422])
+        if place is not None and path.startswith(REST):  # unknown parameters: `QueryCheckMiddleware`
+            responses.setdefault("422", problems(422)[422])
         operation["security"] = [{KEY_SCHEME: []}]
         operation["x-scope"] = access.value
-
-
-def _describe_faults(operation: dict[str, Any]) -> None:
-    """FastAPI adds an answer 422 of its own form, which is never given: ours is a problem as all the others."""
-    if "application/json" in operation["responses"].get("422", {}).get("content", {}):
-        operation["responses"]["422"] = problems(422)[422]
-
-
-def _describe_parameters(operation: dict[str, Any]) -> None:
-    """A parameter is sent or is not: what the code has as None for one that is not is no value of it."""
+    # FastAPI adds an answer 422 of its own form, which is never given: ours is a problem as all the others.
+    if JSON in responses.get("422", {}).get("content", {}):
+        responses["422"] = problems(422)[422]
+    # A parameter is sent or is not: what the code has as None for one that is not is no value of it.
     for parameter in operation.get("parameters", ()):
         schema = parameter["schema"]
         others = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
         if len(others) == 1:
             del schema["anyOf"]
             parameter["schema"] = others[0] | schema
-
-
-def _describe_tag(operation: dict[str, Any]) -> None:
-    """What `api/middleware/transfer.py` does to an answer that is no stream."""
-    answer = operation["responses"]["200"]
-    if "text/event-stream" in answer.get("content", {}):
+    # What `api/middleware/transfer.py` does to an answer that is no stream.
+    if method != "get" or not path.startswith(REST) or path == REVISED:
         return
-    answer.setdefault("headers", {})["ETag"] = {
-        "description": "Of this answer; absent where it is large, or sent in pieces.",
-        "schema": {"type": "string"},
-    }
-    operation["responses"].setdefault("304", {"description": "The caller has the answer: its tag was shown."})
-    operation.setdefault("parameters", []).append(IF_NONE_MATCH)
+    if "text/event-stream" not in responses["200"].get("content", {}):
+        responses["200"].setdefault("headers", {})["ETag"] = {
+            "description": "Of this answer; absent where it is large, or sent in pieces.",
+            "schema": {"type": "string"},
+        }
+        responses.setdefault("304", {"description": "The caller has the answer: its tag was shown."})
+        operation.setdefault("parameters", []).append(IF_NONE_MATCH)
 
 
 EXPERIMENT, RUN, KEY, WEBHOOK, ATTEMPT = (

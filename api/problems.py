@@ -61,8 +61,6 @@ HEADINGS = {
 
 log = structlog.get_logger("api")
 
-Handler = Callable[[Request, Exception], Response]
-
 KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     NotFoundError: (404, "not-found"),
     DeletedError: (404, "deleted"),
@@ -97,14 +95,14 @@ class RefusedError(HTTPException):
 
 def handle_errors(app: FastAPI) -> None:
     """Answer every exception of `app` with a problem."""
-    app.add_exception_handler(RequestValidationError, _negotiating_handler(_validation_error))
-    app.add_exception_handler(StarletteHTTPException, _negotiating_handler(_http_error))
-    app.add_exception_handler(RefusedError, _negotiating_handler(_refused_request))
-    app.add_exception_handler(OrchestratorError, _negotiating_handler(_orchestrator_error))
 
+    def negotiating(problem_of: Callable[[Request, Any], Response]) -> Callable[[Request, Exception], Response]:
+        return lambda request, error: negotiate(problem_of(request, error), request.scope)
 
-def _negotiating_handler(handler: Handler) -> Handler:
-    return lambda request, error: negotiate(handler(request, error), request.scope)
+    app.add_exception_handler(RequestValidationError, negotiating(_validation_error))
+    app.add_exception_handler(StarletteHTTPException, negotiating(_http_error))
+    app.add_exception_handler(RefusedError, negotiating(lambda _request, refusal: refusal.response()))
+    app.add_exception_handler(OrchestratorError, negotiating(_orchestrator_error))
 
 
 def negotiate(problem: Response, scope: Scope) -> Response:
@@ -142,24 +140,26 @@ def problem_response(
 ) -> Response:
     """One problem as a response; `kind` names it for programs, `detail` for people."""
     title = HTTPStatus(status).phrase
-    problem = Problem(type=problem_type(kind), title=title, status=status, detail=detail, errors=errors, **more)
+    urn = f"urn:adapm-bench:problem:{kind}"  # identifies the kind; nothing needs to be found at it
+    problem = Problem(type=urn, title=title, status=status, detail=detail, errors=errors, **more)
     return Response(problem.model_dump_json(), status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
-def problem_type(kind: str) -> str:
-    """The URI that identifies a kind of problem; nothing needs to be found at it."""
-    return f"urn:adapm-bench:problem:{kind}"
-
-
-def _validation_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
+def _validation_error(request: Request, error: RequestValidationError) -> Response:
     by_source: dict[str, list[dict[str, Any]]] = {}
     for fault in error.errors():
         by_source.setdefault(fault["loc"][0], []).append({**fault, "loc": fault["loc"][1:]})
     if "path" in by_source:
         return problem_response(404, "not-found", "There is nothing at this address.")
+    parts: dict[str, RequestPart] = {"body": "body", "query": "query", "header": "header"}
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = body.field_info.annotation if body is not None else None
     return invalid_request(
-        tuple(fault for source in by_source for fault in _faults_of(source, by_source[source], request))
+        tuple(
+            fault
+            for source, errors in by_source.items()
+            for fault in faults(errors, model if source == "body" else None, parts[source])
+        )
     )
 
 
@@ -169,18 +169,7 @@ def invalid_request(found: tuple[Fault, ...]) -> Response:
     return problem_response(422, "invalid", detail, errors=found)
 
 
-def _faults_of(source: str, errors: list[dict[str, Any]], request: Request) -> tuple[Fault, ...]:
-    known: dict[str, RequestPart] = {"body": "body", "query": "query", "header": "header"}
-    return faults(errors, _body_model(request) if source == "body" else None, known[source])
-
-
-def _body_model(request: Request) -> Any:
-    field = getattr(request.scope.get("route"), "body_field", None)
-    return field.field_info.annotation if field is not None else None
-
-
-def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, StarletteHTTPException)
+def _http_error(request: Request, error: StarletteHTTPException) -> Response:
     kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
     detail = str(error.detail)
     if error.status_code == 404:
@@ -196,12 +185,7 @@ def _http_error(request: Request, error: Exception) -> Response:
     return problem_response(error.status_code, kind, detail, headers=headers)
 
 
-def _refused_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
-    return error.response()
-
-
-def _orchestrator_error(request: Request, error: Exception) -> Response:
+def _orchestrator_error(request: Request, error: OrchestratorError) -> Response:
     for ancestor in type(error).__mro__:
         if ancestor in KINDS:
             status, kind = KINDS[ancestor]

@@ -18,7 +18,6 @@ from api.app import create_app
 from api.auth.scopes import place_of
 from api.cli.app import main as command_line
 from optim import catalog
-from optim.catalog.records import OptimizerEntry
 from orchestrator.services.composition import compose_services
 from orchestrator.settings import Settings
 from orchestrator.specs.schema import SPECS
@@ -29,13 +28,8 @@ WRITTEN = "Written from the code by `python -m api.reference_pages docs/referenc
 
 def pages() -> dict[str, str]:
     """File name → Markdown."""
-    made = {
-        "cli.md": verbs(),
-        "rest.md": routes(),
-        "specifications.md": specifications(),
-        "optimizers.md": optimizers(),
-    }
-    return {name: "\n".join(lines) + "\n" for name, lines in made.items()}
+    writers = {"cli": verbs, "rest": routes, "specifications": specifications, "optimizers": optimizers}
+    return {f"{name}.md": "\n".join(write()) + "\n" for name, write in writers.items()}
 
 
 def verbs() -> Iterator[str]:
@@ -61,13 +55,9 @@ def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str,
 
 
 def _flag(option: Any) -> str:
-    value = "" if option.is_flag else " " + (option.metavar or _kind_of(option))
+    choices = "|".join(each for each in get_args(option.type_descriptor.annotation) if isinstance(each, str))
+    value = "" if option.is_flag else " " + (option.metavar or choices or option.name.upper())
     return ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
-
-
-def _kind_of(option: Any) -> str:
-    annotation = option.type_descriptor.annotation
-    return "|".join(each for each in get_args(annotation) if isinstance(each, str)) or option.name.upper()
 
 
 def _default(value: Any) -> str:
@@ -145,14 +135,11 @@ def optimizers() -> Iterator[str]:
     """Every optimizer of the catalog with its options."""
     yield from ("# Optimizers", "", WRITTEN + " What they are and keep: [optimizers.md](../optimizers.md).", "")
     for entry in catalog.entries():
-        yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "", *_source(entry))
+        yield from (f"## `{entry.name}`", "", f"{entry.title}: {entry.summary}", "")
+        rate = f"Centre of its grid of rates: {entry.learning_rate:g}."
+        yield from (f"{entry.paper}. Licence of the code: {entry.licence}. {rate}", "")
         rows = [(f"`{o.name}`", o.allowed_values(), _value(o.default), o.meaning) for o in entry.options]
         yield from _table(("option", "value", "default", "meaning"), rows)
-
-
-def _source(entry: OptimizerEntry) -> Iterator[str]:
-    yield f"{entry.paper}. Licence of the code: {entry.licence}. Centre of its grid of rates: {entry.learning_rate:g}."
-    yield ""
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

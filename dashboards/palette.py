@@ -50,6 +50,7 @@ NEUTRALS: dict[str, tuple[str, str]] = {
 """What a training keeps whatever its optimizer, as HUES: greys of no optimizer, told apart by patterns as well."""
 
 DASHES = ("solid", "dash", "dot", "dashdot")
+NUMBERED_HUES = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "slate")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "pentagon", "star", "hexagon")
 
 
@@ -126,6 +127,12 @@ def variant(base: Style, nth: int) -> Style:
     dash = DASHES[(DASHES.index(base.dash) + nth) % len(DASHES)]
     symbol = SYMBOLS[(SYMBOLS.index(base.symbol) + nth) % len(SYMBOLS)]
     return replace(base, dash=dash, symbol=symbol)
+
+
+def numbered_style(place: int) -> Style:
+    """The look of what has no optimizer's own: the first, the second …, up to twice as many as there are hues."""
+    dash = DASHES[place // len(NUMBERED_HUES) % len(DASHES)]
+    return Style(hue=NUMBERED_HUES[place % len(NUMBERED_HUES)], dash=dash, symbol=SYMBOLS[place % len(SYMBOLS)])
 
 
 def stylesheet() -> str:

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dashboards import assets
 from dashboards.data import tables
-from dashboards.figures.experiment import grouping_choices
+from dashboards.figures.grouping import grouping_choices
 from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
 
@@ -65,7 +65,7 @@ FILTERS = {
     name: getattr(formats, name)
     for name in (
         "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
-        "moment", "iso", "device_hours_title", "standing", "option_value", "short", "sentence",
+        "moment", "iso", "device_hours_title", "standing", "option_value", "short",
     )
 }  # fmt: skip
 
@@ -96,7 +96,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= FILTERS
+    made.filters |= FILTERS | {"sentence": formats.page_sentence}
     made.filters["age"] = lambda then: formats.age(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made.globals |= {"groupings": grouping_choices}

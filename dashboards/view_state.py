@@ -49,7 +49,7 @@ class ViewState:
     all_rates: bool = False
     """Every learning rate, not only each candidate's best."""
     group: str = ""
-    """What loss curves are grouped by (`dashboards/figures/experiment.py`); empty is the candidate."""
+    """What loss curves are grouped by (`dashboards/figures/grouping.py`); empty is the candidate."""
     hidden: tuple[str, ...] = ()
     """Candidates left out of the figures; tables always show all of them."""
     mark: str = ""

@@ -5,7 +5,6 @@ Cells may have two lines (figure, then what it is of), so that the whole leaderb
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,9 +15,9 @@ from dashboards.text import formats
 from dashboards.text.answers import coefficient_names, memory_words, number
 from dashboards.text.words import speed_words
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
-from orchestrator.analysis.profiles import ProfileReport, ProfileRow
+from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.jobs import Outcome
-from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval
+from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
 
 CHART_COLUMNS, CHART_LINES = 72, 11
 """Of the picture of loss against memory: it fits beside its axis into 80 columns."""
@@ -38,7 +37,8 @@ def leaderboard(comparison: Comparison) -> Table:
     """One line a candidate: loss, difference, memory, time, verdict."""
     table = plain_table("optimizer")
     delta = f"Δ to {plain(comparison.baseline)[:16]}"
-    hours = device_hours_heading(comparison.device)
+    # With the kind of device: hours on a CPU are never called GPU-hours.
+    hours = formats.device_hours_title(comparison.device).lower().replace("hours", "h").replace(" ", "\n")
     for column in ("best lr", "validation loss", delta, "state", "peak memory", "step\n(opt.)", hours):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("runs", overflow="fold")
@@ -55,24 +55,32 @@ def loss_memory_chart(comparison: Comparison) -> Text:
 
     Below and to the left is better: ● is a mean over the seeds, │ its interval.
     """
-    rows = [row for row in comparison.rows if row.val_loss is not None and row.optimizer_state_bytes is not None]
-    spots = [_spot(row) for row in rows]
+    spots = []
+    for row in comparison.rows:
+        if (loss := row.val_loss) is not None and row.optimizer_state_bytes is not None:
+            low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
+            spots.append((row.optimizer_state_bytes, low, loss.mean, high, plain(row.candidate)[:24]))
     if len(spots) < 2:
         return Text()
-    lowest, highest = min(each.low for each in spots), max(each.high for each in spots)
-    largest = max(each.state_bytes for each in spots)
+    lowest, highest = min(low for _, low, *_ in spots), max(high for *_, high, _ in spots)
+    largest = max(state_bytes for state_bytes, *_ in spots)
     span = (highest - lowest) or 1.0
     canvas = [[" "] * CHART_COLUMNS for _ in range(CHART_LINES)]
 
     def line(loss: float) -> int:
         return round((highest - loss) / span * (CHART_LINES - 1))
 
-    for each in spots:
-        column = round(each.state_bytes / (largest or 1) * (CHART_COLUMNS - 1))
-        for place in range(line(each.high), line(each.low) + 1):
+    for state_bytes, low, mean, high, name in spots:
+        column = round(state_bytes / (largest or 1) * (CHART_COLUMNS - 1))
+        for place in range(line(high), line(low) + 1):
             canvas[place][column] = "│"
-        canvas[line(each.mean)][column] = "●"
-        _write(canvas[line(each.mean)], column, each.name)
+        cells = canvas[line(mean)]
+        cells[column] = "●"
+        # The name beside its mark: on the right where there is room, else on the left.
+        start = column + 2 if column + 2 + len(name) <= CHART_COLUMNS else max(column - 1 - len(name), 0)
+        for place, letter in enumerate(name, start=start):
+            if place < CHART_COLUMNS and cells[place] == " ":
+                cells[place] = letter
     width = len(formats.loss(highest))
     axis = {0: highest, CHART_LINES - 1: lowest}
     lines = [
@@ -84,40 +92,6 @@ def loss_memory_chart(comparison: Comparison) -> Text:
     lines.append(f"{'':>{width}}  0{right:>{CHART_COLUMNS - 1}}")
     title = f"{comparison.loss_name} against optimizer state: ● mean over seeds, │ 95 % interval"
     return Text("\n".join((f"\n{title}", *(each.rstrip() for each in lines))))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spot:
-    """One candidate in a chart."""
-
-    name: str
-    state_bytes: int
-    mean: float
-    low: float
-    high: float
-
-
-def _spot(row: CandidateRow) -> Spot:
-    loss = row.val_loss
-    assert loss is not None
-    assert row.optimizer_state_bytes is not None
-    low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
-    return Spot(
-        name=plain(row.candidate)[:24], state_bytes=row.optimizer_state_bytes, mean=loss.mean, low=low, high=high
-    )
-
-
-def _write(cells: list[str], column: int, name: str) -> None:
-    """The name beside its mark: on the right where there is room, else on the left."""
-    start = column + 2 if column + 2 + len(name) <= len(cells) else max(column - 1 - len(name), 0)
-    for place, letter in enumerate(name, start=start):
-        if place < len(cells) and cells[place] == " ":
-            cells[place] = letter
-
-
-def device_hours_heading(device: str | None) -> str:
-    """`device-hours` with the kind of device: hours on a CPU are never called GPU-hours."""
-    return formats.device_hours_title(device).lower().replace("hours", "h").replace(" ", "\n")
 
 
 def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]:
@@ -162,25 +136,19 @@ def _difference(row: CandidateRow) -> str:
     if difference is None:
         return formats.UNKNOWN
     figure = f"{formats.difference(difference.mean)}  {formats.p_value(difference.p_value)}".rstrip()
-    return "\n".join(filter(None, (figure, _bounds(difference), speed_words(row))))
-
-
-def _bounds(difference: Difference) -> str:
-    if difference.low is None or difference.high is None:
-        return ""
-    return f"[{formats.difference(difference.low)}, {formats.difference(difference.high)}]"
+    bounds = ""
+    if difference.low is not None and difference.high is not None:
+        bounds = f"[{formats.difference(difference.low)}, {formats.difference(difference.high)}]"
+    return "\n".join(filter(None, (figure, bounds, speed_words(row))))
 
 
 def _state(row: CandidateRow, baseline: CandidateRow | None) -> str:
     if baseline is None or row.is_baseline:
         return formats.size(row.optimizer_state_bytes)
-    return two_lines(formats.size(row.optimizer_state_bytes), _share(row, baseline))
-
-
-def _share(row: CandidateRow, baseline: CandidateRow) -> str:
-    if row.optimizer_state_bytes is None or not baseline.optimizer_state_bytes:
-        return ""
-    return formats.percent(row.optimizer_state_bytes / baseline.optimizer_state_bytes)
+    share = ""
+    if row.optimizer_state_bytes is not None and baseline.optimizer_state_bytes:
+        share = formats.percent(row.optimizer_state_bytes / baseline.optimizer_state_bytes)
+    return two_lines(formats.size(row.optimizer_state_bytes), share)
 
 
 def _step(row: CandidateRow) -> str:
@@ -216,7 +184,11 @@ def profile_view(report: ProfileReport) -> RenderableType:
     for time in report.rows[0].times if report.rows else ():
         table.add_column(plain(time.name)[:24], justify="right", overflow="fold")
     for row in report.rows:
-        table.add_row(*map(Text, _profile_cells(row)))
+        times = (
+            f"{formats.compact(time.tokens)} tokens" if time.tokens is not None else "not reached" for time in row.times
+        )
+        cells = (plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times)
+        table.add_row(*map(Text, cells))
     workloads = f"{report.workloads} workload{'s' if report.workloads != 1 else ''}"
     head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
     return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
@@ -278,10 +250,3 @@ def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
     for each in fit.data_efficiency:
         ratio = None if each.ratio is None else Estimate(value=each.ratio, low=each.low, high=each.high)
         yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(ratio)
-
-
-def _profile_cells(row: ProfileRow) -> tuple[str, ...]:
-    times = (
-        f"{formats.compact(time.tokens)} tokens" if time.tokens is not None else "not reached" for time in row.times
-    )
-    return plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times

@@ -19,8 +19,6 @@ from orchestrator.records import (
     RunRecord,
     StateCounts,
 )
-from worker.records.result import Result
-from worker.spec.run import RunSpec
 
 NONE_YET = "no experiments yet; `adapm-bench init` writes a first specification, `adapm-bench submit` queues it"
 NONE_SUCH = "no experiments match"
@@ -92,6 +90,8 @@ def reason_text(run: RunRecord) -> str:
 
 def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:
     """An experiment and its runs."""
+    spec, note = experiment.spec, experiment.note
+    cells, tokens = spec.cells(), formats.count(spec.workload.tokens())
     facts = (
         ("experiment", experiment.id),
         ("submitted", formats.moment(experiment.created_at)),
@@ -99,31 +99,16 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("runs", counts_text(experiment.counts)),
         ("steps", steps_text(experiment)),
         ("time left", formats.duration(experiment.progress.seconds_left)),
-        *experiment.spec.facts(),
-        ("found", f"adapm-bench {experiment.spec.answer_verb} {experiment.id}"),
-        ("model", ", ".join(experiment.spec.models())),
-        ("data", experiment.spec.workload.data.dataset),
-        ("budget", _budget(experiment)),
-        *_annotation_facts(experiment),
-    )
-    return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
-
-
-def _annotation_facts(experiment: ExperimentRecord) -> tuple[tuple[str, str], ...]:
-    """What people wrote about it, and what it is a clone of."""
-    note = experiment.note
-    return (
+        *spec.facts(),
+        ("found", f"adapm-bench {spec.answer_verb} {experiment.id}"),
+        ("model", ", ".join(spec.models())),
+        ("data", spec.workload.data.dataset),
+        ("budget", f"cells: {', '.join(cell.key for cell in cells)}" if cells else f"{tokens} tokens a run"),
         *((("clone of", experiment.cloned_from),) if experiment.cloned_from else ()),
         *((("labels", ", ".join(experiment.labels)),) if experiment.labels else ()),
         *((("note", textwrap.shorten(note.text, 90, placeholder=" …")),) if note else ()),
     )
-
-
-def _budget(experiment: ExperimentRecord) -> str:
-    spec = experiment.spec
-    if cells := spec.cells():
-        return f"cells: {', '.join(cell.key for cell in cells)}"
-    return f"{formats.count(spec.workload.tokens())} tokens a run"
+    return Group(Text(plain(experiment.name), style="bold"), _facts(facts), Text(), runs_table(runs))
 
 
 def run_view(
@@ -131,7 +116,7 @@ def run_view(
 ) -> RenderableType:
     """A run, its result, its attempts and what happened to it."""
     title = f"{run.candidate} at {formats.rate(run.lr)}, seed {run.seed}"
-    facts = (
+    facts: tuple[tuple[str, str], ...] = (
         ("run", run.id),
         ("experiment", run.experiment_id),
         ("state", run.state_word()),
@@ -140,23 +125,15 @@ def run_view(
         ("step", f"{run.step}/{run.steps_total}"),
         ("device time", formats.duration(run.device_seconds)),
         *((("damaged", run.damaged),) if run.damaged else ()),
-        *(_result_facts(run.result, run.spec) if run.result else ()),
     )
+    if (result := run.result) is not None:
+        losses = f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"
+        facts += (("result", formats.sentence(result.verdict_reason)), ("validation loss", losses))
+        # `Peak tensors` as `peak tensors`; `MFU` stays.
+        costs_of_run = costs.lines(result, run.spec) if run.spec else ()
+        facts += tuple((name if name.isupper() else name[0].lower() + name[1:], value) for name, value in costs_of_run)
     parts: list[RenderableType] = [Text(plain(title), style="bold"), _facts(facts)]
     return Group(*parts, Text(), _attempts(attempts, run), Text(), _events(events, run))
-
-
-def _result_facts(result: Result, spec: RunSpec | None) -> tuple[tuple[str, str], ...]:
-    return (
-        ("result", formats.sentence(result.verdict_reason)),
-        ("validation loss", f"{formats.loss(result.initial_val_loss)} to {formats.loss(result.final_val_loss)}"),
-        *((_lower_first(name), value) for name, value in (costs.lines(result, spec) if spec else ())),
-    )
-
-
-def _lower_first(name: str) -> str:
-    """`Peak tensors` as `peak tensors`; `MFU` stays."""
-    return name if name.isupper() else name[0].lower() + name[1:]
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> RenderableType:

@@ -107,10 +107,7 @@ class AuthenticationMiddleware:
             raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
         needed = access.scope()
         if needed is not None and not key.scope.covers(needed):
-            refusal = _scope_refusal(scope, key, needed, known=place is not None)
-            if asks_for_page(scope, headers) and refusal.status_code == 403:
-                return _refusal_page(key, refusal)
-            raise refusal
+            return _scope_refusal(scope, key, needed, is_known=place is not None)
         return None
 
     async def _admit_worker(self, scope: Scope, address: str) -> None:
@@ -190,25 +187,23 @@ def _missing_key(scope: Scope, headers: Headers, secret: PresentedSecret | None)
     return problem_response(401, "key-refused", detail, headers={"WWW-Authenticate": "Bearer"})
 
 
-def _refusal_page(key: KeyRecord, refusal: RefusedError) -> Response:
-    visit = VISITOR.set(_visitor(key))
-    try:
-        answer = refused_page(refusal.status_code, "Not with this key", str(refusal.detail))
-    finally:
-        VISITOR.reset(visit)
-    answer.headers["Cache-Control"] = "private, no-cache"
-    return answer
-
-
 def _visitor(key: KeyRecord) -> Visitor:
     return Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER), key_id=key.id)
 
 
-def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, known: bool) -> RefusedError:
-    if not known and not places(scope["path"]):
-        return RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
-    if not known:
+def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, is_known: bool) -> Response:
+    if not is_known and not places(scope["path"]):
+        raise RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
+    if not is_known:
         detail = f"{scope['method']} is not possible here."
-        return RefusedError(405, "method-not-allowed", detail, {"Allow": methods_at(scope["path"])})
+        raise RefusedError(405, "method-not-allowed", detail, {"Allow": methods_at(scope["path"])})
     detail = f"This needs a key of the scope {needed}; {key.label!r} is a key of the scope {key.scope}. Ask an admin."
-    return RefusedError(403, "scope", detail)
+    if not asks_for_page(scope, Headers(scope=scope)):
+        raise RefusedError(403, "scope", detail)
+    visit = VISITOR.set(_visitor(key))
+    try:
+        answer = refused_page(403, "Not with this key", detail)
+    finally:
+        VISITOR.reset(visit)
+    answer.headers["Cache-Control"] = "private, no-cache"
+    return answer

@@ -149,14 +149,10 @@ class BoundedProtocol(HttpToolsProtocol):
         address = ip_address(self.client[0].partition("%")[0])
         if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
-        proxies = _trusted_proxies(self.config.forwarded_allow_ips)
-        return address.is_loopback or any(_covers(each, address) for each in proxies)
-
-
-def _trusted_proxies(proxies: list[str] | str | None) -> list[str]:
-    """What `--forwarded-allow-ips` says: addresses, networks, or `*` for everybody."""
-    given = (proxies or "").split(",") if isinstance(proxies, str) or proxies is None else proxies
-    return [each.strip() for each in given]
+        # What `--forwarded-allow-ips` says: addresses, networks, or `*` for everybody.
+        proxies = self.config.forwarded_allow_ips or ""
+        trusted = proxies.split(",") if isinstance(proxies, str) else proxies
+        return address.is_loopback or any(_covers(each.strip(), address) for each in trusted)
 
 
 def _covers(trusted: str, address: IPv4Address | IPv6Address) -> bool:

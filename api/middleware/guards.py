@@ -90,8 +90,11 @@ class HostAndOriginMiddleware:
 
     def _refusal(self, scope: Scope) -> RefusedError | None:
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if host_name(host) not in self.allowed_hosts and host_name(host) != _own_address(scope):
+        host, server = headers.get("host", ""), scope.get("server")
+        # A page of another site that was pointed here by its name says that name in `Host`; scrapers and probes say the
+        # number: the address that the connection came to.
+        own_address = str(server[0]) if server and ADDRESS.fullmatch(str(server[0])) else None
+        if host_name(host) not in self.allowed_hosts and host_name(host) != own_address:
             return RefusedError(400, "unknown-host", UNKNOWN_HOST)
         origin = headers.get("origin")
         if origin is None or scope.get("method") in SAFE_METHODS or _is_same_address(origin, host):
@@ -155,13 +158,6 @@ def host_name(host: str) -> str:
     """
     found = HOST.fullmatch(host.lower())
     return found["name"].strip("[]") if found else ""
-
-
-def _own_address(scope: Scope) -> str | None:
-    """The address that the connection came to. A page of another site that was pointed here by its name says that name
-    in `Host`; scrapers and probes say the number."""
-    server = scope.get("server")
-    return str(server[0]) if server and ADDRESS.fullmatch(str(server[0])) else None
 
 
 def _is_same_address(origin: str, host: str) -> bool:
@@ -253,7 +249,10 @@ def _query_refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | No
     sent = QueryParams(scope["query_string"])
     unknown = [name for name in sent if known is not None and name not in known]
     with_nul = [(name, value) for name, value in sent.multi_items() if "\0" in name + value and name not in unknown]
-    found = [(name, sent[name], _describe_allowed(name, known or ())) for name in unknown[:MOST_FAULTS]]
+    found = [
+        (name, sent[name], f"unknown parameter; {hint(name, known) if known else 'there are none here'}")
+        for name in unknown[:MOST_FAULTS]
+    ]
     found += [(name, value, "text without the character U+0000") for name, value in with_nul[:MOST_FAULTS]]
     if not found:
         return None
@@ -265,7 +264,3 @@ def _query_refusal(scope: Scope, known: tuple[str, ...] | None) -> Response | No
         return invalid_request(faults)
     detail = "A text in the query has the character U+0000; send it without that."  # all that a page says of it
     return problem_response(422, "invalid", detail, errors=faults)
-
-
-def _describe_allowed(name: str, known: tuple[str, ...]) -> str:
-    return f"unknown parameter; {hint(name, known)}" if known else "unknown parameter; there are none here"

@@ -51,18 +51,15 @@ class ServiceMetricsCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All families; raises `StoreError` while the database is away."""
-        return families(self._recent())
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry otherwise asks the database at its making."""
-        return ()
-
-    def _recent(self) -> ServiceMetrics:
         with self._lock:
             if self._metrics is None or time.monotonic() - self._counted_at > METRICS_SECONDS:
                 self._metrics = self._monitor.metrics()
                 self._counted_at = time.monotonic()
-            return self._metrics
+            return families(self._metrics)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry otherwise asks the database at its making."""
+        return ()
 
 
 def families(metrics: ServiceMetrics) -> Iterable[Metric]:
@@ -118,15 +115,8 @@ class MetricsMiddleware:
             await self.app(scope, receive, note_status)
         finally:
             if not streams:
-                seconds = time.perf_counter() - start
-                self.meters.requests.labels(_method(scope), _pattern(scope), str(status)).observe(seconds)
-
-
-def _method(scope: Scope) -> str:
-    return scope["method"] if scope["method"] in METHODS else "other"
-
-
-def _pattern(scope: Scope) -> str:
-    """`/v1/runs/{run_id}`, from the table of routes; what is not in it is `none`, lest labels be without end."""
-    placed: str | None = scope.get("bench.route")
-    return placed.partition(" ")[2] if placed and "route" in scope else "none"
+                method = scope["method"] if scope["method"] in METHODS else "other"
+                # `/v1/runs/{run_id}`, from the table of routes; what is not in it is `none`: labels need an end.
+                placed: str | None = scope.get("bench.route")
+                pattern = placed.partition(" ")[2] if placed and "route" in scope else "none"
+                self.meters.requests.labels(method, pattern, str(status)).observe(time.perf_counter() - start)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -79,11 +79,17 @@ class Supervisor:
             return self._begin()
 
     def _begin(self) -> Self:
-        self._wait_for_room()
+        while reason := lack_of_room(self._settings.folders_on_disk()):  # Ctrl-C ends the waiting
+            self._report_shortage(reason)
+            time.sleep(ROOM_SECONDS)
+        self._report_shortage(None)
         self._lock = lock_data_folder(self._folder, self._say)
         try:
             keep_private(self._folder, self._settings.umask_bits())
-            self._prepare_database()
+            # Migrated here, so that a database which cannot be used is one error and not a process that keeps ending.
+            with closing(Database(self._settings.resolved_database_url())) as database:
+                database.migrate()
+                require_keys(self._settings, Keyring(database))
             end_leftovers(self._folder)
             self._socket = listen(self._settings.host, self._settings.port)
         except OrchestratorError:
@@ -92,7 +98,15 @@ class Supervisor:
         host, port = self._socket.getsockname()[:2]
         host = ON_THIS_MACHINE.get(host, host)
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._children = [self._api(), self._dispatcher()]
+        # One service at a time has the data folder, so that its name tells a dispatcher that is started again.
+        dispatcher = ["--service-url", self.url, "--name", f"{socket.gethostname()}:{self._folder}"]
+        if self._settings.ray_address:
+            dispatcher += ["--ray-address", self._settings.ray_address]
+        descriptor = self._socket.fileno()
+        self._children = [
+            self._child("api", "--socket", str(descriptor), pass_fds=(descriptor, self._lock)),
+            self._child("dispatcher", *dispatcher, pass_fds=(self._lock,)),
+        ]
         for child in self._children:
             self._start(child)
         self._watcher = threading.Thread(target=self._watch, name="supervisor", daemon=True)
@@ -132,18 +146,6 @@ class Supervisor:
         with suppress(OSError):  # they may go into a file on the disk that is full
             self._news(sentence)
 
-    def _wait_for_room(self) -> None:
-        """Nothing can be started on a full disk; Ctrl-C ends the waiting."""
-        while reason := lack_of_room(self._settings.folders_on_disk()):
-            self._report_shortage(reason)
-            time.sleep(ROOM_SECONDS)
-        self._report_shortage(None)
-
-    def _look_at_disk(self) -> None:
-        if time.monotonic() - self._disk_looked_at >= ROOM_SECONDS:
-            self._report_shortage(shortage(self._folder, self._settings.free_bytes))
-            self._disk_looked_at = time.monotonic()
-
     def _report_shortage(self, reason: str | None) -> None:
         """Say on standard error why the service waits, and that it goes on."""
         before, self._reported_shortage = self._reported_shortage, reason
@@ -151,33 +153,10 @@ class Supervisor:
             with suppress(OSError):
                 print(reason or "there is room again: the service goes on", file=sys.stderr, flush=True)
 
-    def _prepare_database(self) -> None:
-        """Migrate here, so that a database which cannot be used is one error and not a process that keeps ending."""
-        database = Database(self._settings.resolved_database_url())
-        try:
-            database.migrate()
-            require_keys(self._settings, Keyring(database))
-        finally:
-            database.close()
-
-    def _api(self) -> _Child:
-        descriptor = self._socket.fileno()
-        command = self._command("api", "--socket", str(descriptor))
-        return self._child("api", command, (descriptor, self._lock))
-
-    def _dispatcher(self) -> _Child:
-        # One service at a time has the data folder, so that its name tells a dispatcher that is started again.
-        words = ["dispatcher", "--service-url", self.url, "--name", f"{socket.gethostname()}:{self._folder}"]
-        if self._settings.ray_address:
-            words += ["--ray-address", self._settings.ray_address]
-        return self._child("dispatcher", self._command(*words), (self._lock,))
-
-    def _command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "api.cli", *words, "--data", str(self._folder), "--watch-stdin"]
-
-    def _child(self, name: str, command: list[str], pass_fds: tuple[int, ...]) -> _Child:
+    def _child(self, name: str, *words: str, pass_fds: tuple[int, ...]) -> _Child:
         logs = self._folder / "logs"
         logs.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "api.cli", name, *words, "--data", str(self._folder), "--watch-stdin"]
         return _Child(name=name, command=command, pass_fds=pass_fds, log_path=logs / f"{name}.log")
 
     def _start(self, child: _Child) -> None:
@@ -196,21 +175,20 @@ class Supervisor:
 
     def _watch(self) -> None:
         while not self._stopping.wait(0.2):
-            self._look_at_disk()
+            if time.monotonic() - self._disk_looked_at >= ROOM_SECONDS:
+                self._report_shortage(shortage(self._folder, self._settings.free_bytes))
+                self._disk_looked_at = time.monotonic()
             for child in self._children:
                 with suppress(OSError):  # a full disk must not end the supervision
                     rotate(child.log_path)
                 if child.process is not None and child.process.poll() is not None:
                     self._note_end(child, child.process.returncode)
                 elif child.process is None and self._failure is None and time.monotonic() >= child.start_after:
-                    self._start_if_possible(child)
-
-    def _start_if_possible(self, child: _Child) -> None:
-        try:
-            self._start(child)
-        except OSError as error:  # no memory for a process, no room for its log
-            self._say(f"the {child.name} process cannot be started, trying again: {error}")
-            child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
+                    try:
+                        self._start(child)
+                    except OSError as error:  # no memory for a process, no room for its log
+                        self._say(f"the {child.name} process cannot be started, trying again: {error}")
+                        child.start_after = time.monotonic() + BACKOFF_SECONDS[-1]
 
     def _note_end(self, child: _Child, status: int) -> None:
         """Plan the next start of a child that ended, or give up. What ends on a full disk is not held against it, for

@@ -1,11 +1,13 @@
 """What pages read: the service's answers, put together once for each version of an experiment.
 
-Pages of one experiment are asked for again with every change and by every viewer; the store is asked once.
+Pages of one experiment are asked for again with every change and by every viewer; the store is asked once. A law
+changes only when a run ends, and takes about a second to fit: it is kept for each state of its experiments.
 """
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TypeVar
 
@@ -20,21 +22,20 @@ from dashboards.data.series import (
     spiky_rows,
 )
 from dashboards.palette import Style, styles
+from dashboards.text.words import LeaderboardLine, leaderboard
 from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
+from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.laws.targets import larger_presets
 from orchestrator.columns import Columns, columns_of, concatenate
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import (
     AnyExperiment,
-    CandidateRow,
     Comparison,
-    Conclusion,
     DamagedExperiment,
-    Difference,
     ExperimentRecord,
     ExperimentWithRuns,
-    Interval,
     RunRecord,
 )
 from orchestrator.services.analysis import Analysis
@@ -46,8 +47,11 @@ from orchestrator.sweeps.report import outline
 
 MAX_SNAPSHOTS = 8
 """One of 1,000 runs takes 8 MB; of an experiment only the newest is kept."""
-MAX_BRIEFS = 2_000
-"""Of the first page's lines: some kilobytes each."""
+MAX_BRIEFS = 500
+"""Of the first page's lines: some kilobytes for each candidate."""
+MAX_LAWS = 16
+COUNTING_SECONDS = 10.0
+"""A law whose predicted memory is still being counted is asked for again after so long."""
 MAX_POINTS_KEPT = 2_000_000
 """As columns some 100 MB; they are kept of runs that are being trained only."""
 MAX_SERIES = 1_000
@@ -55,7 +59,9 @@ MAX_SERIES = 1_000
 MARKS = " marks"
 """Behind the name of an attempt of which only the evaluations are kept."""
 
+Key = TypeVar("Key")
 Kept = TypeVar("Kept")
+LawKey = tuple[tuple[str, ...], FormName | None, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,58 +85,33 @@ class Snapshot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestOf:
-    """A candidate's best mean so far, how sure it is, and what it costs."""
-
-    title: str
-    style: Style
-    val_loss: Interval
-    is_baseline: bool
-    difference: Difference | None
-    """To the baseline's; None for the baseline, and where there is nothing to compare."""
-    conclusion: Conclusion
-    state_bytes: int | None
-    state_share: float | None
-    """Of the baseline's optimizer state."""
-    run_device_hours: float | None
-
-    @classmethod
-    def from_row(cls, row: CandidateRow, style: Style, baseline_bytes: int | None) -> "BestOf | None":
-        """From a line of a leaderboard; None where it has no finite loss."""
-        if row.val_loss is None:
-            return None
-        held = row.optimizer_state_bytes
-        return cls(
-            title=row.title,
-            style=style,
-            val_loss=row.val_loss,
-            is_baseline=row.is_baseline,
-            difference=row.difference,
-            conclusion=row.conclusion,
-            state_bytes=held,
-            state_share=held / baseline_bytes if held is not None and baseline_bytes else None,
-            run_device_hours=row.run_device_hours,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Brief:
     """An experiment in a line: what a list of many shows of it."""
 
     experiment: AnyExperiment
-    rows: tuple[BestOf, ...]
+    rows: tuple[LeaderboardLine, ...]
     """Candidates with a result, best first."""
     device_hours: float
     """Of all runs."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CachedFit:
+    """A report, what it was made from, and until when it holds."""
+
+    stamp: object
+    report: FitReport
+    until: float
+
+
 class Reader:
-    """Reads snapshots and series; keeps the newest ones, within bounds."""
+    """Reads snapshots, laws and series; keeps the newest ones, within bounds. Thread-safe."""
 
     def __init__(self, experiments: Experiments, runs: Runs, analysis: Analysis) -> None:
         self.experiments, self.runs, self.analysis = experiments, runs, analysis
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
-        self._bests: OrderedDict[str, tuple[int, tuple[BestOf, ...], float]] = OrderedDict()
+        self._briefs: OrderedDict[str, tuple[int, Brief]] = OrderedDict()
+        self._laws: OrderedDict[LawKey, CachedFit] = OrderedDict()
         self._live: OrderedDict[str, Columns] = OrderedDict()
         self._finished: OrderedDict[str, Series] = OrderedDict()
         self._lock = Lock()
@@ -159,18 +140,43 @@ class Reader:
             return Brief(experiment=experiment, rows=(), device_hours=hours)
         version = self.experiments.version(experiment.id)
         with self._lock:
-            known = self._bests.get(experiment.id)
-        if known is None or known[0] < version:
-            is_search = experiment.spec.answer is AnswerKind.FINDINGS
-            snapshot = (
-                self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
-            )
-            rows = snapshot.comparison.rows
-            baseline_bytes = next((row.optimizer_state_bytes for row in rows if row.is_baseline), None)
-            bests = (BestOf.from_row(row, snapshot.styles[row.candidate], baseline_bytes) for row in rows)
-            known = snapshot.version, tuple(one for one in bests if one is not None), snapshot.device_hours
-            self._keep(self._bests, experiment.id, known, MAX_BRIEFS)
-        return Brief(experiment=experiment, rows=known[1], device_hours=known[2])
+            known = self._briefs.get(experiment.id)
+        if known is not None and known[0] >= version:
+            return replace(known[1], experiment=experiment)
+        is_search = experiment.spec.answer is AnswerKind.FINDINGS
+        snapshot = (
+            self._read_snapshot(experiment.id, version, brief=True) if is_search else self.snapshot(experiment.id)
+        )
+        lines = leaderboard(snapshot.comparison, snapshot.styles)
+        rows = tuple(line for line in lines if line.rank is not None)
+        brief = Brief(experiment=experiment, rows=rows, device_hours=snapshot.device_hours)
+        self._keep(self._briefs, experiment.id, (snapshot.version, brief), MAX_BRIEFS)
+        return brief
+
+    def law(
+        self,
+        experiments: Sequence[ExperimentRecord],
+        form: FormName | None = None,
+        predict: Sequence[str] = (),
+        *,
+        wait: bool = False,
+    ) -> FitReport:
+        """The laws over these experiments, with predictions for those sizes; without any, for `default_targets`. Raises
+        `FitError` where there can be none."""
+        ids = [each.id for each in experiments]
+        sizes = tuple(predict) or default_targets(experiments)
+        key = tuple(ids), form, sizes
+        stamp = tuple((each.counts.total, each.counts.ended()) for each in experiments)
+        with self._lock:
+            known = self._laws.get(key)
+        if known is not None and known.stamp == stamp and time.monotonic() < known.until:
+            return known.report
+        report = self.analysis.fit(ids, form=form, predict=sizes, wait=wait)
+        predictions = [each for fit in report.fits for each in fit.predictions]
+        is_counting = any(each.model and not (each.memory and each.memory.exact) for each in predictions)
+        until = time.monotonic() + COUNTING_SECONDS if is_counting else float("inf")
+        self._keep(self._laws, key, CachedFit(stamp=stamp, report=report, until=until), MAX_LAWS)
+        return report
 
     def series(self, runs: Sequence[RunRecord], *, marks: bool = False) -> tuple[Series, ...]:
         """Each run's rows for a figure of several, or its `marks` alone, the rows with an evaluation; those of an ended
@@ -217,7 +223,7 @@ class Reader:
         self._keep(self._live, run.id, columns, MAX_POINTS_KEPT // max(len(columns), 1))
         return columns
 
-    def _keep(self, shelf: OrderedDict[str, Kept], key: str, value: Kept, most: int) -> None:
+    def _keep(self, shelf: OrderedDict[Key, Kept], key: Key, value: Kept, most: int) -> None:
         """Keep a value, and of the others only the `most` newest."""
         with self._lock:
             shelf.pop(key, None)
@@ -243,12 +249,23 @@ class Reader:
             experiment=experiment,
             comparison=comparison,
             runs=tuple(runs),
-            styles=styles((one.name(), one.optimizer) for one in experiment.spec.candidates),
+            styles=candidate_styles(experiment),
             device_hours=sum(run.device_seconds for run in whole[1]) / SECONDS_PER_HOUR,
             sweep=swept,
             complete=complete,
             titles={row.candidate: row.title for row in comparison.rows},
         )
+
+
+def candidate_styles(experiment: ExperimentRecord) -> dict[str, Style]:
+    """The styles of an experiment's candidates, by name."""
+    return styles((one.name(), one.optimizer) for one in experiment.spec.candidates)
+
+
+def default_targets(experiments: Sequence[ExperimentRecord]) -> tuple[str, ...]:
+    """The next larger models of the catalog: what a page predicts unless it is asked for something else."""
+    models = {model for each in experiments for model in each.spec.models()}
+    return larger_presets(models, experiments[0].spec.workload.data.tokenizer)
 
 
 def _ended_attempt(run: RunRecord) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar
 
 from dashboards.text.words import LeaderboardLine
 from dashboards.view_state import RowKey, RunKey, RunState, ViewState
@@ -14,7 +14,12 @@ from orchestrator.sweeps.records import SweepReport, TrialRow
 Row = TypeVar("Row")
 
 TrialKey = Literal["number", "objective", "candidate", "device_seconds"]
-TRIAL_KEYS: tuple[TrialKey, ...] = get_args(TrialKey)
+TRIAL_SORTS: dict[TrialKey, Callable[[TrialRow], float | str | None]] = {
+    "number": lambda trial: trial.number,
+    "objective": lambda trial: trial.objective,
+    "candidate": lambda trial: trial.candidate,
+    "device_seconds": lambda trial: trial.device_seconds,
+}
 RUNS_A_PAGE = 50
 """Rows of the run table at once: a thousand would weigh a megabyte."""
 STATES: dict[RunState, frozenset[RunStatus | Outcome]] = {
@@ -123,7 +128,7 @@ class TrialOrder:
     def parse(cls, text: str | None) -> "TrialOrder":
         """`objective`, `-number`; anything else is the usual order."""
         name = (text or "").removeprefix("-")
-        key = next((each for each in TRIAL_KEYS if each == name), None)
+        key = next((each for each in TRIAL_SORTS if each == name), None)
         return cls() if key is None else cls(key=key, descending=bool(text and text.startswith("-")))
 
     def text(self) -> str:
@@ -143,14 +148,12 @@ class TrialOrder:
 
 
 def sorted_trials(report: SweepReport, order: TrialOrder) -> tuple[TrialRow, ...]:
-    """The trials in that order; those without a value come last either way."""
-    known = [trial for trial in report.trials if order.key != "objective" or trial.objective is not None]
-    known.sort(key=lambda trial: _key(trial, order.key), reverse=order.descending)
-    rest = [trial for trial in report.trials if order.key == "objective" and trial.objective is None]
-    rest.sort(key=lambda trial: (math.inf if trial.last_val_loss is None else trial.last_val_loss, trial.number))
-    return (*known, *rest)
+    """The trials in that order; those without an objective stand last either way, by their latest loss."""
 
+    def place(trial: TrialRow) -> tuple[float, int]:
+        """Among those that the order holds equal."""
+        if trial.objective is not None or order.key != "objective":
+            return 0.0, trial.number
+        return math.inf if trial.last_val_loss is None else trial.last_val_loss, trial.number
 
-def _key(trial: TrialRow, key: TrialKey) -> tuple[float | str, int]:
-    value = getattr(trial, key)
-    return value if isinstance(value, str) else float(value), trial.number
+    return tuple(_sort_rows(sorted(report.trials, key=place), TRIAL_SORTS[order.key], descending=order.descending))

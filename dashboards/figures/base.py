@@ -6,12 +6,15 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 import html
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import numbers
 from dashboards.palette import THEMES, ThemeName
 from dashboards.text import formats
+from dashboards.view_state import ViewState
 from orchestrator.columns import Array
 
 Figure = dict[str, Any]
@@ -23,11 +26,27 @@ LINE_LETTERS = 36
 
 MARGIN = {"l": 60, "r": 16, "t": 18, "b": 46}
 """What titles and numbers of four digits need: where Plotly finds too little room, it draws the whole figure again."""
+HEADROOM = 1.05
+"""Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
 MOST_BYTE_TICKS = 5
 FADED = 0.22
 """The opacity of what stands behind a highlighted candidate."""
 LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
 """Of names along an axis: about so wide is a letter, and so much room is set aside before the figure is drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentView:
+    """What a figure of an experiment, or of one cell of it, is drawn from."""
+
+    reader: Reader
+    """Reads series and attempts, for the figures that need more than the snapshot."""
+    snapshot: Snapshot
+    state: ViewState
+    theme: ThemeName
+    narrow: bool = False
+    candidate: str | None = None
+    """Whose parallel coordinates are asked for."""
 
 
 def bytes_axis(most: float) -> dict[str, Any]:

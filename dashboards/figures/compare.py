@@ -8,9 +8,8 @@ from urllib.parse import urlencode
 import numpy as np
 
 from dashboards.data.series import Series
-from dashboards.figures.base import Figure, figure, layout_of, line, plain
-from dashboards.figures.curves import HEADROOM
-from dashboards.palette import DASHES, SYMBOLS, Style, ThemeName, styles
+from dashboards.figures.base import HEADROOM, Figure, figure, layout_of, line, plain
+from dashboards.palette import Style, ThemeName, numbered_style, styles
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import candidate_title
@@ -19,7 +18,6 @@ from orchestrator.records import RunRecord
 
 MOST_RUNS = 12
 """More lines than this nobody tells apart."""
-BY_RUN = ("blue", "vermillion", "green", "purple", "amber", "teal", "violet", "red", "slate")
 Metric = Literal["loss", "grad_norm", "lr", "step_seconds"]
 METRICS: dict[Metric, str] = {
     "loss": "loss",
@@ -88,12 +86,6 @@ def run_styles(runs: Sequence[RunRecord]) -> dict[str, Style]:
     if len({(run.candidate, run.optimizer) for run in runs}) == len(runs):
         return styles((run.id, run.optimizer) for run in runs)
     return {run.id: numbered_style(place) for place, run in enumerate(runs)}
-
-
-def numbered_style(place: int) -> Style:
-    """The look of what has no optimizer's own: the first, the second …, up to twice as many as there are hues."""
-    dash = DASHES[place // len(BY_RUN) % len(DASHES)]
-    return Style(hue=BY_RUN[place % len(BY_RUN)], dash=dash, symbol=SYMBOLS[place % len(SYMBOLS)])
 
 
 def run_title(run: RunRecord) -> str:

@@ -1,11 +1,13 @@
-"""The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band."""
+"""The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band; or
+a line for each value of what the page groups runs by."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 
+from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
     Band,
     LossColumn,
@@ -17,12 +19,27 @@ from dashboards.data.series import (
     numbers,
     thin_band,
 )
-from dashboards.figures.base import Figure, add_legend, band, fade, figure, layout_of, plain, trace
-from dashboards.palette import Style, ThemeName
+from dashboards.figures.base import (
+    HEADROOM,
+    ExperimentView,
+    Figure,
+    add_legend,
+    band,
+    fade,
+    figure,
+    layout_of,
+    plain,
+    trace,
+)
+from dashboards.figures.grouping import find_grouping, group_runs
+from dashboards.palette import Style, ThemeName, numbered_style, style, variant
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
+from dashboards.text.words import candidate_title, loss_title
 from dashboards.view_state import Smoothing, ViewState
 from orchestrator.columns import Array
+from orchestrator.jobs import Outcome
+from orchestrator.records import CandidateRow, RunRecord
 
 X_TITLES = {
     "steps": "step",
@@ -32,11 +49,10 @@ X_TITLES = {
     "flops": "model FLOPs",
 }
 SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
-HEADROOM = 1.05
-"""Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 """Points of all seeds' own lines together, and the fewest of one: some hundred lines show no detail of each."""
+BROKEN_OFF = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.OUT_OF_MEMORY})
 PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
 """Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
 
@@ -53,6 +69,19 @@ class Curve:
     """The candidate's best learning rate so far: drawn in full."""
     style: Style
     seeds: tuple[Series, ...]
+
+
+def experiment_curves(view: ExperimentView) -> Figure:
+    """The loss curves of the candidates that the view shows."""
+    snapshot = view.snapshot
+    return loss_curves(
+        tuple(_curves(view.reader, snapshot, view.state)),
+        view.state,
+        _budget(snapshot, view.state),
+        view.theme,
+        title=loss_title(snapshot.comparison),
+        flops_per_token=_flops_per_token(snapshot.runs),
+    )
 
 
 def loss_curves(
@@ -186,3 +215,95 @@ def _loss_bounds(
     low, high = float(every.min()), float(every.max())
     margin = 0.05 * (high - low) or 0.05 * abs(high)
     return max(low - margin, 0.5 * low) if low > 0 else low - margin, high + margin
+
+
+def _best_rate(row: CandidateRow, runs: tuple[RunRecord, ...]) -> float | None:
+    """The candidate's best learning rate; before its first result, the one whose run has come furthest."""
+    if row.best_lr is not None:
+        return row.best_lr
+    mine = [run for run in runs if run.candidate == row.candidate]
+    return max(mine, key=lambda run: run.step).lr if mine else None
+
+
+def _curves(reader: Reader, snapshot: Snapshot, view: ViewState) -> Iterator[Curve]:
+    """One curve for each candidate and learning rate that the view shows, or for each value that it groups them by
+    and each whose runs have it; points of the others are not read."""
+    grouping = find_grouping(snapshot.experiment.spec, view.group)
+    shown = list(
+        _visible_rates(snapshot, view, all_rates=view.all_rates or (grouping is not None and grouping.all_rates))
+    )
+    if grouping is None:
+        for row, lr, is_best in shown:
+            runs = _runs(snapshot, row, lr, is_best=is_best)
+            yield _curve(reader, row.candidate, row.title, lr, snapshot.styles[row.candidate], runs, is_best=is_best)
+        return
+    every = [run for row, lr, is_best in shown for run in _runs(snapshot, row, lr, is_best=is_best)]
+    groups = group_runs(every, grouping)
+    several = len({group.owner for group in groups}) > 1
+    for group in groups:
+        name = title = f"{grouping.title} {group.value}"
+        look = numbered_style(group.value_place)
+        if several:  # each in its own colour, its values told apart by dash and mark
+            is_candidate = grouping.within == "candidate"
+            own = snapshot.styles[group.owner] if is_candidate else style(group.owner)
+            owner = snapshot.titles[group.owner] if is_candidate else candidate_title(group.owner, group.owner)
+            look = variant(own, group.value_place)
+            title = title if group.owner == group.value else f"{owner} · {title}"
+            name = group.owner if is_candidate else title
+        yield _curve(reader, name, title, None, look, group.runs, is_best=True)
+
+
+def _visible_rates(
+    snapshot: Snapshot, view: ViewState, *, all_rates: bool
+) -> Iterator[tuple[CandidateRow, float, bool]]:
+    """(candidate, learning rate, is it its best one) of every curve that is shown."""
+    for row in snapshot.comparison.rows:
+        best = _best_rate(row, snapshot.runs)
+        rates = sorted({run.lr for run in snapshot.runs if run.candidate == row.candidate})
+        for lr in rates:
+            if row.candidate not in view.hidden and (all_rates or lr == best):
+                yield row, lr, lr == best
+
+
+def _runs(snapshot: Snapshot, row: CandidateRow, lr: float, *, is_best: bool) -> list[RunRecord]:
+    # The best rate is drawn by the runs that its mean is of: in a tuned comparison, not by those that chose it.
+    final = row.final.run_ids if is_best and row.final else None
+    mine = [run for run in snapshot.runs if run.candidate == row.candidate and run.lr == lr and run.attempt > 0]
+    chosen = [run for run in mine if final is None or run.id in final]
+    # A run that broke off has no part in the leaderboard's mean; here it would end the mean of the others.
+    return [run for run in chosen if run.outcome() not in BROKEN_OFF] or chosen
+
+
+def _curve(
+    reader: Reader,
+    name: str,
+    title: str,
+    lr: float | None,
+    style: Style,
+    runs: Sequence[RunRecord],
+    *,
+    is_best: bool,
+) -> Curve:
+    seeds = reader.series(runs, marks=not is_best)
+    return Curve(candidate=name, title=title, lr=lr, is_best=is_best, style=style, seeds=seeds)
+
+
+def _flops_per_token(runs: tuple[RunRecord, ...]) -> float | None:
+    """The model's FLOPs a token, of any ended run: they are equal in all runs of an experiment."""
+    return next((run.result.flops_per_token for run in runs if run.result and run.result.flops_per_token), None)
+
+
+def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
+    """The x value at which every run ends; how many seconds or hours that will be is not known."""
+    workload = snapshot.experiment.spec.workload
+    match view.x:
+        case "steps":
+            return workload.budget.steps
+        case "tokens":
+            return workload.tokens()
+        case "flops":
+            return workload.tokens() * (_flops_per_token(snapshot.runs) or 0.0) or None
+        case "seconds" | "hours":
+            return None
+        case _:
+            assert_never(view.x)

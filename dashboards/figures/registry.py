@@ -11,18 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, ParamSpec
 
 from dashboards.figures import laws, memory, sweep
-from dashboards.figures.base import Figure
+from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
-from dashboards.figures.experiment import (
-    ExperimentView,
-    experiment_attempts,
-    experiment_curves,
-    experiment_trials,
-    sweep_report,
-)
+from dashboards.figures.curves import experiment_curves
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
 from dashboards.figures.study import study_figure
+from dashboards.figures.timeline import experiment_attempts
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import Style, ThemeName
 from dashboards.view_state import ViewState
@@ -114,21 +109,21 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         title="Objective over trials",
         page=AnswerKind.FINDINGS,
         caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
-        draw=lambda view: sweep.objective(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
+        draw=lambda view: sweep.objective(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
     ),
     FigureEntry(
         name="parallel",
         title="Hyperparameters of all trials",
         page=AnswerKind.FINDINGS,
         caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
-        draw=experiment_trials,
+        draw=sweep.experiment_trials,
     ),
     FigureEntry(
         name="importance",
         title="Importance of hyperparameters",
         page=AnswerKind.FINDINGS,
         caption="Share of each hyperparameter in what sets the best trials apart from the others (PED-ANOVA).",
-        draw=lambda view: sweep.importance(sweep_report(view.snapshot), view.snapshot.styles, view.theme),
+        draw=lambda view: sweep.importance(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
         needs_importance=True,
     ),
 )

@@ -1,10 +1,15 @@
 """The figure of a finding: every measured value with its interval, and the paper's beside it. Pure."""
 
+from textwrap import wrap
+
 from dashboards.figures.base import Figure, add_legend, figure, layout_of, plain, trace, whiskers
 from dashboards.palette import HUES, THEMES, ThemeName
+from dashboards.text import formats
 from orchestrator.studies.findings import Finding, Measure
 
 ROW_PIXELS = 26
+AXIS_LETTERS = 30
+"""Of a line of the axis's title: on a phone a longer one would be cut."""
 LONGEST_NAME = 34
 """Characters of a row's name: longer ones would leave no room for the figure on a phone."""
 
@@ -27,7 +32,7 @@ def study_figure(finding: Finding | None, axis: str, theme: ThemeName) -> Figure
             marker={"size": 10, "symbol": "diamond-open", "line": {"width": 2}, "color": vermillion},
         ),
     ]  # fmt: skip
-    layout = layout_of(theme, x_title=plain(axis), y_title="")
+    layout = layout_of(theme, x_title="<br>".join(map(plain, wrap(axis, AXIS_LETTERS))), y_title="")
     layout["yaxis"] |= {"autorange": "reversed", "type": "category", "ticks": ""}
     layout["xaxis"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted}
     add_legend(layout)
@@ -38,5 +43,5 @@ def study_figure(finding: Finding | None, axis: str, theme: ThemeName) -> Figure
 
 
 def _name(measure: Measure) -> str:
-    name = measure.name
+    name = formats.page_sentence(measure.name)
     return plain(name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…")

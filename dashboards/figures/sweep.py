@@ -8,8 +8,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dashboards.data.reader import Snapshot
 from dashboards.figures.base import (
     LETTER_PIXELS,
+    ExperimentView,
     Figure,
     figure,
     labelled_bars,
@@ -25,7 +27,7 @@ from dashboards.text.formats import LOSS_IN_NATS
 from orchestrator.kinds.search_spaces import Choice, Range, ends, share_of
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
-from orchestrator.sweeps.report import best_so_far
+from orchestrator.sweeps.report import best_so_far, sweep_spec
 from worker.records.result import Verdict
 
 CLASSES = 6
@@ -57,6 +59,26 @@ def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName
     layout = layout_of(theme, x_title="trial", y_title=title)
     layout["xaxis"] |= {"range": [-0.7, report.trials_planned - 0.3], "tickformat": "d"}
     return figure(data, layout, theme, empty="Trials will appear here.")
+
+
+def experiment_trials(view: ExperimentView) -> Figure:
+    """The trials of one candidate of a sweep as parallel coordinates."""
+    snapshot = view.snapshot
+    candidate = parallel_candidate(snapshot, view.candidate)
+    searched = next(each for each in sweep_spec(snapshot.experiment).candidates if each.name() == candidate)
+    return parallel(sweep_report(snapshot), searched, snapshot.styles[candidate], view.theme)
+
+
+def sweep_report(snapshot: Snapshot) -> SweepReport:
+    """The report of a sweep's snapshot."""
+    assert snapshot.sweep is not None, f"experiment {snapshot.experiment.id} is no sweep"
+    return snapshot.sweep
+
+
+def parallel_candidate(snapshot: Snapshot, wanted: str | None) -> str:
+    """Whose parallel coordinates are drawn: spaces differ, so it is one candidate's at a time; the best one's first."""
+    names = [finding.candidate for finding in sweep_report(snapshot).findings]
+    return wanted if wanted in names else names[0]
 
 
 def parallel(report: SweepReport, searched: SearchedCandidate, style: Style, theme: ThemeName) -> Figure:

@@ -1,16 +1,25 @@
 """The figure of attempts over time: a bar an attempt, in as few lanes as ran at once. Pure."""
 
 import heapq
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboards.figures.base import Figure, figure, layout_of, plain, trace
+from dashboards.figures.base import ExperimentView, Figure, figure, layout_of, plain, trace
 from dashboards.palette import HUES, Style, ThemeName
 from dashboards.text import formats
 from orchestrator.activity import AttemptSpan
 from orchestrator.jobs import AttemptOutcome
 
 BROKEN = frozenset({AttemptOutcome.BROKEN, AttemptOutcome.LOST})
+
+
+def experiment_attempts(view: ExperimentView) -> Figure:
+    """When the attempts of the candidates that the view shows held their slots."""
+    snapshot = view.snapshot
+    spans = view.reader.runs.attempt_spans(snapshot.experiment.id)
+    shown = [one for one in spans if one.candidate not in view.state.hidden]
+    return attempts_timeline(shown, snapshot.titles, snapshot.styles, time.time(), view.theme)
 
 
 def attempts_timeline(

@@ -17,10 +17,8 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from dashboards.assets import plotly_script
-from dashboards.data.laws import FitReader, candidate_styles, default_targets
-from dashboards.data.reader import Reader
-from dashboards.figures.base import Figure
-from dashboards.figures.experiment import ExperimentView
+from dashboards.data.reader import Reader, candidate_styles
+from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, listed
 from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish, spreadsheet_safe
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
@@ -59,7 +57,6 @@ class FigureFiles:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.laws = FitReader(reader.analysis)
 
     def names(self, experiment: ExperimentRecord, cell: str = "") -> tuple[str, ...]:
         """The figures that an experiment has; of a scaling experiment those of its law, or of a cell. Raises
@@ -78,8 +75,7 @@ class FigureFiles:
             title = f"{by_snapshot.title} · {snapshot.experiment.name}"
             return Picture(name=name, title=title, figure=by_snapshot.draw(drawn))
         if by_law is not None and by_law.page in _pages(experiment):
-            report = self.laws.fit([experiment], None, default_targets([experiment]))
-            figure = by_law.draw(report, candidate_styles([experiment]), theme, view.hidden)
+            figure = by_law.draw(self.reader.law([experiment]), candidate_styles(experiment), theme, view.hidden)
             return Picture(name=name, title=f"{by_law.title} · {experiment.name}", figure=figure)
         known = ", ".join(self.names(experiment))
         raise FigureError(f"a {experiment.kind} has no figure {name!r}; it has {known}")

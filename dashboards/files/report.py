@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dashboards.data.laws import default_targets
 from dashboards.figures.registry import COMPARISON_FIGURES, LAW_FIGURES, SWEEP_FIGURES, FigureEntry
 from dashboards.files import publication
 from dashboards.files.bibliography import bibtex, references
@@ -112,8 +111,7 @@ def comparison_sections(subject: ReportSubject) -> tuple[Section, ...]:
 def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     """The laws, what they predict, and the comparison at each size."""
     try:
-        targets = default_targets([subject.experiment])
-        law = subject.files.laws.fit([subject.experiment], None, targets, wait=True)
+        law = subject.files.reader.law([subject.experiment], wait=True)
     except FitError as error:
         return (Section(title="Scaling law", blocks=(Sentences(lines=(("", str(error)),)),)),)
     cells = subject.files.reader.analysis.cells(subject.experiment.id)

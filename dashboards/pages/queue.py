@@ -51,7 +51,7 @@ def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern,
     """Everything at this moment, what stops everything first."""
     found = [Concern(text=dispatch_blocker, tone="bad")] if dispatch_blocker else []
     if activity.waiting_total and dispatcher(activity) is None:
-        text = f"{_runs(activity.waiting_total)}, but no dispatcher is running: adapm-bench up starts one."
+        text = f"{_runs(activity.waiting_total)}, but no dispatcher is running; start one with adapm-bench up."
         found.append(Concern(text=text, tone="bad"))
     unplaceable = [one for one in activity.waiting if one.position is None]
     if unplaceable:

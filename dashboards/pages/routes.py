@@ -25,12 +25,12 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from dashboards.assets import static_files
 from dashboards.data import tables
-from dashboards.data.laws import FitReader
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader
-from dashboards.figures.experiment import ExperimentView, parallel_candidate, sweep_report
+from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
+from dashboards.figures.sweep import parallel_candidate, sweep_report
 from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.compare import compare_pages
@@ -69,7 +69,7 @@ def pages(services: Services, studies: Studies, *, stopping: Callable[[], bool] 
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
     reader = Reader(experiments, services.runs, services.analysis)
-    laws = FitPages(FitReader(services.analysis), experiments, monitor)
+    laws = FitPages(reader, monitor)
     html, data = PageHandlers(reader, laws, monitor), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(or_not_found_page(experiments, html.experiment))
@@ -129,7 +129,7 @@ class PageHandlers:
     def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
         """A leaderboard, or that of one cell."""
         snapshot = self._reader.snapshot(whole.id, view.cell, soon=True)
-        leaders = words.leaders(snapshot.comparison, snapshot.styles)
+        leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
         return page(
             "experiment.html",
             snapshot=snapshot,

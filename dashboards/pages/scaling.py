@@ -9,13 +9,14 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
-from dashboards.data.laws import FitReader, candidate_styles, default_targets
+from dashboards.data.reader import Reader, candidate_styles
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
@@ -28,7 +29,6 @@ from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
-from orchestrator.services.experiments import Experiments
 from orchestrator.services.monitor import Monitor
 
 MOST_EXPERIMENTS = 64
@@ -38,8 +38,8 @@ MOST_TARGETS = 8
 class FitPages:
     """What answers about several sizes, with HTML and with figures."""
 
-    def __init__(self, reader: FitReader, experiments: Experiments, monitor: Monitor) -> None:
-        self._reader, self._experiments, self._monitor = reader, experiments, monitor
+    def __init__(self, reader: Reader, monitor: Monitor) -> None:
+        self._reader, self._experiments, self._monitor = reader, reader.experiments, monitor
 
     def router(self) -> APIRouter:
         """The addresses of this file, but for those under an experiment."""
@@ -53,7 +53,7 @@ class FitPages:
     def scaling_page(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
         """A scaling experiment."""
         version = self._experiments.version(experiment.id)
-        asked = LawQuery.parse(request, [experiment])
+        asked = LawQuery.parse(request)
         cells = self._reader.analysis.cells(experiment.id)
         path = f"/experiments/{experiment.id}"
         return page(
@@ -71,8 +71,8 @@ class FitPages:
         if not _named_ids(request):
             return self._choice("Scaling laws", "/fits", "How the loss scales with model size or training tokens.")
         experiments = self._named_experiments(request)
-        asked = LawQuery.parse(request, experiments)
-        url = LawQuery.address("/fits", experiments)
+        asked = LawQuery.parse(request)
+        url = _address("/fits", experiments)
         try:
             law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
         except ConflictError as error:
@@ -104,8 +104,8 @@ class FitPages:
             headline=profile_headline(report),
             experiments=experiments,
             profile=report,
-            styles=candidate_styles(experiments),
-            query=LawQuery.address("", experiments),
+            styles=candidate_styles(experiments[0]),
+            query=_address("", experiments),
         )
 
     def profile_figure(
@@ -114,7 +114,7 @@ class FitPages:
         """The profile's curves."""
         experiments = self._named_experiments(request)
         report = self._reader.analysis.profile([each.id for each in experiments])
-        drawn = PROFILE.draw(report, by, candidate_styles(experiments), theme)
+        drawn = PROFILE.draw(report, by, candidate_styles(experiments[0]), theme)
         title = PROFILE.title.format(by=by.replace("_", "-"))
         return figure_answer(drawn, form, theme, name=f"{PROFILE.name}-{by}", title=title)
 
@@ -127,13 +127,13 @@ class FitPages:
         theme: ThemeName,
     ) -> Response:
         """A figure of the law over these experiments."""
-        asked = LawQuery.parse(request, experiments)
+        asked = LawQuery.parse(request)
         try:
-            report = self._reader.fit(experiments, asked.form, asked.predict)
+            report = self._reader.law(experiments, asked.form, asked.predict)
         except FitError:
             report = EMPTY
         of = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} experiments"
-        drawn = entry.draw(report, candidate_styles(experiments), theme, ())
+        drawn = entry.draw(report, candidate_styles(experiments[0]), theme, ())
         return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {of}")
 
     def _law(
@@ -142,13 +142,13 @@ class FitPages:
         """What the parts of a law's page need; where nothing can be fitted, the reason instead of a report."""
         report, refusal = None, ""
         try:
-            report = self._reader.fit(experiments, asked.form, asked.predict)
+            report = self._reader.law(experiments, asked.form, asked.predict)
         except FitError as error:
             refusal = str(error)
         return {
             "report": report,
             "refusal": refusal[:1].upper() + refusal[1:],
-            "styles": candidate_styles(experiments),
+            "styles": candidate_styles(experiments[0]),
             "forms": FORM_NAMES,
             "form": report.form if report else None,
             "form_url": form_url,
@@ -169,33 +169,34 @@ class FitPages:
         return page("choose.html", heading=heading, path=path, what=what, experiments=measured)
 
 
+@dataclass(frozen=True, kw_only=True)
 class LawQuery:
-    """What a page of laws was asked for: a form, and sizes to predict. Unknown values fall back to the defaults."""
+    """What a page of laws was asked for. Unknown values fall back to the defaults."""
 
-    def __init__(self, form: FormName | None, predict: tuple[str, ...], given: bool) -> None:
-        self.form, self.predict, self._given = form, predict, given
+    form: FormName | None
+    predict: tuple[str, ...]
+    """Sizes to predict; none are the next larger models of the catalog."""
 
     @classmethod
-    def parse(cls, request: Request, experiments: Sequence[ExperimentRecord]) -> "LawQuery":
+    def parse(cls, request: Request) -> "LawQuery":
         """Read the query of a URL."""
         query = request.query_params
         form = next((name for name, _ in FORM_NAMES if name == query.get("form")), None)
-        known = tuple(filter(_is_known, query.getlist("predict")))[:MOST_TARGETS]
-        return cls(form, known or default_targets(experiments), bool(known))
-
-    @staticmethod
-    def address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
-        """A path with the experiments in its query."""
-        return f"{path}?{urlencode({'experiments': ','.join(each.id for each in experiments)}, safe=',')}"
+        return cls(form=form, predict=tuple(filter(_is_target, query.getlist("predict")))[:MOST_TARGETS])
 
     def query(self, form: str | None, start: str = "?") -> str:
         """This query with another form; `start` alone for the defaults, so that a link clears it."""
         pairs = [("form", form)] if form else []
-        return start + urlencode(pairs + [("predict", each) for each in self.predict if self._given])
+        return start + urlencode(pairs + [("predict", each) for each in self.predict])
 
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())
 """What a figure shows where nothing can be fitted: its own sentence."""
+
+
+def _address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
+    """A path with the experiments in its query."""
+    return f"{path}?{urlencode({'experiments': ','.join(each.id for each in experiments)}, safe=',')}"
 
 
 def _named_ids(request: Request) -> list[str]:
@@ -204,7 +205,7 @@ def _named_ids(request: Request) -> list[str]:
     return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]
 
 
-def _is_known(text: str) -> bool:
+def _is_target(text: str) -> bool:
     try:
         is_target(text)
     except ValueError:

@@ -36,7 +36,7 @@ def study_pages(studies: Studies) -> APIRouter:
         return page(
             "study.html",
             study=found,
-            cost=cost_words,
+            cost_words=cost_words,
             tone=answer_tone,
             ClaimVerdict=ClaimVerdict,
             figure_text=figure_text,

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dashboards.text import formats
-from dashboards.text.words import Chip, state_chip
 from orchestrator.analysis.laws.records import CandidateFit, Drift, FitReport, FormName, MemoryPrediction, Prediction
 from orchestrator.jobs import state_word
-from orchestrator.records import CandidateRow, CellRecord, Comparison
+from orchestrator.records import CellRecord
 from orchestrator.sweeps.records import SweepReport, TrialRow, Value
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
@@ -103,11 +102,6 @@ def _exponents(fit: CandidateFit) -> str:
     return ", ".join(found)
 
 
-def row_of(comparison: Comparison, candidate: str) -> CandidateRow:
-    """A candidate's line of a leaderboard."""
-    return next(row for row in comparison.rows if row.candidate == candidate)
-
-
 def device_hours(cells: Sequence[CellRecord]) -> float:
     """Of every run of every cell."""
     return sum(row.device_hours for cell in cells for row in cell.comparison.rows)
@@ -126,23 +120,12 @@ def profile_headline(report: "ProfileReport") -> str:
 
 def value_text(value: Value) -> str:
     """A hyperparameter's value: three digits, `1.2e-3` below a hundredth."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    return str(value)
+    return formats.option_value(value, digits=3)
 
 
 def outcome(trial: TrialRow) -> str:
     """How the trial ended, or where it is."""
     return state_word(trial.status, trial.verdict)
-
-
-def outcome_chip(trial: TrialRow) -> Chip:
-    """The same with its colour."""
-    return state_chip(trial.status, trial.verdict)
 
 
 def parameter_names(report: SweepReport) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def _breakdown(memory: MemoryBreakdown) -> tuple[CostLine, ...]:
     described = ", ".join(f"{name} {formats.size(size_bytes)}" for name, size_bytes in parts)
     return (
         ("Recorded peak", f"{formats.size(memory.peak_bytes)} in step {memory.step}, {memory.phase}"),
-        ("Peak made of", described),
+        ("Peak breakdown", described),
     )
 
 
@@ -84,7 +84,7 @@ def _time(result: Result, spec: RunSpec) -> tuple[CostLine, ...]:
     return (
         ("Micro-batch", formats.UNKNOWN if micro_batch is None else f"{micro_batch} of {batch} sequences"),
         ("Step, median", formats.seconds(result.step_seconds_median)),
-        ("Step made of", ", ".join(known) or formats.UNKNOWN),
+        ("Step breakdown", ", ".join(known) or formats.UNKNOWN),
         ("Speed", _unit(formats.compact(result.tokens_per_second), f"{spec.workload.task.batch_unit}/s")),
         ("Model FLOP/s", formats.flops(result.flops_per_second)),
         ("MFU", formats.percent(result.model_flops_utilization)),

@@ -118,13 +118,13 @@ def short(value: float | None) -> str:
     return UNKNOWN if value is None or not math.isfinite(value) else sentence(f"{value:.4g}")
 
 
-def option_value(value: bool | int | float | str | None) -> str:
+def option_value(value: bool | int | float | str | None, digits: int = 6) -> str:
     """An option's value as specifications write it: `true`, `0.05`, `null`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def age(then: float | None, now: float) -> str:
@@ -161,6 +161,13 @@ def sentence(text: str) -> str:
     return _NEGATIVE.sub(MINUS, text)
 
 
+def page_sentence(text: str) -> str:
+    """The same for a page: `≤` is one sign, and no line ends within `n = 5`, `p < 0.001`, `lr 0.004`, `± 0.02`
+    or `95 %`."""
+    return _TIED.sub("\N{NO-BREAK SPACE}", sentence(text).replace("<=", "≤").replace(">=", "≥"))
+
+
+_TIED = re.compile(r"(?<=\b[np]) (?=[=<] )|(?<=\b[np].[=<]) (?=\d)|(?<=\blr) (?=\d)|(?<=\d) (?=[%±])|(?<=±) (?=\d)")
 _NEGATIVE = re.compile(r"(?<![\w.-])-(?=\d)")
 
 

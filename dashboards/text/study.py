@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
-from orchestrator.studies.records import ScaleReport
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Plan, Study
 
@@ -22,14 +22,13 @@ def interval_text(measure: Measure) -> str:
     return f"{measure.low:.4g} to {measure.high:.4g}"
 
 
-def estimate_words(plan: Plan, *, paper: bool) -> str:
-    """What it costs, roughly."""
-    hours = plan.device_hours()
-    if not plan.parts:
+def cost_words(device_hours: float, specs: Sequence[ExperimentSpec]) -> str:
+    """What these experiments cost together, roughly: `about 450 GPU-hours`, `about 12 core-minutes`."""
+    if not specs:
         return "seconds"
-    if paper and any(part.spec.resources.gpus for part in plan.parts):
-        return f"about {hours:,.0f} GPU-hours"
-    return f"about {max(60 * hours, 1):.0f} core-minutes"
+    if any(each.resources.gpus for each in specs):
+        return f"about {device_hours:,.0f} GPU-hours"
+    return f"about {max(60 * device_hours, 1):.0f} core-minutes"
 
 
 def scale_words(plan: Plan, scale: StudyScale) -> str:
@@ -42,15 +41,6 @@ def origin(study: Study, stored: StoredFinding) -> str:
     words = scale_words(study.plans[stored.scale], stored.scale)
     own = "own result, deviates" if stored.deviations else "own result"
     return f"{words.lower()}, {'published' if stored.published else own}"
-
-
-def cost_words(report: ScaleReport) -> str:
-    """What a scale costs, roughly: `about 450 GPU-hours`."""
-    if not report.experiments:
-        return "seconds"
-    if any(each.spec.resources.gpus for each in report.experiments):
-        return f"about {report.estimated_device_hours:,.0f} GPU-hours"
-    return f"about {max(60 * report.estimated_device_hours, 1):.0f} core-minutes"
 
 
 def measured_words(finding: Finding) -> str:
@@ -145,7 +135,7 @@ def _section(entry: Entry) -> Iterator[str]:
         yield ""
         yield (
             f"No result yet. `adapm-bench study run {study.name}` has {tiny.run_count()} runs, "
-            f"{estimate_words(tiny, paper=False)}."
+            f"{cost_words(tiny.device_hours(), tiny.specs())}."
         )
     for stored in entry.findings:
         yield ""

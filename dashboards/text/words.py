@@ -56,7 +56,7 @@ class Whisker:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderboardLine:
-    """The leaderboard's first line."""
+    """One line of a leaderboard."""
 
     rank: int | None
     row: CandidateRow
@@ -158,7 +158,7 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def leaders(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
+def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines; only candidates with a finite loss have a rank."""
     whiskers = _whiskers(comparison.rows)
     baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
@@ -260,14 +260,14 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
         return (
             f"scaling law over {', '.join(spec.models())}",
             workload.data.dataset,
-            f"{budgets} token budget{'s' if budgets != 1 else ''} a size",
+            f"{budgets} token budget{'s' if budgets != 1 else ''} per size",
             *common,
         )
     return (
         *spec.models(),
         workload.data.dataset,
         f"{formats.count(workload.budget.steps)} steps",
-        f"{formats.compact(workload.tokens())} {workload.task.batch_unit} a run",
+        f"{formats.compact(workload.tokens())} {workload.task.batch_unit} per run",
         *common,
     )
 

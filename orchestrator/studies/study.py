@@ -85,6 +85,10 @@ class Plan:
         """Runs, at most."""
         return sum(part.spec.run_count() for part in self.parts)
 
+    def specs(self) -> list[ExperimentSpec]:
+        """What is submitted for it."""
+        return [part.spec for part in self.parts]
+
     def device_hours(self) -> float:
         """Roughly, by the FLOPs of all runs (`study.py`)."""
         return sum(device_seconds(part.spec) for part in self.parts) / 3600.0

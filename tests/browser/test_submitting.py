@@ -120,7 +120,7 @@ def test_a_sweep_is_pasted_checked_and_copied(eyes, site):
     expect(page.locator("#preview")).to_contain_text("at most 16")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/experiments/*")
-    expect(page.locator(".facts").first).to_contain_text("sweep by tpe-hyperband")
+    expect(page.locator(".facts").first).to_contain_text("tpe-hyperband sweep")
     page.get_by_role("link", name="Copy as new").click()
     expect(page.locator("#preview .chip")).to_have_text("valid")
     assert "kind: sweep" in page.locator("textarea").input_value()

@@ -11,23 +11,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
 from api.processes.data_folder import read_note
-
-Found = TypeVar("Found")
+from tests.factories.waiting import until
 
 ATTEMPT = "ray::AttemptActor"
 """How Ray calls the process of an attempt, which may be warm and idle."""
 EXECUTING = f"{ATTEMPT}.execute"
 """How it calls one that trains."""
-LOOK_SECONDS = 0.2
-"""Between two looks for a condition. Each lists the machine's processes or asks the service, which takes their time."""
 
 
 @contextlib.contextmanager
@@ -52,27 +47,6 @@ def url_of(folder: Path) -> str:
     note = read_note(folder)
     assert note is not None, f"no service answers for {folder}"
     return note.url
-
-
-def until(
-    look: Callable[[], Found],
-    what: str,
-    seconds: float = 600.0,
-    *,
-    or_ended: subprocess.Popen[bytes] | None = None,
-) -> Found:
-    """Wait for a condition and return what was found; the bound is for a broken product, not an expectation of speed.
-
-    A condition that asks a process which may just have ended is false then. Fails at once where `or_ended` has ended.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if found := look():
-                return found
-        assert or_ended is None or or_ended.poll() is None, f"{or_ended} ended before {what}"
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain until {what}"
-        time.sleep(LOOK_SECONDS)
 
 
 def living(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
@@ -125,6 +99,15 @@ def _program_of(dispatcher: psutil.Process | None, name: str) -> psutil.Process 
 def raylet_of(dispatcher: psutil.Process | None) -> psutil.Process | None:
     """The raylet of a dispatcher's embedded Ray."""
     return _program_of(dispatcher, "raylet")
+
+
+def cluster_address(raylet: psutil.Process) -> str:
+    """Where the Ray of a raylet answers: it was told."""
+    (address,) = (word.removeprefix(ADDRESS) for word in raylet.cmdline() if word.startswith(ADDRESS))
+    return address
+
+
+ADDRESS = "--gcs-address="
 
 
 def gcs_of(dispatcher: psutil.Process | None) -> psutil.Process | None:

@@ -21,13 +21,14 @@ from tests.chaos.processes import (
     attempts_of,
     dispatcher_of,
     family,
+    gcs_of,
     living,
     raylet_of,
     running_service,
-    until,
     url_of,
 )
 from tests.chaos.undisturbed import course_of, undisturbed_courses
+from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 from tests.integration.webhook_receiver import Receiver, receiving
 
@@ -54,8 +55,8 @@ class Scene:
         """
         while True:
             self.experiments.append(self.client.submit(one_run(f"{name} {len(self.experiments)}")).experiment.id)
-            training = until(lambda: attempts_of(self.supervisor) or self.has_ended(), "a run trains or has ended")
-            if isinstance(training, list):
+            until(lambda: attempts_of(self.supervisor) or self.has_ended(), "a run trains or has ended")
+            if training := attempts_of(self.supervisor):
                 return training[0]
 
     def has_ended(self) -> bool:
@@ -151,12 +152,12 @@ def _kill_a_worker(scene: Scene) -> None:
 def _kill_the_dispatcher(scene: Scene, folder: Path) -> None:
     """kill -9 of the dispatcher: nothing of its Ray lives on beside that of its successor, nor is its folder there."""
     scene.await_training("dispatcher")
-    ray_folder = Path((folder / "ray_folder").read_text())
+    ray_folder = Path(until((folder / "ray_folder").read_text, "the folder of its Ray is noted"))
     assert ray_folder.exists()
     dispatcher = dispatcher_of(scene.supervisor)
     assert dispatcher is not None
     left = family(dispatcher)
-    assert {"raylet", "gcs_server"} <= {process.name() for process in left}
+    assert {raylet_of(dispatcher), gcs_of(dispatcher)} <= set(left)
     dispatcher.kill()
     until(lambda: embedded_raylet_of(scene.supervisor) not in (None, *left), "Ray starts anew")
     assert living(left) == []

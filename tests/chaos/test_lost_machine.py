@@ -17,7 +17,8 @@ from api.processes.data_folder import lock_data_folder
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
-from tests.chaos.processes import running_service, until, url_of
+from tests.chaos.processes import running_service, url_of
+from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]

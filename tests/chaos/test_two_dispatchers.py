@@ -7,7 +7,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,9 +23,10 @@ from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
-from tests.chaos.processes import dispatcher_of, family, running_service, until
+from tests.chaos.processes import cluster_address, dispatcher_of, family, raylet_of, running_service
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
+from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(2_400)]
@@ -116,7 +116,7 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
         until(lambda: "leading" in first.log(), "the first one leads")
         before = services.experiments.submit(runs_of("before", seeds=(1,), steps=5)).experiment
         until(lambda: services.experiments.get(before.id).counts.done(), "earlier runs have ended", 900)
-        until(lambda: first.log().rstrip().endswith("gpus=0"), "a warm actor starts")
+        until(lambda: "a warm actor starts" in first.log().rpartition("attempt ended")[2], "a warm actor starts")
         experiment = services.experiments.submit(runs_of("adopted", seeds=(1,), steps=ENDLESS_STEPS)).experiment
         until(lambda: running(services) == 1, "a run trains")
         dispatcher = dispatcher_of(first.process)
@@ -148,10 +148,8 @@ def actors_of(url: str) -> list[str]:
 def ray_cluster(folder: Path) -> Iterator[str]:
     """`ray start --head` with one CPU, on loopback; its address."""
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     ray = [str(Path(sys.executable).with_name("ray"))]
-    start = ["start", "--head", "--block", f"--port={port}", "--node-ip-address=127.0.0.1", "--num-cpus=1"]
+    start = ["start", "--head", "--block", "--port=0", "--node-ip-address=127.0.0.1", "--num-cpus=1"]
     flags = ["--include-dashboard=false", "--object-store-memory=100000000", "--disable-usage-stats"]
     with (
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as closed,
@@ -160,8 +158,8 @@ def ray_cluster(folder: Path) -> Iterator[str]:
         flags.append(f"--temp-dir={closed}/r")
         head = subprocess.Popen([*ray, *start, *flags], stdout=log, stderr=log, env=environment)
         try:
-            until(lambda: b"Ray runtime started" in (folder / "ray.log").read_bytes(), "Ray has started")
-            yield f"127.0.0.1:{port}"
+            until(lambda: b"Ray runtime started" in (folder / "ray.log").read_bytes(), "Ray has started", or_ended=head)
+            yield cluster_address(until(lambda: raylet_of(psutil.Process(head.pid)), "its raylet lives"))
         finally:
             family = psutil.Process(head.pid).children(recursive=True)
             head.send_signal(signal.SIGTERM)

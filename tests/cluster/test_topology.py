@@ -28,9 +28,9 @@ import yaml
 from api.client.client import Client, ClientError
 from orchestrator.jobs import RunStatus
 from tests.chaos.killable_postgresql import KillablePostgresql, killable_postgresql
-from tests.chaos.processes import until
 from tests.chaos.undisturbed import course_of, undisturbed_courses
 from tests.factories.stores import postgresql_programs
+from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
 pytestmark = [pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(1800)]

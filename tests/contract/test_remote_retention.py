@@ -13,6 +13,7 @@ from orchestrator.retention.remote import KnownCheckpoints, prune_remote, surplu
 from orchestrator.retention.removal import remove_deleted
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
+from tests.factories.waiting import until
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoint
 from worker.remote.folder import RemoteFolder
@@ -126,10 +127,10 @@ def test_a_service_that_stops_does_not_wait_for_storage(
     looking.close()
     waited_seconds = time.monotonic() - started
     back.set()
-    deadline = time.monotonic() + 60
-    while "retention" in {thread.name for thread in threading.enumerate()}:
-        assert time.monotonic() < deadline, "it does not leave though storage is back"
-        time.sleep(0.01)
+    until(
+        lambda: "retention" not in {thread.name for thread in threading.enumerate()},
+        "it leaves, since storage is back",
+    )
     assert 0.2 <= waited_seconds < 10
 
 

@@ -1,7 +1,6 @@
 """A site to look at: the real application over the real service on SQLite, served by uvicorn on a free port."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from orchestrator.studies.reports import Studies
 from tests.factories.playing import Player
 from tests.factories.services import make_services
 from tests.factories.stores import sqlite_database
+from tests.factories.waiting import until
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,11 @@ class StoppableServer(uvicorn.Server):
     def __init__(self, services: Services) -> None:
         app = create_app(services, stopping=lambda: self.should_exit)
         super().__init__(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=2))
+
+    def address(self) -> str:
+        """Where it answers, once it does."""
+        until(lambda: self.started, "uvicorn has started")
+        return f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}"
 
 
 @contextmanager
@@ -58,7 +63,7 @@ def served(folder: Path) -> Iterator[Site]:
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
-            yield Site(**vars(services), url=_address(server), player=player)
+            yield Site(**vars(services), url=server.address(), player=player)
         finally:
             server.should_exit = True
             thread.join(timeout=10)
@@ -75,12 +80,3 @@ def application(services: Services) -> FastAPI:
         return Response(str(error), status_code=404)
 
     return app
-
-
-def _address(server: uvicorn.Server) -> str:
-    deadline = time.monotonic() + 10
-    while not server.started:
-        assert time.monotonic() < deadline, "uvicorn did not start within ten seconds"
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    return f"http://127.0.0.1:{port}"

@@ -21,8 +21,8 @@ class Relay:
         self._pairs: list[socket.socket] = []
         self.lets_through = True
         """Without it new connections are cut at once."""
-        self.asked = b""
-        """All that clients have sent."""
+        self._asked: list[bytes] = []
+        """All that clients have sent, in pieces."""
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -42,7 +42,7 @@ class Relay:
 
     def streams_asked_with(self) -> list[str | None]:
         """For each request of a stream, in order, its `Last-Event-ID`."""
-        requests = [text for text in self.asked.decode().split("\r\n\r\n") if "/stream HTTP" in text]
+        requests = [text for text in b"".join(self._asked).decode().split("\r\n\r\n") if "/stream HTTP" in text]
         return [
             next(
                 (line.partition(": ")[2] for line in text.split("\r\n") if line.lower().startswith("last-event-id:")),
@@ -67,7 +67,7 @@ class Relay:
         with contextlib.suppress(OSError):
             while piece := source.recv(65_536):
                 if asking:
-                    self.asked += piece
+                    self._asked.append(piece)
                 sink.sendall(piece)
             sink.shutdown(socket.SHUT_WR)
 

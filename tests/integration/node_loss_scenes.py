@@ -17,8 +17,8 @@ from orchestrator.dispatch.ray_runner import NAMESPACE, NODE_DIED, RayRunner, st
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, RunId, Token
 from orchestrator.store.queue.capacity import NodeId
-from tests.chaos.processes import until
 from tests.factories.specification import made_spec
+from tests.factories.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -23,6 +23,7 @@ from orchestrator.services.composition import Services
 from orchestrator.store.admin.keyring import Keyring
 from tests.factories.serving import open_services
 from tests.factories.stores import comparison_spec
+from tests.factories.waiting import until
 from tests.integration.api_service import Service, comparison_fields, serving
 
 ORIGIN = {"Origin": "http://127.0.0.1"}
@@ -402,10 +403,7 @@ def test_failed_logins_of_a_minute_are_counted_when_it_is_over(http: TestClient,
 
     for _ in range(3):
         http.post("/login", data={"key": "wrong"}, headers=ORIGIN)
-    deadline = time.monotonic() + 60
-    while not any("more in" in target for target in targets()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: any("more in" in target for target in targets()), "they are counted")
 
 
 def test_a_change_is_answered_although_its_line_cannot_be_written(

@@ -16,8 +16,9 @@ from api.client import AsyncClient
 from api.client.client import Client, ClientError
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
+from tests.factories.waiting import until
 from tests.integration.api_service import Service, comparison_fields, serving
-from tests.integration.cut_connections import Relay, relay
+from tests.integration.cut_connections import relay
 
 MORE_THAN_THREADS = 60
 """More listeners than the 40 threads that serve synchronous endpoints."""
@@ -175,11 +176,14 @@ class Watcher:
 
     def wait_for(self, seen: list[int]) -> None:
         """Return when just that was yielded."""
-        deadline = time.monotonic() + 60
-        while self.seen != seen:
-            assert self.thread.is_alive() or self.seen == seen, "the watcher gave up"
-            assert time.monotonic() < deadline and self.seen == seen[: len(self.seen)], (self.seen, seen)
-            time.sleep(0.02)
+
+        def has_seen() -> bool:
+            lives, found = self.thread.is_alive(), tuple(self.seen)  # in this order: what it saw last is among them
+            assert found == tuple(seen[: len(found)])
+            assert lives or len(found) == len(seen), "the watcher gave up"
+            return len(found) == len(seen)
+
+        until(has_seen, f"{seen} were seen")
 
 
 @pytest.mark.parametrize("awaited", [False, True])
@@ -190,7 +194,7 @@ def test_a_watcher_whose_connection_is_cut_misses_nothing_and_sees_nothing_twice
         watcher = Watcher(line.url, experiment_id, awaited=awaited)
         watcher.wait_for([0])
         line.cut()  # nothing happens while it is away
-        _await_streams(line, 2)
+        until(lambda: len(line.streams_asked_with()) == 2, "it is back")
         service.runs.apply(runs[0], RunAction.CANCEL)
         watcher.wait_for([0, 1])
         line.lets_through = False
@@ -207,13 +211,6 @@ def test_a_watcher_whose_connection_is_cut_misses_nothing_and_sees_nothing_twice
         shown = line.streams_asked_with()
     assert shown[0] is None
     assert all(shown[1:]) and sorted(map(int, shown[1:])) == list(map(int, shown[1:]))  # type: ignore[arg-type]
-
-
-def _await_streams(line: Relay, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(line.streams_asked_with()) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_watcher_gives_up_on_a_service_that_stays_away(service: Service):

@@ -72,7 +72,7 @@ def test_pages_show_claim_verdict_and_figures(service: Service, tmp_path: Path) 
     listing = look(f"{service.url}/studies")
     assert listing.status_code == 200
     assert all(f'href="/studies/{name}"' in listing.text for name in names())
-    page = look(f"{service.url}/studies/memory-table").text
+    page = look(f"{service.url}/studies/memory-table").text.replace("\N{NO-BREAK SPACE}", " ")
     assert "AdaPM-mini 0.12 (−96 %)" in page
     assert "published result" in page and "Deviates from the published result" in page
     figure = look(f"{service.url}/studies/memory-table/figures/tiny.json?theme=dark").json()

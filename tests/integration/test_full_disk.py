@@ -6,10 +6,9 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
 import httpx2
 import psutil
@@ -19,9 +18,8 @@ from api.client.client import Client, ClientError
 from api.processes.data_folder import read_note
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
+from tests.factories.waiting import until
 from tests.integration.small_disk import SmallDisk, small_disk
-
-Found = TypeVar("Found")
 
 
 def regression(name: str, steps: int) -> ComparisonSpec:
@@ -38,15 +36,6 @@ def regression(name: str, steps: int) -> ComparisonSpec:
             "seeds": [1],
         }
     )
-
-
-def until(look: Callable[[], Found | None], what: str, seconds: float = 600.0) -> Found:
-    """What `look` finds in the end."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain until {what}"
-        time.sleep(0.1)
-    return found
 
 
 @contextmanager
@@ -119,8 +108,13 @@ def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
 
 def open_to_others(folder: Path) -> list[str]:
     """What below the folder, itself included, anybody but its owner may read, write or enter."""
-    found = [path for path in (folder, *folder.rglob("*")) if not path.is_symlink() and path.lstat().st_mode & 0o077]
-    return [f"{path} {stat.filemode(path.lstat().st_mode)}" for path in found]
+    found = []
+    for path in (folder, *folder.rglob("*")):
+        with suppress(FileNotFoundError):  # the service has just removed it
+            mode = path.lstat().st_mode
+            if not stat.S_ISLNK(mode) and mode & 0o077:
+                found.append(f"{path} {stat.filemode(mode)}")
+    return found
 
 
 def refusal(client: Client, spec: ComparisonSpec) -> ClientError | None:

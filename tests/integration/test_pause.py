@@ -1,8 +1,6 @@
 """A run that is paused while it trains, and resumed, gives the same losses to the bit as one that was left alone."""
 
 import multiprocessing
-import time
-from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from orchestrator.jobs import Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.stores import claim
+from tests.factories.waiting import until
 from tests.integration.api_service import Service, comparison_fields, serving
 from worker.attempt import execute
 from worker.records.result import Point
@@ -35,16 +34,16 @@ def test_a_paused_and_resumed_run_gives_the_bits_of_one_that_was_left_alone(
     with serving(tmp_path, LeasePolicy(heartbeat_seconds=0.05)) as service:
         paused, whole = submit(service), submit(service)
         worker = start(service, processes, paused)
-        until(lambda: service.runs.get(paused).step >= 10)
+        until(lambda: service.runs.get(paused).step >= 10, "it trains", longest_pause_seconds=0.005)
         service.runs.apply(paused, RunAction.PAUSE)
-        worker.join(60)
+        worker.join()
         run = service.runs.get(paused)
         assert run.status is RunStatus.PAUSED
         assert 10 <= run.step < STEPS
         stopped_at = run.step
-        start(service, processes, whole).join(60)
+        start(service, processes, whole).join()
         service.runs.apply(paused, RunAction.RESUME)
-        start(service, processes, paused).join(60)
+        start(service, processes, paused).join()
 
         record = service.runs.get(paused)
         assert record.result is not None
@@ -77,10 +76,3 @@ def begin(service: Service, processes: ForkServerContext, lease: Lease) -> multi
 
 def losses(points: tuple[Point, ...]) -> list[tuple[int, float | None, float | None, float | None]]:
     return [(point.step, point.train_loss, point.val_loss, point.grad_norm) for point in points]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)

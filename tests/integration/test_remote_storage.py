@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from orchestrator.services.runs import log_tail
 from orchestrator.storage import Storage
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
+from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from tests.fakes.s3_server import BUCKET, S3Server, s3_server
 from worker.attempt import execute
@@ -116,7 +117,10 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
     with AttemptService(assignment) as service:
         process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, s3.variables))
         process.start()
-        _until(lambda: sum(notice.path.startswith("s3://") for notice in service.checkpoints) > 1)
+        until(
+            lambda: sum(notice.path.startswith("s3://") for notice in service.checkpoints) > 1,
+            "two checkpoints are copied",
+        )
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -135,7 +139,7 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
         process = processes.Process(target=attempt, args=(service.url, 2, s3.variables))
         process.start()
         log = second / "runs" / "r1" / "logs" / "attempt-2.log"
-        _until(lambda: log.exists() and "waiting: " in log.read_text())
+        until(lambda: "waiting: " in log.read_text(), "the second attempt waits for storage")
         s3.start()
         process.join()
 
@@ -200,12 +204,12 @@ def test_copying_never_holds_up_training_and_goes_on_when_storage_is_back(
         s3.stop()
         try:
             uploads.offer(here.save(1, state))
-            _until(lambda: any("stays on this machine alone" in line for line in caplog.messages))
+            until(lambda: "stays on this machine alone" in caplog.text, "the first copy has failed")
         finally:
             s3.start()
         uploads.offer(here.save(2, state))
         uploads.offer(here.save_best(2, state, val_loss=3.0))
-        _until(lambda: len(told) == 2)
+        until(lambda: len(told) == 2, "both are copied")
     assert [(notice.step, notice.val_loss) for notice in told] == [(2, None), (2, 3.0)]
     assert told[1].path == f"s3://{BUCKET}/checkpoints/r3/attempt-0001/best-000000002.pt"
     assert sorted(remote.folder.sizes()) == [
@@ -335,10 +339,3 @@ def _command_line(words: list[str], data_folder: Path, url: str) -> Printed:
 
 def _nothing() -> None:
     """Nobody wants the run to stop."""
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)

@@ -1,8 +1,8 @@
 """The keeper of sweeps: a driver for each live sweep, another one where it dies, none for a sweep that ended."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -13,9 +13,11 @@ from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import trials
 from orchestrator.sweeps.keeper import MOST_DRIVERS, ROLE, DriverOrder, SweepKeeper
+from tests.chaos.processes import living
 from tests.factories.services import make_services
 from tests.factories.stores import sqlite_database
 from tests.factories.sweep import sweep_spec
+from tests.factories.waiting import until
 
 DRIVER = "import sys; print(sys.stdin.readline(), flush=True); sys.stdin.read()"
 """Repeats its order into its log, and ends with its standard input."""
@@ -46,17 +48,11 @@ def keeper(database: Database, tmp_path: Path) -> Iterator[SweepKeeper]:
 
 def drivers() -> list[psutil.Process]:
     found = []
-    for process in psutil.Process().children():
-        if process.status() != psutil.STATUS_ZOMBIE and DRIVER in process.cmdline():
-            found.append(process)
+    for process in living(psutil.Process().children()):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            if DRIVER in process.cmdline():
+                found.append(process)
     return found
-
-
-def until(look: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def submit(database: Database, tmp_path: Path) -> ExperimentId:
@@ -67,23 +63,23 @@ def submit(database: Database, tmp_path: Path) -> ExperimentId:
 def test_a_sweep_has_one_driver_until_it_ends(keeper: SweepKeeper, database: Database, tmp_path: Path) -> None:
     sweep_id = submit(database, tmp_path)
     log = tmp_path / "logs" / f"sweep-{sweep_id}.log"
-    until(lambda: log.exists() and sweep_id in log.read_text())
+    until(lambda: sweep_id in log.read_text(), "its driver has begun")
     (first,) = drivers()
     assert not any("secret" in word for word in first.cmdline()), "a password is no argument: everybody can read those"
     first.kill()
-    until(lambda: drivers() not in ([], [first]))
+    until(lambda: drivers() not in ([], [first]), "another one has its place")
     (second,) = drivers()
     trials.close(database, sweep_id)
     second.terminate()  # as a driver that is done ends by itself
-    until(lambda: not drivers())
+    until(lambda: not drivers(), "it has ended")
     keeper.tick()
     assert drivers() == []
 
 
 def test_more_sweeps_than_drivers_wait_for_their_turn(keeper: SweepKeeper, database: Database, tmp_path: Path) -> None:
     ids = [submit(database, tmp_path) for _ in range(MOST_DRIVERS + 1)]
-    until(lambda: len(drivers()) == MOST_DRIVERS)
+    until(lambda: len(drivers()) == MOST_DRIVERS, "as many as may run do")
     waiting = tmp_path / "logs" / f"sweep-{ids[-1]}.log"
     assert not waiting.exists()
     trials.close(database, ids[0])
-    until(waiting.exists)
+    until(waiting.exists, "the next one has its turn")

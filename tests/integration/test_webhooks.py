@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from orchestrator.webhooks.records import DeliveryState, MessageKind, WebhookReq
 from orchestrator.webhooks.signing import KEY_NAME, SigningKey
 from tests.factories.stores import PostgresqlServer
 from tests.factories.sweep import sweep_spec
+from tests.factories.waiting import until
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.webhook_receiver import Receiver, receiving
 
@@ -66,13 +67,6 @@ def sender(service: Service, folder: Path) -> WebhookSender:
 
 def submitted(service: Service, **changes: Any) -> str:
     return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields(**changes))).experiment.id
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 240
-    while not look():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)
 
 
 # What is told
@@ -512,7 +506,7 @@ def test_a_killed_dispatcher_loses_none_and_tells_none_under_another_id(
     first = subprocess.Popen(command)
     try:
         service.experiments.apply(experiments[0], RunAction.CANCEL)
-        until(lambda: len(receiver.posts) == 1, "the first message is on its way")
+        until(lambda: receiver.posts, "the first message is on its way")
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait(30)

@@ -3,11 +3,11 @@
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
+from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.attempt import execute
 from worker.meters.clock import DeviceClock
@@ -58,7 +58,7 @@ def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp
     with AttemptService(assignment) as service:
         first = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, 1))
         first.start()
-        _until(lambda: len(service.checkpoints) == 1)
+        until(lambda: service.checkpoints, "a checkpoint is written")
         service.status = 503
         time.sleep(0.7)
         assert first.pid is not None
@@ -68,9 +68,14 @@ def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp
         service.status = None
 
         service.begin_attempt(2)
+        service.heartbeats.clear()
         second = processes.Process(target=execute, args=(service.url, "r1", 2, TOKEN))
         second.start()
-        _until(lambda: service.heartbeats[-1].step >= 30)
+        until(
+            lambda: service.heartbeats and service.heartbeats[-1].step >= 30,
+            "the second attempt trains",
+            longest_pause_seconds=0.005,
+        )
         second.terminate()
         second.join()
         assert second.exitcode == 0
@@ -87,10 +92,3 @@ def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp
     assert service.ending.resumed_from_step == stopped_at
     curve = [(p.step, p.train_loss, p.val_loss, p.grad_norm) for _, p in sorted(service.points.items())]
     assert curve == [(p.step, p.train_loss, p.val_loss, p.grad_norm) for p in whole.points]
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)

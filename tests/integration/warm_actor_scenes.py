@@ -1,7 +1,7 @@
 """Warm actors on a real Ray of two CPUs: who gets them, what ends them, and that each carries out one attempt."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from orchestrator.dispatch import warm_actors
 from orchestrator.dispatch.ray_runner import start_embedded_ray, stop_embedded_ray
 from orchestrator.dispatch.warm_actors import Shape, WarmActors
 from orchestrator.store.queue.capacity import Node, NodeId
+from tests.factories.waiting import until
 
 ONE_CPU, TWO_CPUS = Shape(cpus=1, gpus=0), Shape(cpus=2, gpus=0)
 
@@ -147,10 +148,3 @@ def process_of(name: str) -> Any:
     import ray
 
     return ray.get(ray.get_actor(name).process_id.remote(), timeout=120)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.05)

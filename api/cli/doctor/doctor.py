@@ -61,11 +61,17 @@ def doctor(data: Data = None, json: Json = False) -> None:
     for check in _checks():
         found.append(check)
         if not json:
-            _print_check(check)
+            mark = "✗" if not check.ok else "!" if check.way_out else "✓"
+            _print_wrapped(f"{mark} {check.name:<{NAME_COLUMNS}} ", check.found)
+        if not json and check.way_out:
+            _print_wrapped(f"  {'':<{NAME_COLUMNS}} → ", check.way_out)
     if json:
         print_json(found)
     else:
-        _print_summary(found)
+        faults = sum(not each.ok for each in found)
+        notices = sum(each.ok and bool(each.way_out) for each in found)
+        summary = f"{faults} broken" if faults else "nothing is broken"
+        print(f"\n{len(found)} checks: {summary}{f', {notices} could be better' if notices else ''}")
     if not all(check.ok for check in found):
         raise typer.Exit(FAILED)
 
@@ -153,21 +159,7 @@ def _answer_all(answers: Any, settings: Settings, examinations: Iterable[Examina
             answers.send([fails(each.name, f"{type(error).__name__}: {message}", NO_WAY_OUT)])
 
 
-def _print_check(check: Check) -> None:
-    mark = "✗" if not check.ok else "!" if check.way_out else "✓"
-    _print_wrapped(f"{mark} {check.name:<{NAME_COLUMNS}} ", check.found)
-    if check.way_out:
-        _print_wrapped(f"  {'':<{NAME_COLUMNS}} → ", check.way_out)
-
-
 def _print_wrapped(head: str, text: str) -> None:
     width = shutil.get_terminal_size((LOG_WIDTH, 24)).columns if sys.stdout.isatty() else LOG_WIDTH
     wrapped = textwrap.wrap(plain(text), max(20, width - len(head)), break_long_words=False, break_on_hyphens=False)
     print(head + f"\n{' ' * len(head)}".join(wrapped or [""]), flush=True)
-
-
-def _print_summary(found: list[Check]) -> None:
-    faults = sum(not check.ok for check in found)
-    notices = sum(check.ok and bool(check.way_out) for check in found)
-    summary = f"{faults} broken" if faults else "nothing is broken"
-    print(f"\n{len(found)} checks: {summary}{f', {notices} could be better' if notices else ''}")

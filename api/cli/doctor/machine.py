@@ -120,7 +120,10 @@ def service(settings: Settings) -> Iterator[Check]:
     except ClientError as error:
         if error.status is not None:
             found = f"{url} answers, but not as this service does"
-            yield fails(name, found, f"stop what answers there{_listener_words(url)}, or set ADAPM_BENCH_PORT")
+            port = url.rpartition(":")[2].strip("/")
+            who = listening_process(int(port)) if port.isdigit() else None
+            there = f"what answers there{f' ({who})' if who else ''}"
+            yield fails(name, found, f"stop {there}, or set ADAPM_BENCH_PORT")
         elif URL_VARIABLE in os.environ:
             yield fails(name, f"{URL_VARIABLE}={url}, and nothing answers there", f"start it, or unset {URL_VARIABLE}")
         else:
@@ -145,28 +148,17 @@ def _port_check(settings: Settings) -> Check:
     return passes(name, f"not running; {free}")
 
 
-def _listener_words(url: str) -> str:
-    port = url.rpartition(":")[2].strip("/")
-    who = listening_process(int(port)) if port.isdigit() else None
-    return f" ({who})" if who else ""
-
-
 def listening_process(port: int) -> str | None:
     """The process that listens on that port, as far as this user may know."""
     try:
         for connection in psutil.net_connections(kind="tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
-                return _process_words(connection.pid) if connection.pid else "a process of another user"
-    except (psutil.Error, PermissionError):  # macOS tells root alone
+                if not connection.pid:
+                    return "a process of another user"
+                return f"process {connection.pid}, {' '.join(psutil.Process(connection.pid).cmdline())[:80]}"
+    except (psutil.Error, PermissionError):  # macOS tells root alone; or it has just ended
         return None
     return None
-
-
-def _process_words(pid: int) -> str:
-    try:
-        return f"process {pid}, {' '.join(psutil.Process(pid).cmdline())[:80]}"
-    except psutil.Error:
-        return f"process {pid}"
 
 
 def shared_memory_free_bytes() -> int | None:

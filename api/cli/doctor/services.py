@@ -168,13 +168,10 @@ def storage_check(what: str, url: str) -> Check:
         done = "deleted"
         folder.remove([name])
     except RemoteFolderError as error:
-        return fails("storage", f"{what}: nothing can be {done} at {url}: {_reason(error)}", _storage_hint(error))
+        lines = str(error.__cause__ or error).strip().splitlines()
+        reason = lines[0].rstrip(".") if lines else type(error.__cause__).__name__
+        return fails("storage", f"{what}: nothing can be {done} at {url}: {reason}", _storage_hint(error))
     return passes("storage", f"{what}: {url}, written, read and deleted")
-
-
-def _reason(error: RemoteFolderError) -> str:
-    lines = str(error.__cause__ or error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error.__cause__).__name__
 
 
 def _storage_hint(error: RemoteFolderError) -> str:

@@ -32,7 +32,7 @@ from dashboards.text import formats
 from dashboards.text.study import (
     Entry,
     answer_tone,
-    estimate_words,
+    cost_words,
     figure_text,
     interval_text,
     measured_words,
@@ -44,7 +44,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.settings import Settings
 from orchestrator.studies import registry
-from orchestrator.studies.evidence import Evidence, Machine, StudyScale
+from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
 from orchestrator.studies.results import StoredFinding, best, stored_findings, write_evidence
@@ -92,7 +92,19 @@ def show(name: Name, json: Json = False, data: Data = None) -> None:
     """Show a study: question, claim, what each scale runs and costs, and its findings."""
     (study,) = _studies([name])
     found = stored_findings(study, _results_folder(None, data))
-    print_json(_fields(study, found)) if json else console().print(study_view(study, found))
+    if not json:
+        console().print(study_view(study, found))
+        return
+    scales = {
+        scale.value: {
+            "runs": plan.run_count(),
+            "estimated_device_hours": plan.device_hours(),
+            "experiments": [{"part": part.name, "key": part.key(), "spec": part.spec} for part in plan.parts],
+        }
+        for scale, plan in study.plans.items()
+    }
+    texts = {name: getattr(study, name) for name in ("name", "title", "question", "claim", "source", "caveats")}
+    print_json({**texts, "scales": scales, "findings": found})
 
 
 @verbs.command()
@@ -127,7 +139,9 @@ def run(
             print(f"report: {path}")
     if json:
         print_json([{"study": each.name, "scale": scale, "finding": runner.stored_finding(each)} for each in chosen])
-    if runner.is_unanswered(chosen) or (compare_with_published and deviating):
+    found = [runner.stored_finding(study) for study in chosen]
+    unanswered = any(each is None or each.finding.answer is ClaimVerdict.MISSING for each in found)
+    if unanswered or (compare_with_published and deviating):
         raise typer.Exit(FAILED)
 
 
@@ -147,20 +161,6 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
 
 def _report(folder: Path) -> str:
     return reproduction([Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies()])
-
-
-def _fields(each: Study, findings: tuple[StoredFinding, ...]) -> dict[str, object]:
-    """A study for a script."""
-    scales = {
-        scale.value: {
-            "runs": plan.run_count(),
-            "estimated_device_hours": plan.device_hours(),
-            "experiments": [{"part": part.name, "key": part.key(), "spec": part.spec} for part in plan.parts],
-        }
-        for scale, plan in each.plans.items()
-    }
-    texts = {name: getattr(each, name) for name in ("name", "title", "question", "claim", "source", "caveats")}
-    return {**texts, "scales": scales, "findings": findings}
 
 
 def _studies(names: Sequence[str]) -> list[Study]:
@@ -200,9 +200,13 @@ class StudyRunner:
                 continue
             print(f"{study.name}: computing", flush=True)
             figures = {name: round_figures(value) for name, value in plan.compute().items()}
-            evidence = Evidence(
-                study=study.name, scale=self.scale, computed=figures, computed_by=plan.version, machines=_machines()
-            )
+            import torch  # loads torch
+
+            from worker.meters.environment import describe_environment
+
+            machines = (machine(describe_environment(torch.device("cpu"))),)
+            by = plan.version
+            evidence = Evidence(study=study.name, scale=self.scale, computed=figures, computed_by=by, machines=machines)
             self._store(study, evidence)
 
     def _train(self, client: Client, studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
@@ -231,11 +235,6 @@ class StudyRunner:
                 print(f"{study.name} deviates from the published result: {plain(sentence)}")
         return any_deviates
 
-    def is_unanswered(self, studies: Iterable[Study]) -> bool:
-        """Whether a study has no verdict after all."""
-        found = [self.stored_finding(study) for study in studies]
-        return any(each is None or each.finding.answer is ClaimVerdict.MISSING for each in found)
-
     def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
         known = {each.part: each for each in client.study(study.name).scale(self.scale).experiments}
@@ -248,7 +247,12 @@ class StudyRunner:
                 print(f"{study.name}: submitted {found} ({part.name}), {part.spec.run_count()} runs", flush=True)
             else:
                 print(f"{study.name}: using {found} ({part.name})", flush=True)
-                _continue(client, found)
+                # Whoever runs a study wants its answer: what was paused, cancelled or has failed goes on.
+                states = client.experiment(found).counts.by_status
+                if states.get(RunStatus.PAUSED):
+                    client.resume_experiment(found)
+                if states.get(RunStatus.FAILED) or states.get(RunStatus.CANCELLED):
+                    client.retry_experiment(found)
             ids[part.name] = found
         return ids
 
@@ -273,24 +277,6 @@ def _fit(client: Client, ids: Sequence[str]) -> FitReport | None:
         raise
 
 
-def _continue(client: Client, experiment_id: str) -> None:
-    """Queue again what was paused, cancelled or has failed: whoever runs a study wants its answer."""
-    states = client.experiment(experiment_id).counts.by_status
-    if states.get(RunStatus.PAUSED):
-        client.resume_experiment(experiment_id)
-    if states.get(RunStatus.FAILED) or states.get(RunStatus.CANCELLED):
-        client.retry_experiment(experiment_id)
-
-
-def _machines() -> tuple[Machine, ...]:
-    """This machine, for what is computed in this process."""
-    import torch  # loads torch
-
-    from worker.meters.environment import describe_environment
-
-    return (machine(describe_environment(torch.device("cpu"))),)
-
-
 def list_table(rows: Iterable[tuple[Study, tuple[StoredFinding, ...]]]) -> RenderableType:
     """One line a study."""
     lines = []
@@ -311,7 +297,7 @@ def study_view(study: Study, findings: tuple[StoredFinding, ...]) -> RenderableT
             (
                 scale.value,
                 str(plan.run_count()),
-                estimate_words(plan, paper=scale.value == "paper"),
+                cost_words(plan.device_hours(), plan.specs()),
                 ", ".join(part.name for part in plan.parts) or "computed without training",
             )
             for scale, plan in study.plans.items()

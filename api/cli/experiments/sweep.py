@@ -71,7 +71,7 @@ def _findings(findings: Iterable[SweepFinding]) -> RenderableType:
             finding.candidate,
             formats.loss(finding.best.objective if finding.best else None),
             _parameters(finding.best.parameters) if finding.best else "no trial has finished its budget and learned",
-            _importance(finding),
+            ", ".join(f"{each.parameter} {formats.percent(each.share)}" for each in finding.importance) or "—",
             _counts(finding),
         )
         for finding in findings
@@ -106,10 +106,6 @@ def _loss(trial: TrialRow) -> str:
 
 def _parameters(parameters: Mapping[str, bool | int | float | str | None]) -> str:
     return ", ".join(f"{name} {value_text(value)}" for name, value in parameters.items())
-
-
-def _importance(finding: SweepFinding) -> str:
-    return ", ".join(f"{each.parameter} {formats.percent(each.share)}" for each in finding.importance) or "—"
 
 
 def _counts(finding: SweepFinding) -> str:

@@ -79,7 +79,12 @@ def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> 
         parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
     if progress.seconds_left is not None and not counts.done():
         parts.append(f"{duration(progress.seconds_left)} left")
-    at_work = [_run_words(run) for run in runs if run.status in LIVE]
+    at_work = [
+        f"{plain(run.candidate)} lr {run.lr:g} seed {run.seed}: step {run.step}/{run.steps_total}"
+        + ("" if run.last_train_loss is None else f" loss {run.last_train_loss:.3f}")
+        for run in runs
+        if run.status in LIVE
+    ]
     # What the first run that waits with a reason says: one that fits nowhere would be waited for in silence.
     reasons = [f"waiting: {plain(run.reason)}" for run in runs if run.status in CLAIMABLE and run.reason]
     return "; ".join(parts + (at_work or reasons[:1]))
@@ -90,11 +95,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _run_words(run: RunRecord) -> str:
-    words = f"{plain(run.candidate)} lr {run.lr:g} seed {run.seed}: step {run.step}/{run.steps_total}"
-    return words if run.last_train_loss is None else f"{words} loss {run.last_train_loss:.3f}"
 
 
 def _display(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:

@@ -173,19 +173,23 @@ def prepare(
         validation_percent=validation_percent,
         **limits,
     )
-    manifest = _prepare(order, from_ or [], column, quiet=json)
     settings = environment_settings()
+    try:
+        source = source_of(dataset, from_ or [], column)
+        if passed_over := getattr(source, "passed_over", ""):
+            complain(f"skipped: {passed_over}; readable are {', '.join(READERS)}, and .gz of all but Parquet")
+        with PreparationProgress(source.total_bytes, order, quiet=json) as progress:
+            manifest = prepare_once(source, order, settings.datasets_folder(), progress.update, complain)
+    except KeyboardInterrupt:
+        fail("stopped; the same command continues from the last finished shard", INTERRUPTED)
+    except (WorkerError, OSError) as error:
+        fail(str(error))
     _copy(settings.datasets_folder() / datasets.folder_name(dataset, tokenizer), settings)
     if json:
         print_json(manifest)
         return
     print(f"{dataset} as {tokenizer} tokens: {manifest.documents:,} documents, data hash {manifest.data_hash}")
-    _warn_of_few(manifest)
-    print(f"to use it in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
-
-
-def _warn_of_few(manifest: Manifest) -> None:
-    """Warn where fewer sequences are held out than a run's evaluation usually takes, or none."""
+    # Fewer sequences than a run's evaluation usually takes, or none.
     held_out, length = manifest.tokens(Split.VALIDATION), DataSpec().sequence_length_tokens
     usual, found = Evaluation().sequences, held_out // (length + 1)
     if found < usual:
@@ -194,6 +198,7 @@ def _warn_of_few(manifest: Manifest) -> None:
             f"only {held_out:,} tokens are held out, {found} sequences of {length}: {outcome}; prepare more documents, "
             "a larger --validation-percent, or ask for shorter data.sequence_length_tokens"
         )
+    print(f"to use it in a specification: data: {{dataset: {dataset}, tokenizer: {tokenizer}}}")
 
 
 def _count(option: str, text: str | None) -> int | None:
@@ -205,19 +210,6 @@ def _count(option: str, text: str | None) -> int | None:
     if count < 1:
         refuse(f"{option} {text} is not a count; write 500000, 10M or 1.5B")
     return count
-
-
-def _prepare(order: Order, paths: list[str], column: str, *, quiet: bool) -> Manifest:
-    try:
-        source = source_of(order.dataset, paths, column)
-        if passed_over := getattr(source, "passed_over", ""):
-            complain(f"skipped: {passed_over}; readable are {', '.join(READERS)}, and .gz of all but Parquet")
-        with PreparationProgress(source.total_bytes, order, quiet=quiet) as progress:
-            return prepare_once(source, order, environment_settings().datasets_folder(), progress.update, complain)
-    except KeyboardInterrupt:
-        fail("stopped; the same command continues from the last finished shard", INTERRUPTED)
-    except (WorkerError, OSError) as error:
-        fail(str(error))
 
 
 @verbs.command()
@@ -291,7 +283,7 @@ class PreparationProgress:
 
     def __init__(self, total_bytes: int | None, order: Order, *, quiet: bool) -> None:
         """`total_bytes` is the size of the source, where it is known; `quiet` prints nothing."""
-        self._order, self._total_bytes, self._quiet = order, total_bytes, quiet
+        self._order, self._quiet = order, quiet
         self._started = self._printed_at = time.monotonic()
         self._first_bytes: int | None = None
         self._bar = Progress(
@@ -302,7 +294,9 @@ class PreparationProgress:
             console=console(sys.stderr),
             disable=quiet or not sys.stderr.isatty(),
         )
-        self._task = self._bar.add_task(f"preparing {order.dataset}", total=self._total())
+        self._task = self._bar.add_task(
+            f"preparing {order.dataset}", total=order.tokens or order.documents or total_bytes
+        )
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -323,15 +317,10 @@ class PreparationProgress:
             f"{self._order.dataset}: {reached.documents:,} documents, {reached.training_tokens:,} training tokens, "
             f"{reached.text_bytes / 1e6:,.0f} MB" + (f", {rate:.1f} MB/s" if rate else "")
         )
-        self._bar.update(self._task, completed=self._done(reached), description=text)
+        order, done = self._order, reached.text_bytes
+        if order.tokens or order.documents:
+            done = reached.training_tokens if order.tokens else reached.documents
+        self._bar.update(self._task, completed=done, description=text)
         if self._bar.disable and not self._quiet and now - self._printed_at >= LINE_SECONDS:
             self._printed_at = now
             complain(text)
-
-    def _total(self) -> int | None:
-        return self._order.tokens or self._order.documents or self._total_bytes
-
-    def _done(self, reached: SectionProgress) -> int:
-        if self._order.tokens:
-            return reached.training_tokens
-        return reached.documents if self._order.documents else reached.text_bytes

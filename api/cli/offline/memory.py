@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import product
 from math import prod
 from re import compile as pattern
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.table import Table
@@ -19,7 +19,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from optim.errors import OptimError
 from worker.catalog import presets
-from worker.records.footprint import BASELINE, Footprint, OptimizerFootprint
+from worker.records.footprint import BASELINE, Footprint
 
 if TYPE_CHECKING:
     from optim.plan.blocks import Block, BlockPlan
@@ -100,21 +100,16 @@ def _total_table(found: Footprint) -> Table:
     table = plain_table("optimizer", *columns, "options")
     kept = found.parameter_bytes + found.gradient_bytes
     for one in found.optimizers:
-        total = None if one.state_bytes is None else kept + one.state_bytes
-        cells = [one.optimizer, formats.size(one.state_bytes), _saving(found, one), formats.size(total)]
+        total, saved = None if one.state_bytes is None else kept + one.state_bytes, formats.UNKNOWN
+        if one.optimizer != BASELINE and one.state_bytes is not None and found.baseline_bytes:
+            share = 1 - one.state_bytes / found.baseline_bytes
+            saved = formats.percent(share) if share >= 0 else f"{formats.percent(-share)} more"
+        cells = [one.optimizer, formats.size(one.state_bytes), saved, formats.size(total)]
         if published:
             cells.append(formats.size(one.published_bytes))
         options = ", ".join(f"{name} {value}" for name, value in one.options.items())
         table.add_row(*(Text(cell) for cell in (*cells, options)))
     return table
-
-
-def _saving(found: Footprint, one: OptimizerFootprint) -> str:
-    """The share of the baseline's state that it does without."""
-    if one.optimizer == BASELINE or one.state_bytes is None or not found.baseline_bytes:
-        return formats.UNKNOWN
-    share = 1 - one.state_bytes / found.baseline_bytes
-    return formats.percent(share) if share >= 0 else f"{formats.percent(-share)} more"
 
 
 def _block_table(found: Footprint) -> Table:
@@ -157,11 +152,32 @@ def plan(
     if found is None:
         planned = ", ".join(entry.name for entry in catalog.entries() if entry.has_plan)
         refuse(f"{optimizer} has no block plan; those that have one: {planned}")
-    if json:
-        print_json(_fields(model, optimizer, found))
-    else:
+    if not json:
         console().print(_plan_table(found))
-        print(f"\n{_summary(model, optimizer, found)}")
+        parameters = sum(prod(block.shape) for block in found)
+        share = formats.percent(found.state_bytes / (8 * parameters))
+        print(
+            f"\n{model}: {formats.count(parameters)} parameters in {len(found)} blocks; {optimizer} keeps "
+            f"{formats.size(found.state_bytes)}, {share} of AdamW's two float32 values a parameter."
+        )
+        return
+    blocks = [
+        {
+            "block": block.name,
+            "parameter": block.parameter,
+            "index": block.index,
+            "slice": block.part,
+            "shape": block.shape,
+            "kind": block.kind,
+            "first_moment": block.first_moment,
+            "second_moment": block.second_moment,
+            "rank": block.rank,
+            "state_dtype": str(block.state_dtype).removeprefix("torch."),
+            "state_bytes": block.state_bytes,
+        }
+        for block in found
+    ]
+    print_json({"model": model, "optimizer": optimizer, "state_bytes": found.state_bytes, "blocks": blocks})
 
 
 def fold_blocks(blocks: "Iterable[Block]") -> Iterator[Fold]:
@@ -209,45 +225,11 @@ def _plan_table(found: "BlockPlan") -> Table:
         shape = "×".join(map(str, first.shape)) or "scalar"
         state = formats.size(sum(block.state_bytes for block in fold.blocks))
         kind = str(first.kind).replace("_", " ")
-        cells = (_title(fold), f"×{count}" if count > 1 else "", shape, kind, *_moments(first), state)
+        title = fold.name.replace(".weight", "")  # which says nothing
+        title += "" if first.part is None else f" {first.part}"  # the slice of a fused parameter
+        cells = (title, f"×{count}" if count > 1 else "", shape, kind, *_moments(first), state)
         table.add_row(*(Text(cell) for cell in cells))
     return table
-
-
-def _title(fold: Fold) -> str:
-    """The name without `.weight`, which says nothing, and the slice of a fused parameter."""
-    first = fold.blocks[0]
-    name = fold.name.replace(".weight", "")
-    return name if first.part is None else f"{name} {first.part}"
-
-
-def _summary(model: str, optimizer: str, found: "BlockPlan") -> str:
-    parameters = sum(prod(block.shape) for block in found)
-    share = found.state_bytes / (8 * parameters)
-    return (
-        f"{model}: {formats.count(parameters)} parameters in {len(found)} blocks; {optimizer} keeps "
-        f"{formats.size(found.state_bytes)}, {formats.percent(share)} of AdamW's two float32 values a parameter."
-    )
-
-
-def _fields(model: str, optimizer: str, found: "BlockPlan") -> dict[str, Any]:
-    blocks = [
-        {
-            "block": block.name,
-            "parameter": block.parameter,
-            "index": block.index,
-            "slice": block.part,
-            "shape": block.shape,
-            "kind": block.kind,
-            "first_moment": block.first_moment,
-            "second_moment": block.second_moment,
-            "rank": block.rank,
-            "state_dtype": str(block.state_dtype).removeprefix("torch."),
-            "state_bytes": block.state_bytes,
-        }
-        for block in found
-    ]
-    return {"model": model, "optimizer": optimizer, "state_bytes": found.state_bytes, "blocks": blocks}
 
 
 def state_options(rank_ratio: float | None, state_dtype: str | None) -> dict[str, Scalar]:

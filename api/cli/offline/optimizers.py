@@ -11,7 +11,7 @@ from rich.text import Text
 
 from api.cli.console import FAILED, Json, console, fail, plain, print_json, refuse, text_table
 from api.cli.service import environment_settings
-from api.records import OptimizerInfo, model_info, optimizer_info
+from api.records import model_info, optimizer_info
 from optim import catalog
 from optim.nearest import unknown
 from worker.catalog import presets
@@ -37,13 +37,23 @@ verbs = typer.Typer(help="Check your own optimizers: docs/own-optimizer.md.", no
 def optimizers(name: Name = None, json: Json = False) -> None:
     """List the optimizers, or one with its options."""
     infos = tuple(optimizer_info(entry) for entry in catalog.entries())
-    if name is None:
-        print_json(infos) if json else _print_optimizers(infos)
-        return
     info = next((info for info in infos if info.name == name), None)
-    if info is None:
+    if info is None and name is not None:
         fail(unknown("optimizer", name, (info.name for info in infos)))
-    print_json(info) if json else _print_options(info)
+    out = console()
+    if json:
+        print_json(info or infos)
+    elif info is None:
+        rows = [(i.name, i.title, f"{i.learning_rate:g}", i.summary, i.paper) for i in infos]
+        out.print(text_table(("optimizer", "title", "usual lr", "what it is", "paper"), rows))
+        print("\nadapm-bench optimizers NAME shows the options of one.")
+    else:
+        out.print(Text(info.title, style="bold"))
+        out.print(f"{info.summary}\n{info.paper}; licence of the implementation: {info.licence}\n")
+        options = [
+            (o.name, "null" if o.default is None else str(o.default), o.allowed, o.meaning) for o in info.options
+        ]
+        out.print(text_table(("option", "default", "allowed", "meaning"), options))
 
 
 def models(json: Json = False) -> None:
@@ -56,20 +66,6 @@ def models(json: Json = False) -> None:
     sizes = ("layers", "heads", "hidden_size", "max_positions", "vocabulary_size")
     rows = [(i.name, i.family, *(f"{getattr(i, size):,}" for size in sizes), i.source) for i in infos]
     console().print(text_table(columns, rows))
-
-
-def _print_optimizers(infos: tuple[OptimizerInfo, ...]) -> None:
-    rows = [(i.name, i.title, f"{i.learning_rate:g}", i.summary, i.paper) for i in infos]
-    console().print(text_table(("optimizer", "title", "usual lr", "what it is", "paper"), rows))
-    print("\nadapm-bench optimizers NAME shows the options of one.")
-
-
-def _print_options(info: OptimizerInfo) -> None:
-    out = console()
-    out.print(Text(info.title, style="bold"))
-    out.print(f"{info.summary}\n{info.paper}; licence of the implementation: {info.licence}\n")
-    rows = [(o.name, "null" if o.default is None else str(o.default), o.allowed, o.meaning) for o in info.options]
-    out.print(text_table(("option", "default", "allowed", "meaning"), rows))
 
 
 class PromiseCheck(BaseModel):

@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from tests.factories.waiting import until
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, Evaluation, Resources, RunSpec, Schedule, Workload
@@ -42,7 +41,8 @@ def test_a_killed_process_is_replaced_and_the_losses_are_those_of_one_process(
         (run_id,) = [each.id for each in client.runs(experiment_id=experiment.id)]
         logs = service_folder / "runs" / run_id / "logs"
         until(lambda: len(client.points(run_id)) > 1, "the first steps are taken")
-        os.kill(process_in(logs / "attempt-1-process-1.log"), signal.SIGKILL)
+        other = until(lambda: process_in(logs / "attempt-1-process-1.log"), "its log says which process that is")
+        os.kill(other, signal.SIGKILL)
         until(lambda: client.run(run_id).status is RunStatus.SUCCEEDED, "the run has succeeded")
         record, attempts = client.run(run_id), client.attempts(run_id)
         points = client.points(run_id)
@@ -66,15 +66,7 @@ def spec_of_one() -> RunSpec:
     return planned.spec.model_copy(update={"resources": Resources()})
 
 
-def process_in(log: Path) -> int:
-    """The process whose log that is."""
+def process_in(log: Path) -> int | None:
+    """The process whose log that is, once it says so."""
     found = re.search(r"process 1 of 2: begins as (\d+)", log.read_text())
-    assert found
-    return int(found[1])
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 500
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.2)
+    return None if found is None else int(found[1])

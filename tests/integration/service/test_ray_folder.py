@@ -1,19 +1,24 @@
-"""The Ray of a running service: who may enter its folder. `tests/chaos/test_kill.py` kills the dispatcher around it."""
+"""The Ray of a running service: who may enter its folder, and whom it answers. `tests/chaos/test_kill.py` kills the
+dispatcher around it."""
 
 import os
 import stat
 import subprocess
-import time
-from collections.abc import Callable
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from api.cli.doctor.check import Check
+from tests.chaos.processes import cluster_address, dispatcher_of, raylet_of
+from tests.factories.waiting import until
+
 pytestmark = pytest.mark.timeout(300)
 
 NOBODY = 65534
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +32,15 @@ def test_only_the_service_enters_the_folder_of_its_ray(data_folder: Path):
     """Whatever Ray leaves open to everybody lies below a folder that is not; above it nothing can be put in its
     place."""
     closed = ray_folder(data_folder)
-    open_to_all = [path for path in closed.rglob("*") if not path.is_symlink() and path.stat().st_mode & stat.S_IWOTH]
-    assert open_to_all, "Ray's own folders are; without them this test says nothing"
+    assert any(is_open_to_all(path) for path in closed.rglob("*")), (
+        "Ray's own folders are; without them this test says nothing"
+    )
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
     assert closed.stat().st_uid == os.getuid()
     for above in closed.parents:
         mode = above.stat().st_mode
         assert mode & stat.S_ISVTX or not mode & stat.S_IWOTH, above
-    below = [f"/proc/{process.pid}/fd" for process in ray_processes(closed)]
-    logs = {os.readlink(link) for fds in below for link in Path(fds).iterdir() if "/logs/" in os.readlink(link)}
+    logs = {file for files in files_of_ray(closed) for file in files if "/logs/" in file}
     assert logs, "the logs of Ray are among them"
     assert all(log.startswith(f"{closed}/") for log in logs)
 
@@ -61,22 +66,50 @@ def dispatcher_log(data_folder: Path) -> str:
     return (data_folder / "logs" / "dispatcher.log").read_text()
 
 
-def ray_processes(folder: Path) -> list[psutil.Process]:
-    """The processes below this one that have a file of the folder open, but for the dispatcher."""
+def files_of_ray(folder: Path) -> list[list[str]]:
+    """What each process below this one has open that has a file of the folder open, but for the dispatcher."""
+    dispatcher = dispatcher_of(psutil.Process())
+    processes = [each for each in psutil.Process().children(recursive=True) if each != dispatcher]
+    found = [open_files(each.pid) for each in processes]
+    return [files for files in found if any(file.startswith(str(folder)) for file in files)]
+
+
+def open_files(process_id: int) -> list[str]:
+    """Of a process that may just close some, or end."""
     found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error, OSError):
-            links = [os.readlink(link) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
-            if "dispatcher" not in process.cmdline() and any(link.startswith(str(folder)) for link in links):
-                found.append(process)
+    with suppress(OSError):
+        for link in Path(f"/proc/{process_id}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.append(os.readlink(link))
     return found
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while True:
-        with suppress(FileNotFoundError):
-            if condition():
-                return
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.1)
+def is_open_to_all(path: Path) -> bool:
+    """Ray may just remove it."""
+    with suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        return not stat.S_ISLNK(mode) and bool(mode & stat.S_IWOTH)
+    return False
+
+
+def test_it_answers_whoever_has_its_token(data_folder: Path, tmp_path: Path):
+    """Asked by `adapm-bench doctor` as a cluster is: by Ray's own client, in a process of its own."""
+    raylet = raylet_of(dispatcher_of(psutil.Process()))
+    assert raylet is not None
+    address = cluster_address(raylet)
+    (tmp_path / "token").write_text("a" * 64)
+    assert asked_with(data_folder / "ray_token", address).found.endswith(f", 1 node at {address}")
+    other = asked_with(tmp_path / "token", address)
+    assert not other.ok and "RAY_AUTH_TOKEN_PATH" in other.way_out
+
+
+def asked_with(token: Path, address: str) -> Check:
+    """What the doctor finds with that token."""
+    ask = (
+        "import ray, sys; from api.cli.doctor import services; "
+        "print(services.cluster(sys.argv[1], ray.__version__).model_dump_json())"
+    )
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    command = [sys.executable, "-c", ask, address]
+    told = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, env=environment, check=True)
+    return Check.model_validate_json(told.stdout)

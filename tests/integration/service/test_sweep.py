@@ -14,8 +14,9 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters
 from orchestrator.records import ExperimentRecord, RunRecord
-from tests.chaos.processes import living, sweep_drivers_of, until
+from tests.chaos.processes import living, sweep_drivers_of
 from tests.factories.sweep import sweep_spec
+from tests.factories.waiting import until
 from worker.records.result import Verdict
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

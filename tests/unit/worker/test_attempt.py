@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partialmethod
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories.specification import made_spec
+from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.attempt import execute, failure_kind
 from worker.errors import DataError, TerminatedError
@@ -78,10 +78,11 @@ def test_sigterm_is_reported_as_an_interruption_so_that_another_attempt_goes_on(
     change(service, spec=made_spec(steps=400))
 
     def send_when_training() -> None:
-        deadline = time.monotonic() + 60
-        while not service.heartbeats or service.heartbeats[-1].step < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(
+            lambda: service.heartbeats and service.heartbeats[-1].step >= 2,
+            "it trains",
+            longest_pause_seconds=0.01,
+        )
         os.kill(os.getpid(), signal.SIGTERM)
 
     sender = threading.Thread(target=send_when_training)
@@ -132,8 +133,7 @@ def test_a_lost_lease_ends_the_attempt_without_a_word(service: AttemptService) -
     change(service, spec=made_spec(steps=2_000))
 
     def take_away() -> None:
-        while not service.heartbeats:
-            time.sleep(0.01)
+        until(lambda: service.heartbeats, "it trains", longest_pause_seconds=0.01)
         service.begin_attempt(2)
 
     thief = threading.Thread(target=take_away)

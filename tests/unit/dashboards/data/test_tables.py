@@ -14,7 +14,7 @@ def snapshot(services, finished):
 
 
 def test_the_leaderboard_is_sorted_and_ranks_stay(snapshot):
-    leaders = words.leaders(snapshot.comparison, snapshot.styles)
+    leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
     by_state = sorted_leaders(leaders, ViewState(sort="state"))
     assert [one.row.optimizer_state_bytes for one in by_state] == [3_720_192, 6_701_056]
     turned = sorted_leaders(leaders, ViewState(sort="state", descending=True))
@@ -24,7 +24,7 @@ def test_the_leaderboard_is_sorted_and_ranks_stay(snapshot):
 @pytest.mark.parametrize("key", ROW_KEYS)
 @pytest.mark.parametrize("descending", [True, False])
 def test_every_column_sorts_every_line(snapshot, key, descending):
-    leaders = words.leaders(snapshot.comparison, snapshot.styles)
+    leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
     shown = sorted_leaders(leaders, ViewState(sort=key, descending=descending))
     assert sorted(one.row.candidate for one in shown) == sorted(one.row.candidate for one in leaders)
 

@@ -7,8 +7,7 @@ import pytest
 
 from api.cli.experiments.demo import DEMO
 from dashboards.data.reader import Reader, Snapshot
-from dashboards.figures.base import Figure, bytes_axis
-from dashboards.figures.experiment import ExperimentView
+from dashboards.figures.base import ExperimentView, Figure, bytes_axis
 from dashboards.figures.memory import PARTS, STATE
 from dashboards.figures.rates import _spaced_rates
 from dashboards.figures.registry import BY_SNAPSHOT
@@ -43,6 +42,19 @@ def test_every_figure_is_strict_json_without_a_raw_name(reader, finished, name, 
     text = json.dumps(made, allow_nan=False)
     assert "<script>" not in text
     assert made["data"]
+
+
+def test_a_run_that_broke_off_does_not_end_the_curve_of_the_other_seeds(reader, services, player):
+    experiment = services.experiments.submit(DEMO.model_copy(update={"tuning": None, "seeds": (1, 2)})).experiment
+    broken = player.begin()
+    broken.report(30)
+    broken.break_down("the disk is away")
+    player.finish()
+    snapshot = reader.snapshot(experiment.id)
+    titles = {row.title for row in snapshot.comparison.rows}
+    curves = figure(reader, snapshot, "curves", ViewState(all_rates=True), "light")["data"]
+    ends = {trace["name"].split(" · ")[0]: max(trace["x"]) for trace in curves if "name" in trace}
+    assert ends == dict.fromkeys(titles, DEMO.workload.budget.steps)
 
 
 def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):

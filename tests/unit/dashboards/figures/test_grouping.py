@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dashboards.figures.experiment import find_grouping, grouping_choices
+from dashboards.figures.grouping import find_grouping, grouping_choices
 from dashboards.palette import style
 from orchestrator.kinds.comparison import Candidate
 from tests.factories.playing import DEMO

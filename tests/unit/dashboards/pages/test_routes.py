@@ -76,7 +76,7 @@ def test_leaderboard_holds_what_the_comparison_says(client, services, finished):
     for row in services.analysis.compare(finished).rows:
         assert row.val_loss is not None
         assert f"{row.val_loss.mean:.4f}" in page
-        assert row.verdict in page
+        assert formats.page_sentence(row.verdict) in page
     assert "Device-hours (cpu)" in page
     assert "GPU-hours" not in page.replace("not GPU-hours", "")
     assert f"{100 * STATE_BYTES['adapm'] / STATE_BYTES['adamw']:.0f} %" in page

@@ -76,12 +76,12 @@ def test_a_gpus_result_shows_every_figure_with_its_unit() -> None:
 
     assert found["Peak memory (tensors)"] == "15.1 MB"
     assert found["Recorded peak"] == "15.0 MB in step 2, backward"
-    assert found["Peak made of"] == (
+    assert found["Peak breakdown"] == (
         "parameters 3.00 MB, gradients 2.00 MB, optimizer state 6.00 MB, activations 3.50 MB, other 500 kB"
     )
     assert found["Peak NVML process"] == "600 MB"
     assert found["Micro-batch"] == "2 of 4 sequences"
-    assert found["Step made of"] == "forward 5.00 ms, optimizer 1.00 ms"
+    assert found["Step breakdown"] == "forward 5.00 ms, optimizer 1.00 ms"
     assert (found["Model FLOP/s"], found["MFU"], found["Energy"]) == ("420 TFLOP/s", "42 %", "12,346 J")
     assert found["GPU-hours"] == "0.0013 in this attempt, 0 productive"
     assert found["Device"] == "cuda: NVIDIA H100 80GB HBM3, driver 570.1, CUDA 13.0"

@@ -69,3 +69,11 @@ def test_hours_of_a_cpu_are_never_called_gpu_hours():
 def test_sentences_get_the_minus_sign_in_their_numbers_and_nowhere_else():
     assert formats.sentence("(-0.081 to -0.057), n = 3") == "(−0.081 to −0.057), n = 3"
     assert formats.sentence("gpt2-124m, 1e-05, 5 - 3, 2026-11-22") == "gpt2-124m, 1e-05, 5 - 3, 2026-11-22"
+
+
+def test_no_line_of_a_page_ends_within_a_figure():
+    shown = formats.page_sentence("2.61 ± 0.02 at lr 0.004 (95 % interval -0.08 to -0.05, n = 3, p < 0.001), a <= b")
+    assert (
+        shown.replace("\N{NO-BREAK SPACE}", "_")
+        == "2.61_±_0.02 at lr_0.004 (95_% interval −0.08 to −0.05, n_=_3, p_<_0.001), a ≤ b"
+    )

@@ -68,7 +68,7 @@ def test_headline_of_a_winning_baseline_says_whom_it_may_not_have_beaten():
 def test_no_result_has_no_headline_and_no_rank():
     nothing = comparison(row("adamw", None), row("adapm", None))
     assert words.headline(nothing) == ""
-    leaders = words.leaders(nothing, {name: style(name) for name in ("adamw", "adapm")})
+    leaders = words.leaderboard(nothing, {name: style(name) for name in ("adamw", "adapm")})
     assert [leader.rank for leader in leaders] == [None, None]
     assert [leader.whisker for leader in leaders] == [None, None]
 
@@ -76,7 +76,7 @@ def test_no_result_has_no_headline_and_no_rank():
 def test_whiskers_share_one_scale_and_mark_what_leaves_it():
     rows = comparison(row("adapm", 2.0, half=0.1), row("adamw", 3.0, half=50.0), row("lion", 2.5, half=None))
     first, second, third = (
-        leader.whisker for leader in words.leaders(rows, {n: style(n) for n in ("adapm", "adamw", "lion")})
+        leader.whisker for leader in words.leaderboard(rows, {n: style(n) for n in ("adapm", "adamw", "lion")})
     )
     assert first is not None
     assert second is not None
@@ -89,7 +89,7 @@ def test_whiskers_share_one_scale_and_mark_what_leaves_it():
 
 def test_state_share_is_of_the_baseline():
     rows = comparison(row("adapm", 2.0, state_bytes=25), row("adamw", 3.0, state_bytes=100))
-    shares = [leader.state_share for leader in words.leaders(rows, {n: style(n) for n in ("adapm", "adamw")})]
+    shares = [leader.state_share for leader in words.leaderboard(rows, {n: style(n) for n in ("adapm", "adamw")})]
     assert shares == [0.25, 1.0]
 
 
@@ -129,7 +129,7 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
     }
     record = SimpleNamespace(spec=ComparisonSpec.model_validate(fields))
     facts = words.workload_facts(record)  # type: ignore[arg-type]  # it reads the specification alone
-    assert facts[3:] == ("100 samples a run", "1 seed", "float64")
+    assert facts[3:] == ("100 samples per run", "1 seed", "float64")
 
 
 def test_only_a_difference_that_is_decided_has_a_colour():

@@ -3,7 +3,7 @@
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
@@ -16,13 +16,13 @@ from worker.warm_start import PreparedProcess
 
 
 @pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch) -> str:
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An address that nobody listens at; asking it is given up at once, and no GPU is hidden from other tests."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(client.ServiceClient.hello, "__defaults__", (0.0,))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    return f"http://127.0.0.1:{port}"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody else takes the port, and nobody listens there
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("warm", [False, True])

@@ -21,6 +21,7 @@ from orchestrator.dispatch.ray_session import (
     open_session,
 )
 from orchestrator.errors import ClusterError
+from tests.factories.waiting import until
 
 OWNER = """
 import subprocess, sys, time
@@ -35,6 +36,15 @@ print(raylet.pid, flush=True)
 time.sleep(1000)
 """
 """A process with a folder, and with a child that writes a log there and has a child itself."""
+
+
+@pytest.fixture
+def own_base(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Folders lie where no service of another test looks for what it may remove."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="a", suffix="") as base:
+        monkeypatch.setattr(tempfile, "tempdir", base)
+        monkeypatch.setenv("TMPDIR", base)
+        yield
 
 
 @contextmanager
@@ -64,22 +74,23 @@ def test_nobody_else_may_enter(tmp_path: Path):
     assert not (tmp_path / NOTE).exists()
 
 
+@pytest.mark.usefixtures("own_base")
 def test_what_a_killed_owner_leaves_is_ended_and_removed(tmp_path: Path):
     """By whoever starts next, with another data folder, too; one who only reads a log goes on."""
     with owner_of_a_session(tmp_path) as (owner, raylet, folder):
         reader = psutil.Popen(["tail", "-f", str(folder / "r" / "logs" / "raylet.out")], stdout=subprocess.DEVNULL)
-        family = [raylet, *raylet.children()]
+        family = [raylet, *until(raylet.children, "its child has begun")]
         end_leftovers(tmp_path)
-        assert all(process.is_running() for process in family), "its owner lives"
+        assert all(is_alive(process) for process in family), "its owner lives"
         owner.kill()
         owner.wait()
-        assert all(process.is_running() for process in family)
+        assert all(is_alive(process) for process in family)
         other = tmp_path / "other"
         other.mkdir()
         end_leftovers(other)
         assert not any(is_alive(process) for process in family)
         assert not folder.exists()
-        assert reader.is_running()
+        assert is_alive(reader)
         reader.kill()
         reader.wait()
 

@@ -1,14 +1,14 @@
 """A footprint that could not be counted is told, and tried again after a while."""
 
 import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from orchestrator.specs import footprints as module
 from orchestrator.specs.footprints import FootprintRequest, Footprints
+from tests.factories.waiting import until
 from worker.footprint.process import FootprintAnswer, FootprintQuestion
 from worker.records.footprint import Footprint
 
@@ -23,13 +23,6 @@ def test_an_answer_is_kept_under_the_code_that_counted_it():
     packages = Path(module.__file__).parents[2]
     assert all((packages / source).exists() for source in module.SOURCES)
     assert len(module.code_digest()) == 64
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("fault", [subprocess.SubprocessError("killed"), FootprintAnswer(fault="killed")])
@@ -48,12 +41,12 @@ def test_a_failed_count_is_told_and_tried_again(
     monkeypatch.setattr(module, "count_footprints", counted)
     footprints = Footprints(tmp_path)
     assert footprints.ask(QUESTION) is None
-    until(lambda: footprints.failure(QUESTION))
+    until(lambda: footprints.failure(QUESTION), "the count has failed")
     for _ in range(2):  # the second time is too soon
         assert footprints.failure(QUESTION) == "The count for gpt2-tiny came to nothing: killed"
         assert footprints.ask(QUESTION) is None
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
     assert footprints.ask(QUESTION) is None
-    until(lambda: footprints.known(QUESTION))
+    until(lambda: footprints.known(QUESTION), "it is counted")
     assert footprints.failure(QUESTION) is None
     assert footprints.ask(QUESTION) == COUNTED

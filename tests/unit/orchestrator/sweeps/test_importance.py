@@ -1,14 +1,11 @@
 """Importances: asking whether they can be had at once never waits, and after a while they can."""
 
 import sys
-import time
 
 from orchestrator.sweeps import importance
+from tests.factories.waiting import until
 
 
 def test_asking_makes_them_come():
-    deadline = time.monotonic() + 120
-    while not importance.is_loaded():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(importance.is_loaded, "they can be had")
     assert "optuna" in sys.modules

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.factories.waiting import until
 from worker.errors import RemoteFolderError
 from worker.remote.folder import RemoteAnswers, RemoteFolder
 
@@ -73,15 +74,17 @@ def test_nobody_waits_longer_than_the_bound_and_a_late_answer_is_not_lost(url: s
         assert isinstance(raised.value.__cause__, TimeoutError)
     assert slow.asked == ["a.json"]
     slow.open.set()
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            assert answers.read(url, "a.json") == b"1"
-        except RemoteFolderError:
-            time.sleep(0.01)
-        else:
-            break
+    until(lambda: answer_of(answers, url), "the late answer is there")
+    assert answers.read(url, "a.json") == b"1"
     assert slow.asked == ["a.json"]
+
+
+def answer_of(answers: RemoteAnswers, url: str) -> bytes | None:
+    """None where there is none within the bound."""
+    try:
+        return answers.read(url, "a.json")
+    except RemoteFolderError:
+        return None
 
 
 def test_those_who_ask_the_same_share_one_question(url: str, slow: Slow) -> None:
@@ -89,8 +92,7 @@ def test_those_who_ask_the_same_share_one_question(url: str, slow: Slow) -> None
     answers = RemoteAnswers(longest_seconds=60)
     with ThreadPoolExecutor(4) as several:
         asked = [several.submit(answers.read, url, "a.json") for _ in range(4)]
-        while not slow.asked:
-            time.sleep(0.01)
+        until(lambda: slow.asked, "the folder is asked")
         slow.open.set()
         assert [each.result() for each in asked] == [b"1"] * 4
     assert slow.asked == ["a.json"]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.factories.record import made_result
 from tests.factories.specification import made_spec
+from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
 from worker.errors import LeaseRevokedError, ReportRefusedError, ServiceUnavailableError
 from worker.meters.clock import DeviceClock
@@ -60,14 +61,6 @@ def reporting(
         yield reporter
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something that another thread brings about."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def points(count: int, first: int = 0) -> list[Point]:
     return [Point(step=step, tokens=step) for step in range(first, first + count)]
 
@@ -90,7 +83,7 @@ def test_points_travel_in_batches_while_the_run_goes_on(service: AttemptService,
     with reporting(service, tmp_path, flush_seconds=0.2) as reporter:
         for point in points(100):
             reporter.point(point)
-        until(lambda: len(service.points) == 100)
+        until(lambda: len(service.points) == 100, "all have arrived")
 
     assert arrived(service) == list(range(100))
     assert len(service.batches) < 50
@@ -103,7 +96,7 @@ def test_the_service_may_be_away_and_nothing_is_lost_doubled_or_waited_for(
     with reporting(service, tmp_path) as reporter:
         for point in points(20):
             reporter.point(point)
-        until(lambda: len(service.points) == 20)
+        until(lambda: len(service.points) == 20, "the first ones have arrived")
         service.stop()
         for point in points(500, first=20):
             reporter.point(point)
@@ -275,10 +268,10 @@ def test_heartbeats_carry_step_and_device_time_and_bring_commands(service: Attem
     """A command is seen within a heartbeat."""
     with reporting(service, tmp_path) as reporter:
         reporter.point(Point(step=4, tokens=0))
-        until(lambda: service.heartbeats and service.heartbeats[-1].step == 4)
+        until(lambda: service.heartbeats and service.heartbeats[-1].step == 4, "a heartbeat tells of it")
         assert reporter.command() is Command.CONTINUE
         service.command = Command.PAUSE
-        until(lambda: reporter.command() is Command.PAUSE)
+        until(lambda: reporter.command() is Command.PAUSE, "the command is heard")
 
     seconds = [heartbeat.device_seconds for heartbeat in service.heartbeats]
     assert seconds == sorted(seconds)
@@ -300,7 +293,7 @@ def test_a_lost_lease_ends_the_run_at_its_next_step(service: AttemptService, tmp
                 return True
             return False
 
-        until(lost)
+        until(lost, "the worker knows")
         with pytest.raises(LeaseRevokedError, match="409"):
             reporter.finish(made_result())
 
@@ -331,6 +324,6 @@ def test_checkpoint_notices_arrive(service: AttemptService, tmp_path: Path) -> N
     notice = CheckpointNotice(step=3, path="/x", size_bytes=5, sha256="0" * 64)
     with reporting(service, tmp_path) as reporter:
         reporter.checkpoint(notice)
-        until(lambda: service.checkpoints)
+        until(lambda: service.checkpoints, "it has arrived")
 
     assert service.checkpoints == [notice]

@@ -3,13 +3,13 @@
 import errno
 import logging
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.factories.waiting import until
 from worker.errors import LeaseRevokedError
 from worker.records.protocol import CheckpointNotice
 from worker.remote.checkpoints import RemoteCheckpoints
@@ -57,9 +57,9 @@ def test_a_full_share_ends_no_copying(
         with monkeypatch.context() as full:
             full.setattr(LocalFileSystem, "put_file", _raising(OSError(number, "no room")))
             uploads.offer(_saved(tmp_path, 1))
-            _until(lambda: "the checkpoint of step 1 stays on this machine alone" in caplog.text)
+            until(lambda: "the checkpoint of step 1 stays on this machine alone" in caplog.text, "its copy has failed")
         uploads.offer(_saved(tmp_path, 2))
-        _until(lambda: [notice.step for notice in told] == [2])
+        until(lambda: [notice.step for notice in told] == [2], "the next one is copied")
 
 
 def test_a_report_that_finds_no_room_ends_no_copying(remote: RemoteCheckpoints, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_report_that_finds_no_room_ends_no_copying(remote: RemoteCheckpoints, 
     with CheckpointUploads(remote, uploaded) as uploads:
         for step in (1, 2):
             uploads.offer(_saved(tmp_path, step))
-            _until(lambda: len(told) == step)  # noqa: B023 - it is waited for here
+            until(lambda: len(told) == step, "it is copied")  # noqa: B023 - it is waited for here
         assert told == [1, 2]
 
 
@@ -132,10 +132,3 @@ def _raising(error: Exception) -> Callable[..., None]:
         raise error
 
     return raises
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)

@@ -1,0 +1,40 @@
+"""Waiting for a condition: the one way in which tests wait for another thread or process."""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psutil
+
+Found = TypeVar("Found")
+
+PAUSE_SHARE = 0.02
+"""Of the time that was waited so far: what comes at once is seen at once, what takes long is not asked for all the
+time, since each look may list processes or ask a service."""
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.2
+
+
+def until(
+    look: Callable[[], Found | None],
+    what: str,
+    seconds: float = 600.0,
+    *,
+    or_ended: subprocess.Popen[bytes] | None = None,
+    longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+) -> Found:
+    """Wait for a condition and return what was found; the bound is for a broken product, not an expectation of speed.
+
+    A condition is false where it asks a process that has just ended, or reads a file that is not there yet. Fails at
+    once where `or_ended` has ended. What passes by, such as a training, is looked at more often.
+    """
+    started = time.monotonic()
+    while True:
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+            if found := look():
+                return found
+        waited_seconds = time.monotonic() - started
+        assert or_ended is None or or_ended.poll() is None, f"{or_ended} ended before {what}"
+        assert waited_seconds < seconds, f"waited {seconds:.0f} s in vain until {what}"
+        time.sleep(min(max(PAUSE_SHARE * waited_seconds, SHORTEST_PAUSE_SECONDS), longest_pause_seconds))
