@@ -335,8 +335,8 @@ class TestedDifference(Record):
 
 
 class Difference(TestedDifference):
-    """A paired difference to the baseline over common seeds, by the paired t-test; negative is better. Its comparisons
-    are the comparison's candidates besides the baseline."""
+    """A paired difference to the baseline, or to another candidate, over common seeds, by the paired t-test; negative
+    is better. Its comparisons are all that the specification asks for."""
 
     mean: float
     low: float | None
@@ -355,6 +355,8 @@ class Difference(TestedDifference):
     most_spiked: bool = False
     """Whether there is no test because stable runs of both are not the greater part of the seeds: what is usual of a
     baseline that spikes so often nobody can tell."""
+    evaluation_error: float = 0.0
+    """Standard error of the difference by the validation text, which all seeds share; the interval holds it."""
     margin: float | None = None
     """Differences below it are none that matter, says the specification; null where it sets none."""
     rate_is_open: bool = False
@@ -515,6 +517,20 @@ class CandidateRow(Record):
         return self.learning_rates if self.final is None else (*self.learning_rates, self.final)
 
 
+class CandidatePair(Record):
+    """Two candidates held against each other, where the specification asks for all pairs."""
+
+    candidate: str
+    other: str
+    """The baseline where it is one of the two, else who ranks behind."""
+    title: str
+    other_title: str
+    difference: Difference | None
+    """The candidate's loss less the other's."""
+    conclusion: Conclusion
+    verdict: str
+
+
 class Comparison(Record):
     """The answer to a comparison: the leaderboard, best first; then who is unstable, and who has no finite loss.
 
@@ -535,6 +551,8 @@ class Comparison(Record):
     tuning_seeds: tuple[int, ...] = ()
     """The seeds on which learning rates were chosen; empty where every seed ran at every rate."""
     rows: tuple[CandidateRow, ...]
+    pairs: tuple[CandidatePair, ...] = ()
+    """All pairs of candidates, where the specification asks for them: their intervals hold together with 95 %."""
     notes: tuple[str, ...]
     """What a fair reader must know: too few seeds, missing pairs, edges, the scale."""
 

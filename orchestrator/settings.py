@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
-from optim.catalog import plugins
+from optim.catalog import lookup
 from orchestrator.errors import SettingsError
 from orchestrator.storage import Storage
 from orchestrator.webhooks.policy import WebhookPolicy
@@ -86,7 +86,7 @@ OTHER_VARIABLES = frozenset(
         "ADAPM_BENCH_KEY_FILE",
         "ADAPM_BENCH_COMMIT",
         "ADAPM_BENCH_CHROMIUM",
-        plugins.VARIABLE,
+        lookup.VARIABLE,
         CONFIG_VARIABLE,
     }
 )

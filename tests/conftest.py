@@ -13,7 +13,7 @@ import structlog
 from hypothesis import settings
 
 from api.processes.supervisor import Supervisor
-from optim.catalog.plugins import VARIABLE
+from optim.catalog.lookup import VARIABLE
 from orchestrator.settings import Settings
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from worker.footprint.process import FootprintAnswer, FootprintQuestion, answer

@@ -5,45 +5,51 @@ model goes afterwards, and the global random state is left as it was found.
 """
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from worker.catalog.presets import Family, ModelPreset, preset
 from worker.data.weights import InitialWeights, require_same_architecture
 from worker.errors import WeightsError
 from worker.spec.run import Execution
 
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel
 
-@contextmanager
-def _without_torchao() -> Iterator[None]:
-    """As if torchao were not installed, for what is imported in the block; nothing where it is loaded already.
 
-    transformers loads it beside its models, for quantised checkpoints, which no run has: a third of a second for each
-    process, and warnings of kernels for other devices on every training's output. Optimizers that need torchao import
-    it themselves (`optim/baselines/low_bit.py`).
+def load_transformers() -> None:
+    """Import what all of the models are built on; a task that trains none of them starts without these seconds.
+
+    torchao is as if it were not installed meanwhile, unless it is loaded already. transformers loads it beside its
+    models, for quantised checkpoints, which no run has: a third of a second for each process, and warnings of kernels
+    for other devices on every training's output. Optimizers that need torchao import it themselves
+    (`optim/baselines/low_bit.py`).
     """
-    if "torchao" in sys.modules:
-        yield
-        return
-    sys.modules["torchao"] = None  # type: ignore[assignment]  # Python's own word for "there is none"
+    hidden = "torchao" not in sys.modules
+    if hidden:
+        sys.modules["torchao"] = None  # type: ignore[assignment]  # Python's own word for "there is none"
     try:
-        yield
+        import_module("transformers.modeling_utils")
     finally:
-        del sys.modules["torchao"]
+        if hidden:
+            del sys.modules["torchao"]
 
 
-with _without_torchao():
-    from transformers.modeling_utils import PreTrainedModel as PreTrainedModel
+def is_pretrained(model: nn.Module) -> "TypeGuard[PreTrainedModel]":
+    """Whether it is a model of transformers, whether its weights are pretrained or not."""
+    library: Any = sys.modules.get("transformers.modeling_utils")  # where it was never loaded, there is none
+    return library is not None and isinstance(model, library.PreTrainedModel)
 
 
 def build_model(
     name: str, seed: int, *, vocabulary_size: int | None = None, weights: InitialWeights | None = None
-) -> PreTrainedModel:
+) -> "PreTrainedModel":
     """The model of that preset on the CPU in fp32, in training mode.
 
     Args:
@@ -55,7 +61,7 @@ def build_model(
     chosen = preset_for(name, vocabulary_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = BUILDERS[chosen.family](chosen)
+        model = _make(chosen)
     if weights is not None:
         model = _load_pretrained(model, weights)
     model.train()
@@ -77,7 +83,7 @@ def preset_for(name: str, vocabulary_size: int | None) -> ModelPreset:
     return chosen
 
 
-def _load_pretrained(model: PreTrainedModel, weights: InitialWeights) -> PreTrainedModel:
+def _load_pretrained(model: "PreTrainedModel", weights: InitialWeights) -> "PreTrainedModel":
     """`model` with `weights`: every tensor of it must be there in its shape."""
     require_same_architecture(weights, model.config.to_dict())
     try:
@@ -102,15 +108,15 @@ def _load_pretrained(model: PreTrainedModel, weights: InitialWeights) -> PreTrai
         raise WeightsError(
             f"the weights {weights.name!r} do not fit the model: {shown}. Choose their own model and tokenizer."
         )
-    assert isinstance(loaded, PreTrainedModel)
+    assert is_pretrained(loaded)
     return loaded
 
 
-def outline_model(name: str) -> PreTrainedModel:
+def outline_model(name: str) -> "PreTrainedModel":
     """The model of that preset on `meta`: every shape and no memory; `KeyError` for an unknown name."""
     chosen = preset(name)
     with torch.device("meta"):
-        return BUILDERS[chosen.family](chosen)
+        return _make(chosen)
 
 
 def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
@@ -119,7 +125,12 @@ def parameter_counts(model: torch.nn.Module) -> tuple[int, int]:
     return sum(p.numel() for p in parameters), sum(p.numel() * p.element_size() for p in parameters)
 
 
-def _gpt2(chosen: ModelPreset) -> PreTrainedModel:
+def _make(chosen: ModelPreset) -> "PreTrainedModel":
+    load_transformers()
+    return BUILDERS[chosen.family](chosen)
+
+
+def _gpt2(chosen: ModelPreset) -> "PreTrainedModel":
     # Each family imports its own module only: transformers takes about a second for a modelling file.
     from transformers.models.gpt2.configuration_gpt2 import GPT2Config
     from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
@@ -140,14 +151,14 @@ def _gpt2(chosen: ModelPreset) -> PreTrainedModel:
     return GPT2LMHeadModel(config)
 
 
-def _llama(chosen: ModelPreset) -> PreTrainedModel:
+def _llama(chosen: ModelPreset) -> "PreTrainedModel":
     from transformers.models.llama.configuration_llama import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
     return LlamaForCausalLM(LlamaConfig(**_llama_like(chosen)))
 
 
-def _mixtral(chosen: ModelPreset) -> PreTrainedModel:
+def _mixtral(chosen: ModelPreset) -> "PreTrainedModel":
     from transformers.models.mixtral.configuration_mixtral import MixtralConfig
     from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
 
@@ -178,14 +189,14 @@ def _common(chosen: ModelPreset) -> dict[str, Any]:
     }
 
 
-BUILDERS: Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]] = {
+BUILDERS: "Final[dict[Family, Callable[[ModelPreset], PreTrainedModel]]]" = {
     "gpt2": _gpt2,
     "llama": _llama,
     "mixtral": _mixtral,
 }
 
 
-def prepare(model: PreTrainedModel, execution: Execution) -> None:
+def prepare(model: "PreTrainedModel", execution: Execution) -> None:
     """Make the model compute as the execution says, which changes nothing of what; once, with it on its device.
 
     * attention: transformers' own switch; every preset has both ways.

@@ -25,7 +25,7 @@ from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import Measurements, MemoryMeter, combine_measurements
-from worker.models import PreTrainedModel, is_compiler_fault, parameter_counts, prepare
+from worker.models import is_compiler_fault, is_pretrained, parameter_counts, prepare
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Stopped
 from worker.records.result import Result, Verdict
 from worker.remote.checkpoints import RemoteCheckpoints
@@ -39,7 +39,7 @@ from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_
 from worker.training.device import MemoryCap, configured_device, is_out_of_memory, seed_everything
 from worker.training.loop import Training, TrainingContext
 from worker.training.micro_batch import TrialSteps
-from worker.training.progress import TrainingProgress, finite_or_none
+from worker.training.progress import TIMES, TrainingProgress, finite_or_none
 from worker.training.step import Stepper
 
 CHECKPOINT_SECONDS: Final = 10.0
@@ -299,7 +299,7 @@ class _Execution:
         spec, device = self._spec, self._context.device
         model = self._entry.model(spec, self._data, self._weights)
         torch.nn.Module.to(model, device)  # in place; the override in transformers publishes no types
-        if isinstance(model, PreTrainedModel):
+        if is_pretrained(model):
             prepare(model, spec.workload.execution)
         task = self._entry.task(model, self._data, spec, self._context.group)
         chosen = spec.optimizer
@@ -347,11 +347,7 @@ class _Execution:
             peak_memory=measured.peak_memory,
             memory_breakdown=progress.memory,
             micro_batch_sequences=progress.micro_batch_sequences,
-            step_seconds_median=progress.median("step_seconds"),
-            data_seconds_median=progress.median("data_seconds"),
-            forward_seconds_median=progress.median("forward_seconds"),
-            backward_seconds_median=progress.median("backward_seconds"),
-            optimizer_seconds_median=progress.median("optimizer_seconds"),
+            **{f"{name}_median": progress.median(name) for name in TIMES},
             **self._speed(),
             device_seconds=context.clock.seconds(),
             productive_seconds=context.group.size * progress.productive_seconds(),

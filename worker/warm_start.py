@@ -12,8 +12,8 @@ from typing import Final
 
 from worker.meters.clock import DeviceClock
 
-MODULES: Final = ("worker.attempt", "worker.run")
-"""What every attempt imports before and after its hello; all of the rest comes with them."""
+MODULES: Final = ("worker.attempt", "worker.run", "worker.models")
+"""What every attempt imports before and after its hello; nearly all of the rest comes with them."""
 
 
 class PreparedProcess:
@@ -23,6 +23,7 @@ class PreparedProcess:
         begun = time.perf_counter()
         for name in MODULES:
             importlib.import_module(name)
+        sys.modules["worker.models"].load_transformers()  # nearly every attempt trains one of its models
         self._import_seconds = time.perf_counter() - begun
         self._changed_at = {file: modification_time(file) for file in own_files()}
 

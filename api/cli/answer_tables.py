@@ -13,7 +13,7 @@ from rich.text import Text
 from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
 from dashboards.text.answers import coefficient_names, memory_words, number
-from dashboards.text.words import speed_words
+from dashboards.text.words import speed_words, unstable_runs
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.jobs import Outcome
@@ -29,6 +29,11 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     if not comparison.complete:
         head.append("  (not complete: some runs have not ended)", style="yellow")
     lines = [(row.candidate, formats.sentence(row.verdict)) for row in comparison.rows]
+    lines += [
+        (f"{pair.candidate} − {pair.other}", formats.sentence(pair.verdict))
+        for pair in comparison.pairs
+        if pair.other != comparison.baseline  # of whom the rows tell
+    ]
     lines += [("note", formats.sentence(note)) for note in comparison.notes]
     return Group(head, leaderboard(comparison), sentences(lines))
 
@@ -39,7 +44,7 @@ def leaderboard(comparison: Comparison) -> Table:
     delta = f"Δ to {plain(comparison.baseline)[:16]}"
     # With the kind of device: hours on a CPU are never called GPU-hours.
     hours = formats.device_hours_title(comparison.device).lower().replace("hours", "h").replace(" ", "\n")
-    for column in ("best lr", "validation loss", delta, "state", "peak memory", "step\n(opt.)", hours):
+    for column in ("best lr", "validation loss", delta, "not\nstable", "state", "peak memory", "step\n(opt.)", hours):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("runs", overflow="fold")
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
@@ -102,6 +107,7 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]
             _rate(row),
             _interval(row.val_loss),
             _difference(row),
+            two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n"),
             _state(row, baseline),
             two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
             _step(row),

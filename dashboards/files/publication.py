@@ -9,9 +9,9 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dashboards.text import formats
+from dashboards.text import formats, words
 from orchestrator.analysis import verdicts
-from orchestrator.records import CandidateRow, Comparison
+from orchestrator.records import CandidatePair, CandidateRow, Comparison, Difference
 
 TableFormat = Literal["latex", "markdown", "csv"]
 SUFFIXES: dict[TableFormat, str] = {"latex": "tex", "markdown": "md", "csv": "csv"}
@@ -53,6 +53,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would execute (OWASP, "CSV Injection")."""
 
 Cells = tuple[str, ...]
+PAIR_HEAD: Cells = ("Pair", "Δ", "p", "Verdict")
 
 
 def publish(comparison: Comparison, form: TableFormat) -> str:
@@ -86,9 +87,13 @@ def markdown(comparison: Comparison) -> str:
     heads = head(comparison)
     rows = [_md_row(heads), "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|"]
     rows += [_md_row(cells(comparison, row)) for row in comparison.rows]
+    pairs = [_md_row(PAIR_HEAD), "|---|---:|---:|---|", *(_md_row(pair_cells(pair)) for pair in comparison.pairs), ""]
     verdicts = [f"* **{md(row.title)}**: {md(formats.sentence(row.verdict))}" for row in comparison.rows]
     notes = [f"* {md(formats.sentence(note))}" for note in comparison.notes]
-    return "\n".join([*rows, "", md(caption(comparison)), "", *verdicts, *notes]) + "\n"
+    return (
+        "\n".join([*rows, "", md(caption(comparison)), "", *(pairs if comparison.pairs else ()), *verdicts, *notes])
+        + "\n"
+    )
 
 
 def table_csv(comparison: Comparison) -> str:
@@ -132,6 +137,7 @@ def head(comparison: Comparison) -> Cells:
         "Validation loss",
         f"Δ to {_title_of_baseline(comparison)}",
         "p",
+        "Unstable runs",
         "State",
         "Peak memory",
         "Step",
@@ -143,12 +149,14 @@ def head(comparison: Comparison) -> Cells:
 def cells(comparison: Comparison, row: CandidateRow) -> Cells:
     """A candidate's cells below them."""
     difference = row.difference
+    count, share = words.unstable_runs(row)
     return (
         row.title,
         formats.rate(row.best_lr),
         _loss(row),
-        "baseline" if row.is_baseline else formats.UNKNOWN if difference is None else _difference(row),
+        "baseline" if row.is_baseline else formats.UNKNOWN if difference is None else _difference(difference),
         _p(row),
+        "".join((count, f" ({share})" if share else "")),
         formats.size(row.optimizer_state_bytes),
         formats.size(row.peak_memory_bytes),
         formats.seconds(row.step_seconds),
@@ -175,12 +183,21 @@ def _loss(row: CandidateRow) -> str:
     return f"{formats.loss(row.val_loss.mean)}{spread} (n = {row.val_loss.n})"
 
 
-def _difference(row: CandidateRow) -> str:
-    found = row.difference
-    assert found is not None
+def _difference(found: Difference) -> str:
     if found.low is None or found.high is None:
         return formats.difference(found.mean)
     return f"{formats.difference(found.mean)} [{formats.difference(found.low)}, {formats.difference(found.high)}]"
+
+
+def pair_cells(pair: CandidatePair) -> Cells:
+    """A pair, its difference and its verdict."""
+    found = pair.difference
+    return (
+        f"{pair.title} − {pair.other_title}",
+        formats.UNKNOWN if found is None else _difference(found),
+        formats.UNKNOWN if found is None or found.p_value is None else verdicts.p_number(found.p_value),
+        formats.sentence(pair.verdict),
+    )
 
 
 def _p(row: CandidateRow) -> str:
@@ -205,6 +222,7 @@ def caption(comparison: Comparison) -> str:
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
         f"with interval and p-value of the paired t-test{_family(comparison)}; "
+        "unstable runs: those that diverged, ran out of memory or spiked, with the exact 95 % interval of their share; "
         "peak memory: most bytes of tensors at once; "
         "speed-up: how many times fewer tokens to the baseline's loss where that is shown, else how many seeds reached "
         f"it.{tuned}{unfinished}"
@@ -212,7 +230,7 @@ def caption(comparison: Comparison) -> str:
 
 
 def _family(comparison: Comparison) -> str:
-    comparisons = len(comparison.rows) - 1
+    comparisons = len(comparison.pairs) or len(comparison.rows) - 1
     return f", both for all {comparisons} differences at once (95 %, Bonferroni)" if comparisons > 1 else " (95 %)"
 
 
@@ -252,6 +270,12 @@ COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("difference_high", lambda row: row.difference.high if row.difference else None),
     ("p_value", lambda row: row.difference.p_value if row.difference else None),
     ("comparisons", lambda row: row.difference.comparisons if row.difference else None),
+    ("evaluation_error", lambda row: row.difference.evaluation_error if row.difference else None),
+    ("unstable_runs", lambda row: row.instability.lost if row.instability else None),
+    ("judged_runs", lambda row: row.instability.runs if row.instability else None),
+    ("unstable_share_low", lambda row: row.instability.low if row.instability else None),
+    ("unstable_share_high", lambda row: row.instability.high if row.instability else None),
+    ("unstable_p_value", lambda row: row.instability.p_value if row.instability else None),
     ("on_pareto_front", lambda row: row.on_pareto_front),
     ("optimizer_state_bytes", lambda row: row.optimizer_state_bytes),
     ("parameter_bytes", lambda row: row.parameter_bytes),

@@ -189,7 +189,9 @@ def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Sec
     answer = Sentences(lines=(("", f"{first.title} {formats.sentence(sentence)}"),) if first and sentence else ())
     verdicts = _verdicts([(row.title, row.verdict) for row in comparison.rows], comparison.notes)
     title = comparison.name if cell else "Answer"
-    return Section(title=title, blocks=(answer, table, verdicts), level=level)
+    pairs = Table(head=publication.PAIR_HEAD, rows=tuple(map(publication.pair_cells, comparison.pairs)))
+    blocks = (answer, table, *((pairs,) if comparison.pairs else ()), verdicts)
+    return Section(title=title, blocks=blocks, level=level)
 
 
 def _figures(subject: ReportSubject, entries: Sequence[FigureEntry[Any]], cell: str) -> Section:

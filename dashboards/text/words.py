@@ -196,13 +196,25 @@ def speed_words(row: CandidateRow) -> str:
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
 
-def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", ""]:
+def unstable_runs(row: CandidateRow) -> tuple[str, str]:
+    """How many of the judged runs diverged, ran out of memory or spiked (`2 of 10`), and the 95 % interval of their
+    share with the p-value against the baseline's (`3 to 56 %, p = 0.5`)."""
+    found = row.instability
+    if found is None:
+        return formats.UNKNOWN, ""
+    interval = f"{100 * found.low:.0f} to {100 * found.high:.0f} %"
+    return f"{found.lost} of {found.runs}", ", ".join(filter(None, (interval, formats.p_value(found.p_value))))
+
+
+def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", "as-good", ""]:
     """The colour of a difference: that of the verdict, and none where nothing is decided."""
     match conclusion:
         case Conclusion.BETTER:
             return "better"
         case Conclusion.WORSE:
             return "worse"
+        case Conclusion.AS_GOOD:
+            return "as-good"
         case _:
             return ""
 

@@ -1,15 +1,39 @@
-"""Lookups: what this project ships (`table.py`) and what installed packages add (`plugins.py`), by name."""
+"""Optimizers by name: what this project ships (`table.py`), and what installed packages add, each allowed by name.
 
-from optim.catalog.plugins import own_entries
+A package names an `OptimizerEntry` in its metadata, and the operator names the optimizer in the environment:
+
+    [project.entry-points."adapm_bench.optimizers"]
+    signum = "my_package.entry:SIGNUM"
+
+    export ADAPM_BENCH_OWN_OPTIMIZERS=signum
+
+Nothing of a package that is not named there is imported. The entry's module should import no torch: it is loaded
+wherever specifications are checked; what the entry's `factory` names is imported by trainings alone.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+
 from optim.catalog.records import OptimizerEntry
 from optim.catalog.table import CATALOG
-from optim.errors import UnknownOptimizerError
+from optim.errors import OwnOptimizerError, UnknownOptimizerError
 from optim.nearest import unknown
+
+GROUP = "adapm_bench.optimizers"
+VARIABLE = "ADAPM_BENCH_OWN_OPTIMIZERS"
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def entries() -> tuple[OptimizerEntry, ...]:
-    """All optimizers: ours, then those of installed packages that the operator allows."""
-    return CATALOG + own_entries(CATALOG)
+    """All optimizers: ours, then those of installed packages that the operator allows, in the environment's order.
+
+    Raises `OwnOptimizerError` where an allowed name is in no installed package, is taken, or its entry cannot be used.
+    """
+    return CATALOG + _own_entries(os.environ.get(VARIABLE, ""))
 
 
 def names() -> tuple[str, ...]:
@@ -31,3 +55,41 @@ def entry(name: str) -> OptimizerEntry:
 
 def _find(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:
     return next((candidate for candidate in among if candidate.name == name), None)
+
+
+@lru_cache(maxsize=4)
+def _own_entries(allowed: str) -> tuple[OptimizerEntry, ...]:
+    """The entries that the environment allows in these words; each package is loaded once a process."""
+    names = dict.fromkeys(name.strip() for name in allowed.split(",") if name.strip())
+    offered = {point.name: point for point in entry_points(group=GROUP)} if names else {}
+    return tuple(_own_entry(name, offered) for name in names)
+
+
+def _own_entry(name: str, offered: Mapping[str, EntryPoint]) -> OptimizerEntry:
+    if _find(CATALOG, name) is not None:
+        raise OwnOptimizerError(f"{VARIABLE} names {name!r}, which this project ships; give yours another name")
+    if name not in offered:
+        known = ", ".join(sorted(offered)) or "none"
+        raise OwnOptimizerError(
+            f"{VARIABLE} names {name!r}, which no installed package offers under {GROUP!r} (offered: {known}); "
+            f"install the package into this environment, or take the name out"
+        )
+    point = offered[name]
+    try:
+        entry = point.load()
+    except Exception as error:  # other people's module: whatever it raises, the way out is theirs
+        raise OwnOptimizerError(f"optimizer {name!r}: {point.value} cannot be imported: {error}") from error
+    if not isinstance(entry, OptimizerEntry):
+        kind = type(entry).__name__
+        raise OwnOptimizerError(
+            f"optimizer {name!r}: {point.value} is {kind}; it must be an optim.catalog.OptimizerEntry"
+        )
+    if entry.name != name or not _NAME.fullmatch(name):
+        raise OwnOptimizerError(
+            f"optimizer {name!r}: its entry is named {entry.name!r}; entry point and entry need the same name, of "
+            f"lower-case letters, digits and hyphens"
+        )
+    for option in entry.options:
+        if (fault := option.fault(option.default)) is not None:
+            raise OwnOptimizerError(f"optimizer {name!r}: the default of {option.name}, {option.default!r}, {fault}")
+    return entry

@@ -22,10 +22,6 @@ from worker.records.result import Result, Verdict
 
 FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
-EVALUATION_ERROR = 0.5
-"""Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens. AdamW,
-AdaPM and AdaPM-mini have 0.29 to 0.59 on Python text after 150 steps; optimizers that differ by 0.3 nats and more have
-1.2 to 1.5 (`python -m benchmarks.evaluation_error`)."""
 LEAST_P = 0.001
 """Smaller p-values are said to be below it."""
 TINY_PARAMETERS = 10_000_000
@@ -164,11 +160,12 @@ def _lost_seeds(best: LearningRateRow) -> str | None:
 
 def _not_compared(baseline: CandidateRow) -> str:
     best = baseline.best()
+    name = f"{baseline.title}, the baseline" if baseline.is_baseline else baseline.title
     if baseline.val_loss is None or best is None:
-        return f"Not compared: {baseline.title}, the baseline, has no finite validation loss."
+        return f"Not compared: {name}{',' if baseline.is_baseline else ''} has no finite validation loss."
     if lost := _lost_seeds(best):
-        return f"Not compared: {lost} for {baseline.title}, the baseline."
-    return f"Not compared: no seed has a loss both here and for {baseline.title}, the baseline."
+        return f"Not compared: {lost} for {name}."
+    return f"Not compared: no seed has a loss both here and for {name}."
 
 
 def _at_single_rates(row: CandidateRow, baseline: CandidateRow) -> str:
@@ -301,7 +298,7 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
             "Seeds on which a run spiked, a candidate's own or the baseline's, are left out of its loss; candidates "
             "rank by their differences to the baseline on the seeds that both have."
         )
-    comparisons = len(rows) - 1
+    comparisons = spec.comparison_count()
     if comparisons > 1 and any(row.difference is not None and row.difference.p_value is not None for row in rows):
         yield (
             f"The intervals of all {comparisons} differences hold together with 95 %; p-values are corrected alike "
@@ -355,21 +352,21 @@ def _about_choice(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
 
 
 def _about_evaluation(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
-    """Where other validation text might move the differences as much as other seeds do."""
-    if spec.workload.task.kind != "pretrain":
-        return
-    tokens = spec.workload.evaluation.sequences * spec.workload.data.sequence_length_tokens
-    error = EVALUATION_ERROR / math.sqrt(tokens)
-    halves = [
-        (row.difference.high - row.difference.low) / 2
+    """Where other validation text might move a difference by half of it, or of its interval where that holds zero."""
+    rivalled = [
+        each
         for row in rows
-        if row.difference and row.difference.low is not None and row.difference.high is not None
+        if (each := row.difference) is not None
+        and each.low is not None
+        and each.high is not None
+        and 4 * each.evaluation_error > max(abs(each.mean), (each.high - each.low) / 2)
     ]
-    if halves and 2 * error > min(halves):
+    if rivalled:
+        tokens = spec.workload.evaluation.sequences * spec.workload.data.sequence_length_tokens
         yield (
             f"Evaluated on {tokens:,} tokens, the same for all runs: with others a difference would move by about "
-            f"{error:.4f} nats, which no number of seeds reduces and no interval covers. "
-            "A larger `evaluation.sequences` does."
+            f"{rivalled[0].evaluation_error:.4f} nats, which rivals what is compared here. The intervals hold that; "
+            "a larger `evaluation.sequences` makes it smaller, more seeds do not."
         )
 
 

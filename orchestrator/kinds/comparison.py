@@ -84,6 +84,13 @@ EquivalenceMargin = Annotated[
         "good as the baseline. Default: 0.01 nats; none for tasks whose loss has no unit."
     ),
 ]
+AllPairs = Annotated[
+    Flag,
+    Field(
+        description="Hold every candidate against every other one, not only against the baseline; all intervals are "
+        "wider for it, since all of them hold at once."
+    ),
+]
 RunSeconds = Annotated[
     LimitSeconds | None,
     Field(
@@ -178,6 +185,7 @@ class ComparisonSpec(GridExperiment):
     kind: Literal["comparison"] = "comparison"
     tuning: Tuning | None = None
     """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
+    all_pairs: AllPairs = omit_default(False)
 
     def run_count(self) -> int:
         """How many runs there will be; with tuning, at most."""
@@ -232,6 +240,11 @@ class ComparisonSpec(GridExperiment):
         if self.equivalence_margin is None and self.workload.task.loss_unit:
             return EQUIVALENCE_MARGIN
         return self.equivalence_margin
+
+    def comparison_count(self) -> int:
+        """How many differences are tested: their intervals hold together."""
+        others = len(self.candidates) - 1
+        return others * len(self.candidates) // 2 if self.all_pairs else others
 
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""

@@ -82,3 +82,15 @@ def test_a_training_leaves_torchao_alone_and_who_asks_for_it_hears_nothing_else(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
     )
     assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", ["False", "True"])
+
+
+def test_a_worker_loads_transformers_with_the_first_model_that_needs_it():
+    """Two thirds of a worker's imports: a regression trains without them."""
+    program = (
+        "import sys, worker.run; print('transformers' in sys.modules); from worker.models import outline_model; "
+        "outline_model('gpt2-nano'); print('transformers' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", ["False", "True"])

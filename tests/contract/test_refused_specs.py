@@ -6,7 +6,7 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from optim.catalog.plugins import VARIABLE
+from optim.catalog.lookup import VARIABLE
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store import integrity

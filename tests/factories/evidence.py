@@ -104,4 +104,8 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
 
 
 def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
-    return compare(experiment, runs, {run.id: falling(run) for run in runs})
+    """By losses of so much text that its error is nothing: tests give losses as they truly are."""
+    spec = experiment.spec
+    evaluation = spec.workload.evaluation.model_copy(update={"sequences": 10**9})
+    spec = spec.model_copy(update={"workload": spec.workload.model_copy(update={"evaluation": evaluation})})
+    return compare(experiment.model_copy(update={"spec": spec}), runs, {run.id: falling(run) for run in runs})

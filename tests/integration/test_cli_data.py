@@ -19,7 +19,7 @@ from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.repository import make_repository
 from tests.integration.api_service import comparison_fields, serving
 from worker.catalog import datasets
-from worker.data.conversation_store import ensure_conversations
+from worker.data.conversations import ensure_conversations
 
 REPOSITORY = Path(__file__).parents[2]
 

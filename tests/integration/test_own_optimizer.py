@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from optim.catalog.plugins import VARIABLE
+from optim.catalog.lookup import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "fakes" / "own_package"

@@ -1,16 +1,17 @@
 """The smallest real models, with something to learn: for what an optimizer promises, and for tests.
 
-Families are imported where they are needed, after what they are built on (`worker/models.py`).
+Families are imported where they are needed, after what they are built on.
 """
 
 import torch
 from torch import Tensor, nn
 
-from worker.models import PreTrainedModel
+from worker.models import load_transformers
 
 
 def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Two layers, d = 32, two heads, tied head, no dropout: 30 thousand parameters."""
+    load_transformers()
     from transformers.models.gpt2.configuration_gpt2 import GPT2Config
     from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
 
@@ -27,13 +28,14 @@ def tiny_gpt2(seed: int = 0, dtype: torch.dtype = torch.float32) -> nn.Module:
         bos_token_id=0,
         eos_token_id=0,
     )
-    model: PreTrainedModel = GPT2LMHeadModel(config)
+    model: nn.Module = GPT2LMHeadModel(config)
     nn.Module.to(model, dtype)  # in place; the override in transformers publishes no types
     return model
 
 
 def tiny_llama(*, tied: bool = False) -> nn.Module:
     """One layer, d = 32, four heads over two key-value heads."""
+    load_transformers()
     from transformers.models.llama.configuration_llama import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaForCausalLM
 

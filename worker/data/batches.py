@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from worker.data.conversation_store import Conversations
+from worker.data.conversations import Conversations
 from worker.data.shards import TokenShards
 from worker.errors import DataError
 

@@ -5,11 +5,11 @@ import platform
 import socket
 import subprocess
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 import torch
-import transformers
 
 from worker.meters.nvml import driver_version
 from worker.records.result import Environment
@@ -30,7 +30,7 @@ def describe_environment(device: torch.device) -> Environment:
         threads=torch.get_num_threads(),
         python=platform.python_version(),
         torch=str(torch.__version__),
-        transformers=transformers.__version__,
+        transformers=version("transformers"),
         platform=platform.platform(),
         commit=bench_commit(),
     )

@@ -14,10 +14,9 @@ from typing import Final
 
 import torch
 from torch import nn
-from transformers.pytorch_utils import Conv1D
 
-from optim.plan.modules import expert_stacks
-from worker.models import PreTrainedModel
+from optim.plan.modules import expert_stacks, linear_map
+from worker.models import is_pretrained
 from worker.spec.run import Precision
 
 PEAK_TERAFLOPS: Final[tuple[tuple[str, float, float], ...]] = (
@@ -43,9 +42,9 @@ and is never used here. The A10G and the A800 are other chips."""
 
 def flops_per_token(model: nn.Module, sequence_length_tokens: int) -> float | None:
     """Model FLOPs of training on one token; None where the model is no Transformer of the Hugging Face library."""
-    if not isinstance(model, PreTrainedModel):
+    if not is_pretrained(model):
         return None
-    weights = [map_.weight for map_ in model.modules() if isinstance(map_, nn.Linear | Conv1D)]
+    weights = [each.get_parameter("weight") for each in model.modules() if linear_map(each) is not None]
     multiplied = sum((6 if weight.requires_grad else 4) * weight.numel() for weight in weights)
     config = model.config
     for module in model.modules():

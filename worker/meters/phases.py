@@ -41,6 +41,16 @@ class PhaseSeconds:
     backward: float
     optimizer: float
 
+    def fields(self) -> dict[str, float]:
+        """By the names that records have for them."""
+        return {
+            "step_seconds": self.whole,
+            "data_seconds": self.data,
+            "forward_seconds": self.forward,
+            "backward_seconds": self.backward,
+            "optimizer_seconds": self.optimizer,
+        }
+
     def exclude_probes(self, *, optimizer_seconds: float) -> Self:
         """The same without time inside `optimizer.step()` that was not the optimizer's: that of probes."""
         return replace(self, whole=self.whole - optimizer_seconds, optimizer=self.optimizer - optimizer_seconds)

@@ -7,12 +7,13 @@ stay as they are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
 
-from worker.models import PreTrainedModel
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class GeneratedAnswers:
 
 @torch.no_grad()
 def generate(
-    model: PreTrainedModel,
+    model: "PreTrainedModel",
     prompts: Tensor,
     prompt_mask: Tensor,
     *,
@@ -61,6 +62,10 @@ def generate(
         temperature: Of sampled answers.
         seeds: One for each answer; None answers greedily.
     """
+    from transformers.generation.logits_process import (
+        LogitsProcessorList,  # with the models, not before (worker/models.py)
+    )
+
     noise = LogitsProcessorList([] if seeds is None else [GumbelNoise(seeds, temperature, prompts.device)])
     generating = getattr(model, "generate")  # noqa: B009 - transformers publishes no types for it
     tokens: Tensor = generating(
@@ -82,7 +87,7 @@ def generate(
     )
 
 
-class GumbelNoise(LogitsProcessor):
+class GumbelNoise:
     """Turns greedy decoding into sampling: logits → logits / temperature + noise."""
 
     def __init__(self, seeds: Sequence[int], temperature: float, device: torch.device) -> None:

@@ -4,17 +4,20 @@ answers of conversations alone (supervised fine-tuning)."""
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from worker.data.batches import IGNORED, Batches, answer_rows, drawn_indices, spread_indices, validation_sequences
-from worker.data.conversation_store import ConversationDataset
+from worker.data.conversations import ConversationDataset
 from worker.data.shards import TokenDataset
 from worker.distributed.process_group import ALONE, ProcessGroup
-from worker.models import PreTrainedModel
 from worker.spec.run import RunSpec
+
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel
 
 Rows = tuple[Tensor, Tensor]
 """Inputs and targets, int64 (sequences, length) each, on the CPU; targets that do not count are `IGNORED`."""
@@ -36,7 +39,7 @@ class NextTokenTask(ABC):
     """Draws batches by (seed, step) and evaluates on held-out sequences that are the same for every run."""
 
     def __init__(
-        self, model: PreTrainedModel, data_hash: str, validation: Rows, spec: RunSpec, group: ProcessGroup
+        self, model: "PreTrainedModel", data_hash: str, validation: Rows, spec: RunSpec, group: ProcessGroup
     ) -> None:
         """`model` is on its device already."""
         workload = spec.workload
@@ -83,7 +86,7 @@ class Pretraining(NextTokenTask):
     """On windows of running text, every token of which is a target."""
 
     def __init__(
-        self, model: PreTrainedModel, dataset: TokenDataset, spec: RunSpec, group: ProcessGroup = ALONE
+        self, model: "PreTrainedModel", dataset: TokenDataset, spec: RunSpec, group: ProcessGroup = ALONE
     ) -> None:
         """Raises `DataError` where the data holds no sequence of that length."""
         workload, length = spec.workload, spec.workload.data.sequence_length_tokens
@@ -100,7 +103,7 @@ class FineTuning(NextTokenTask):
     """On conversations, of which the answers' tokens are the targets."""
 
     def __init__(
-        self, model: PreTrainedModel, dataset: ConversationDataset, spec: RunSpec, group: ProcessGroup = ALONE
+        self, model: "PreTrainedModel", dataset: ConversationDataset, spec: RunSpec, group: ProcessGroup = ALONE
     ) -> None:
         held_out = spread_indices(dataset.validation, spec.workload.evaluation.sequences)
         validation = answer_rows(dataset.validation, held_out, spec.workload.data.sequence_length_tokens)

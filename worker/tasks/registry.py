@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from torch import nn
 
-from worker.data.conversation_store import ConversationDataset, ensure_conversations
+from worker.data.conversations import ConversationDataset, ensure_conversations
 from worker.data.preparation import ensure_dataset
 from worker.data.shards import TokenDataset
 from worker.data.weights import InitialWeights
@@ -70,7 +70,7 @@ def _linear_model(spec: RunSpec, data: LinearProblem, weights: InitialWeights | 
     return LinearModel(data.dimension)
 
 
-def _by_one_process(
+def _single_process(
     task: Callable[[Any, Any, RunSpec], Task[Any]],
 ) -> Callable[[Any, Any, RunSpec, ProcessGroup], Task[Any]]:
     """A task that one process alone trains: its specification refuses several."""
@@ -80,7 +80,7 @@ def _by_one_process(
 TASKS: Final[dict[str, TaskEntry]] = {
     "pretrain": TaskEntry(data=_text, model=_language_model, task=Pretraining),
     "sft": TaskEntry(data=_conversations, model=_language_model, task=FineTuning),
-    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=_by_one_process(ReMax)),
-    "regression": TaskEntry(data=_problem, model=_linear_model, task=_by_one_process(Regression)),
+    "rlhf": TaskEntry(data=_conversations, model=_language_model, task=_single_process(ReMax)),
+    "regression": TaskEntry(data=_problem, model=_linear_model, task=_single_process(Regression)),
 }
 """By `kind`."""

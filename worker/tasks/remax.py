@@ -20,18 +20,20 @@ what was learnt.
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from worker.data.batches import drawn_indices, prompt_rows, spread_indices
-from worker.data.conversation_store import ConversationDataset
-from worker.models import PreTrainedModel
+from worker.data.conversations import ConversationDataset
 from worker.spec.run import RunSpec
 from worker.spec.task import RlhfTask
 from worker.tasks.generation import GeneratedAnswers, generate
+
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel
 
 VALIDATION_STEP: Final = 2**62
 """In place of a step, for the seeds of validation answers: no training gets there."""
@@ -55,7 +57,7 @@ class RewardedMicroBatch:
 class ReMax:
     """Draws prompts by (seed, step), answers and rewards them, and evaluates on held-out prompts."""
 
-    def __init__(self, model: PreTrainedModel, dataset: ConversationDataset, spec: RunSpec) -> None:
+    def __init__(self, model: "PreTrainedModel", dataset: ConversationDataset, spec: RunSpec) -> None:
         """`model` is on its device already, with its weights from before training."""
         workload, task = spec.workload, spec.workload.task
         assert isinstance(task, RlhfTask)
@@ -138,7 +140,7 @@ class ReMax:
             answers=answers, returns=returns, log_ratios=log_ratios, rewards=rewards, batch_answer_tokens=counted
         )
 
-    def _log_probabilities(self, model: PreTrainedModel, answers: GeneratedAnswers) -> Tensor:
+    def _log_probabilities(self, model: "PreTrainedModel", answers: GeneratedAnswers) -> Tensor:
         """log pi of each answer token at the task's temperature: float32, shape (answers, answer)."""
         found = model(
             input_ids=answers.tokens[:, :-1],
@@ -183,7 +185,7 @@ Reward = Callable[[GeneratedAnswers], Tensor]
 FIRST_PRINTABLE, LAST_PRINTABLE = ord(" "), ord("~")
 
 
-def reward_of(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
+def reward_of(task: RlhfTask, policy: "PreTrainedModel", end_of_text: int) -> Reward:
     """The reward that the task names; a reward model is made on the policy's device."""
     return REWARDS[task.reward](task, policy, end_of_text)
 
@@ -191,7 +193,7 @@ def reward_of(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Rewa
 class RewardModel:
     """A language model of the policy's architecture with a scalar head (`AutoModelForSequenceClassification`)."""
 
-    def __init__(self, task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> None:
+    def __init__(self, task: RlhfTask, policy: "PreTrainedModel", end_of_text: int) -> None:
         # It brings the names of every model that there is, for this reward alone.
         from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
@@ -213,7 +215,7 @@ class RewardModel:
         return scores
 
 
-def _printable(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
+def _printable(task: RlhfTask, policy: "PreTrainedModel", end_of_text: int) -> Reward:
     def reward(answers: GeneratedAnswers) -> Tensor:
         """Bytes that are printable ASCII, over the longest answer's bytes."""
         tokens = answers.tokens[:, -answers.answer_mask.shape[1] :]
@@ -223,7 +225,7 @@ def _printable(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Rew
     return reward
 
 
-def _brevity(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Reward:
+def _brevity(task: RlhfTask, policy: "PreTrainedModel", end_of_text: int) -> Reward:
     def reward(answers: GeneratedAnswers) -> Tensor:
         """1 for an answer that ends at once, 0 for the longest."""
         return 1.0 - (answers.lengths() - 1) / max(1, task.answer_tokens - 1)
@@ -231,7 +233,7 @@ def _brevity(task: RlhfTask, policy: PreTrainedModel, end_of_text: int) -> Rewar
     return reward
 
 
-REWARDS: Final[dict[str, Callable[[RlhfTask, PreTrainedModel, int], Reward]]] = {
+REWARDS: Final[dict[str, Callable[[RlhfTask, "PreTrainedModel", int], Reward]]] = {
     "model": RewardModel,
     "printable": _printable,
     "brevity": _brevity,

@@ -169,12 +169,8 @@ class Training:
             val_loss=self._evaluate_if_due(),
             lr=self._peak_lr * factor,
             grad_norm=taken.grad_norm,
-            step_seconds=taken.seconds.whole,
-            data_seconds=taken.seconds.data,
-            forward_seconds=taken.seconds.forward,
-            backward_seconds=taken.seconds.backward,
-            optimizer_seconds=taken.seconds.optimizer,
             host_rss_bytes=self._context.memory.sample(),
+            **taken.seconds.fields(),
             **(self._figured.figures if self._figured else {}),
         )
 

@@ -11,7 +11,9 @@ import torch
 from worker.meters.phases import PhaseSeconds
 from worker.records.result import MemoryBreakdown, Verdict
 
-_SERIES = ("train_losses", "step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
+TIMES = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
+"""The series of seconds, one value a step each."""
+_SERIES = ("train_losses", *TIMES)
 
 
 def finite_or_none(value: float | None) -> float | None:
@@ -66,11 +68,8 @@ class TrainingProgress:
             self.warmup_steps += 1
             self.warmup_seconds += seconds.whole
         self.train_losses.append(train_loss)
-        self.step_seconds.append(seconds.whole)
-        self.data_seconds.append(seconds.data)
-        self.forward_seconds.append(seconds.forward)
-        self.backward_seconds.append(seconds.backward)
-        self.optimizer_seconds.append(seconds.optimizer)
+        for name, value in seconds.fields().items():
+            getattr(self, name).append(value)
 
     def add_evaluation(self, val_loss: float) -> None:
         """Take note of a validation loss at the present step."""

@@ -16,7 +16,7 @@ from api.cli.service import environment_settings
 from dashboards.text import formats
 from orchestrator.settings import Settings
 from worker.catalog import datasets
-from worker.data.conversation_store import TOKEN_DTYPE
+from worker.data.conversations import TOKEN_DTYPE
 from worker.data.documents import Split
 from worker.data.files import READERS
 from worker.data.manifest import ConversationManifest, Manifest

@@ -13,7 +13,16 @@ from api.cli.listings import run_view
 from dashboards.files.publication import markdown, table_csv
 from dashboards.text import formats
 from orchestrator.jobs import Outcome
-from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, Interval, QueuePosition
+from orchestrator.records import (
+    CandidatePair,
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    Difference,
+    Instability,
+    Interval,
+    QueuePosition,
+)
 from tests.factories.comparison import made_comparison, run_record
 from tests.factories.stores import result
 from worker.records.result import Verdict
@@ -64,7 +73,13 @@ EMPTY = row(
 )
 
 
-def text_of(*rows: CandidateRow, name: str = "a comparison", complete: bool = True, width: int = 120) -> str:
+def text_of(
+    *rows: CandidateRow,
+    name: str = "a comparison",
+    complete: bool = True,
+    width: int = 120,
+    pairs: tuple[CandidatePair, ...] = (),
+) -> str:
     comparison = Comparison(
         experiment_id="e",
         name=name,
@@ -73,6 +88,7 @@ def text_of(*rows: CandidateRow, name: str = "a comparison", complete: bool = Tr
         device="cpu",
         rows=rows,
         notes=("Two seeds are few.",),
+        pairs=pairs,
     )
     stream = io.StringIO()
     Console(file=stream, width=width, highlight=False, markup=False).print(comparison_table(comparison))
@@ -84,16 +100,40 @@ def test_every_figure_stands_there_with_its_unit_and_kind():
     table = [" ".join(line.split()) for line in lines]
     assert table[0] == "a comparison"
     assert table[1:3] == [
-        "step device-h",
-        "optimizer best lr validation loss Δ to adamw state peak memory (opt.) (cpu) runs",
+        "not step device-h",
+        "optimizer best lr validation loss Δ to adamw stable state peak memory (opt.) (cpu) runs",
     ]
     assert table[4:6] == [
-        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 460 kB 612 MB 84.3 ms 0.023 6 finished",
+        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 — 460 kB 612 MB 84.3 ms 0.023 6 finished",
         "n = 3 [−0.0456, +0.0210] 6.9 % tensors (3.10 ms)",
     ]
-    assert "adamw 0.004 2.3371 ± 0.0371 baseline 6.69 MB 612 MB" in table[6]
+    assert "adamw 0.004 2.3371 ± 0.0371 baseline — 6.69 MB 612 MB" in table[6]
     assert "adapm-mini adapm-mini is not told apart from the baseline." in table
     assert "note Two seeds are few." in table
+
+
+def test_unstable_runs_stand_beside_the_loss_with_their_interval() -> None:
+    lost = Instability(lost=2, runs=10, low=0.0252, high=0.5561, p_value=0.5)
+    lines = [" ".join(line.split()) for line in text_of(row("adapm", instability=lost), BASELINE).splitlines()]
+    assert "2 of 10" in lines[4] and "3–56 %" in lines[5]
+    assert lines[6].startswith("p = 0.5") or "p = 0.5" in lines[6]
+
+
+def test_all_pairs_are_told_but_for_those_that_the_rows_tell() -> None:
+    pairs = tuple(
+        CandidatePair(
+            candidate="adapm",
+            other=other,
+            title="AdaPM",
+            other_title=other,
+            difference=None,
+            conclusion=Conclusion.UNDECIDED,
+            verdict=f"No difference to {other} shown.",
+        )
+        for other in ("adamw", "lion")
+    )
+    text = text_of(row("adapm"), BASELINE, pairs=pairs)
+    assert "No difference to lion shown." in text and "No difference to adamw shown." not in text
 
 
 def test_a_candidate_without_results_has_dashes_and_its_verdict():

@@ -26,6 +26,7 @@ from dashboards.files.publication import (
 )
 from orchestrator.analysis.comparison import compare
 from tests.factories.comparison import made_comparison, made_spec, records
+from tests.factories.stores import comparison_spec
 
 HOSTILE = r"=1+1 \input{/etc/passwd} & 50% _x_ #1 ^~ <b> |a| `c` $y$ --- ''"
 
@@ -34,7 +35,8 @@ def test_latex_is_a_booktabs_table_with_n_interval_and_method() -> None:
     text = latex(made_comparison())
     assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
     assert r"AdamW & 0.002 & 2.3010 \ensuremath{\pm} 0.0025 (n = 3) & baseline" in text
-    assert r"\ensuremath{-}0.0505 [\ensuremath{-}0.0531, \ensuremath{-}0.0479]" in text
+    assert r"\ensuremath{-}0.0505 [\ensuremath{-}0.0631, \ensuremath{-}0.0379]" in text
+    assert r"0 of 3 (0 to 71 \%, p = 1)" in text
     assert "paired t-test (95 \\%)" in text and "95 \\% t-interval" in text
     heads = next(line for line in text.splitlines() if "Optimizer &" in line)
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
@@ -105,3 +107,13 @@ def test_the_table_compiles(tmp_path: Path) -> None:
     command = [pdflatex, "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_all_pairs_are_a_table_below_in_markdown() -> None:
+    of = comparison_spec(optimizers=("adamw", "adapm", "lion"), seeds=range(3)).model_copy(update={"all_pairs": True})
+    shift = {"adamw": 0.0, "adapm": -0.05, "lion": 0.2}
+    text = markdown(compare(*records(of, lambda name, lr, seed: 2.3 + shift[name] * (1 + 0.01 * seed))))
+    assert "| Pair | Δ | p | Verdict |" in text
+    assert "| AdaPM − Lion |" in text and "Better than Lion by" in text
+    assert "both for all 3 differences at once" in text
+    assert "| Pair |" not in markdown(made_comparison())

@@ -135,6 +135,7 @@ def test_a_regression_is_counted_in_samples_and_computes_in_float64():
 def test_only_a_difference_that_is_decided_has_a_colour():
     coloured = {each: words.difference_tone(each) for each in Conclusion}
     assert (coloured.pop(Conclusion.BETTER), coloured.pop(Conclusion.WORSE)) == ("better", "worse")
+    assert coloured.pop(Conclusion.AS_GOOD) == "as-good"
     assert set(coloured.values()) == {""}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from optim import catalog
 from optim.build import build
-from optim.catalog.plugins import VARIABLE
+from optim.catalog.lookup import VARIABLE
 from optim.errors import OwnOptimizerError
 from worker.checks.tiny_models import tiny_gpt2, train
 

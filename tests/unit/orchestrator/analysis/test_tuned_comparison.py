@@ -195,7 +195,9 @@ def test_the_interval_is_wider_by_what_a_better_rate_may_be_worth() -> None:
     depth = 0.1 * math.log2(2.5 / 2) ** 2
     assert difference.regret > depth and difference.baseline_regret > depth
     plain = paired_difference(
-        [off("adapm", 2e-3, each) for each in (1, 2, 3)], [off("adamw", 2e-3, each) for each in (1, 2, 3)]
+        [off("adapm", 2e-3, each) for each in (1, 2, 3)],
+        [off("adamw", 2e-3, each) for each in (1, 2, 3)],
+        shared_error=difference.evaluation_error,
     )
     assert plain is not None and plain.low is not None and plain.high is not None
     assert difference.low == pytest.approx(plain.low - difference.regret)
@@ -222,10 +224,13 @@ def test_a_best_rate_that_stays_at_the_edge_decides_nothing_that_a_better_one_co
         shape = {1e-3: 0.0, 2e-3: -0.01, 4e-3: -0.02}[lr] if name == falls else 5 * abs(lr - 2e-3) - 0.02
         return 2.3 + shape + (gap + 1e-4 * seed) * (name == "adapm")
 
+    of = spec()
+    evaluation = of.workload.evaluation.model_copy(update={"sequences": 10**9})
+    of = of.model_copy(update={"workload": of.workload.model_copy(update={"evaluation": evaluation})})
     planned = [*spec().first_runs()]
     planned += [each for each in second_phase(spec(), 4e-3) if each.candidate == falls]
     planned += [each for each in second_phase(spec(), 2e-3) if each.candidate != falls]
-    found = compare(*records(spec(), loss, planned=tuple(planned)))
+    found = compare(*records(of, loss, planned=tuple(planned)))
     adapm = row(found, "adapm")
     assert adapm.conclusion is conclusion, adapm.verdict
     difference = adapm.difference

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from worker.data.batches import IGNORED, answer_rows, drawn_indices, prompt_rows, spread_indices
-from worker.data.conversation_store import Conversations
+from worker.data.conversations import Conversations
 
 
 def made(*pairs: tuple[list[int], list[int]]) -> Conversations:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from worker.data.conversation_store import (
+from worker.data.conversations import (
+    Chats,
+    Conversation,
     ConversationDataset,
     ensure_conversations,
     open_conversations,
     prepare_conversations,
 )
-from worker.data.conversations import Chats, Conversation
 from worker.data.documents import Split
 from worker.data.preparation import ensure_dataset
 from worker.data.sources import source_of

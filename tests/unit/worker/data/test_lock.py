@@ -12,7 +12,7 @@ import pytest
 
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
-from worker.data.conversation_store import ensure_conversations
+from worker.data.conversations import ensure_conversations
 from worker.data.preparation import ensure_dataset, prepare
 from worker.data.remote_datasets import fetch_missing, push
 from worker.errors import LeaseRevokedError, RunStoppedError, TerminatedError

@@ -7,7 +7,7 @@ import pytest
 
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.specification import made_spec
-from worker.data.conversation_store import ensure_conversations
+from worker.data.conversations import ensure_conversations
 from worker.data.manifest import Manifest
 from worker.data.preparation import prepare
 from worker.data.prepared import missing_data

@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from worker.data.conversation_store import open_conversations, prepare_conversations
-from worker.data.conversations import REPOSITORY, REVISION, Conversation, UltraFeedback
+from worker.data.conversations import (
+    REPOSITORY,
+    REVISION,
+    Conversation,
+    UltraFeedback,
+    open_conversations,
+    prepare_conversations,
+)
 from worker.data.documents import Split
 from worker.errors import DataError, HubError
 

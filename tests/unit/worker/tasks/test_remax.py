@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from optim.build import build
-from worker.data.conversation_store import ConversationDataset, ensure_conversations
+from worker.data.conversations import ConversationDataset, ensure_conversations
 from worker.models import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.remax import ReMax, RewardedMicroBatch, answer_seeds

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from worker.data.batches import drawn_indices
-from worker.data.conversation_store import ensure_conversations
+from worker.data.conversations import ensure_conversations
 from worker.models import build_model
 from worker.spec.run import RunSpec
 from worker.tasks.next_token import FineTuning
