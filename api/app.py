@@ -82,11 +82,12 @@ def create_app(
         },  # ours are `worker/reporting/tracing.py` and `Meters`
     )
     studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
+    reader = Reader(services.experiments, services.runs, services.analysis)
     app.state.bench = state = AppState(
         services=services,
         studies=studies,
         submissions=Submissions(services.experiments),
-        figure_files=FigureFiles(Reader(services.experiments, services.runs, services.analysis)),
+        figure_files=FigureFiles(reader),
         pulse=Pulse(services.experiments.version),
         meters=Meters(services.monitor),
         auth=AuthState(Callers(services.keyring), Leases(services.attempts.tokens_open), requests_a_second),
@@ -97,7 +98,7 @@ def create_app(
     app.include_router(health.router)
     app.include_router(reference.router)
     app.include_router(login.router)
-    app.include_router(pages(services, studies, stopping=stopping))
+    app.include_router(pages(services, studies, reader, state.pulse, stopping=stopping))
     handle_errors(app)
     # The last one added is the first to see a request.
     app.add_middleware(CompressionMiddleware)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from api.auth.scopes import HEAVY, Access, place_of
+from api.auth.scopes import HEAVY, Access, find_route
 from api.middleware.transfer import REST
 from api.records import Problem
 from api.routes.attempts import batch_body
@@ -139,14 +139,14 @@ def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[],
 
 
 def _describe(operation: dict[str, Any], method: str, path: str) -> None:
-    responses, place = operation["responses"], place_of(method.upper(), path)
-    access = place.access if place else Access.ADMIN
+    responses, guarded = operation["responses"], find_route(method.upper(), path)
+    access = guarded.access if guarded else Access.ADMIN
     for status in STATUSES[access]:
         responses.setdefault(status, problems(int(status))[int(status)])
-    if place is not None and place.route in HEAVY:
+    if guarded is not None and guarded.route in HEAVY:
         responses.setdefault("503", problems(503)[503])
     if access.scope() is not None:
-        if place is not None and path.startswith(REST):  # unknown parameters: `QueryCheckMiddleware`
+        if guarded is not None and path.startswith(REST):  # unknown parameters: `QueryCheckMiddleware`
             responses.setdefault("422", problems(422)[422])
         operation["security"] = [{KEY_SCHEME: []}]
         operation["x-scope"] = access.value

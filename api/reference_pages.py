@@ -15,7 +15,7 @@ from typing import Any, get_args
 from typer.main import get_command
 
 from api.app import create_app
-from api.auth.scopes import place_of
+from api.auth.scopes import find_route
 from api.cli.app import main as command_line
 from optim import catalog
 from orchestrator.services.composition import compose_services
@@ -74,11 +74,11 @@ def routes() -> Iterator[str]:
     by_tag: dict[str, list[tuple[str, str, str]]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            place = place_of(method.upper(), path)
+            guarded = find_route(method.upper(), path)
             row = (
                 f"`{method.upper()} {path}`",
                 _first_sentence(operation["description"]),
-                place.access.value if place else "admin",
+                guarded.access.value if guarded else "admin",
             )
             by_tag.setdefault(operation["tags"][0], []).append(row)
     for tag, rows in by_tag.items():

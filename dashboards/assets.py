@@ -10,7 +10,6 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, HTTPException, Request, Response
 
@@ -88,11 +87,7 @@ def _body(name: str) -> bytes:
     if name == "palette.css":
         return palette.stylesheet().encode()
     if name == PLOTLY:
-        return cut_plotly(_plotly().read_text(encoding="utf-8")).encode()
+        return cut_plotly((files("plotly") / "package_data" / PLOTLY).read_text(encoding="utf-8")).encode()
     if name in OWN:
         return (files("dashboards") / "static" / name).read_bytes()
     raise KeyError(name)
-
-
-def _plotly() -> Traversable:
-    return files("plotly") / "package_data" / PLOTLY

@@ -65,7 +65,7 @@ FILTERS = {
     name: getattr(formats, name)
     for name in (
         "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
-        "moment", "iso", "device_hours_title", "standing", "option_value", "short",
+        "moment", "iso", "device_hours_title", "queue_position", "option_value", "short_number",
     )
 }  # fmt: skip
 

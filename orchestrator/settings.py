@@ -64,7 +64,7 @@ def secret_fields(names: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def place(name: str) -> str | None:
+def setting_source(name: str) -> str | None:
     """Where the setting of that name has its value from: `ADAPM_BENCH_PORT`, `/run/secrets/adapm_bench_database_url`,
     `port in adapm-bench.toml`; None where it is the default."""
     variables = {variable.upper(): variable for variable in os.environ}

@@ -13,7 +13,6 @@ import structlog
 from hypothesis import settings
 
 from api.processes.supervisor import Supervisor
-from optim.catalog.lookup import VARIABLE
 from orchestrator.settings import Settings
 from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
 from worker.footprint.process import FootprintAnswer, FootprintQuestion, answer
@@ -62,17 +61,11 @@ def pytest_collection() -> Iterator[None]:
 def _footprints_counted_here() -> Iterator[None]:
     """What is counted for pages and predictions in a process that loads torch, five seconds, is counted in this one.
 
-    `tests/unit/worker/footprint/test_process.py` shows that the process gives the same answers. Each question is
-    counted once, whatever data folder its answer is for, with the same packages of optimizers.
+    `tests/unit/worker/footprint/test_process.py` shows that the process gives the same answers.
     """
-    counted: dict[tuple[str, ...], FootprintAnswer] = {}
 
     def count(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
-        keys = [(each.model_dump_json(), os.environ.get(VARIABLE, "")) for each in questions]
-        for key, each in zip(keys, questions, strict=True):
-            if key not in counted:
-                counted[key] = answer(each)
-        return [counted[key] for key in keys]
+        return [answer(each) for each in questions]
 
     with pytest.MonkeyPatch.context() as patch:
         for module in ("orchestrator.specs.footprints", "worker.footprint.process"):

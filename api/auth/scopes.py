@@ -181,26 +181,24 @@ class GuardedRoute:
         return self._pattern.match(path) is not None
 
 
-PLACES = tuple(GuardedRoute(access, route) for access in STRICTEST for route in ROUTES[access])
+GUARDED_ROUTES = tuple(GuardedRoute(access, route) for access in STRICTEST for route in ROUTES[access])
 
 
 @lru_cache(maxsize=4096)
-def places(path: str) -> tuple[GuardedRoute, ...]:
+def routes_at(path: str) -> tuple[GuardedRoute, ...]:
     """The lines that the path belongs to, the strictest first."""
-    return tuple(place for place in PLACES if place.matches(path))
+    return tuple(each for each in GUARDED_ROUTES if each.matches(path))
 
 
-def place_of(method: str, path: str) -> GuardedRoute | None:
+def find_route(method: str, path: str) -> GuardedRoute | None:
     """The line for a request; where several fit, the strictest. None where the table knows none."""
     wanted = "GET" if method == "HEAD" else method
-    return next((place for place in places(path) if place.method == wanted), None)
+    return next((each for each in routes_at(path) if each.method == wanted), None)
 
 
 def methods_at(path: str) -> str:
     """The methods that an address takes, as the header `Allow` has them; one that a route names is no id of another."""
-    named = [place for place in places(path) if place.route.endswith(f" {path}")]
-    here = named or places(path)
-    methods = {place.method for place in here}
-    return ", ".join(
-        sorted(methods | {"HEAD" for place in here if place.method == "GET" and place.route not in STREAMS})
-    )
+    named = [each for each in routes_at(path) if each.route.endswith(f" {path}")]
+    here = named or routes_at(path)
+    methods = {each.method for each in here}
+    return ", ".join(sorted(methods | {"HEAD" for each in here if each.method == "GET" and each.route not in STREAMS}))

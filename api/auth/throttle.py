@@ -48,11 +48,10 @@ class Throttle:
 
     def take(self, name: str) -> int | None:
         """Take one token; None where there was one, else the seconds after which there will be."""
-        bucket = self._refill(name)
-        if bucket.tokens >= 1:
-            bucket.tokens -= 1
-            return None
-        return max(math.ceil((1 - bucket.tokens) / self.a_second), 1)
+        wait_seconds = self.wait(name)
+        if wait_seconds is None:
+            self._buckets[network_of(name)].tokens -= 1
+        return wait_seconds
 
     def wait(self, name: str) -> int | None:
         """As `take`, without taking anything."""

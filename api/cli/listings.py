@@ -121,7 +121,7 @@ def run_view(
         ("experiment", run.experiment_id),
         ("state", run.state_word()),
         ("reason", run.reason or formats.UNKNOWN),
-        *([("in the queue", formats.standing(standing))] if standing.position is not None else []),
+        *([("in the queue", formats.queue_position(standing))] if standing.position is not None else []),
         ("step", f"{run.step}/{run.steps_total}"),
         ("device time", formats.duration(run.device_seconds)),
         *((("damaged", run.damaged),) if run.damaged else ()),

@@ -20,7 +20,7 @@ from api.processes.data_folder import read_note
 from optim import catalog
 from optim.errors import OptimError
 from orchestrator.errors import OrchestratorError, SettingsError
-from orchestrator.settings import Settings, place, unknown_variables
+from orchestrator.settings import Settings, setting_source, unknown_variables
 
 if TYPE_CHECKING:
     from api.client.client import Client
@@ -65,7 +65,7 @@ def read_settings() -> Settings | tuple[str, ...]:
 
 def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     """One fault of the settings as a sentence: where it stands, the value, what is allowed."""
-    where = place(name) or name
+    where = setting_source(name) or name
     if kind == "extra_forbidden":
         return f"{where}: no setting has that name; docs/settings.md lists them"
     if kind == "remote_folder":  # what is refused may hold a secret

@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth.callers import Caller, Callers, Leases, PresentedSecret, presented_secret
-from api.auth.scopes import Access, methods_at, place_of, places
+from api.auth.scopes import Access, find_route, methods_at, routes_at
 from api.auth.throttle import Throttle
 from api.middleware.guards import SAFE_METHODS, STRANGER_BODY_BYTES, USER_BODY_BYTES, WORKER_BODY_BYTES
 from api.problems import RefusedError, asks_for_page, problem_response
@@ -81,11 +81,11 @@ class AuthenticationMiddleware:
     async def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request that is not let in; notes the caller of one that is. Raises `RefusedError`."""
         address = scope["client"][0] if scope.get("client") else "unknown"
-        place = place_of(scope["method"], scope["path"])
+        guarded = find_route(scope["method"], scope["path"])
         scope["bench.caller"] = Caller(address=address)
-        scope["bench.route"] = place.route if place else None
+        scope["bench.route"] = guarded.route if guarded else None
         scope["bench.closed"] = True  # as long as it is not known: a database that is away tells nothing
-        access = place.access if place else Access.ADMIN
+        access = guarded.access if guarded else Access.ADMIN
         scope["bench.body_bytes"] = STRANGER_BODY_BYTES if access is Access.OPEN else USER_BODY_BYTES
         if access is Access.LEASE:
             await self._admit_worker(scope, address)
@@ -107,7 +107,7 @@ class AuthenticationMiddleware:
             raise RefusedError(403, "cross-site", "A change by a login's cookie needs the header Origin; send a key.")
         needed = access.scope()
         if needed is not None and not key.scope.covers(needed):
-            return _scope_refusal(scope, key, needed, is_known=place is not None)
+            return _scope_refusal(scope, key, needed, is_known=guarded is not None)
         return None
 
     async def _admit_worker(self, scope: Scope, address: str) -> None:
@@ -192,7 +192,7 @@ def _visitor(key: KeyRecord) -> Visitor:
 
 
 def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, is_known: bool) -> Response:
-    if not is_known and not places(scope["path"]):
+    if not is_known and not routes_at(scope["path"]):
         raise RefusedError(404, "not-found", f"There is nothing at {scope['path']}.")
     if not is_known:
         detail = f"{scope['method']} is not possible here."

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.auth.scopes import STREAMS, place_of
+from api.auth.scopes import STREAMS, find_route
 
 REST = "/v1/"
 MOST_BYTES = 4 * 2**20
@@ -37,8 +37,8 @@ class HeadMiddleware:
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self.app(scope, receive, send)
             return
-        place = place_of("GET", scope["path"])
-        if place is None or place.route in STREAMS:
+        guarded = find_route("GET", scope["path"])
+        if guarded is None or guarded.route in STREAMS:
             await self.app(scope, receive, send)
             return
 

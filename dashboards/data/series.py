@@ -151,7 +151,7 @@ def smooth(values: Array, window: int) -> Array:
 
 def window_of(length: int, share: float = SMOOTHING_SHARE) -> int:
     """The odd width of the moving average for a line of `length` points."""
-    return _odd(max(1, round(share * length)))
+    return (max(1, round(share * length)) - 1) | 1
 
 
 def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Band:
@@ -160,7 +160,9 @@ def across_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> Ban
     A mean ends where the first ended seed ends (a diverged one): what the others do later is not the mean of all.
     """
     steps, losses, xs = _align_seeds(seeds, column, x)
-    known = np.isfinite(losses).any(axis=0) & (steps <= _common_end(seeds, column))
+    ended = [one.steps[np.isfinite(getattr(one, column))] for one in seeds if one.ended]
+    common_end = min((float(known[-1]) if known.size else -1.0 for known in ended), default=math.inf)
+    known = np.isfinite(losses).any(axis=0) & (steps <= common_end)
     losses, xs = losses[:, known], xs[:, known]
     if losses.size == 0:
         nothing = np.empty(0)
@@ -219,17 +221,3 @@ def _align_seeds(seeds: Sequence[Series], column: LossColumn, x: XColumn) -> tup
         losses[row, places] = getattr(one, column)
         xs[row, places] = getattr(one, x)
     return steps, losses, xs
-
-
-def _common_end(seeds: Sequence[Series], column: LossColumn) -> float:
-    ends = [_last_known_step(one.steps, getattr(one, column)) for one in seeds if one.ended]
-    return min(ends, default=math.inf)
-
-
-def _last_known_step(steps: Array, values: Array) -> float:
-    known = steps[np.isfinite(values)]
-    return float(known[-1]) if known.size else -1.0
-
-
-def _odd(number: int) -> int:
-    return number if number % 2 else number - 1

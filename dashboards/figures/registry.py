@@ -162,7 +162,7 @@ BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
 """Those that are drawn from fitted laws."""
 
 
-def listed(page: FigurePage) -> tuple[FigureEntry[Any], ...]:
+def page_figures(page: FigurePage) -> tuple[FigureEntry[Any], ...]:
     """The figures of a page, in their order."""
     return tuple(entry for entry in FIGURES if entry.page == page and entry.is_listed)
 

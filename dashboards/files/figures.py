@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse
 from dashboards.assets import plotly_script
 from dashboards.data.reader import Reader, candidate_styles
 from dashboards.figures.base import ExperimentView, Figure
-from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, listed
+from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, page_figures
 from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish, spreadsheet_safe
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.files.vector import FigureError, VectorFormat, vector
@@ -63,7 +63,7 @@ class FigureFiles:
         `NotFoundError` for a cell that it has not."""
         if cell:
             one_comparison(experiment, (), cell)
-        return tuple(entry.name for entry in listed(AnswerKind.COMPARISON if cell else experiment.spec.answer))
+        return tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON if cell else experiment.spec.answer))
 
     def picture(self, experiment_id: str, name: str, view: ViewState, theme: ThemeName = "light") -> Picture:
         """One figure; raises `NotFoundError`, and `FigureError` for a name that this kind of experiment has not."""

@@ -118,10 +118,11 @@ def law_sections(subject: ReportSubject) -> tuple[Section, ...]:
     shown = [_leaderboard(subject, cell.key, 3) for cell in cells[-MOST_CELLS:]]
     largest = _figures(subject, COMPARISON_FIGURES, cells[-1].key)
     blocks = (_coefficients(law), _verdicts([(fit.title, fit.verdict) for fit in law.fits], law.notes))
+    has_predictions = any(fit.predictions for fit in law.fits)
     return (
         Section(title="Scaling law", blocks=blocks),
         _figures(subject, LAW_FIGURES, ""),
-        *([Section(title="Predictions", blocks=(_predictions(law),))] if _any_prediction(law) else []),
+        *([Section(title="Predictions", blocks=(_predictions(law),))] if has_predictions else []),
         Section(title="Sizes and budgets", blocks=()),
         *shown,
         Section(title=f"Figures of {cells[-1].key}", blocks=largest.blocks),
@@ -185,7 +186,7 @@ def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Sec
         caption=publication.caption(comparison),
     )
     sentence = words.headline(comparison)
-    first = words.best(comparison)
+    first = words.leading_row(comparison)
     answer = Sentences(lines=(("", f"{first.title} {formats.sentence(sentence)}"),) if first and sentence else ())
     verdicts = _verdicts([(row.title, row.verdict) for row in comparison.rows], comparison.notes)
     title = comparison.name if cell else "Answer"
@@ -240,10 +241,6 @@ def _predictions(law: FitReport) -> Table:
         caption=f"{answers.PREDICTED_TOKENS.capitalize()}. Memory: parameters, gradients and optimizer state; "
         "activations are not included. Intervals are those of the curve, not of a further run.",
     )
-
-
-def _any_prediction(law: FitReport) -> bool:
-    return any(fit.predictions for fit in law.fits)
 
 
 def _estimate(one: Estimate | None, digits: int = 3) -> str:

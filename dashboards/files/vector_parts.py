@@ -17,18 +17,12 @@ DPI = 96.0
 """CSS pixels an inch: sizes in figures are CSS pixels."""
 POINTS = 72.0 / DPI
 """Points in a CSS pixel."""
-DASHES = {
-    "solid": "-",
-    "dash": (0, (5, 3)),
-    "dot": (0, (1.2, 2)),
-    "dashdot": (0, (5, 2, 1.2, 2)),
-    "longdash": (0, (9, 3)),
-}
+DASHES = {"solid": "-", "dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "dashdot": (0, (5, 2, 1.2, 2))}
 SYMBOLS = {
     "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "pentagon": "p", "star": "*",
-    "hexagon": "h", "x-thin": "x", "x": "X", "triangle-down": "v",
+    "hexagon": "h", "triangle-down": "v",
 }  # fmt: skip
-HATCHES = {"/": "///", "\\": "\\\\\\", ".": "...", "x": "xx", "-": "--", "|": "||", "+": "++"}
+HATCHES = {"/": "///", ".": "...", "x": "xx"}
 RGBA = re.compile(r"rgba\((\d+),\s*(\d+),\s*(\d+),\s*([\d.]+)\)")
 
 Colour = Any
@@ -140,8 +134,6 @@ class AxisScale:
             axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         elif form.endswith("%"):
             axis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
-        elif "s" in form:
-            axis.set_major_formatter(ticker.EngFormatter(unit=self.layout.get("ticksuffix", ""), sep=""))
         if self.layout.get("dtick") and not self.is_log:
             step, first = self.layout["dtick"], self.layout.get("tick0", 0)
             axis.set_major_locator(ticker.MultipleLocator(step, offset=first % step))

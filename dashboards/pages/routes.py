@@ -61,14 +61,16 @@ TRIALS_SHOWN = 500
 """Rows of a sweep's table; the REST API has them all."""
 
 
-def pages(services: Services, studies: Studies, *, stopping: Callable[[], bool] = lambda: False) -> APIRouter:
+def pages(
+    services: Services, studies: Studies, reader: Reader, pulse: Pulse, *, stopping: Callable[[], bool] = lambda: False
+) -> APIRouter:
     """Every page, figure, event stream and static file, to be included by the api.
 
-    `stopping` tells open streams that the process is about to end, so that they end first.
+    `reader` and `pulse` are those of REST, too: what one has looked up the other need not. `stopping` tells open
+    streams that the process is about to end, so that they end first.
     """
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
-    reader = Reader(experiments, services.runs, services.analysis)
     laws = FitPages(reader, monitor)
     html, data = PageHandlers(reader, laws, monitor), FigureHandlers(reader, laws)
     router.get("/")(html.home)
@@ -83,7 +85,7 @@ def pages(services: Services, studies: Studies, *, stopping: Callable[[], bool] 
     router.include_router(compare_pages(reader, monitor))
     router.include_router(queue_pages(monitor))
     router.include_router(memory_pages(services.footprints))
-    router.include_router(event_streams(experiments, monitor, stopping))
+    router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())
     return router
 
@@ -211,11 +213,10 @@ class FigureHandlers:
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 
-def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable[[], bool]) -> APIRouter:
+def event_streams(experiments: Experiments, monitor: Monitor, pulse: Pulse, stopping: Callable[[], bool]) -> APIRouter:
     """The streams that tell pages to refresh themselves."""
     router = APIRouter(include_in_schema=False)
     everything = Pulse(lambda _: monitor.version())
-    changed = Pulse(experiments.version)
 
     def existing_id(experiment_id: str) -> str:
         return experiments.get(experiment_id).id  # a 404 must come before the stream has begun
@@ -232,7 +233,7 @@ def event_streams(experiments: Experiments, monitor: Monitor, stopping: Callable
     async def experiment_events(
         found: Annotated[str, Depends(existing_id)], seen: Annotated[int | None, Depends(last_seen_version)]
     ) -> AsyncIterator[ServerSentEvent]:
-        async for event in changes(changed, found, seen, ended=has_ended, stopping=stopping):
+        async for event in changes(pulse, found, seen, ended=has_ended, stopping=stopping):
             yield event
 
     return router

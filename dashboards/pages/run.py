@@ -66,7 +66,7 @@ class RunHandlers:
                 *(silence(self._monitor.activity(waiting=1), run_id) if run.status in LIVE else ()),
             ),
             dispatch_blocker=self._monitor.dispatch_blocker(),
-            standing=runs.queue_position(run_id),
+            queue_position=runs.queue_position(run_id),
             probed=found,
             chosen=chosen,
             observed=last_observed(seen, chosen[0]) if chosen else None,

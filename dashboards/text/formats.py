@@ -113,7 +113,7 @@ def rate(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:g}"
 
 
-def short(value: float | None) -> str:
+def short_number(value: float | None) -> str:
     """Any number in four significant digits."""
     return UNKNOWN if value is None or not math.isfinite(value) else sentence(f"{value:.4g}")
 
@@ -179,7 +179,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def standing(place: QueuePosition) -> str:
+def queue_position(place: QueuePosition) -> str:
     """`3 of 120, starts in about 4 min`; the estimate only where there is one, and the quota that it waits for."""
     text = f"{count(place.position)} of {count(place.waiting)}"
     if place.waits_for is not None:

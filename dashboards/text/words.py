@@ -224,7 +224,7 @@ def view_choices(view: ViewState, field: str, values: Sequence[tuple[str, str]])
     return [(view.replace(**{field: value}).query(), text, getattr(view, field) == value) for value, text in values]
 
 
-def best(comparison: Comparison) -> CandidateRow | None:
+def leading_row(comparison: Comparison) -> CandidateRow | None:
     """The candidate with the lowest mean so far; None before the first result."""
     return next((row for row in comparison.rows if row.val_loss is not None), None)
 
@@ -241,7 +241,7 @@ def loss_title(comparison: Comparison) -> str:
 
 def headline(comparison: Comparison) -> str:
     """The answer so far, as a sentence to stand after the first candidate's name; empty before the first result."""
-    first = best(comparison)
+    first = leading_row(comparison)
     if first is None or first.val_loss is None:
         return ""
     half = first.val_loss.half_width()
@@ -331,7 +331,7 @@ def _share(value: int | None, baseline: int | None) -> float | None:
 
 
 def power_text(power: DesignPower) -> str:
-    """What a comparison can show before it is run, and how many seeds its margin takes: sentences."""
+    """What a comparison can show before it is run, and how many seeds its margin takes, either way."""
     unit, experiments = power.loss_unit, power.experiments
     seeds = f"{power.seeds} seed{'s' if power.seeds != 1 else ''}"
     least = power.detectable_difference
@@ -340,13 +340,14 @@ def power_text(power: DesignPower) -> str:
         if least is not None
         else "nothing with one seed"
     )
-    if power.margin is None:
-        advice = ""
-    elif power.seeds_for_margin is None:
-        advice = f"; {power.margin:g}{unit} would take more than a thousand seeds"
-    elif power.seeds_for_margin > power.seeds:
-        advice = f"; {power.margin:g}{unit} would take {power.seeds_for_margin} seeds"
-    else:
-        advice = f"; {power.margin:g}{unit} takes {power.seeds_for_margin}"
+    advice = ""
+    if power.margin is not None:
+        margin = f"{power.margin:g}{unit}"
+        advice = f"; a difference of {margin} takes {_seeds(power.seeds_for_difference)} to be shown"
+        advice += f", as good within {margin} {_seeds(power.seeds_for_margin)}"
     earlier = f"{experiments} earlier experiment{'s' if experiments != 1 else ''}"
     return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"
+
+
+def _seeds(count: int | None) -> str:
+    return "more than a thousand seeds" if count is None else f"{count} seeds"

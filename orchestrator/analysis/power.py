@@ -1,22 +1,28 @@
-"""What difference a design can show before it is run, from the noise that earlier experiments of its workload had.
+"""What a design can show before it is run, from the noise that earlier experiments of its workload had.
 
-A verdict is a paired t-test of n seeds at Bonferroni's level (`statistics.py`). If the true difference is d and the
-differences of the seeds have the standard deviation s, its t follows the noncentral t-distribution with n - 1 degrees
-of freedom and the noncentrality d sqrt(n) / s, and the power is the probability that |t| exceeds the test's quantile
-(J. Cohen, Statistical Power Analysis for the Behavioral Sciences, 1988, chapter 2; `scipy.special.nctdtr`).
+A verdict is read from an interval (`statistics.py`): n paired seeds at Bonferroni's level, the error of the validation
+text, and what tuning leaves open of either learning rate. The first is a t-test's, so that the spread that the seeds
+happen to show is averaged over its chi-square; the last is drawn: grids with the workload's noise, in basins as wide as
+those of earlier experiments, go through the product's own `basin`.
 
-    runs of earlier comparisons of the workload ─► noise: s ─► with n seeds: the least d that is shown with 80 %
-                                                          └► for d: the least n
+    runs of earlier comparisons of the workload ─► noise, width of the basins
+        ─► with n seeds: the least difference that is shown with 80 %
+        ─► the least n that shows a difference as large as the margin, and that shows one of none to be within it
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from statistics import median
 
 import numpy as np
 
-from orchestrator.analysis.statistics import t_quantile
+from orchestrator.analysis.comparison import evaluation_error
+from orchestrator.analysis.statistics import normal_quantile, t_quantile
+from orchestrator.kinds import basin
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import SIGNIFICANCE, RunRecord
 from orchestrator.specs.preview import DesignPower
@@ -27,6 +33,12 @@ POWER = 0.8
 """The usual share of experiments in which a true difference should be shown."""
 MOST_SEEDS = 1000
 """More seeds than that are no advice."""
+DRAWS = 200
+"""Grids that are drawn; the power's standard error by them is below 1 %."""
+NODES = 160
+"""Of the Gauss-Legendre rule over the quantiles of a spread: power to a part in a million."""
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,33 +52,137 @@ class Noise:
     experiments: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What decides how wide the interval of a difference is, but for the number of seeds."""
+
+    noise_sd: float
+    """Standard deviation of the difference of two candidates with the same seed."""
+    comparisons: int = 1
+    evaluation_error: float = 0.0
+    openness: tuple[Array, Array, Array] = field(default_factory=lambda: (np.zeros(1), np.zeros(1), np.zeros(1)))
+    """Of drawn pairs of grids: the regrets of candidate and baseline, and by how much the candidate's loss is higher at
+    the rates that were found than at the best ones. Zeros where nothing is tuned first."""
+
+    def is_shown(self, difference: float, seeds: int) -> float:
+        """The probability that a candidate that is better by so much is called better."""
+        return self._chance(seeds, lambda half, of_candidate, of_baseline: (-np.inf, -half - of_baseline), -difference)
+
+    def is_within(self, margin: float, seeds: int) -> float:
+        """The probability that one that is equal is called as good."""
+        return self._chance(
+            seeds, lambda half, of_candidate, of_baseline: (half + of_candidate - margin, margin - half - of_baseline)
+        )
+
+    def _chance(
+        self,
+        seeds: int,
+        bounds: Callable[[Array, Array, Array], tuple[Array | float, Array | float]],
+        mean: float = 0.0,
+    ) -> float:
+        """That the mean of so many differences lies between bounds, which the half width and the regrets give."""
+        if seeds < 2:
+            return 0.0
+        from scipy.special import chdtri, ndtr  # a fifth of a second that only this asks for
+
+        level, degrees = SIGNIFICANCE / self.comparisons / 2, seeds - 1
+        nodes, weights = _gauss_legendre()
+        spread = self.noise_sd * np.sqrt(chdtri(degrees, (1 - nodes) / 2) / degrees)[:, None]
+        half = np.hypot(
+            t_quantile(degrees, level) * spread / math.sqrt(seeds), normal_quantile(level) * self.evaluation_error
+        )
+        of_candidate, of_baseline, shift = self.openness
+        low, high = bounds(half, of_candidate, of_baseline)
+        error = math.hypot(self.noise_sd / math.sqrt(seeds), self.evaluation_error)
+        inside = ndtr((high - mean - shift) / error) - ndtr((low - mean - shift) / error)
+        return float(weights @ np.maximum(inside, 0.0).mean(axis=1)) / 2
+
+
+@cache
+def _gauss_legendre() -> tuple[Array, Array]:
+    return np.polynomial.legendre.leggauss(NODES)
+
+
 def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower | None:
     """What the comparison can show, by the noise of those of the runs that trained its workload; None where no earlier
     experiment trained two candidates on two seeds of it."""
+    runs = tuple(runs)
     found = noise(compared_losses(spec.workload, runs))
     if found is None or found.paired_sd == 0:
         return None
-    seeds, comparisons, margin = len(spec.seeds), len(spec.candidates) - 1, spec.equivalence()
+    seeds, margin = len(spec.seeds), spec.equivalence()
+    design = Design(
+        noise_sd=found.paired_sd,
+        comparisons=spec.comparison_count(),
+        evaluation_error=evaluation_error(spec.workload),
+    )
+    rates = min((each.learning_rates for each in spec.candidates), key=len)
+    if spec.tuning and len(rates) > 1:
+        open_rates = openness(found.paired_sd, len(spec.tuning.seeds), rates, curvature(spec.workload, runs))
+        design = replace(design, openness=open_rates)
     return DesignPower(
         seeds=seeds,
-        comparisons=comparisons,
+        comparisons=design.comparisons,
         paired_sd=found.paired_sd,
         experiments=found.experiments,
-        detectable_difference=detectable_difference(found.paired_sd, seeds, comparisons),
+        detectable_difference=detectable_difference(design, seeds),
         margin=margin,
-        seeds_for_margin=None if margin is None else seeds_needed(margin, found.paired_sd, comparisons),
+        seeds_for_margin=None if margin is None else least_seeds(lambda n: design.is_within(margin, n)),
+        seeds_for_difference=None if margin is None else least_seeds(lambda n: design.is_shown(margin, n)),
         loss_unit=spec.workload.task.loss_unit,
     )
+
+
+def openness(
+    noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: float, draws: int = DRAWS
+) -> tuple[Array, Array, Array]:
+    """What tuning on so many seeds leaves open, of `draws` pairs of equal candidates (`Design.openness`); `width` is
+    the basin's curvature in nats by squared log lr."""
+    random = np.random.default_rng(0)
+    gap = median(math.log(above / below) for below, above in pairwise(sorted(rates)))
+    places = [gap * place for place in range(-(len(rates) // 2) - 1, len(rates) // 2 + 2)]
+    sd = noise_sd / math.sqrt(2)
+    regrets: list[float] = []
+    missed: list[float] = []
+    while len(regrets) < 2 * draws:
+        best = random.uniform(-gap / 2, gap / 2)
+        seen = [width * (place - best) ** 2 + sd * random.standard_normal(tuning_seeds) for place in places]
+        losses = {math.exp(place): dict(enumerate(row.tolist())) for place, row in zip(places, seen, strict=True)}
+        found = basin.basin(basin.Grid(losses=losses, spikes=frozenset(), spread=None), list(losses))
+        if found is not None:  # else the best rate is at an edge: the grid goes on until it is not
+            regrets.append(found.regret(sd**2))
+            missed.append(width * (math.log(found.vertex) - best) ** 2)
+    return (
+        np.array(regrets[:draws]),
+        np.array(regrets[draws:]),
+        np.array(missed[:draws]) - np.array(missed[draws:]),
+    )
+
+
+def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
+    """That of the basins of earlier candidates with this workload, in the middle; 0, as of a flat one, where there are
+    none."""
+    tables: dict[tuple[str, str], dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for run, loss in _losses(workload, runs):
+        tables[run.experiment_id, run.candidate][run.lr][run.seed] = loss
+    found = []
+    for table in tables.values():
+        most = max(map(len, table.values()), default=0)
+        # The judged rate has other seeds than the grid.
+        grids = [[seeds for seeds in table.values() if seeds.keys() == of.keys()] for of in table.values()]
+        seeds = max(grids, key=len)[0].keys()
+        rates = {lr: row for lr, row in table.items() if row.keys() == seeds}
+        of = basin.basin(basin.grid(rates), list(rates)) if most else None
+        found += [of.curvature] if of is not None else []
+    return median(found) if found else 0.0
 
 
 def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[list[dict[int, float]]]:
     """Of each experiment on this workload: the final losses by seed of each candidate, at the rate that most of its
     seeds have (the judged one where it was tuned), the best of them where several have as many."""
     tables: dict[str, dict[str, dict[float, dict[int, float]]]] = defaultdict(lambda: defaultdict(dict))
-    for run in runs:
-        loss = run.result.final_val_loss if run.result and run.result.verdict is Verdict.CONVERGED else None
-        if loss is not None and run.spec is not None and run.spec.workload == workload:
-            tables[run.experiment_id][run.candidate].setdefault(run.lr, {})[run.seed] = loss
+    for run, loss in _losses(workload, runs):
+        tables[run.experiment_id][run.candidate].setdefault(run.lr, {})[run.seed] = loss
     return [
         [
             max(rates.values(), key=lambda losses: (len(losses), -float(np.mean([*losses.values()]))))
@@ -76,49 +192,37 @@ def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[list[
     ]
 
 
-def power_of(difference: float, noise_sd: float, seeds: int, comparisons: int = 1) -> float:
-    """The probability that a true `difference` is shown by so many paired `seeds`, as one of so many `comparisons`.
-
-    Zero below two seeds: one pair has no interval. One where there is no noise at all.
-    """
-    if seeds < 2 or difference == 0:
-        return 0.0
-    if noise_sd == 0:
-        return 1.0
-    from scipy.special import nctdtr  # a fifth of a second that only this asks for
-
-    degrees = seeds - 1
-    limit = t_quantile(degrees, 1 - SIGNIFICANCE / comparisons / 2)
-    noncentrality = abs(difference) / noise_sd * math.sqrt(seeds)
-    # On the far side the probability is below 1e-3 wherever the power is of interest, and the distribution's own
-    # function loses its digits there.
-    missed = float(nctdtr(degrees, noncentrality, limit))
-    return 1.0 if math.isnan(missed) else 1.0 - missed
+def _losses(workload: Workload, runs: Iterable[RunRecord]) -> Iterable[tuple[RunRecord, float]]:
+    """The trained runs of this workload with their final losses."""
+    for run in runs:
+        loss = run.result.final_val_loss if run.result and run.result.verdict is Verdict.CONVERGED else None
+        if loss is not None and run.spec is not None and run.spec.workload == workload:
+            yield run, loss
 
 
-def detectable_difference(noise_sd: float, seeds: int, comparisons: int = 1, power: float = POWER) -> float | None:
+def detectable_difference(design: Design, seeds: int, power: float = POWER) -> float | None:
     """The least true difference that so many paired seeds show with this power; None below two seeds."""
     if seeds < 2:
         return None
-    low, high = 0.0, noise_sd
-    while power_of(high, noise_sd, seeds, comparisons) < power:
+    low, high = 0.0, design.noise_sd
+    while design.is_shown(high, seeds) < power:
         low, high = high, 2 * high
     for _ in range(40):  # halves the interval to a part in 10^12
         middle = (low + high) / 2
-        low, high = (middle, high) if power_of(middle, noise_sd, seeds, comparisons) < power else (low, middle)
+        low, high = (middle, high) if design.is_shown(middle, seeds) < power else (low, middle)
     return high
 
 
-def seeds_needed(difference: float, noise_sd: float, comparisons: int = 1, power: float = POWER) -> int | None:
-    """The least number of paired seeds that shows a true difference with this power; None beyond `MOST_SEEDS`."""
+def least_seeds(chance: Callable[[int], float], power: float = POWER) -> int | None:
+    """The least number of paired seeds with which the chance of a verdict is this; None beyond `MOST_SEEDS`."""
     low, high = 1, 2
-    while power_of(difference, noise_sd, high, comparisons) < power:
+    while chance(high) < power:
         if high >= MOST_SEEDS:
             return None
         low, high = high, min(2 * high, MOST_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if power_of(difference, noise_sd, middle, comparisons) < power else (low, middle)
+        low, high = (middle, high) if chance(middle) < power else (low, middle)
     return high
 
 
@@ -127,8 +231,9 @@ def noise(experiments: Iterable[Sequence[Mapping[int, float]]]) -> Noise | None:
 
     Of each experiment: one mapping from seed to final loss for each candidate at its compared rate. What the candidates
     differ by on average and what a seed does to all of them is taken out (a two-way layout without repetition), and
-    what remains has the variance of one run; a paired difference has twice that. None where no experiment has two
-    candidates with two seeds in common.
+    what remains has the variance of one run; a paired difference has twice that. Runs that spiked are left out, and of
+    candidates that end alike on every seed, which are one candidate by two names, all but one. None where no experiment
+    has two candidates with two seeds in common.
     """
     squares, degrees, count = 0.0, 0, 0
     for candidates in experiments:
@@ -136,9 +241,15 @@ def noise(experiments: Iterable[Sequence[Mapping[int, float]]]) -> Noise | None:
         rows, columns = table.shape
         if rows < 2 or columns < 2:
             continue
-        rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
-        squares += float(np.sum(rest**2))
-        degrees += (rows - 1) * (columns - 1)
+        stable = basin.grid({float(i): dict(enumerate(row.tolist())) for i, row in enumerate(table)})
+        left = (rows - 1) * (columns - 1) - len(stable.spikes)
+        if stable.spread is not None and left > 0:
+            squares += stable.spread**2 * left
+        else:
+            left = (rows - 1) * (columns - 1)
+            rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+            squares += float(np.sum(rest**2))
+        degrees += left
         count += 1
     if not degrees:
         return None
@@ -146,8 +257,7 @@ def noise(experiments: Iterable[Sequence[Mapping[int, float]]]) -> Noise | None:
 
 
 def _common_seeds(candidates: Sequence[Mapping[int, float]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Losses [candidate, seed] of the seeds that all of them have."""
+    """Losses [candidate, seed] of the seeds that all of them have, without repetitions."""
     seeds = sorted(set.intersection(*(set(each) for each in candidates))) if candidates else []
-    return np.array([[each[seed] for seed in seeds] for each in candidates], dtype=np.float64).reshape(
-        len(candidates), len(seeds)
-    )
+    rows = dict.fromkeys(tuple(each[seed] for seed in seeds) for each in candidates)
+    return np.array(list(rows), dtype=np.float64).reshape(len(rows), len(seeds))

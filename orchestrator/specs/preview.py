@@ -42,7 +42,10 @@ class DesignPower(Record):
     margin: float | None
     """The difference below which candidates count as equally good; null where none is given."""
     seeds_for_margin: int | None
-    """Seeds that would show a difference as small as the margin; null where that takes more than a thousand."""
+    """Seeds that would show with 80 % probability that an equal candidate is as good within the margin; null where
+    that takes more than a thousand."""
+    seeds_for_difference: int | None = None
+    """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
     loss_unit: str
 
 

@@ -48,7 +48,7 @@ NEEDED_BY_SOME_VERBS = ("fastapi", "httpx2", "jinja2", "numpy", "sqlalchemy", "u
         (
             "import contextlib, io, api.cli\nwith contextlib.redirect_stdout(io.StringIO()): "
             "api.cli.main(['--help'], standalone_mode=False)\n",
-            HEAVY,
+            (*HEAVY, *NEEDED_BY_SOME_REQUESTS, *NEEDED_BY_SOME_VERBS),
         ),
         (
             "import api.cli, api.processes.api; from orchestrator.store.database import Database; "

@@ -10,6 +10,8 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from api.app import create_app
+from dashboards.data.live import Pulse
+from dashboards.data.reader import Reader
 from dashboards.pages.routes import pages
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy
@@ -73,7 +75,8 @@ def application(services: Services) -> FastAPI:
     """The pages alone, for tests that need no server."""
     app = FastAPI()
     studies = Studies(services.experiments, services.runs, services.analysis, services.storage.studies_folder())
-    app.include_router(pages(services, studies))
+    reader = Reader(services.experiments, services.runs, services.analysis)
+    app.include_router(pages(services, studies, reader, Pulse(services.experiments.version)))
 
     @app.exception_handler(NotFoundError)
     def missing(request: Request, error: NotFoundError) -> Response:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.auth.scopes import Access, place_of
+from api.auth.scopes import Access, find_route
 from tests.fuzz.fuzzing import SEED, Report, fuzzed
 from tests.fuzz.house import House, furnished
 
@@ -48,7 +48,7 @@ def test_nobody_gets_in_without_a_key(house: House):
     assert set(report.cases) == operations(house)
     assert not report.broken
     for label, statuses in report.statuses.items():
-        place = place_of(*label.split(" "))
+        place = find_route(*label.split(" "))
         assert place is not None
         assert place.access is Access.OPEN or set(statuses) == {401}, (label, statuses)
 

@@ -13,7 +13,7 @@ from fastapi import FastAPI, routing
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.auth.scopes import PLACES, Access, place_of
+from api.auth.scopes import GUARDED_ROUTES, Access, find_route
 from api.auth.throttle import Throttle
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.services.composition import Services
@@ -94,7 +94,7 @@ def routes_of(app: FastAPI) -> set[str]:
 
 
 def test_every_route_is_placed_once(house: House):
-    placed = [place.route for place in PLACES]
+    placed = [place.route for place in GUARDED_ROUTES]
     assert len(placed) == len(set(placed))
     assert routes_of(house.app) == set(placed), "place it in api/auth/scopes.py"
 
@@ -108,7 +108,7 @@ def test_every_operation_of_the_document_is_placed_and_says_what_it_asks_for(hou
     }
     assert len(operations) > 40
     for route, operation in operations.items():
-        place = place_of(*route.split(" "))
+        place = find_route(*route.split(" "))
         assert place is not None and place.route == route
         scope = place.access.scope()
         assert operation.get("x-scope") == (scope.value if scope else None)
@@ -118,7 +118,7 @@ def test_every_operation_of_the_document_is_placed_and_says_what_it_asks_for(hou
 
 
 @pytest.mark.parametrize("caller", CALLERS)
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.route)
+@pytest.mark.parametrize("place", GUARDED_ROUTES, ids=lambda place: place.route)
 def test_who_gets_in_is_what_the_table_says(house: House, place, caller: str):
     path = re.sub(r"\{(\w+)\}", lambda found: house.names[found[1]], place.route.partition(" ")[2])
     answer = house.client.request(place.method, path, headers=house.headers[caller], content="[")

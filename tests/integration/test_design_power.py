@@ -9,7 +9,9 @@ import yaml
 from typer.testing import CliRunner
 
 from api.cli import main
-from orchestrator.analysis.power import detectable_difference, seeds_needed
+from orchestrator.analysis.comparison import evaluation_error
+from orchestrator.analysis.power import Design, detectable_difference, least_seeds
+from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
 
@@ -42,8 +44,11 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         found = http.post("/v1/experiments/validate", json=fields).json()["power"]
         assert found["paired_sd"] == pytest.approx(SD, rel=1e-6)
         assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
-        assert found["detectable_difference"] == pytest.approx(detectable_difference(SD, 3), rel=1e-6)
-        assert found["seeds_for_margin"] == seeds_needed(0.01, SD)
+        spec = ComparisonSpec.model_validate(fields)
+        design = Design(noise_sd=found["paired_sd"], evaluation_error=evaluation_error(spec.workload))
+        assert found["detectable_difference"] == pytest.approx(detectable_difference(design, 3), rel=1e-6)
+        assert found["seeds_for_margin"] == least_seeds(lambda n: design.is_within(0.01, n))
+        assert found["seeds_for_difference"] == least_seeds(lambda n: design.is_shown(0.01, n))
 
         longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
         assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None

@@ -75,7 +75,7 @@ class Point(Record):
 
 
 class Observation(Record):
-    """What one probe saw at one step, block by block (`worker/probes/`)."""
+    """What one probe saw at one step, block by block (`worker/probes.py`)."""
 
     step: Whole
     """Optimizer steps done, the observed one included."""

@@ -19,7 +19,7 @@ from worker.errors import CheckpointError, RunStoppedError, TerminatedError
 from worker.meters.breakdown import BreakdownMeter
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
-from worker.probes.probing import Probing
+from worker.probes import Probing
 from worker.records.protocol import CheckpointNotice, Command, Stopped
 from worker.records.result import MemoryBreakdown, Point
 from worker.reporting.reporter import Reporter

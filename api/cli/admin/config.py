@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from api.cli.console import Json, console, print_json, text_table
 from api.cli.service import environment_settings
-from orchestrator.settings import PREFIX, Settings, place, without_password
+from orchestrator.settings import PREFIX, Settings, setting_source, without_password
 from worker.schema import field_docs
 
 DEFAULT = "default"
@@ -55,7 +55,7 @@ def _service_settings(settings: Settings) -> list[SettingInForce]:
         SettingInForce(
             name=name,
             value=values[name],
-            source=place(name) or DEFAULT,
+            source=setting_source(name) or DEFAULT,
             meaning=" ".join(meanings.get(name, "").split()),
         )
         for name in type(settings).model_fields

@@ -22,7 +22,7 @@ from api.cli.console import FAILED, LOG_WIDTH, Json, plain, print_json
 from api.cli.doctor import database, devices, machine, services
 from api.cli.doctor.check import Check, fails, passes
 from api.cli.service import Data, read_settings
-from orchestrator.settings import Settings, place
+from orchestrator.settings import Settings, setting_source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ def _checks() -> Iterator[Check]:
     """The settings, each fault by itself, then what depends on them."""
     settings = read_settings()
     if isinstance(settings, Settings):
-        sources = [found for field in type(settings).model_fields if (found := place(field)) is not None]
+        sources = [found for field in type(settings).model_fields if (found := setting_source(field)) is not None]
         yield passes("settings", ", ".join(sources) or "all by default")
         yield from examine(settings)
         return

@@ -14,6 +14,7 @@ from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate
 from orchestrator.records import Comparison, RunRecord
+from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 from worker.records.result import Verdict
 
@@ -97,7 +98,7 @@ def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tu
     from mlflow.tracking import MlflowClient
 
     mlflow = MlflowClient(tracking_uri=f"sqlite:///{service_folder / 'mlflow.sqlite3'}")
-    copies = _await_copies(mlflow, [run.id for run in runs])
+    copies = until(lambda: _copies(mlflow, [run.id for run in runs]), "every run is exported")
     for run in runs:
         assert run.result is not None
         (copy,) = copies[run.id]
@@ -108,23 +109,18 @@ def test_mlflow_holds_the_numbers_that_rest_gives(service_folder: Path, runs: tu
         assert len(mlflow.get_metric_history(copy.info.run_id, "train_loss")) == run.result.steps
 
 
-def _await_copies(mlflow: Any, run_ids: list[str]) -> dict[str, list[Any]]:
-    deadline = time.monotonic() + 300
-    while True:
-        folder = mlflow.get_experiment_by_name("bench/small")
-        found = mlflow.search_runs([folder.experiment_id]) if folder else []
-        copies = {id: [run for run in found if run.data.tags.get("bench.run_id") == id] for id in run_ids}
-        if all(runs and runs[0].info.status == "FINISHED" for runs in copies.values()):
-            return copies
-        assert time.monotonic() < deadline, f"not exported after 300 s: {copies}"
-        time.sleep(0.3)
+def _copies(mlflow: Any, run_ids: list[str]) -> dict[str, list[Any]] | None:
+    """MLflow's runs of each of ours, once the first of each is finished."""
+    folder = mlflow.get_experiment_by_name("bench/small")
+    found = mlflow.search_runs([folder.experiment_id]) if folder else []
+    copies = {id: [run for run in found if run.data.tags.get("bench.run_id") == id] for id in run_ids}
+    return copies if all(runs and runs[0].info.status == "FINISHED" for runs in copies.values()) else None
 
 
 def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(client: Client) -> None:
     """Waiting runs are cancelled at once, training ones at their next heartbeat."""
     experiment = client.submit(small_comparison(name="long", steps=100_000)).experiment
-    while not any(run.step > 3 for run in client.runs(experiment_id=experiment.id)):
-        time.sleep(0.2)
+    until(lambda: any(run.step > 3 for run in client.runs(experiment_id=experiment.id)), "a run trains")
     client.cancel_experiment(experiment.id)
     started = time.monotonic()
     for _ in client.watch(experiment.id, pause_seconds=0.3):

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator import settings as setting_sources
 from orchestrator.errors import SettingsError
-from orchestrator.settings import Settings, place
+from orchestrator.settings import Settings, setting_source
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def test_the_environment_wins_over_secrets_and_they_over_the_file(secrets: Path,
     monkeypatch.setenv("ADAPM_BENCH_PORT", "3")
     settings = Settings()
     assert (settings.port, settings.slots, settings.host, settings.ray_address) == (3, 2, "::1", None)
-    assert [place(name) for name in ("port", "slots", "host", "ray_address")] == [
+    assert [setting_source(name) for name in ("port", "slots", "host", "ray_address")] == [
         "ADAPM_BENCH_PORT",
         str(secrets / "adapm_bench_slots"),
         "host in adapm-bench.toml",

@@ -217,7 +217,7 @@ def test_there_is_one_minus_for_people_and_ascii_for_programs():
     comparison = made_comparison()
     hyphen = re.compile(r"(?<![\w.-])-(?=\d)")
     assert hyphen.search(comparison.model_dump_json()) and hyphen.search(table_csv(comparison))
-    people = (seen(comparison_table(comparison)), markdown(comparison), formats.loss(-2e5), formats.short(-0.5))
+    people = (seen(comparison_table(comparison)), markdown(comparison), formats.loss(-2e5), formats.short_number(-0.5))
     for shown in people:
         assert "\N{MINUS SIGN}" in shown and not hyphen.search(shown), shown
     assert "\N{MINUS SIGN}" not in comparison.model_dump_json() + table_csv(comparison)

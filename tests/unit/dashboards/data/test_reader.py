@@ -4,7 +4,7 @@ import pytest
 
 from dashboards.data.reader import Reader
 from dashboards.data.series import across_seeds, numbers
-from dashboards.figures.registry import COMPARISON_FIGURES, listed
+from dashboards.figures.registry import COMPARISON_FIGURES, page_figures
 from dashboards.files.figures import FigureFiles, write
 from dashboards.files.vector import FigureError
 from dashboards.view_state import ViewState
@@ -34,7 +34,7 @@ def test_every_figure_of_a_comparison_is_a_file_also_under_the_older_name(servic
         services.experiments.submit(DEMO).experiment,
         FigureFiles(Reader(services.experiments, services.runs, services.analysis)),
     )
-    assert files.names(experiment) == tuple(entry.name for entry in listed(AnswerKind.COMPARISON))
+    assert files.names(experiment) == tuple(entry.name for entry in page_figures(AnswerKind.COMPARISON))
     for entry in COMPARISON_FIGURES:
         assert write(files.picture(experiment.id, entry.name, ViewState()), "svg").startswith(b"<?xml")
 

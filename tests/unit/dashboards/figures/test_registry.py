@@ -13,7 +13,7 @@ from dashboards.figures.registry import (
     ComparisonFigure,
     LawFigure,
     SweepFigure,
-    listed,
+    page_figures,
 )
 from orchestrator.kinds.experiment import AnswerKind
 
@@ -35,4 +35,4 @@ def test_a_name_stands_for_one_figure():
 def test_a_former_name_leads_to_the_figure_but_is_not_listed():
     old, new = BY_SNAPSHOT["pareto"], BY_SNAPSHOT["loss-memory"]
     assert (old.title, old.draw) == (new.title, new.draw)
-    assert [entry.name for entry in listed(AnswerKind.COMPARISON)].count("pareto") == 0
+    assert [entry.name for entry in page_figures(AnswerKind.COMPARISON)].count("pareto") == 0

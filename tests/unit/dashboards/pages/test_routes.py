@@ -57,6 +57,19 @@ def test_a_tuned_comparison_says_that_it_is_tuned_while_no_seed_counts(client, s
     assert "tuning" in client.get("/").text
 
 
+def test_all_pairs_stand_below_the_leaderboard_and_unstable_runs_in_it(client, services, player):
+    asked = services.experiments.submit(DEMO.model_copy(update={"all_pairs": True})).experiment
+    plain = services.experiments.submit(DEMO).experiment
+    player.finish()
+    found = services.analysis.compare(asked.id)
+    assert len(found.pairs) == len(found.rows) * (len(found.rows) - 1) // 2 > len(found.rows) - 1
+    page = client.get(f"/experiments/{asked.id}").text
+    assert all(f"<bdi>{each.title}</bdi> − <bdi>{each.other_title}</bdi>" in page for each in found.pairs)
+    seeds = len(DEMO.seeds)
+    assert page.count(f">0 of {seeds}<") == len(found.rows)
+    assert "All pairs" not in client.get(f"/experiments/{plain.id}").text
+
+
 def test_profiles_of_experiments_without_a_common_candidate_are_a_page(client, services, player):
     """Which says that there is none."""
     ids = [

@@ -12,8 +12,7 @@ from optim.catalog import entry, names
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError
 from worker.models import build_model
-from worker.probes.measures import residual, spectrum
-from worker.probes.probing import Probing
+from worker.probes import Probing, residual, spectrum
 from worker.records.protocol import Command
 from worker.records.result import Observation, Point
 from worker.reporting.reporter import MemoryReporter
