@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.comparison import compare, evaluation_error
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -244,7 +244,8 @@ def test_the_interval_of_grids_without_phases_covers_what_the_choice_may_have_do
     def losses(name: str) -> list[float]:
         return [bowl(2e-3, seed) + NOISE[(seed + 2) % 4][(seed + (name == "adapm")) % 3] for seed in range(6)]
 
-    plain = paired_difference(losses("adapm"), losses("adamw"))
+    shared = evaluation_error(comparison_spec().workload)
+    plain = paired_difference(losses("adapm"), losses("adamw"), shared_error=shared)
     assert plain is not None and plain.low is not None and plain.high is not None
     assert of.low == pytest.approx(plain.low - of.regret - adamw.selection_gain)
     assert of.high == pytest.approx(plain.high + of.baseline_regret + adapm.selection_gain)
