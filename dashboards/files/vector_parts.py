@@ -20,7 +20,7 @@ POINTS = 72.0 / DPI
 DASHES = {"solid": "-", "dash": (0, (5, 3)), "dot": (0, (1.2, 2)), "dashdot": (0, (5, 2, 1.2, 2))}
 SYMBOLS = {
     "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "pentagon": "p", "star": "*",
-    "hexagon": "h", "triangle-down": "v",
+    "hexagon": "h", "x": "X", "triangle-down": "v",
 }  # fmt: skip
 HATCHES = {"/": "///", ".": "...", "x": "xx"}
 RGBA = re.compile(r"rgba\((\d+),\s*(\d+),\s*(\d+),\s*([\d.]+)\)")

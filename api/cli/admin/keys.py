@@ -17,17 +17,14 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from api.cli.admin.db import open_database, private_folder
 from api.cli.console import BAD_INPUT, Json, complain, console, plain, print_json, refuse, text_table
 from api.cli.service import URL_VARIABLE, Data, Url, environment_settings, open_client
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey, Scope
 from orchestrator.specs.faults import validation_faults
-from orchestrator.store.admin.audit import AuditLine, AuditLog
-from orchestrator.store.admin.keyring import Keyring
-from orchestrator.store.database import Database
 
 if TYPE_CHECKING:
     from api.client.client import Client
+    from orchestrator.store.database import Database
 
 verbs = typer.Typer(help="Keys to the service: create, ls, revoke.", no_args_is_help=True)
 
@@ -131,6 +128,8 @@ def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
         with open_client(url, listed_by="keys ls") as client:
             yield client
         return
+    from api.cli.admin.db import open_database, private_folder  # SQLAlchemy, of no use over a service
+
     settings = environment_settings(data_folder=data)
     with private_folder(settings), open_database(settings) as database:
         database.migrate()
@@ -140,7 +139,10 @@ def _keys(url: str | None, data: Path | None) -> Iterator["Client | LocalKeys"]:
 class LocalKeys:
     """The keyring and the audit log of a database, as the service's client has them, for who can write the database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: "Database") -> None:
+        from orchestrator.store.admin.audit import AuditLog  # SQLAlchemy, as above
+        from orchestrator.store.admin.keyring import Keyring
+
         self._keyring, self._audit = Keyring(database), AuditLog(database)
 
     def create_key(self, wanted: KeyRequest) -> NewKey:
@@ -164,7 +166,10 @@ class LocalKeys:
         return self._audit.page(limit=limit, key_id=key_id)
 
     def _note(self, action: str, key_id: str) -> None:
-        self._audit.add(AuditLine(key_id=None, address=HERE, action=action, target=f"/v1/keys/{key_id}", outcome=200))
+        from orchestrator.store.admin.audit import AuditLine  # SQLAlchemy, as above
+
+        line = AuditLine(key_id=None, address=HERE, action=action, target=f"/v1/keys/{key_id}", outcome=200)
+        self._audit.add(line)
 
 
 def _key_table(found: tuple[KeyRecord, ...]) -> Table:

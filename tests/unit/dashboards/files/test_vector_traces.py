@@ -15,6 +15,7 @@ from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files.vector import Sheet
 from dashboards.palette import style
 from dashboards.view_state import ViewState
+from orchestrator.jobs import AttemptOutcome
 from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
 from tests.factories.comparison import made_comparison
 from tests.unit.dashboards.figures.test_timeline import attempt_span
@@ -115,6 +116,14 @@ def test_attempts_lie_at_their_dates():
     (line,) = axes.lines
     assert line.get_xdata()[:2].tolist() == [1.0, 2.0]  # days since the epoch
     assert axes.get_ylim() == (3.5, 0.5)  # the first lane on top
+
+
+def test_a_cross_is_a_cross_in_the_legend_too():
+    broken = attempt_span(0.0, 9.0, outcome=AttemptOutcome.BROKEN, message="the disk is away")
+    axes = axes_of(attempts_timeline([broken], {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
+    legend = axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["AdamW", "failed or lost"]
+    assert legend.get_lines()[-1].get_marker() == "X"
 
 
 def test_names_of_measures_stand_on_their_axis_the_first_on_top():
