@@ -8,17 +8,19 @@ runs end, and `compare` answers. A run's loss is
     basin(log2 of its rate by the best one) + an effect of its seed, which all candidates share + noise of its own
 
 Basins: flat (a factor of two off the best rate costs 0.003 nats), steep (0.05), mixed (every other candidate's is the
-other), skew (twice as steep above the best rate as below), edge (the optimum lies up to two steps beyond the grid) and
-cliff (falls towards a rate above which every run diverges). Each candidate's best rate lies anywhere between two rates
-of its grid: what is compared is the lowest point of the basins, and a grid that has missed it is no excuse. Seeds have
+other), skew (an exponential less its tangent), kink (0.05 nats for a factor of two below the best rate, 0.1 above it),
+edge (the optimum lies up to two steps beyond the grid), cliff (falls towards a rate above which every run diverges) and
+chance (the same, where runs diverge by chance about that rate). Grids have factors of 2, 4 or 10. Each candidate's best
+rate lies anywhere between two rates of its grid: what is compared is the lowest point of the basins, and a grid that
+has missed it is no excuse. "Untuned": every seed at every rate, and no phase of its own for the choice. Seeds have
 a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal, Student's t with 3 degrees of freedom,
 or log-normal, all of one variance; with spikes 15, 30 or 45 % of the runs end 0.05 to 0.5 nats too high, of all
 candidates, of all but the baseline ("spikes of one"), or of the baseline.
 
-Printed for each world: the share of experiments in which any of the equal candidates was called better or worse, the
-share of intervals that hold the true difference, how often a candidate that is truly better by 0.01 nats was found to
-be, how often an equal one was called as good within 0.01 nats, and one that is off by exactly 0.01 too; and the runs
-of an experiment.
+Printed for each world, in per cent: the experiments in which any of the equal candidates was called better or worse,
+and those in which one was called unstable; the intervals that hold the true difference; how often a candidate that is
+truly better by 0.01 nats was found to be, how often an equal one was called as good within 0.01 nats, and one that is
+off by exactly 0.01 too; then half the width of the interval in thousandths of a nat, and the runs of an experiment.
 """
 
 import argparse
@@ -51,7 +53,9 @@ LOSS = 3.3
 GAIN = 0.01
 """How much better the better one is, and the margin of equivalence."""
 CLIFF_SLOPE = 0.01
-"""Nats a step, towards a cliff."""
+"""Nats for a factor of two, towards a cliff."""
+CHANCE_WIDTH = 0.1
+"""Where runs diverge by chance: the odds rise by e with each tenth of a factor of two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +70,8 @@ class World:
     tuning_seeds: int = 3
     seeds: int = 5
     rates: int = 5
+    factor: int = 2
+    """Between neighbouring rates of the grid."""
 
     def name(self) -> str:
         """As the table has it."""
@@ -80,6 +86,7 @@ class Tally:
 
     experiments: int = 0
     false: int = 0
+    unstable: int = 0
     held: int = 0
     intervals: int = 0
     better: int = 0
@@ -99,6 +106,7 @@ class Tally:
 
         return {
             "false_verdicts": share(self.false, self.experiments),
+            "unstable": share(self.unstable, self.experiments),
             "coverage": share(self.held, self.intervals),
             "power": share(self.better, self.better_of),
             "as_good": share(self.as_good, self.as_good_of),
@@ -115,7 +123,7 @@ class Optimizer:
     basin: str
     curvature: float
     best: float
-    """In steps of the grid from `BEST`."""
+    """In factors of two from `BEST`."""
     shift: float
     """Added to every loss."""
     spike_share: float
@@ -126,9 +134,20 @@ class Optimizer:
         x = math.log2(rate / BEST) - self.best
         if self.basin == "cliff":
             return None if x > 0 else -CLIFF_SLOPE * x
+        if self.basin == "chance":
+            return -CLIFF_SLOPE * x
+        if self.basin == "kink":
+            return STEEP * max(-x, 2 * x)
         if self.basin == "skew":
             return self.curvature * 2 / 0.49 * (math.exp(0.7 * x) - 1 - 0.7 * x)
         return self.curvature * x * x
+
+    def risk(self, rate: float) -> float:
+        """That a run diverges by chance."""
+        if self.basin != "chance":
+            return 0.0
+        x = math.log2(rate / BEST) - self.best
+        return 1 / (1 + math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
 
 
 def noise(kind: str, random: np.random.Generator, size: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -156,7 +175,7 @@ class Runs:
     def loss(self, optimizer: Optimizer, rate: float, seed: int) -> float | None:
         """How a run ends; None where it diverges."""
         level = optimizer.loss(rate)
-        if level is None:
+        if level is None or self._random.random() < optimizer.risk(rate):
             return None
         if seed not in self._seeds:
             self._seeds[seed] = float(self._random.normal(0, SEED_SPREAD))
@@ -175,12 +194,14 @@ def optimizers(world: World, shifts: list[float], random: np.random.Generator) -
     for place, shift in enumerate(shifts):
         steep = world.basin == "steep" or (world.basin == "mixed" and place % 2 == 1)
         beyond = world.rates // 2
-        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond)}.get(world.basin, (-1, 1))
+        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond), "chance": (0, beyond)}.get(
+            world.basin, (-1, 1)
+        )
         found.append(
             Optimizer(
                 basin=world.basin,
                 curvature=STEEP if steep else FLAT if world.basin in ("flat", "mixed") else 0.02,
-                best=float(random.uniform(low, high)),
+                best=float(random.uniform(low, high)) * math.log2(world.factor),
                 shift=shift,
                 spike_share=world.spike_share if place in SPIKING.get(world.spikes, ()) else 0.0,
             )
@@ -194,9 +215,11 @@ NAMES = ("adamw", "adapm", "adapm-mini", "lion", "muon", "adafactor", "sgd", "ad
 
 
 def specification(world: World) -> ComparisonSpec:
-    """As a user would submit it; extended by up to four rates, whatever the default is. Losses have no error of their
-    validation text here, and what verdicts add for one is next to nothing."""
-    rates = tuple(float(f"{BEST * 2.0 ** (place - world.rates // 2):.6g}") for place in range(world.rates))
+    """As a user would submit it. Losses have no error of their validation text here, and what verdicts add for one is
+    next to nothing."""
+    rates = tuple(
+        float(f"{BEST * float(world.factor) ** (place - world.rates // 2):.6g}") for place in range(world.rates)
+    )
     found = comparison_spec(optimizers=("adamw",), learning_rates=rates, seeds=range(world.seeds))
     return found.model_copy(
         update={
@@ -206,22 +229,22 @@ def specification(world: World) -> ComparisonSpec:
             "workload": found.workload.model_copy(
                 update={"evaluation": found.workload.evaluation.model_copy(update={"sequences": 10**9})}
             ),
-            "tuning": Tuning(seeds=tuple(range(100, 100 + world.tuning_seeds)), extend_grid=4),
+            "tuning": Tuning(seeds=tuple(range(100, 100 + world.tuning_seeds))) if world.tuning_seeds else None,
         }
     )
 
 
 def tuned(spec: ComparisonSpec, candidate: Candidate, truth: Optimizer, runs: Runs) -> list[TuningRun]:
     """All runs of a candidate, planned as the store plans them."""
-    assert spec.tuning is not None
     trials: list[TuningRun] = []
-    pending = tuple((lr, seed) for seed in spec.tuning.seeds for lr in candidate.learning_rates)
+    first = spec.tuning.seeds if spec.tuning else spec.seeds
+    pending = tuple((lr, seed) for seed in first for lr in candidate.learning_rates)
     while pending:
         for lr, seed in pending:
             loss = runs.loss(truth, lr, seed)
             verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
             trials.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
-        pending = spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials)
+        pending = spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials) if spec.tuning else ()
     return trials
 
 
@@ -244,7 +267,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
     template = run_record(spec.first_runs()[0], 0, LOSS, "e")
     equal = [0.0] * world.candidates
     for count, shifts in ((experiments, equal), (experiments // 2, [0.0, -GAIN, GAIN, *equal][: world.candidates])):
-        design = (world.candidates, world.tuning_seeds, world.seeds, world.rates)
+        design = (world.candidates, world.tuning_seeds, world.seeds, world.rates, world.factor)
         random = np.random.default_rng([seed, shifts is equal, *world.name().encode(), *design])
         for _ in range(count):
             truths, runs = optimizers(world, shifts, random), Runs(world, random)
@@ -266,6 +289,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
                 tally.experiments += 1
                 tally.runs += len(records)
                 tally.false += any(word in ("better", "worse") for word, _ in words)
+                tally.unstable += any(word in ("unstable", "not_compared") for word, _ in words)
                 tally.as_good += sum(word == "as_good" for word, _ in words)
                 tally.as_good_of += len(words)
             else:
@@ -299,6 +323,20 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
                 yield replace(usual, basin=basin, tuning_seeds=other, seeds=10)
     for rates in (3, 7):
         yield replace(usual, basin="mixed", rates=rates, seeds=10)
+    for basin in ("kink", "chance"):
+        for seeds in (3, 5, 10):
+            yield replace(usual, basin=basin, seeds=seeds)
+    for factor in (4, 10):
+        for basin in ("flat", "steep", "mixed", "skew", "kink", "cliff", "chance", "edge"):
+            yield replace(usual, basin=basin, factor=factor, seeds=10)
+    for factor in (2, 4, 10):
+        for basin in ("flat", "steep", "mixed", "skew", "kink", "cliff", "edge"):
+            yield replace(usual, basin=basin, factor=factor, seeds=5, tuning_seeds=0)
+    for basin in ("flat", "mixed", "skew", "kink"):
+        for seeds in (3, 10):
+            yield replace(usual, basin=basin, seeds=seeds, tuning_seeds=0)
+    for candidates in (4, 10):
+        yield replace(usual, basin="mixed", candidates=candidates, seeds=5, tuning_seeds=0)
 
 
 def main() -> None:
@@ -312,17 +350,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
-    print("world: false verdicts, coverage, power, as good, falsely as good, half width, runs", flush=True)
+    heads = ("false", "unstable", "covered", "power", "as good", "falsely so", "half width", "runs")
+    print(f"{'world':60}" + "".join(f"{head:>11}" for head in heads), flush=True)
     for world in worlds(given.tuning_seeds):
         if (given.basin and world.basin != given.basin) or (given.spikes and not world.spikes):
             continue
         shares = simulate(world, max(given.experiments * 2 // world.candidates, 20), given.seed).shares()
         found.append(asdict(world) | shares)
-        print(
-            f"{world.name()}, k {world.candidates}, {world.rates} rates, t {world.tuning_seeds}, n {world.seeds}: "
-            + ", ".join("–" if value is None else f"{value:g}" for value in shares.values()),
-            flush=True,
-        )
+        phase = f"{world.tuning_seeds} tuning seeds" if world.tuning_seeds else "untuned"
+        design = f"{world.candidates} × {world.rates} rates × {world.factor}, {phase}, {world.seeds} seeds"
+        scale = {"half_width": 1000.0, "runs": 1.0}
+        cells = ("–" if value is None else f"{value * scale.get(name, 100.0):.1f}" for name, value in shares.items())
+        print(f"{world.name() + ', ' + design:60}" + "".join(f"{cell:>11}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
         told = {

@@ -492,7 +492,7 @@ class CandidateRow(Record):
     tuning: bool = False
     """Whether phase 1 is still under way."""
     extended_rates: int = 0
-    """Learning rates that were added beyond the edge of the grid."""
+    """Learning rates that were added beyond an edge of the grid or about its best one."""
     run_device_hours: float | None = None
     """Mean over the runs at the best learning rate."""
     peak_memory_note: str | None = None

@@ -60,7 +60,7 @@ DEFAULTS: dict[str, str] = {
     "name": "New comparison", "model": "gpt2-nano", "dataset": "python-stdlib", "tokenizer": "byte", "sequence": "128",
     "steps": "150", "batch": "8", "warmup": "15", "every": "50", "held_out": "128", "precision": "fp32",
     "seeds": "1, 2, 3, 4, 5", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
-    "tuning_seeds": "1001, 1002, 1003", "extend_grid": "4",
+    "tuning_seeds": "1001, 1002, 1003", "extend_grid": "6",
 }  # fmt: skip
 """A workload that trains in seconds on a CPU, and on which the suggested grids have their best rate inside."""
 CHOSEN = ("adamw", "adapm", "adapm-mini")

@@ -178,7 +178,9 @@ def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leade
 
 def rate_words(row: CandidateRow) -> str:
     """What is to be said of the best learning rate: how far its grid was followed, and whether to an end."""
-    added = f"grid extended by {row.extended_rates}" if row.extended_rates else ""
+    added = (
+        f"{row.extended_rates} rates added" if row.extended_rates > 1 else "1 rate added" if row.extended_rates else ""
+    )
     return ", ".join(filter(None, (added, "edge of grid" if row.edge_of_grid else "")))
 
 

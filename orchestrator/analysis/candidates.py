@@ -6,11 +6,12 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from types import MappingProxyType
 
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.basin import Grid, basin
+from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import SeedCoverage, TuningRun, grid_of, judged_rate, seed_coverage
 from orchestrator.records import Interval, RunRecord
@@ -91,25 +92,38 @@ class CandidateSummary:
         return self.judged_lr
 
     def regret(self, variance: float, degrees: int) -> float:
-        """How much lower the loss may be at a better rate than the judged one, as far as phase 1 left that open; 0
-        without a phase 1 or a basin. Runs have a variance: that of the basin's, and one from the judged runs with so
-        many degrees of freedom."""
-        if self.final is None:
-            return 0.0
-        seen = basin(self.grid, [rate.lr for rate in self.rates], self.final.lr)
+        """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
+        without a basin. Runs have a variance: that of the basin's, and one from the judged runs with so many degrees of
+        freedom, which are the grid's own where there is no phase 2."""
+        seen = self._basin()
         if seen is None:
             return 0.0
         of_grid, of_grid_degrees = self.grid.variance(seen.rates)
+        if self.final is None and of_grid_degrees:
+            degrees = 0
         pooled = of_grid * of_grid_degrees + variance * degrees
         return seen.regret(pooled / (of_grid_degrees + degrees))
 
+    def _basin(self) -> Basin | None:
+        """Seen from the judged rate."""
+        return basin(self.grid, [rate.lr for rate in self.rates], (self.final or self.chosen).lr)
+
+    def selection(self) -> float | None:
+        """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too:
+        the mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen. None
+        where other seeds chose, without a choice, or with one seed."""
+        rates = [*self.grid.losses.values()]
+        if self.tuned or len(rates) < 2 or len(rates[0]) < 2:
+            return None
+        chosen = min(self.grid.means().values())
+        fresh = [min(rates, key=lambda losses: sum(losses.values()) - losses[seed])[seed] for seed in rates[0]]
+        return max(fmean(fresh) - chosen, 0.0)
+
     def rate_is_open(self) -> bool:
-        """Whether phase 1 ended with its best rate at the edge of several: nothing is known of what lies beyond."""
-        if self.final is None or len(self.rates) == 1:
+        """Whether the best rate lies at the edge of several, or no basin is known: nothing is known of a better one."""
+        if len(self.rates) == 1 or (self.tuned and self.final is None):
             return False
-        return self.chosen in (self.rates[0], self.rates[-1]) or (
-            basin(self.grid, [rate.lr for rate in self.rates], self.final.lr) is None
-        )
+        return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
 
     def without(self, seeds: frozenset[int]) -> "CandidateSummary":
         """The same with these seeds left out of the compared loss."""

@@ -72,7 +72,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
                 "edge_of_grid": row.edge_of_grid and spec.origin_of_rates() is None,
                 "difference": standing.difference,
                 "instability": standing.instability,
-                "selection_gain": None if spec.tuning else selection_gain(standing.summary),
+                "selection_gain": standing.summary.selection(),
                 "on_pareto_front": front,
             }
         )
@@ -225,10 +225,11 @@ def _difference(
     regrets = (0.0, 0.0)
 
     def regret(variance: float) -> tuple[float, float]:
-        """Half of what the differences vary is the one's, half the other's."""
+        """Half of what the differences vary is the one's, half the other's. Where the choice flattered the baseline's
+        loss, the truth lies below the difference as well; where the candidate's, above."""
         nonlocal regrets
         regrets = each.regret(variance / 2, degrees), baseline.regret(variance / 2, degrees)
-        return regrets
+        return regrets[0] + (baseline.selection() or 0.0), regrets[1] + (each.selection() or 0.0)
 
     found = paired_difference(
         pairs.losses, pairs.baseline_losses, spec.comparison_count(), regret, evaluation_error(spec.workload)
@@ -310,21 +311,6 @@ def _instability(
 def _without_model(each: CandidateSummary) -> set[int]:
     """Judged seeds that diverged or ran out of memory."""
     return {run.seed for run in each.best.runs if run.result and run.result.verdict is not Verdict.CONVERGED}
-
-
-def selection_gain(each: CandidateSummary) -> float | None:
-    """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too: the
-    mean at the chosen rate, against that of each seed at the rate that the other seeds would have chosen. None without
-    a choice, or with one seed."""
-    rates = [rate.losses() for rate in each.rates if rate.coverage is SeedCoverage.COMPLETE]
-    if len(rates) < 2 or len(rates[0]) < 2:
-        return None
-    seeds = sorted(rates[0])
-    chosen = min(statistics.fmean(losses.values()) for losses in rates)
-    fresh = [
-        min(rates, key=lambda losses: sum(losses[other] for other in seeds if other != seed))[seed] for seed in seeds
-    ]
-    return max(statistics.fmean(fresh) - chosen, 0.0)
 
 
 def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary, curves: Curves) -> TimeToTarget | None:

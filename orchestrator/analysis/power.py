@@ -140,6 +140,8 @@ def openness(
     the basin's curvature in nats by squared log lr."""
     random = np.random.default_rng(0)
     gap = median(math.log(above / below) for below, above in pairwise(sorted(rates)))
+    while width * gap**2 > basin.LEAST_RISE and gap > math.log(basin.NEAR):  # as tuning refines a coarse grid
+        gap /= 2
     places = [gap * place for place in range(-(len(rates) // 2) - 1, len(rates) // 2 + 2)]
     sd = noise_sd / math.sqrt(2)
     regrets: list[float] = []

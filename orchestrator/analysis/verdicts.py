@@ -64,7 +64,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
         case Conclusion.UNEQUALLY_TUNED if found is not None:
             return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
         case Conclusion.BETTER | Conclusion.WORSE | Conclusion.AS_GOOD | Conclusion.UNDECIDED if found is not None:
-            said = _difference(found, baseline.title, unit)
+            said = _difference(found, baseline.title, unit, _at_single_rates(row, baseline))
             if found.spiked or found.baseline_spiked:
                 return f"{said} Seeds with a spike left out: {_stability(row, baseline)}."
             return said
@@ -168,19 +168,28 @@ def _not_compared(baseline: CandidateRow) -> str:
     return f"Not compared: no seed has a loss both here and for {name}."
 
 
-def _difference(found: Difference, baseline: str, unit: str) -> str:
+def _at_single_rates(row: CandidateRow, baseline: CandidateRow) -> str:
+    """At which learning rates, where neither had another: such a verdict says nothing of tuned optimizers."""
+    if max(_planned_rates(row), _planned_rates(baseline)) > 1 or row.best_lr is None or baseline.best_lr is None:
+        return ""
+    if row.best_lr == baseline.best_lr:
+        return f" at learning rate {row.best_lr:g} each"
+    return f" at learning rates {row.best_lr:g} for {row.title} and {baseline.best_lr:g} for {baseline.title}"
+
+
+def _difference(found: Difference, baseline: str, unit: str, rates: str) -> str:
     gap = f"{signed(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
     if found.p_value is None or found.low is None or found.high is None:
-        return _untested(found, f"{gap} {side} {baseline}")
+        return _untested(found, f"{gap} {side} {baseline}{rates}")
     interval = "95 % interval" if found.comparisons == 1 else "simultaneous 95 % interval"
     evidence = f"{interval} {signed(found.low)} to {signed(found.high)}, n = {found.n}, {p_text(found.p_value)}"
     if found.decides():
         less = f" It is shown to be less than the margin of {found.margin:g}{unit}." if found.is_within_margin() else ""
-        return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap} ({evidence}).{less}"
+        return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap}{rates} ({evidence}).{less}"
     if found.is_within_margin():
-        return f"As good as {baseline} within {found.margin:g}{unit}: {gap} {side} it on average ({evidence})."
-    return f"No difference to {baseline} shown: {gap} {side} it on average ({evidence})."
+        return f"As good as {baseline} within {found.margin:g}{unit}: {gap} {side} it on average{rates} ({evidence})."
+    return f"No difference to {baseline} shown: {gap} {side} it on average{rates} ({evidence})."
 
 
 def _stability(row: CandidateRow, baseline: CandidateRow | None) -> str:
@@ -305,7 +314,7 @@ def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         yield f"Learning rates were chosen on {chosen} {_listed(spec.tuning.seeds)}; the losses are of other seeds."
     extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
     if extended:
-        yield f"Grids extended beyond their edge, where the best learning rate lay: {', '.join(extended)}."
+        yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
     at_edge = [row for row in rows if row.edge_of_grid]
     if at_edge and any(row.is_baseline for row in at_edge) and len(rows) > 1:
         yield (
@@ -332,12 +341,13 @@ def _about_choice(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
     if known or theirs:
         each = ", ".join(f"{title} {value:.4f}" for title, value in ({baseline.title: theirs} | known).items())
         yield f"The intervals cover what a better learning rate may still be worth{_in(unit)}: {each}."
-    gains = {row.title: row.selection_gain for row in rows if row.selection_gain}
-    if gains:
-        each = ", ".join(f"{title} {value:.4f}" for title, value in gains.items())
+    if not spec.tuning and any(_planned_rates(row) > 1 for row in rows):
+        gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
+        added = ", ".join(gains) or "unknown with one seed"
         yield (
-            "The seeds that chose the learning rates judge them too, which no interval covers; it may have lowered "
-            f"losses{_in(unit)} by: {each}. With `tuning` other seeds choose."
+            "The seeds that chose the learning rates judge them too. The intervals are wider by what that may have "
+            f"taken off losses{_in(unit)}: {added}. With `tuning` other seeds choose, grids are extended and refined, "
+            "and less stays open."
         )
 
 

@@ -30,6 +30,18 @@ REFITS = 8
 """Rounds in which a table is fitted to its stable runs and these are found anew; it settles in two or three."""
 BOUND = 1.96
 """Standard errors of a slope at its 95 % bound."""
+LEAST_RISE = 0.01
+"""Nats, the margin of equivalence: what rises by less within reach of its lowest point hides little between rates."""
+NEAR = 1.3
+"""Rates within this factor of the best one leave nothing to look for between the two."""
+MISFIT = 0.2
+"""A basin that is no parabola may be lower than the parabola says, by such a share of its rise. One with a kink that is
+as steep on either side is, by 0.12 at most between equal gaps. Equal optimizers with lopsided kinks were told apart
+in 6 to 7 % of experiments with 10 judging seeds with 0.1 of the rise, in 4 to 6 % with 0.15, in 1 to 4 % with 0.2."""
+STEP_BACK = 1.5
+"""From the best rate beside one that was lost: before a cliff some runs diverge by chance. Where their odds rise by e
+with each tenth of a factor of two, a judged run of two equal optimizers with 10 seeds diverged in 69 % of experiments
+without a step back, in 11 % after 1.3, in 5 % after 1.5."""
 DIGITS = 3
 """A vertex is rounded to so many digits; 0.5 % of a rate cost nothing that can be measured."""
 
@@ -78,13 +90,24 @@ class Basin:
     rates: tuple[float, ...]
     """Those that it goes through."""
 
+    def rise(self) -> float:
+        """How far the parabola rises from its lowest point within reach."""
+        return self.curvature * self.reach**2
+
+    def is_coarse(self) -> bool:
+        """Whether the rates that it goes through are too far apart, for how far they rise, to say where between them
+        the loss is lowest."""
+        return self.rise() > LEAST_RISE and self.reach > math.log(NEAR)
+
     def regret(self, variance: float) -> float:
         """How far the minimum may lie below the loss at the rate from which it is seen: what the slope's 95 % bound
-        leaves open, within reach. Runs have that variance."""
+        leaves open, within reach, and by how much a basin that is no parabola may be lower: of a coarse one, by all
+        that it rises above `LEAST_RISE` too. Runs have that variance."""
+        misfit = MISFIT * self.rise() + (self.rise() - LEAST_RISE if self.is_coarse() else 0.0)
         steepest = abs(self.slope) + BOUND * math.sqrt(self.weight * variance)
         if steepest >= 2 * self.curvature * self.reach:
-            return (steepest - self.curvature * self.reach) * self.reach
-        return steepest**2 / (4 * self.curvature)
+            return (steepest - self.curvature * self.reach) * self.reach + misfit
+        return steepest**2 / (4 * self.curvature) + misfit
 
 
 def grid(losses: Losses) -> Grid:
@@ -147,15 +170,19 @@ def basin(of: Grid, tried: Sequence[float], seen_from: float | None = None) -> B
 
 def _cliff(of: Grid, best: float, lost: float) -> Basin | None:
     """Beside a rate that was lost, the loss may go on falling up to it as it fell to the best one. The slope is taken
-    over twice the gap, where the grid goes so far: over less it would be noise. None where there is no other rate."""
+    over twice the gap, where the grid goes so far: over less it would be noise. None where there is no other rate.
+
+    A rate is of use where it keeps a distance to those at which runs diverge: the vertex lies a step back from the best
+    rate, and the lowest rate of use as far above it as the lost rate lies above the best one."""
     means, gap = of.means(), abs(math.log(lost / best))
     distances = {rate: abs(math.log(rate / best)) for rate in means if (rate < best) is (best < lost) and rate != best}
     if not distances:
         return None
     base = min(distances, key=lambda rate: (distances[rate] < 2 * gap, abs(distances[rate] - 2 * gap)))
     run = math.log(best / base)
+    back = best / STEP_BACK if best < lost else best * STEP_BACK
     return Basin(
-        vertex=best,
+        vertex=float(f"{back:.{DIGITS}g}"),
         curvature=0.0,
         slope=(means[best] - means[base]) / run,
         weight=(1 / of.stable(best) + 1 / of.stable(base)) / run**2,
@@ -178,7 +205,11 @@ def _stable_fit(table: Sequence[Sequence[float]]) -> _StableFit:
     """The sum that most runs agree with. A spike lies above what its row and column let expect, never below: so each
     row in turn is the one that the others are held against, in each column the lowest run is taken for stable, and the
     start with the most stable runs is right, be it that medians would take spikes for usual."""
-    fits = [_fit_from(table, start) for start in range(len(table))]
+    fits = []
+    for start in range(len(table)):
+        fits.append(_fit_from(table, start))
+        if not fits[-1].spikes:  # no start has fewer, and where none spiked they come to the same fit
+            return fits[-1]
     return min(fits, key=lambda each: (len(each.spikes), each.spread))
 
 

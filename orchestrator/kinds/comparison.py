@@ -15,7 +15,7 @@ from optim.catalog import Scalar
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, Priority, Seeds
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.names import CandidateName, Name
+from orchestrator.names import CandidateName
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.run import OptimizerSpec, Resources, Rules, RunSpec, Workload, option_faults
 
@@ -107,22 +107,15 @@ DeadlineSeconds = Annotated[
 ]
 
 
-class ComparisonSpec(Experiment):
-    """Which optimizer is best on this workload, at which learning rate, how sure."""
+class GridExperiment(Experiment):
+    """What comparisons and scaling experiments ask for alike: candidates with grids of learning rates, over seeds."""
 
-    title: ClassVar[str] = "comparison"
-
-    kind: Literal["comparison"] = "comparison"
-    name: Name
-    workload: Workload
     candidates: Candidates
     seeds: Seeds
     baseline: Baseline = None
     tuning: Tuning | None = None
-    """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
     unequal_grids: UnequalGrids = False
     equivalence_margin: EquivalenceMargin = omit_default(None)
-    all_pairs: AllPairs = omit_default(False)
     resources: Resources = Resources()
     priority: Priority = 0
     max_run_seconds: RunSeconds = omit_default(None)
@@ -132,14 +125,67 @@ class ComparisonSpec(Experiment):
     def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [
-                *candidate_faults(self.candidates, self.baseline),
-                *fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
+                *_candidate_faults(self.candidates, self.baseline),
+                *_fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
                 *self.resources.misfits(self.workload),
-                *run_count_faults(self.run_count(), self.candidates),
-                *warmup_faults(self.candidates, self.workload),
+                *_run_count_faults(self.run_count(), self.candidates),
+                *_warmup_faults(self.candidates, self.workload),
             ]
-            raise_faults(type(self).__name__, faults)
+            raise_faults(type(self).__name__, faults or self.further_faults())
         return self
+
+    def further_faults(self) -> list[SpecFault]:
+        """What only this kind refuses, looked for where nothing else is wrong."""
+        return []
+
+    def grows(self) -> bool:
+        """Where it tunes first: the winners' runs are added then."""
+        return self.tuning is not None
+
+    def may_need_less(self) -> bool:
+        """Where grids are extended: some need no further rate."""
+        return self.tuning is not None and self.tuning.extend_grid > 0
+
+    def tuning_method(self) -> str:
+        """How learning rates are chosen from grids, on which seeds, and at which size."""
+        if self.tuning:
+            sentences = [
+                f"Learning rates were chosen on seeds {', '.join(map(str, self.tuning.seeds))}, which are not among "
+                "the compared ones.",
+                *([origin] if (origin := self.origin_of_rates()) else []),
+                f"Grids were extended beyond an edge, or refined about the best rate, by up to "
+                f"{self.tuning.extend_grid} rates.",
+            ]
+        else:
+            sentences = [
+                "Every seed ran at every learning rate; each optimizer is shown at its best one, chosen on them."
+            ]
+        grids = (f"{each.name()}: {', '.join(f'{lr:g}' for lr in each.learning_rates)}" for each in self.candidates)
+        equal = "Grids of different sizes were allowed." if self.unequal_grids else "All grids had the same size."
+        return " ".join([*sentences, equal, f"Grids: {'; '.join(grids)}."])
+
+    def grid_rates(self) -> frozenset[float]:
+        """Of all candidates."""
+        return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """The baseline."""
+        return (("baseline", self.baseline_name()),)
+
+    def baseline_name(self) -> str:
+        """The candidate that the others are held against."""
+        return self.baseline or self.candidates[0].name()
+
+
+class ComparisonSpec(GridExperiment):
+    """Which optimizer is best on this workload, at which learning rate, how sure."""
+
+    title: ClassVar[str] = "comparison"
+
+    kind: Literal["comparison"] = "comparison"
+    tuning: Tuning | None = None
+    """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
+    all_pairs: AllPairs = omit_default(False)
 
     def run_count(self) -> int:
         """How many runs there will be; with tuning, at most."""
@@ -155,14 +201,6 @@ class ComparisonSpec(Experiment):
             for candidate in self.candidates
             for lr in candidate.learning_rates[position : position + 1]
         )
-
-    def grows(self) -> bool:
-        """Where it tunes first: the winners' runs are added then."""
-        return self.tuning is not None
-
-    def may_need_less(self) -> bool:
-        """Where grids are extended: some need no rate beyond their edge."""
-        return self.tuning is not None and self.tuning.extend_grid > 0
 
     def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
         """More of the candidate's grid, or its best rate on the seeds that count."""
@@ -197,18 +235,6 @@ class ComparisonSpec(Experiment):
         """Itself."""
         return self
 
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        """The baseline."""
-        return (("baseline", self.baseline_name()),)
-
-    def tuning_method(self) -> str:
-        """Grids, and the seeds that chose from them."""
-        return grid_method(self.candidates, self.tuning, self.origin_of_rates(), unequal_grids=self.unequal_grids)
-
-    def grid_rates(self) -> frozenset[float]:
-        """Of all candidates."""
-        return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
-
     def equivalence(self) -> float | None:
         """The margin that counts: 0.01 where none is given and losses are nats, none where they have no unit."""
         if self.equivalence_margin is None and self.workload.task.loss_unit:
@@ -220,16 +246,12 @@ class ComparisonSpec(Experiment):
         others = len(self.candidates) - 1
         return others * len(self.candidates) // 2 if self.all_pairs else others
 
-    def baseline_name(self) -> str:
-        """The candidate that the others are held against."""
-        return self.baseline or self.candidates[0].name()
-
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""
         return next(each for each in self.candidates if each.name() == name)
 
 
-def candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
+def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
     """Names that repeat, and a baseline that is nobody's."""
     faults: list[SpecFault] = []
     names = [candidate.name() for candidate in candidates]
@@ -242,7 +264,7 @@ def candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> l
     return faults
 
 
-def fairness_faults(
+def _fairness_faults(
     candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None, *, unequal_grids: bool
 ) -> list[SpecFault]:
     """What would make the answer unfair: unequal trial budgets, and rates chosen on the seeds that judge them."""
@@ -259,14 +281,14 @@ def fairness_faults(
     return faults
 
 
-def run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
+def _run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
     """More runs than one experiment may have."""
     if count <= MAX_RUNS:
         return []
     return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
-def warmup_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:
+def _warmup_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:
     """Candidates that would warm up to their end."""
     steps = workload.budget.steps
     return [
@@ -274,21 +296,3 @@ def warmup_faults(candidates: Sequence[Candidate], workload: Workload) -> list[S
         for position, each in enumerate(candidates)
         if (each.warmup_steps or 0) >= steps
     ]
-
-
-def grid_method(
-    candidates: Sequence[Candidate], tuning: Tuning | None, origin_of_rates: str | None, *, unequal_grids: bool
-) -> str:
-    """How learning rates are chosen from grids, as sentences for a report."""
-    if tuning:
-        sentences = [
-            f"Learning rates were chosen on seeds {', '.join(map(str, tuning.seeds))}, which are not among the "
-            "compared ones.",
-            *([origin_of_rates] if origin_of_rates else []),
-            f"Grids were extended beyond an edge by up to {tuning.extend_grid} rates.",
-        ]
-    else:
-        sentences = ["Every seed ran at every learning rate; each optimizer is shown at its best one, chosen on them."]
-    grids = (f"{each.name()}: {', '.join(f'{lr:g}' for lr in each.learning_rates)}" for each in candidates)
-    equal = "Grids of different sizes were allowed." if unequal_grids else "All grids had the same size."
-    return " ".join([*sentences, equal, f"Grids: {'; '.join(grids)}."])

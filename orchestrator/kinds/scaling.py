@@ -14,30 +14,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.kinds.comparison import (
-    Baseline,
-    Candidate,
-    Candidates,
-    ComparisonSpec,
-    DeadlineSeconds,
-    EquivalenceMargin,
-    RunSeconds,
-    UnequalGrids,
-    candidate_faults,
-    fairness_faults,
-    grid_method,
-    run_count_faults,
-    warmup_faults,
-)
-from orchestrator.kinds.experiment import AnswerKind, Cell, Experiment, PlannedRun, Share
-from orchestrator.kinds.fields import LearningRates, Priority, Seeds
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, GridExperiment
+from orchestrator.kinds.experiment import AnswerKind, Cell, PlannedRun, Share
+from orchestrator.kinds.fields import LearningRates
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.names import Name
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
-from worker.spec.run import Execution, Resources, Schedule, Workload
+from worker.schema import WHOLE_NUMBER, Spec, SpecFault, raise_faults, require_known
+from worker.spec.run import Execution, Schedule, Workload
 
 DIGITS = 12
 """Scaled rates are rounded to so many digits, like those that extend a grid."""
@@ -126,7 +111,7 @@ class TokenBudget(Spec):
         return float(self.tokens) if self.tokens is not None else (self.tokens_per_parameter or 0.0) * parameters
 
 
-class ScalingSpec(Experiment):
+class ScalingSpec(GridExperiment):
     """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
 
     title: ClassVar[str] = "scaling experiment"
@@ -134,19 +119,8 @@ class ScalingSpec(Experiment):
     derived_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("workload", "model"), ("workload", "budget", "steps"))
 
     kind: Literal["scaling"] = "scaling"
-    name: Name
-    workload: Workload
-    candidates: Candidates
-    seeds: Seeds
-    baseline: Baseline = None
     tuning: ScalingTuning | None = None
     """Tune first, at each size or at the smallest one for all. Default: every seed at every rate, in every cell."""
-    unequal_grids: UnequalGrids = False
-    equivalence_margin: EquivalenceMargin = omit_default(None)
-    resources: Resources = Resources()
-    priority: Priority = 0
-    max_run_seconds: RunSeconds = omit_default(None)
-    deadline_seconds: DeadlineSeconds = omit_default(None)
     sizes: Annotated[tuple[Size, ...], Field(min_length=1, max_length=32)]
     budgets: Annotated[tuple[TokenBudget, ...], Field(min_length=1, max_length=32)]
     warmup_share: Annotated[float, Field(strict=True, ge=0, lt=1)] | None = None
@@ -171,20 +145,7 @@ class ScalingSpec(Experiment):
         raise_faults(cls.__name__, faults)
         return fields | {"workload": _complete_workload(template, model, steps)}
 
-    @model_validator(mode="after")
-    def _require_consistency(self) -> Self:
-        if not is_stored():
-            faults = [
-                *candidate_faults(self.candidates, self.baseline),
-                *fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
-                *self.resources.misfits(self.workload),
-                *run_count_faults(self.run_count(), self.candidates),
-                *warmup_faults(self.candidates, self.workload),
-            ]
-            raise_faults(type(self).__name__, faults or self._cell_faults())
-        return self
-
-    def _cell_faults(self) -> list[SpecFault]:
+    def further_faults(self) -> list[SpecFault]:
         """What is wrong with sizes, budgets, and the cells that they make."""
         faults: list[SpecFault] = []
         names = {candidate.name() for candidate in self.candidates}
@@ -286,14 +247,6 @@ class ScalingSpec(Experiment):
         """The smallest first."""
         return tuple(dict.fromkeys(cell.model for cell in self.cells()))
 
-    def grows(self) -> bool:
-        """Where it tunes first: the winners' runs are added then."""
-        return self.tuning is not None
-
-    def may_need_less(self) -> bool:
-        """Where grids are extended: some need no rate beyond their edge."""
-        return self.tuning is not None and self.tuning.extend_grid > 0
-
     def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
         """What follows in the group's own cell, and in the larger cells of the same budget where these take over the
         rates of the smallest."""
@@ -316,14 +269,6 @@ class ScalingSpec(Experiment):
                     seed=run.spec.seed,
                 )
 
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        """The baseline."""
-        return (("baseline", self.baseline_name()),)
-
-    def tuning_method(self) -> str:
-        """Grids, the seeds that chose from them, and at which size."""
-        return grid_method(self.candidates, self.tuning, self.origin_of_rates(), unequal_grids=self.unequal_grids)
-
     def origin_of_rates(self) -> str | None:
         """Whose rates the larger sizes have."""
         if self.tuning is None or self.tuning.transfer is None or len(self.sizes) == 1:
@@ -333,11 +278,7 @@ class ScalingSpec(Experiment):
     def grid_rates(self) -> frozenset[float]:
         """Of all candidates, and of sizes with grids of their own."""
         own = (rates for size in self.sizes for rates in size.learning_rates.values())
-        return frozenset(lr for rates in (*own, *(each.learning_rates for each in self.candidates)) for lr in rates)
-
-    def baseline_name(self) -> str:
-        """The candidate that the others are held against."""
-        return self.baseline or self.candidates[0].name()
+        return super().grid_rates().union(*own)
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
         """The comparison at one size and budget; without a cell at the largest ones. `rates`: what candidates have

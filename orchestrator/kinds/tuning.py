@@ -2,9 +2,11 @@
 
     phase 1: the grid × the tuning seeds ─► all ended ─► best rate at an edge? one more rate beyond it, and again;
                                                          beside one that diverged? one between the two
+                                                         far below its neighbours? one between it and the farther one
                                                       └► else, or enough rates: phase 2, the basin's lowest rate × seeds
 
-Rates that phase 1 cannot tell apart lie about the lowest point of one basin (`basin.py`), and that point is judged. The
+Rates that phase 1 cannot tell apart lie about the lowest point of one basin (`basin.py`), and that point is judged;
+beside a rate that diverged, one a step back from the best. The
 seeds of phase 2 are others than those of phase 1: a rate that was chosen because it was lowest on a seed is flattered
 by that seed. A candidate goes on as soon as its own runs have ended; nothing depends on another candidate's.
 """
@@ -12,7 +14,7 @@ by that seed. A candidate goes on as soon as its own runs have ended; nothing de
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from math import sqrt
+from math import log, sqrt
 from statistics import fmean
 from typing import Annotated
 
@@ -30,12 +32,13 @@ LARGEST_LOSS = 1e100
 DIGITS = 12
 """Rates that a grid is extended by are rounded to so many digits, so that 0.004 × 2 is 0.008 in every table."""
 
-CLIFF = 1.3
-"""A rate that diverged within this factor of the best one leaves nothing to look for between the two."""
 TUNING_SEEDS = (1001, 1002, 1003)
 """Of phase 1; far from the seeds that people number their judging runs by."""
-EXTEND_GRID = 4
-"""An optimum up to four steps beyond a grid is found; each step costs a run for each tuning seed."""
+EXTEND_GRID = 6
+"""An optimum up to six steps beyond a grid is found, or the neighbours of one that lies between rates a factor of ten
+apart are halved three times on each side; each rate costs a run for each tuning seed."""
+NOISES = 4.0
+"""Standard errors of a difference of two rates by which a basin has to rise for a further rate about its best one."""
 
 
 class SeedCoverage(IntEnum):
@@ -86,9 +89,9 @@ class Tuning(Spec):
     """Seeds of phase 1; none of them may be a seed of phase 2, which it would flatter. With one, nothing is known of
     how sure the choice is."""
     extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = EXTEND_GRID
-    """A candidate whose best rate is at an edge of its grid gets up to so many rates more beyond it, one after another
-    until the best one is interior; one whose best rate lies beside a rate that diverged gets them in between. The table
-    says who did."""
+    """A candidate gets up to so many rates more, one after another: beyond an edge of its grid until the best one is
+    interior; between the best one and a rate that diverged; and between the best one and its neighbours while their
+    losses rise too far above it to say where the basin is lowest. The table says who did."""
 
     def next_pairs(
         self, planned_rates: Sequence[float], seeds: Sequence[int], runs: Sequence[TuningRun]
@@ -102,7 +105,7 @@ class Tuning(Spec):
             return ()
         grid = sorted({run.lr for run in runs})
         if len(grid) - len(planned_rates) < self.extend_grid:
-            rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best)
+            rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best) or rate_between(runs)
             if rate is not None:
                 return tuple((rate, seed) for seed in self.seeds)
         judged = judged_rate(runs) or best
@@ -144,8 +147,8 @@ def grid_of(runs: Iterable[TuningRun]) -> basin.Grid:
 
 
 def judged_rate(runs: Sequence[TuningRun]) -> float | None:
-    """The rate for phase 2: the lowest point of the basin about the best rate, or the best rate where it has not two
-    trained neighbours; None where no run has a loss."""
+    """The rate for phase 2: the lowest point of the basin about the best rate, a step back from it where it lies beside
+    a lost one, or the best rate where it lies at an edge; None where no run has a loss."""
     found = basin.basin(grid_of(runs), sorted(_by_rate(runs)))
     return best_rate(runs) if found is None else found.vertex
 
@@ -178,7 +181,26 @@ def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
     for other in ordered[max(place - 1, 0) : place + 2]:
         if (
             seed_coverage(by_rate[other]) in (SeedCoverage.UNSTABLE, SeedCoverage.EMPTY)
-            and max(other / best, best / other) > CLIFF
+            and max(other / best, best / other) > basin.NEAR
         ):
-            return float(f"{sqrt(best * other):.{basin.DIGITS}g}")
+            return _middle(best, other)
     return None
+
+
+def rate_between(runs: Sequence[TuningRun]) -> float | None:
+    """The rate in the middle of the wider gap beside the best one, of equal gaps beside the lower neighbour. None where
+    the basin is not coarse, or rises by noise alone: chance would place another rate."""
+    known = grid_of(runs)
+    found, means = basin.basin(known, sorted(_by_rate(runs))), known.means()
+    if found is None or not found.is_coarse():
+        return None
+    below, best, above = found.rates
+    variance, _ = known.variance(found.rates)
+    if found.rise() <= NOISES * sqrt(2 * variance / known.stable(best)):
+        return None
+    # Gaps to a tenth, for rates are rounded.
+    return _middle(best, max(below, above, key=lambda rate: (round(abs(log(rate / best)), 1), -means[rate])))
+
+
+def _middle(rate: float, other: float) -> float:
+    return float(f"{sqrt(rate * other):.{basin.DIGITS}g}")

@@ -102,7 +102,7 @@ def made_comparison(name: str = "a comparison", label: str | None = None) -> Com
     """AdaPM is 0.05 nats better than AdamW, at 2e-3 both."""
 
     def outcome(candidate: str, lr: float, seed: int) -> float:
-        return 2.3 + 100 * abs(lr - 2e-3) + 0.001 * seed - (0.05 + 0.0005 * seed) * (candidate != "adamw")
+        return 2.3 + 5 * abs(lr - 2e-3) + 0.001 * seed - (0.05 + 0.0005 * seed) * (candidate != "adamw")
 
     experiment, runs = records(made_spec(name, label), outcome)
     return compare(experiment, runs, {run.id: falling(run) for run in runs})

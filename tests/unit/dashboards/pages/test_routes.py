@@ -30,7 +30,8 @@ def test_home_lists_experiments_newest_first(client, services):
 
 
 def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, services, player):
-    experiment = services.experiments.submit(DEMO).experiment
+    candidates = tuple(each.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for each in DEMO.candidates)
+    experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment
     player.finish()
     text = " ".join(re.sub(r"<[^>]+>", " ", client.get("/").text).replace("&nbsp;", " ").split())
     for row in services.analysis.compare(experiment.id).rows:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.comparison import compare, evaluation_error
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -45,8 +45,8 @@ def row(comparison: Comparison, candidate: str) -> CandidateRow:
 
 
 def bowl(lr: float, seed: int) -> float:
-    """A loss that is lowest at lr 2e-3 and differs a little from seed to seed."""
-    return 2.3 + abs(lr - 2e-3) * 100 + 0.001 * seed
+    """A loss that is lowest at lr 2e-3, in a basin that rises by less than 0.01, and differs from seed to seed."""
+    return 2.3 + abs(lr - 2e-3) * 5 + 0.001 * seed
 
 
 def test_each_candidate_stands_at_its_best_rate_and_the_best_stands_first() -> None:
@@ -95,7 +95,7 @@ def test_intervals_and_p_values_are_for_all_candidates_at_once() -> None:
     def outcome(name: str, lr: float, seed: int) -> Outcome:
         return bowl(lr, seed) - gain[name][seed]
 
-    three = compared(spec(), outcome)
+    three = compared(comparison_spec(optimizers=OPTIMIZERS, seeds=range(3)), outcome)
     two = compared(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)), outcome)
     alone, beside = (row(each, "adapm").difference for each in (two, three))
     assert alone is not None and alone.p_value is not None and alone.low is not None
@@ -130,7 +130,7 @@ def test_as_good_as_the_baseline_is_a_verdict_within_the_margin_that_was_set() -
     found = near(gaps)
     assert found.conclusion is Conclusion.AS_GOOD
     assert found.verdict.startswith(
-        "As good as AdamW within 0.01 nats: 0.0002 nats above it on average (95 % interval "
+        "As good as AdamW within 0.01 nats: 0.0002 nats above it on average at learning rate 0.001 each (95 % interval "
     )
     assert near(gaps, 0.001).conclusion is Conclusion.UNDECIDED, "its interval reaches beyond 0.001"
     assert near(gaps, 0.005).verdict.startswith("As good as AdamW within 0.005 nats")
@@ -192,8 +192,8 @@ def twelve_runs(shift: float, spikes: dict[tuple[str, int], float]) -> Compariso
 
 
 def test_a_spike_of_the_baseline_puts_nobody_before_it_who_is_worse() -> None:
-    """AdaPM is worse by 0.03 on each seed; a spike lifts the baseline's mean of all seeds above AdaPM's."""
-    found = twelve_runs(0.03, {("adamw", 3): 0.5})
+    """AdaPM is worse by 0.06 on each seed; a spike lifts the baseline's mean of all seeds above AdaPM's."""
+    found = twelve_runs(0.06, {("adamw", 3): 0.5})
     adamw, adapm = row(found, "adamw"), row(found, "adapm")
     assert adapm.conclusion is Conclusion.WORSE
     assert [each.candidate for each in found.rows] == ["adamw", "adapm"]
@@ -231,6 +231,58 @@ def test_grids_without_phases_say_what_the_choice_may_have_added() -> None:
     fresh = (2.33 + 2.34 + 2.32) / 3
     assert row(found, "adapm").selection_gain == pytest.approx(fresh - (2.30 + 2.34 + 2.31) / 3)
     assert any(note.startswith("The seeds that chose the learning rates judge them too") for note in found.notes)
+
+
+def test_the_interval_of_grids_without_phases_covers_what_the_choice_may_have_done() -> None:
+    """It is wider than the paired t-test's by the regret and by what selection took off the other's loss."""
+    found = twelve_runs(0.0, {})
+    adamw, adapm = row(found, "adamw"), row(found, "adapm")
+    of = adapm.difference
+    assert of is not None and of.low is not None and of.high is not None and of.regret > 0 < of.baseline_regret
+    assert adamw.selection_gain is not None and adapm.selection_gain is not None
+
+    def losses(name: str) -> list[float]:
+        return [bowl(2e-3, seed) + NOISE[(seed + 2) % 4][(seed + (name == "adapm")) % 3] for seed in range(6)]
+
+    shared = evaluation_error(comparison_spec().workload)
+    plain = paired_difference(losses("adapm"), losses("adamw"), shared_error=shared)
+    assert plain is not None and plain.low is not None and plain.high is not None
+    assert of.low == pytest.approx(plain.low - of.regret - adamw.selection_gain)
+    assert of.high == pytest.approx(plain.high + of.baseline_regret + adapm.selection_gain)
+
+
+@pytest.mark.parametrize(("shift", "conclusion"), [(-0.05, Conclusion.UNDECIDED), (0.05, Conclusion.WORSE)])
+def test_nobody_is_better_than_a_baseline_whose_best_rate_is_at_the_edge(shift: float, conclusion: Conclusion) -> None:
+    """A grid that is not tuned in a phase of its own is not extended, and knows as little of what lies beyond."""
+
+    def outcome(name: str, lr: float, seed: int) -> float:
+        own = 0.001 * NOISE[seed % 4][(seed + (name == "adapm")) % 3]
+        return bowl(lr if name == "adapm" else lr / 2, seed) + own + shift * (name == "adapm")
+
+    of = comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(5))
+    adapm = row(compared(of, outcome), "adapm")
+    assert adapm.conclusion is conclusion, adapm.verdict
+    assert adapm.difference is not None
+    assert adapm.difference.rate_is_open is (conclusion is Conclusion.UNDECIDED)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ((2e-3, 2e-3), "by 0.0500 nats at learning rate 0.002 each ("),
+        ((2e-3, 1e-3), "by 0.0500 nats at learning rates 0.001 for AdaPM and 0.002 for AdamW ("),
+    ],
+)
+def test_a_verdict_on_single_rates_says_which(rates: tuple[float, float], words: str) -> None:
+    """So that nobody reads it as one on tuned optimizers."""
+    candidates = tuple(
+        Candidate(optimizer=name, learning_rates=(lr,)) for name, lr in zip(OPTIMIZERS, rates, strict=False)
+    )
+    of = comparison_spec(seeds=range(3)).model_copy(update={"candidates": candidates})
+    gaps = (-0.049, -0.051, -0.05)
+    found = compared(of, lambda name, lr, seed: 2.3 + 0.01 * seed + gaps[seed] * (name == "adapm"))
+    assert row(found, "adapm").verdict.startswith(f"Better than AdamW {words}"), row(found, "adapm").verdict
+    assert not any("judge them too" in note for note in found.notes)
 
 
 def test_an_edge_is_said_of_the_baseline_first() -> None:
@@ -575,7 +627,7 @@ def test_unequal_grids_and_labels_are_shown() -> None:
     assert [each.title for each in found.rows] == ["AdamW, long grid", "AdamW"]
     assert "The candidates have grids of different sizes: they are not tuned equally." in found.notes
     verdict = row(found, "AdamW, long grid").verdict
-    assert verdict.startswith("Not tuned equally: 0.1")
+    assert verdict.startswith("Not tuned equally: 0.0050 nats below AdamW")
     assert verdict.endswith("with 2 learning rates against 1; no verdict.")
 
 

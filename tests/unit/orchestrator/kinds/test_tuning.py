@@ -1,5 +1,7 @@
 """Tuning: which rate wins, how a grid grows, and which runs phase 2 has; every candidate's course ends."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from orchestrator.kinds.tuning import (
     best_rate,
     grid_of,
     judged_rate,
+    rate_between,
     rate_beyond_edge,
     seed_coverage,
 )
@@ -47,22 +50,66 @@ def test_a_symmetric_basin_keeps_the_grids_own_rate() -> None:
     assert follow(spec(), ended(1e-3, 2.4), ended(2e-3, 2.3), ended(4e-3, 2.4))[0] == (2e-3, 1)
 
 
-def test_without_two_trained_neighbours_the_best_rate_is_judged_as_it_is() -> None:
+def test_the_best_rate_at_an_edge_is_judged_as_it_is() -> None:
     at_edge = [ended(1e-3, 2.5), ended(2e-3, 2.4), ended(4e-3, 2.3)]
-    beside_a_cliff = [ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, None, verdict=Verdict.DIVERGED)]
     assert follow(spec(), *at_edge)[0] == (4e-3, 1)
-    assert follow(spec(), *beside_a_cliff)[0] == (2e-3, 1)
+
+
+def test_beside_a_rate_that_diverged_one_a_step_back_is_judged() -> None:
+    above = [ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, None, verdict=Verdict.DIVERGED)]
+    below = [ended(1e-3, None, verdict=Verdict.DIVERGED), ended(2e-3, 2.3), ended(4e-3, 2.5)]
+    assert follow(spec(), *above)[0] == (1.33e-3, 1)
+    assert follow(spec(), *below)[0] == (3e-3, 1)
+
+
+def test_a_coarse_basin_is_halved_in_its_wider_gap_until_it_rises_little() -> None:
+    """Rates a factor of ten apart, the loss 0.02 nats a factor of two off 2e-3, squared."""
+
+    def loss(lr: float) -> float:
+        return 2.3 + 0.02 * math.log2(lr / 2e-3) ** 2
+
+    of = comparison_spec(learning_rates=(1e-4, 1e-3, 1e-2), seeds=(1, 2), tuning=Tuning(seeds=(0,)))
+    trials = [ended(lr, loss(lr)) for lr in (1e-4, 1e-3, 1e-2)]
+    added = []
+    while follow(of, *trials)[0][1] == 0:
+        (pair,) = follow(of, *trials)
+        added.append(pair[0])
+        trials.append(ended(pair[0], loss(pair[0])))
+    assert added == [3.16e-3, 1.78e-3, 2.37e-3]
+    assert follow(of, *trials) == ((2e-3, 1), (2e-3, 2))
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_a_kink_takes_no_more_rates_than_it_may(allowed: int) -> None:
+    of = spec(extend_grid=allowed)
+    trials = [ended(lr, 2.3 + 100 * abs(lr - 2e-3)) for lr in GRID]
+    while (pairs := follow(of, *trials))[0][1] == 0:
+        trials += [ended(lr, 2.3 + 100 * abs(lr - 2e-3), seed) for lr, seed in pairs]
+    assert len(trials) == len(GRID) + allowed
+
+
+def test_noise_alone_places_no_rate() -> None:
+    """A basin that rises by 0.02 nats on seeds that differ by as much from rate to rate."""
+    noisy = [
+        ended(lr, 2.3 + 0.02 * (lr != 2e-3) + 0.02 * ((3 * place + 7 * seed) % 5 - 2), seed)
+        for place, lr in enumerate(GRID)
+        for seed in (7, 8, 9)
+    ]
+    assert rate_between(noisy) is None
+    steady = [ended(each.lr, 2.3 + 0.02 * (each.lr != 2e-3) + 0.01 * each.seed, each.seed) for each in noisy]
+    assert rate_between(steady) == 1.41e-3
 
 
 def test_a_cliff_is_approached_by_halves_until_it_is_near() -> None:
-    """4e-3 diverges: of the rates in between 2.83e-3 is trained, then 3.36e-3; then a factor of 1.19 is left."""
+    """4e-3 diverges: of the rates in between 2.83e-3 is trained, then 3.36e-3; then a factor of 1.19 is left, and a
+    rate a step back from the best is judged."""
     of = spec(extend_grid=4)
     trials = [ended(1e-3, 2.5), ended(2e-3, 2.4), ended(4e-3, None, verdict=Verdict.DIVERGED)]
     assert follow(of, *trials) == ((2.83e-3, 0),)
     trials.append(ended(2.83e-3, 2.35))
     assert follow(of, *trials) == ((3.36e-3, 0),)
-    assert follow(of, *trials, ended(3.36e-3, 2.33))[0] == (3.36e-3, 1)
-    assert follow(of, *trials, ended(3.36e-3, None, verdict=Verdict.DIVERGED))[0] == (2.83e-3, 1)
+    assert follow(of, *trials, ended(3.36e-3, 2.33))[0] == (2.24e-3, 1)
+    assert follow(of, *trials, ended(3.36e-3, None, verdict=Verdict.DIVERGED))[0] == (1.89e-3, 1)
 
 
 def test_a_spike_neither_wins_nor_loses_a_rate() -> None:
@@ -121,7 +168,9 @@ def test_a_grid_grows_at_the_edge_of_the_optimum_until_it_is_interior() -> None:
     of = spec(extend_grid=2)
     trials = [ended(1e-3, 2.5), ended(2e-3, 2.4), ended(4e-3, 2.3)]
     assert follow(of, *trials) == ((8e-3, 0),)
-    assert follow(of, *trials, ended(8e-3, 2.4)) == ((4e-3, 1), (4e-3, 2), (4e-3, 3))
+    interior = [*trials, ended(8e-3, 2.4)]
+    assert follow(of, *interior) == ((2.83e-3, 0),), "one more was allowed, and the basin is coarse"
+    assert follow(of, *interior, ended(2.83e-3, 2.35)) == tuple((4.36e-3, seed) for seed in (1, 2, 3))
     assert follow(of, *trials, ended(8e-3, 2.2)) == ((16e-3, 0),)
     assert follow(of, *trials, ended(8e-3, 2.2), ended(16e-3, 2.1))[0] == (16e-3, 1), "two were allowed"
 
@@ -191,4 +240,4 @@ def test_a_loss_without_a_square_counts_as_diverged() -> None:
         for seed in (1, 2, 3)
     ]
     assert best_rate(runs) == 2e-3
-    assert Tuning(seeds=(1, 2, 3), extend_grid=0).next_pairs((1e-3, 2e-3, 4e-3), (7,), runs) == ((2e-3, 7),)
+    assert Tuning(seeds=(1, 2, 3), extend_grid=0).next_pairs((1e-3, 2e-3, 4e-3), (7,), runs) == ((1.33e-3, 7),)
