@@ -1,5 +1,7 @@
 """Every optimizer that this project ships, as data: what each is, its options with bounds, and its defaults.
 
+A new entry has a row in more tables than this one; CONTRIBUTING.md lists them.
+
 A baseline's defaults are from its own paper; where a paper has several values, the one for pretraining language models
 is taken. Weight decay is the workload's 0.1 (AdaPM's paper, section 5.1) wherever an optimizer's learning rate is of
 Adam's size; a comment says where it is not.
