@@ -154,18 +154,18 @@ class Settings(BaseSettings):
     @field_validator("webhook_urls")
     @classmethod
     def _urls(cls, text: str) -> str:
-        WebhookPolicy.of(text, "")
+        WebhookPolicy.parse(text, "")
         return text
 
     @field_validator("webhook_networks")
     @classmethod
     def _networks(cls, text: str) -> str:
-        WebhookPolicy.of("", text)
+        WebhookPolicy.parse("", text)
         return text
 
     def webhook_policy(self) -> WebhookPolicy:
         """Where webhooks may go."""
-        return WebhookPolicy.of(self.webhook_urls, self.webhook_networks)
+        return WebhookPolicy.parse(self.webhook_urls, self.webhook_networks)
 
     def storage(self) -> Storage:
         """The data folder, and what machines without a common disk share."""

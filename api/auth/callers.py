@@ -73,7 +73,7 @@ class Callers:
     async def has_keys(self) -> bool:
         """Whether this service has keys. Once it has it always has: keys are never deleted."""
         if not self._closed and self._clock() - self._asked_at >= BELIEVED_SECONDS:
-            self._closed = await run_in_threadpool(self._keyring.any)
+            self._closed = await run_in_threadpool(self._keyring.has_keys)
             self._asked_at = self._clock()
         return self._closed
 

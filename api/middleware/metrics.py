@@ -1,6 +1,6 @@
 """Metrics for Prometheus: what the database counts, and what this process has answered.
 
-Queue, attempts, latencies and export lag come from the database (`orchestrator/store/admin/metrics.py`), so that the
+Queue, attempts, latencies and export lag come from the database (`orchestrator/store/activity.py`), so that the
 api answers for the dispatcher, too; requests and points are counted where they arrive, in each api process for itself.
 """
 

@@ -19,7 +19,7 @@ class OpenServiceError(OrchestratorError):
 def require_keys(settings: Settings, keyring: Keyring) -> None:
     """Raise `OpenServiceError` if the service could be reached from elsewhere and has no keys."""
     strange = next((name for name in (settings.host, *settings.further_hosts()) if not is_loopback(name)), None)
-    if strange is not None and not keyring.any():
+    if strange is not None and not keyring.has_keys():
         verb = "to listen on" if strange == settings.host else "to answer to the name"
         raise OpenServiceError(
             f"refusing {verb} {strange}: the service has no keys, so everybody who reaches it could use it; make one "

@@ -19,7 +19,7 @@ from orchestrator.dispatch.webhook_sender import WebhookSender
 from orchestrator.export.mlflow import Exporter
 from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
-from orchestrator.retention.local import Retention
+from orchestrator.retention.checkpoints import Retention
 from orchestrator.services.composition import Services, compose_services
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database

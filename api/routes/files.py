@@ -33,9 +33,8 @@ from dashboards.files.figures import MEDIA_TYPES, FileForm, write
 from dashboards.files.report import report
 from dashboards.palette import ThemeName
 from dashboards.view_state import ViewState
-from orchestrator.export.document import ExperimentDocument, document
+from orchestrator.export.document import ExperimentDocument, Provenance, document, provenance
 from orchestrator.export.files import Format, write_results, write_series
-from orchestrator.export.provenance import Provenance, provenance
 from orchestrator.records import RunRecord
 from orchestrator.services.runs import Runs
 

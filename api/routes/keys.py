@@ -27,13 +27,13 @@ def create(wanted: KeyRequest, keyring: KeyringDependency, auth: AuthDependency,
 @router.get("/keys")
 def keys(keyring: KeyringDependency) -> Page[KeyRecord]:
     """All keys, the newest first, with what their experiments use; no secrets."""
-    return Page(items=keyring.all())
+    return Page(items=keyring.list_keys())
 
 
 @router.get("/keys/{key_id}", responses=problems(404))
 def key(key_id: KeyIdPath, keyring: KeyringDependency) -> KeyRecord:
     """One key."""
-    return keyring.key(key_id)
+    return keyring.get(key_id)
 
 
 @router.delete("/keys/{key_id}", responses=problems(404))

@@ -36,7 +36,7 @@ def add(
 @router.get("", response_model=Page[WebhookRecord])
 def webhooks(webhooks: WebhooksDependency) -> Response:
     """All webhooks, the newest first, with what waits for them; no secrets."""
-    return json_response(Page[WebhookRecord](items=webhooks.all()))
+    return json_response(Page[WebhookRecord](items=webhooks.list_webhooks()))
 
 
 @router.get("/{webhook_id}", response_model=WebhookRecord, responses=problems(404))

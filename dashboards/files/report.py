@@ -22,7 +22,7 @@ from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import Estimate, FitReport
-from orchestrator.export.provenance import Provenance, provenance
+from orchestrator.export.document import Provenance, provenance
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Value

@@ -178,9 +178,9 @@ class WebhookSender:
         (self._failed.discard if error is None else self._failed.add)(message.webhook_id)
         try:
             if error is None:
-                await asyncio.to_thread(self._messages.delivered, message.id)
+                await asyncio.to_thread(self._messages.confirm, message.id)
             else:
-                await asyncio.to_thread(self._messages.failed, message.id, str(error))
+                await asyncio.to_thread(self._messages.postpone, message.id, str(error))
         except Exception as failure:  # noqa: BLE001 - a database that is away: the message is posted again, under its id
             log.warning("what became of a webhook's message cannot be noted", **ids, error=str(failure))
 
@@ -209,7 +209,7 @@ async def post(
     headers |= {"Host": parts.netloc, "Content-Type": "application/json", "User-Agent": USER_AGENT}
     try:
         async with asyncio.timeout(TRY_SECONDS):
-            address = await policy.address_of(message.url, look_up)
+            address = await policy.resolve_address(message.url, look_up)
             url = httpx2.URL(message.url).copy_with(host=address)
             named = {"sni_hostname": parts.hostname}  # certificates are judged by the name, not by the address
             async with http.stream("POST", url, content=body, headers=headers, extensions=named) as answer:

@@ -122,7 +122,7 @@ class Exporter:
     def _deliver_some(self) -> tuple[int, bool]:
         """How many entries were delivered, and whether one could not be, which ends the round."""
         try:
-            entries = self._outbox.pending(limit=20)
+            entries = self._outbox.due(limit=20)
             if not entries or not self._lead():
                 return 0, False
         except OrchestratorError as error:
@@ -133,7 +133,7 @@ class Exporter:
                 self._require_lead()
                 self._copy = self._copy or self._new_copy()
                 self._copy.write(entry)
-                self._outbox.delivered([entry.id])
+                self._outbox.confirm([entry.id])
             except NotOursError:
                 return told, False
             except Exception as error:  # noqa: BLE001 - it stays in the outbox and is tried again later
@@ -158,7 +158,7 @@ class Exporter:
 
     def _put_back(self, entry: OutboxEntry, error: Exception) -> None:
         try:
-            self._outbox.failed(entry.id, str(error))
+            self._outbox.postpone(entry.id, str(error))
         except OrchestratorError as trouble:
             log.warning("the outbox cannot be written", entry=entry.id, error=str(trouble))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import structlog
 
 from orchestrator.jobs import ExperimentId
-from orchestrator.retention.remote import remove_remote
 from orchestrator.store.admin.deletion import claim_removals, has_begun, remove_experiment, remove_runs, runs_left
 from orchestrator.store.database import Database
 from worker.errors import RemoteFolderError
@@ -58,7 +57,7 @@ def _remove(
                 return False
             _remove_folder(runs_folder / run_id)
             if remote is not None:
-                remove_remote(remote, run_id)
+                remote.remove(remote.sizes(run_id))
         remove_runs(database, run_ids)
     data_folder = runs_folder.parent
     _remove_folder(data_folder / "sweeps" / experiment_id)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from sqlalchemy.engine import Connection
 
 from orchestrator.analysis import comparison
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
@@ -11,11 +12,11 @@ from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, profiles
+from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunRecord
+from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
-from orchestrator.store.ended_runs import EndedRuns
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
 from worker.footprint.cache import FootprintCache, OptimizerOptions
@@ -23,6 +24,10 @@ from worker.spec.run import Workload
 
 MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
+MOST_RUNS = 4_096
+"""That are kept, at some 11 kB each."""
+FEW = 256
+"""So many at most are asked for one by one; for more of them the whole experiment is read."""
 
 
 class Analysis:
@@ -98,7 +103,7 @@ class Analysis:
     def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
-            return reads.experiment(connection, experiment_id), self._ended.of(connection, experiment_id)
+            return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)
 
     def _curves_of(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
         """The validation losses of ended runs: they never change again, so they are read once."""
@@ -115,3 +120,39 @@ class Analysis:
             self._curves |= read
             known |= read
         return known
+
+
+class EndedRuns:
+    """The records of ended runs, which are read and checked once: most of what an answer over a thousand runs costs
+    otherwise. A run's version grows with every visible change, a retry included: what is remembered under it is what
+    the row says. Thread-safe: what two threads put in at once is the same."""
+
+    def __init__(self, most: int = MOST_RUNS) -> None:
+        self._most = most
+        self._known: dict[str, tuple[int, RunRecord]] = {}
+        """Run → its version, and the record of that version or a later one."""
+
+    def read_runs(self, connection: Connection, experiment_id: str) -> tuple[RunRecord, ...]:
+        """All runs of an experiment, by position. Raises `NotFoundError`."""
+        versions = reads.run_versions(connection, experiment_id)
+        found = {
+            id: known[1]
+            for id, version in versions.items()
+            if (known := self._known.get(id)) is not None and known[0] == version
+        }
+        lacking = [id for id in versions if id not in found]
+        read = self._read(connection, experiment_id, lacking)
+        ended = {run.id: (versions[run.id], run) for run in read if run.status in TERMINAL and run.id in versions}
+        if len(self._known) + len(ended) > self._most:
+            self._known = {}
+        if len(ended) <= self._most:
+            self._known |= ended
+        found |= {run.id: run for run in read}
+        return tuple(found[id] for id in versions)
+
+    @staticmethod
+    def _read(connection: Connection, experiment_id: str, lacking: Sequence[str]) -> Sequence[RunRecord]:
+        if len(lacking) <= FEW:
+            return reads.runs_of(connection, lacking) if lacking else ()
+        where = RunFilter(experiment_id=experiment_id)
+        return reads.run_page(connection, where=where, sort=None, limit=None, after=None)

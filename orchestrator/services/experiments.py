@@ -94,7 +94,7 @@ class Experiments:
     def _submittal(self, proposal: Proposal, spans: ExitStack) -> Submittal:
         self._specifications.require_data(proposal.spec)
         trace_parent = spans.enter_context(tracing.span("submit", None, {"experiment": proposal.spec.name}))
-        return Submittal.of(
+        return Submittal.from_spec(
             proposal.spec,
             proposal.key,
             by=proposal.by,

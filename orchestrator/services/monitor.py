@@ -7,7 +7,6 @@ from orchestrator.dispatch.disk import shortage
 from orchestrator.records import ServiceMetrics
 from orchestrator.storage import Storage
 from orchestrator.store import activity, reads
-from orchestrator.store.admin.metrics import service_metrics
 from orchestrator.store.database import Database
 
 DATABASE_FULL = (
@@ -38,7 +37,7 @@ class Monitor:
     def metrics(self) -> ServiceMetrics:
         """How many runs, attempts and reports there are, for metrics."""
         with self._database.reading() as connection:
-            return service_metrics(self._database, connection)
+            return activity.service_metrics(self._database, connection)
 
     def dispatch_blocker(self) -> str | None:
         """Why no waiting run is begun now, for all to see; None where nothing is in the way."""

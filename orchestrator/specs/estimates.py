@@ -89,7 +89,7 @@ def memory(shares: Sequence[Share], footprints: Footprints) -> Iterator[Candidat
         key = share.candidate, share.workload.model
         question = None if key in seen else _question(share)
         seen.add(key)
-        known = footprints.known(question) if question else None
+        known = footprints.find(question) if question else None
         kept = {one.optimizer: one.state_bytes for one in known.optimizers} if known else {}
         state_bytes = kept.get(share.optimizer)
         if known and state_bytes is not None:

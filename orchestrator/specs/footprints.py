@@ -73,7 +73,7 @@ class Footprints:
         self._failed: dict[FootprintRequest, tuple[str, float]] = {}
         """Why, and when."""
 
-    def known(self, question: FootprintRequest) -> Footprint | None:
+    def find(self, question: FootprintRequest) -> Footprint | None:
         """The answer, if it was counted before. Cheap."""
         try:
             return Footprint.model_validate_json(self._path(question).read_bytes())
@@ -83,7 +83,7 @@ class Footprints:
     def ask(self, question: FootprintRequest) -> Footprint | None:
         """The answer, or None while it is being counted; raises `KeyError` for a model that has no preset."""
         presets.preset(question.model)
-        found = self.known(question)
+        found = self.find(question)
         if found is None:
             self._begin(question)
         return found

@@ -23,7 +23,7 @@ class Annotations:
     note: Note | None
 
 
-def of(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Annotations]:
+def read(connection: Connection, rows: Sequence[sa.Row[Any]]) -> dict[int, Annotations]:
     """Labels and notes by the numbers of these experiments."""
     found: dict[int, list[str]] = {row.number: [] for row in rows}
     for number, label in connection.execute(_LABELS, {"numbers": list(found)}) if found else ():

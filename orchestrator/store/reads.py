@@ -311,7 +311,7 @@ def _require_intact(record: AnyExperiment) -> ExperimentRecord:
 
 def _experiment_records(connection: Connection, rows: Sequence[sa.Row[Any]]) -> tuple[AnyExperiment, ...]:
     numbers = [row.number for row in rows]
-    totals, written = _totals(connection, numbers), annotations.of(connection, rows)
+    totals, written = _totals(connection, numbers), annotations.read(connection, rows)
     verdicts = _verdicts(connection, numbers)
     return tuple(
         _experiment_record(row, totals.get(row.number, []), verdicts.get(row.number, {}), written[row.number])

@@ -1,8 +1,11 @@
-"""`RunRow`: a run as the queue knows it, the locks of rows, and the specifications to train.
+"""`RunRow`: a run as the queue knows it, the locks of rows, who holds a run's lease, and the specifications to train.
 
 Who holds the lock of a run's row may change everything of that run: its attempts, series and result. Nothing else may.
+Of a lease's token only the hash is stored; an unknown run, attempt or token all look the same from outside.
 """
 
+import hashlib
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,11 +15,12 @@ from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import DamagedError
-from orchestrator.jobs import ExperimentId, RunId, RunStatus, TimeLimit
+from orchestrator.jobs import LIVE, AttemptOutcome, ExperimentId, RunId, RunStatus, TimeLimit
 from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
-from orchestrator.store.tables import run_specs, runs
+from orchestrator.store.tables import attempts, run_specs, runs
+from worker.records.protocol import Command
 from worker.spec.run import RunSpec
 
 
@@ -53,6 +57,8 @@ class RunRow:
     tokens_per_second: float | None
 
 
+COMMANDS = {RunStatus.CANCELLING: Command.CANCEL, RunStatus.PAUSING: Command.PAUSE}
+"""What a state asks of the worker; every other live state asks it to continue."""
 COLUMNS = tuple(runs.c[field.name] for field in fields(RunRow))
 
 
@@ -65,6 +71,15 @@ _BY_ID = select_runs().where(runs.c.id.in_(sa.bindparam("ids", expanding=True)))
 """In the order of the ids: two transactions that lock several runs must take them in the same order."""
 _LOCK_BY_ID = _BY_ID.with_for_update(of=runs)
 _LOCK_FREE_BY_ID = _BY_ID.with_for_update(of=runs, skip_locked=True)
+_ATTEMPTS = sa.select(
+    attempts.c.run_id,
+    attempts.c.attempt,
+    attempts.c.token_hash,
+    attempts.c.outcome,
+    attempts.c.started_at,
+    attempts.c.device_seconds,
+    attempts.c.last_batch,
+).where(attempts.c.run_id.in_(sa.bindparam("ids", expanding=True)))
 _SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
     run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
 )
@@ -108,3 +123,70 @@ def lock_run(database: Database, connection: Connection, run_id: str) -> tuple[R
     """Lock one run: its row and the database's time; None where there is no such run."""
     found, now = lock_ids(database, connection, [run_id])
     return (found[run_id], now) if run_id in found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldRun:
+    """A run whose row is locked, seen by the attempt that claims to hold its lease."""
+
+    run: RunRow
+    now: float
+    attempt: int
+    live: bool
+    """Whether this attempt holds the lease."""
+    outcome: AttemptOutcome | None
+    """How this attempt ended, if it has."""
+    started_at: float | None
+    """When it said hello, if it has."""
+    device_seconds: float
+    """How long it has told that it held its device."""
+    last_batch: int
+    """The newest batch of its series; -1 before the first."""
+
+
+def token_hash(token: str) -> str:
+    """What is stored of a lease's secret."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def lock_held_runs(
+    database: Database, connection: Connection, claims: Sequence[tuple[str, int, str]], *, wait: bool = True
+) -> list[HeldRun | None]:
+    """Lock the runs and check each (run, attempt, token); None where the token does not open that attempt, and
+    without `wait` where somebody else has locked the run."""
+    found, now = lock_ids(database, connection, [run_id for run_id, _, _ in claims], wait=wait)
+    # A statement of its own, after the lock: only then are the attempts' rows as new as the runs'.
+    rows = connection.execute(_ATTEMPTS, {"ids": sorted(found)}).all() if found else []
+    by_key = {(row.run_id, row.attempt): row for row in rows}
+    return [
+        _held_run(found[run_id], now, by_key[run_id, attempt])
+        if (run_id, attempt) in by_key and _matches(by_key[run_id, attempt].token_hash, token)
+        else None
+        for run_id, attempt, token in claims
+    ]
+
+
+def check_tokens(connection: Connection, claims: Sequence[tuple[str, int, str]]) -> list[bool]:
+    """Whether each (run, attempt, token) opens that attempt, ended or not; nothing is locked."""
+    rows = connection.execute(_ATTEMPTS, {"ids": sorted({run_id for run_id, _, _ in claims})}).all()
+    stored = {(row.run_id, row.attempt): row.token_hash for row in rows}
+    return [
+        (run_id, attempt) in stored and _matches(stored[run_id, attempt], token) for run_id, attempt, token in claims
+    ]
+
+
+def _matches(stored: str, token: str) -> bool:
+    return secrets.compare_digest(stored, token_hash(token))
+
+
+def _held_run(run: RunRow, now: float, row: Any) -> HeldRun:
+    return HeldRun(
+        run=run,
+        now=now,
+        attempt=row.attempt,
+        live=run.status in LIVE and run.attempt == row.attempt,
+        outcome=row.outcome,
+        started_at=row.started_at,
+        device_seconds=row.device_seconds,
+        last_batch=row.last_batch,
+    )

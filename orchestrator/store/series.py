@@ -99,7 +99,7 @@ class EncodedBatch:
     checksum: int
 
     @classmethod
-    def of(cls, run_id: str, attempt: int, sequence: int, columns: Columns) -> Self:
+    def encode(cls, run_id: str, attempt: int, sequence: int, columns: Columns) -> Self:
         """The chunk that these columns make."""
         data = encode(columns)
         return cls(
@@ -133,7 +133,7 @@ def merge_small_chunks(connection: Connection, run_id: str, attempt: int) -> Non
     if len(rows) < 2 or len(_readable_chunks(rows, FIELDS)) < len(rows):
         return
     connection.execute(sa.delete(chunks).where(small))
-    merged_chunk = EncodedBatch.of(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
+    merged_chunk = EncodedBatch.encode(run_id, attempt, rows[0].sequence, decode([row.data for row in rows], FIELDS))
     connection.execute(_INSERT, [vars(merged_chunk)])
 
 

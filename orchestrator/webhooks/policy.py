@@ -59,7 +59,7 @@ class WebhookPolicy:
     """Private networks that may be reached all the same."""
 
     @classmethod
-    def of(cls, urls: str, networks: str) -> Self:
+    def parse(cls, urls: str, networks: str) -> Self:
         """The policy of two settings, each with commas between its parts; raises `ValueError` with the way out."""
         return cls(prefixes=tuple(map(_prefix, _parts(urls))), networks=tuple(map(_network, _parts(networks))))
 
@@ -86,7 +86,7 @@ class WebhookPolicy:
             return False
         return address.is_global and not address.is_multicast
 
-    async def address_of(self, url: str, look_up: LookUp) -> str:
+    async def resolve_address(self, url: str, look_up: LookUp) -> str:
         """The address that the URL's host has now; raises `AddressError` unless webhooks may go to all that it has."""
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -40,7 +40,7 @@ def test_the_form_has_its_model_counted(eyes, site):
     watched = eyes.look()
     page = watched.open(site.url + "/new")
     expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"), timeout=60_000)
-    assert site.footprints.known(FootprintRequest(model="gpt2-nano")) is not None
+    assert site.footprints.find(FootprintRequest(model="gpt2-nano")) is not None
     assert watched.complaints == []
 
 

@@ -244,12 +244,12 @@ def test_an_idempotency_key_stays_taken_until_its_experiment_is_removed(store: S
 def test_mlflow_is_told_nothing_of_a_deleted_experiment_until_it_is_restored(store: Store) -> None:
     experiment_id = ended(store)
     outbox = ExportOutbox(store.database)
-    told = outbox.pending()
+    told = outbox.due()
     assert len(told) == store.monitor.metrics().export_backlog == 2
     store.experiments.delete(experiment_id)
-    assert (outbox.pending(), outbox.backlog(), store.monitor.metrics().export_backlog) == ((), 0, 0)
+    assert (outbox.due(), outbox.backlog(), store.monitor.metrics().export_backlog) == ((), 0, 0)
     store.experiments.restore(experiment_id)
-    assert outbox.pending() == told
+    assert outbox.due() == told
 
 
 def test_after_its_time_a_deleted_experiment_is_removed_with_its_files(store: Store, tmp_path: Path) -> None:
@@ -389,11 +389,11 @@ def test_deleting_gives_no_quota_back(store: Store, tmp_path: Path) -> None:
     experiment_id = ended(store, by=key.id)
     store.experiments.undo_days = 0.0
     store.experiments.delete(experiment_id)
-    used = store.keyring.key(key.id).device_hours_used
+    used = store.keyring.get(key.id).device_hours_used
     assert used > 0
     later(store, 60)
     assert remove_deleted(store.database, tmp_path / "runs") == ()
-    assert store.keyring.key(key.id).device_hours_used == used
+    assert store.keyring.get(key.id).device_hours_used == used
     later(store, DAY)
     assert remove_deleted(store.database, tmp_path / "runs") == (experiment_id,)
 

@@ -20,13 +20,13 @@ def ring(database: Database) -> Keyring:
 
 
 def test_a_key_opens_what_it_was_made_for_and_only_its_hash_is_kept(ring: Keyring, database: Database) -> None:
-    assert not ring.any()
+    assert not ring.has_keys()
     made = ring.create(KeyRequest(label="Ada", scope=Scope.SUBMITTER))
     found = SECRET.fullmatch(made.secret)
     assert found is not None and found["id"] == made.key.id
     opened = ring.open_with(made.secret)
     assert opened is not None and (opened.label, opened.scope) == ("Ada", "submitter")
-    assert ring.any()
+    assert ring.has_keys()
     with database.reading() as connection:
         stored = " ".join(str(value) for row in connection.execute(sa.select(keys)) for value in row)
     assert made.secret not in stored and made.secret.rpartition("_")[2] not in stored
@@ -59,7 +59,7 @@ def test_a_key_expires_by_the_clock_of_the_database(ring: Keyring, database: Dat
     assert ring.open_with(made.secret) is not None
     database.clock_offset_seconds += 61
     assert ring.open_with(made.secret) is None
-    assert ring.any(), "a service whose keys have all expired is closed, not open"
+    assert ring.has_keys(), "a service whose keys have all expired is closed, not open"
 
 
 def test_a_revoked_key_opens_nothing_and_neither_do_its_sessions(ring: Keyring) -> None:
@@ -70,7 +70,7 @@ def test_a_revoked_key_opens_nothing_and_neither_do_its_sessions(ring: Keyring) 
     assert ring.revoke(made.key.id) == first, "revoking again changes nothing"
     assert ring.open_with(made.secret) is None
     assert ring.open_session(session) is None
-    assert ring.any()
+    assert ring.has_keys()
     with pytest.raises(NotFoundError, match="no key 'nothing'"):
         ring.revoke("nothing")
 
@@ -93,19 +93,19 @@ def test_the_last_use_is_known_to_the_minute(ring: Keyring, database: Database) 
     made = ring.create(KeyRequest(label="x"))
     assert made.key.last_used_at is None
     ring.open_with(made.secret)
-    first = ring.key(made.key.id).last_used_at
+    first = ring.get(made.key.id).last_used_at
     ring.open_with(made.secret)
-    assert first is not None and ring.key(made.key.id).last_used_at == first
+    assert first is not None and ring.get(made.key.id).last_used_at == first
     database.clock_offset_seconds += 61
     ring.open_with(made.secret)
-    assert (ring.key(made.key.id).last_used_at or 0) > first + 60
+    assert (ring.get(made.key.id).last_used_at or 0) > first + 60
 
 
 def test_all_keys_are_listed_the_newest_first(ring: Keyring, database: Database) -> None:
     for label in ("one", "two"):
         ring.create(KeyRequest(label=label))
         database.clock_offset_seconds += 1
-    assert [key.label for key in ring.all()] == ["two", "one"]
+    assert [key.label for key in ring.list_keys()] == ["two", "one"]
     assert not set(KeyRecord.model_fields) & {"secret", "secret_hash"}
 
 

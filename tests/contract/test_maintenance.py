@@ -13,8 +13,7 @@ import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
-from orchestrator.retention.local import prune
-from orchestrator.retention.policy import CheckpointPolicy, Keep, checkpoint_policy
+from orchestrator.retention.checkpoints import CheckpointPolicy, Keep, checkpoint_policy, prune
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.migrations import newest_revision
@@ -152,7 +151,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints(
         store.runs.apply(ended, RunAction.RETRY)
         return checkpoint_policy(status, keep)
 
-    monkeypatch.setattr("orchestrator.retention.local.checkpoint_policy", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.checkpoints.checkpoint_policy", retried_meanwhile)
     assert prune(store.database, tmp_path, "none") == ()
     assert len(list((tmp_path / ended).glob("checkpoints/*"))) == 4
     assert [notice.step for notice in store.runs.checkpoints(ended)] == [20, 40]

@@ -15,7 +15,7 @@ def outbox(store: Store) -> ExportOutbox:
 
 
 def told(outbox: ExportOutbox) -> list[tuple[OutboxKind, str | None]]:
-    return [(entry.kind, entry.run_id) for entry in outbox.pending()]
+    return [(entry.kind, entry.run_id) for entry in outbox.due()]
 
 
 def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outbox: ExportOutbox) -> None:
@@ -31,16 +31,16 @@ def test_a_submission_and_each_end_of_a_run_are_told_in_order(store: Store, outb
         (OutboxKind.RUN_ENDED, first),
         (OutboxKind.RUN_ENDED, second),
     ]
-    assert {entry.experiment_id for entry in outbox.pending()} == {experiment.id}
+    assert {entry.experiment_id for entry in outbox.due()} == {experiment.id}
 
 
 def test_a_delivered_entry_does_not_come_back(store: Store, outbox: ExportOutbox) -> None:
     store.experiments.submit(comparison_spec())
-    (entry,) = outbox.pending()
-    outbox.delivered([entry.id])
-    outbox.delivered([entry.id])
-    outbox.failed(entry.id, "too late to fail")
-    assert outbox.pending() == ()
+    (entry,) = outbox.due()
+    outbox.confirm([entry.id])
+    outbox.confirm([entry.id])
+    outbox.postpone(entry.id, "too late to fail")
+    assert outbox.due() == ()
     assert outbox.backlog() == 0
 
 
@@ -49,18 +49,18 @@ def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(
 ) -> None:
     broken, fine = (store.experiments.submit(comparison_spec()).experiment.id for _ in range(2))
     for pause in (1, 2, 4, 8):
-        (entry, *_) = outbox.pending()
+        (entry, *_) = outbox.due()
         assert entry.experiment_id == broken
-        outbox.failed(entry.id, "MLflow is away\x00")
-        assert [each.experiment_id for each in outbox.pending()] == [fine]
+        outbox.postpone(entry.id, "MLflow is away\x00")
+        assert [each.experiment_id for each in outbox.due()] == [fine]
         store.database.clock_offset_seconds += pause - 0.5
-        assert len(outbox.pending()) == 1
+        assert len(outbox.due()) == 1
         store.database.clock_offset_seconds += 0.6
-    assert outbox.pending()[0].tries == 4
+    assert outbox.due()[0].tries == 4
     assert outbox.backlog() == 2
 
 
 def test_no_more_than_asked_for_is_handed_out(store: Store, outbox: ExportOutbox) -> None:
     for _ in range(3):
         store.experiments.submit(comparison_spec())
-    assert len(outbox.pending(limit=2)) == 2
+    assert len(outbox.due(limit=2)) == 2

@@ -627,18 +627,18 @@ def test_a_leader_of_a_clock_that_was_ahead_is_followed(store: Store) -> None:
 def test_what_is_to_be_told_waits_for_no_clock(store: Store, tmp_path: Path) -> None:
     """The first time; after a failure as long as a failure makes it wait."""
     webhooks = Webhooks(store.database, tmp_path)
-    webhooks.policy = WebhookPolicy.of("https://hooks.example/", "")
+    webhooks.policy = WebhookPolicy.parse("https://hooks.example/", "")
     webhook_id = webhooks.add(WebhookRequest(url="https://hooks.example/"))[0].webhook.id
     store.database.clock_offset_seconds += HOUR_SECONDS
     tried, fresh = (webhooks.test(webhook_id).id for _ in range(2))
     messages, outbox = Messages(store.database), ExportOutbox(store.database)
-    messages.failed(tried, "away")
+    messages.postpone(tried, "away")
     submit(store, seeds=(1,))
-    (entry,) = outbox.pending()
+    (entry,) = outbox.due()
     store.database.clock_offset_seconds -= HOUR_SECONDS
-    assert outbox.pending() == (entry,)
-    outbox.failed(entry.id, "away")
-    assert outbox.pending() == ()
+    assert outbox.due() == (entry,)
+    outbox.postpone(entry.id, "away")
+    assert outbox.due() == ()
     assert {each.id for each in messages.due(9)} <= {tried, fresh} and messages.due(9)
-    messages.delivered(fresh)
+    messages.confirm(fresh)
     assert [each.id for each in messages.due(9)] == [tried]

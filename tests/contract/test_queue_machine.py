@@ -355,7 +355,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_key_has_more_at_work_than_its_quota(self) -> None:
-        used = {key.label: key.runs_at_work for key in self.services.keyring.all()}
+        used = {key.label: key.runs_at_work for key in self.services.keyring.list_keys()}
         for owner, quota in QUOTAS.items():
             at_work = sum(run.owner == owner and run.status in LIVE for run in self.model.values())
             assert used[owner] == at_work

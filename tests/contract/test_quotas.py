@@ -65,7 +65,7 @@ def test_two_experiments_of_a_key_share_its_quota_and_two_keys_do_not(store: Sto
     for owner in (one, one, other):
         submit(store, owner)
     assert len(store.claim(cpus=99, limit=99)) == 3
-    used = {each.id: each.runs_at_work for each in store.keyring.all()}
+    used = {each.id: each.runs_at_work for each in store.keyring.list_keys()}
     assert used == {one: 2, other: 1}
 
 
@@ -73,7 +73,7 @@ def test_a_key_without_a_quota_is_charged_and_not_held(store: Store) -> None:
     free = key(store)
     submit(store, free, runs=3)
     assert len(store.claim(cpus=99, limit=99)) == 3
-    assert store.keyring.key(free).runs_at_work == 3
+    assert store.keyring.get(free).runs_at_work == 3
 
 
 def test_nothing_begins_once_the_device_hours_of_a_day_are_used_up(store: Store) -> None:
@@ -87,7 +87,7 @@ def test_nothing_begins_once_the_device_hours_of_a_day_are_used_up(store: Store)
     assert store.claim(cpus=9, limit=9) == (), "what is at work counts, too"
     finish(store, third, device_seconds=60)  # what had begun goes on
     finish(store, second, device_seconds=3_600)
-    assert store.keyring.key(owner).device_hours_used == pytest.approx(2 + 1 / 60)
+    assert store.keyring.get(owner).device_hours_used == pytest.approx(2 + 1 / 60)
     assert store.claim(cpus=9, limit=9) == ()
     store.database.clock_offset_seconds += DAY_SECONDS + 1
     assert len(store.claim(cpus=9, limit=9)) == 1

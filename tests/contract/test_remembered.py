@@ -8,8 +8,8 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.records import RunFilter, RunRecord
+from orchestrator.services.analysis import FEW, EndedRuns
 from orchestrator.store import reads
-from orchestrator.store.ended_runs import FEW, EndedRuns
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 
@@ -23,7 +23,7 @@ def plain(store: Store, experiment_id: str) -> tuple[RunRecord, ...]:
 
 def recalled(store: Store, memory: EndedRuns, experiment_id: str) -> tuple[RunRecord, ...]:
     with store.database.reading() as connection:
-        found = memory.of(connection, experiment_id)
+        found = memory.read_runs(connection, experiment_id)
     assert found == plain(store, experiment_id)
     return found
 
@@ -63,4 +63,4 @@ def test_a_large_experiment_is_read_whole_and_memory_is_bounded(store: Store) ->
     for id in (small, large, small, large):
         recalled(store, memory, id)
     with store.database.reading() as connection, pytest.raises(NotFoundError):
-        memory.of(connection, "nowhere")
+        memory.read_runs(connection, "nowhere")

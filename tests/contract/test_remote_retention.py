@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.jobs import AttemptOutcome, RunAction, RunStatus
-from orchestrator.retention import local
-from orchestrator.retention.policy import CheckpointPolicy, Keep, checkpoint_policy
-from orchestrator.retention.remote import KnownCheckpoints, prune_remote, surplus
+from orchestrator.retention import checkpoints as retention
+from orchestrator.retention.checkpoints import (
+    CheckpointPolicy,
+    Keep,
+    KnownCheckpoints,
+    checkpoint_policy,
+    prune_remote,
+    remote_surplus,
+)
 from orchestrator.retention.removal import remove_deleted
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
@@ -41,7 +47,7 @@ def test_a_live_run_keeps_the_two_newest_that_were_told_of_and_all_that_are_newe
 def test_an_ended_run_keeps_what_the_operator_wants(keep: Keep, steps: list[int], best: list[int]) -> None:
     names = _files("step", 10, 20, 30) + _files("best", 5, 15)
     told = KnownCheckpoints(step=RemoteCheckpoint(step=20, attempt=1, kind="step"))
-    gone = surplus(names, RunStatus.FAILED, told, keep)
+    gone = remote_surplus(names, RunStatus.FAILED, told, keep)
     left = sorted(set(names) - set(gone))
     # What is newer than the service knows stays beside the last one that it knows.
     newer = [30] if steps else []
@@ -91,7 +97,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
         return checkpoint_policy(status, keep)
 
     assert prune_remote(store.database, remote, "none", lambda: True) == 0  # the service stops
-    monkeypatch.setattr("orchestrator.retention.remote.checkpoint_policy", retried_meanwhile)
+    monkeypatch.setattr("orchestrator.retention.checkpoints.checkpoint_policy", retried_meanwhile)
     assert prune_remote(store.database, remote, "none") == 0
     assert _steps(remote, lease.run_id) == [10]
     assert [each.step for each in store.runs.checkpoints(lease.run_id)] == [10]
@@ -100,7 +106,7 @@ def test_a_run_that_is_retried_after_it_was_looked_at_keeps_its_checkpoints_ther
 def test_half_a_checkpoint_counts_for_nothing_and_goes_when_it_is_old() -> None:
     names = [*_files("step", 10, 20, 40), "attempt-0001/step-000000030.pt", "attempt-0001/step-000000005.pt"]
     told = KnownCheckpoints(step=RemoteCheckpoint(step=40, attempt=1, kind="step"))
-    assert set(surplus(names, RunStatus.RUNNING, told, "last")) == {
+    assert set(remote_surplus(names, RunStatus.RUNNING, told, "last")) == {
         *_files("step", 10),
         "attempt-0001/step-000000005.pt",
     }
@@ -118,9 +124,9 @@ def test_a_service_that_stops_does_not_wait_for_storage(
         return {}
 
     monkeypatch.setattr(RemoteFolder, "sizes", stuck)
-    monkeypatch.setattr(local, "EVERY_SECONDS", 0.01)
-    monkeypatch.setattr(local, "STOP_SECONDS", 0.2)
-    looking = local.Retention(store.database, tmp_path / "runs", "last", f"file://{tmp_path}/remote")
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(retention, "STOP_SECONDS", 0.2)
+    looking = retention.Retention(store.database, tmp_path / "runs", "last", f"file://{tmp_path}/remote")
     looking.start()
     assert reached.wait(60)
     started = time.monotonic()

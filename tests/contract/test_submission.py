@@ -45,11 +45,11 @@ def test_each_of_a_group_gets_its_own_answer(store: Store) -> None:
     """A key that comes twice makes one experiment; with another specification it is refused, and nobody else is."""
     one, other = comparison_spec(name="one"), comparison_spec(name="other")
     calls = [
-        Submittal.of(one, "b"),
-        Submittal.of(one, None),
-        Submittal.of(one, "b"),
-        Submittal.of(other, "b"),
-        Submittal.of(other, "a"),
+        Submittal.from_spec(one, "b"),
+        Submittal.from_spec(one, None),
+        Submittal.from_spec(one, "b"),
+        Submittal.from_spec(other, "b"),
+        Submittal.from_spec(other, "a"),
     ]
     first, keyless, again, refused, last = submit_together(store.database, calls)
     assert isinstance(first, tuple) and isinstance(keyless, tuple) and isinstance(again, tuple)
@@ -76,7 +76,7 @@ def test_what_is_wrong_with_one_of_a_group_refuses_no_other(store: Store) -> Non
     assert made.experiment == again.experiment == store.experiments.get(made.experiment.id)
     assert isinstance(missing, MissingDataError) and isinstance(refused, IdempotencyError)
 
-    fine = Submittal.of(spec, None)
+    fine = Submittal.from_spec(spec, None)
     before, broken, after = submit_together(store.database, [fine, replace(fine, spec_hash=None), fine])  # type: ignore[arg-type]
     assert isinstance(broken, IntegrityError)
     assert isinstance(before, tuple) and isinstance(after, tuple)
@@ -116,11 +116,11 @@ def test_those_of_a_group_take_turns_as_if_they_had_come_one_by_one(store: Store
     """Two runs each: first one of each experiment, then the other, whether anything waited before or not."""
     specs = [comparison_spec(name=name, seeds=(1, 2)) for name in ("a", "b", "c")]
     for _ in range(2):
-        submit_together(store.database, [Submittal.of(spec, None) for spec in specs])
+        submit_together(store.database, [Submittal.from_spec(spec, None) for spec in specs])
         leases = store.claim(cpus=64, limit=6)
         names = [store.experiments.get(lease.run_id.rpartition("-")[0]).name for lease in leases]
         assert (sorted(names[:3]), sorted(names[3:])) == (["a", "b", "c"], ["a", "b", "c"])
-        submit_together(store.database, [Submittal.of(comparison_spec(name="before", seeds=(1,)), None)])
+        submit_together(store.database, [Submittal.from_spec(comparison_spec(name="before", seeds=(1,)), None)])
         store.claim(cpus=64, limit=6)
 
 

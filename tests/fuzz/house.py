@@ -105,7 +105,7 @@ def furnish(services: Services, player: Player, by: str) -> dict[str, dict[str, 
 def furnished(folder: Path) -> Iterator[House]:
     """The house behind a real server until the block ends; its streams end at once, and nobody is throttled."""
     with open_services(folder) as (services, player):
-        services.webhooks.policy = WebhookPolicy.of(HOOKS, "")
+        services.webhooks.policy = WebhookPolicy.parse(HOOKS, "")
         key = services.keyring.create(KeyRequest(label="the fuzzer", scope=Scope.ADMIN))
         kinds = furnish(services, player, key.key.id)
         services.webhooks.add(WebhookRequest(url=HOOKS + "bench"), by=key.key.id)

@@ -146,7 +146,7 @@ def test_nul_in_an_address_is_nowhere_on_both_databases(both: tuple[TestClient, 
 def test_nul_in_a_body_fails_on_neither_database(both: tuple[TestClient, Services, Queue]):
     """Each string of every body that the document has an example of, workers' bodies included."""
     client, services, queue = both
-    services.webhooks.policy = WebhookPolicy.of("https://hooks.example/", "")
+    services.webhooks.policy = WebhookPolicy.parse("https://hooks.example/", "")
     services.experiments.submit(comparison_spec(seeds=range(200)))
     sent = Counter[str]()
     for operation, example in EXAMPLES.items():

@@ -67,7 +67,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     """A service whose operator names the host of the documents' webhooks."""
     (tmp_path / "data").mkdir()
     with serving(tmp_path / "data") as running:
-        running.webhooks.policy = WebhookPolicy.of("https://hooks.example", "")
+        running.webhooks.policy = WebhookPolicy.parse("https://hooks.example", "")
         yield running
 
 
@@ -118,7 +118,7 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
         if said := re.search(r"^submitted (\w+)", done.output, flags=re.MULTILINE):
             ids["ID"] = said[1]
         if command.startswith("webhook add"):
-            ids["WEBHOOK"] = service.webhooks.all()[-1].id
+            ids["WEBHOOK"] = service.webhooks.list_webhooks()[-1].id
         if command.startswith("keys create"):  # the first one opens the service to the next commands
             os.environ.setdefault("ADAPM_BENCH_KEY", done.stdout.strip())
             ids["ID"] = json.loads(CliRunner().invoke(main, ["keys", "ls", "--json"]).stdout)[0]["id"]

@@ -140,11 +140,11 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
         copy._client = mortal
         mortal.dies_at = dies_at
         died = dies_at == 0
-        while entries := outbox.pending():
+        while entries := outbox.due():
             try:
                 for entry in entries:
                     copy.write(entry)
-                    outbox.delivered([entry.id])
+                    outbox.confirm([entry.id])
             except Killed:
                 died = True
         found = without_hashes(contents(mortal._client, f"cut {dies_at}"))
@@ -198,7 +198,7 @@ def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Datab
     exporter.close()
     assert outbox.backlog() == 3
     database.clock_offset_seconds += 10
-    first = outbox.pending()[0]
+    first = outbox.due()[0]
     assert first.tries >= 1
 
 
@@ -234,7 +234,7 @@ def test_an_exporter_that_another_one_replaced_stops_in_the_middle(
         raise NotOursError
 
     copy = MlflowCopy(services.experiments, services.runs, mlflow_uri, tmp_path / "artifacts", before_batch=lost)
-    (_, ended) = ExportOutbox(database).pending()
+    (_, ended) = ExportOutbox(database).due()
     with pytest.raises(NotOursError):
         copy.write(ended)
 
@@ -270,9 +270,9 @@ def test_a_run_that_succeeds_after_a_retry_has_one_value_a_step_and_no_tag_of_it
 
 
 def deliver(copy: MlflowCopy, outbox: ExportOutbox) -> None:
-    for entry in outbox.pending():
+    for entry in outbox.due():
         copy.write(entry)
-        outbox.delivered([entry.id])
+        outbox.confirm([entry.id])
 
 
 def test_a_store_whose_making_was_killed_is_made_anew(

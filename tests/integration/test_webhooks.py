@@ -56,7 +56,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, receiver: Receiver) 
             server: PostgresqlServer = request.getfixturevalue("postgresql")
             database = stack.enter_context(server.database())
         running = stack.enter_context(serving(tmp_path, database=database))
-        running.webhooks.policy = WebhookPolicy.of(receiver.url, LOOPBACK)
+        running.webhooks.policy = WebhookPolicy.parse(receiver.url, LOOPBACK)
         yield running
 
 
@@ -145,7 +145,7 @@ def test_receivers_that_hang_delay_nobody_else(
     monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 0.2)
     receiver.hold("/hangs")
     with receiving() as healthy:
-        service.webhooks.policy = WebhookPolicy.of(f"{receiver.url},{healthy.url}", LOOPBACK)
+        service.webhooks.policy = WebhookPolicy.parse(f"{receiver.url},{healthy.url}", LOOPBACK)
 
         def add_and_test(url: str) -> str:
             webhook_id = service.webhooks.add(WebhookRequest(url=url))[0].webhook.id
@@ -326,14 +326,14 @@ TRICKS = (
 @pytest.mark.parametrize("url", [*OUTSIDE, *TRICKS])
 def test_a_url_that_the_operator_did_not_name_is_refused(url: str):
     with pytest.raises(WebhookUrlError):
-        WebhookPolicy.of("https://hooks.example/a/", "").check(url)
+        WebhookPolicy.parse("https://hooks.example/a/", "").check(url)
 
 
 @pytest.mark.parametrize(
     "url", ["https://hooks.example/a", "https://hooks.example:443/a/b?c=../d", "HTTPS://HOOKS.example/a/"]
 )
 def test_a_url_below_one_that_the_operator_named_is_not_refused(url: str):
-    WebhookPolicy.of("https://hooks.example/a/", "").check(url)
+    WebhookPolicy.parse("https://hooks.example/a/", "").check(url)
 
 
 def test_without_the_setting_webhooks_are_off_and_the_way_out_is_told(tmp_path: Path):
@@ -359,9 +359,9 @@ def test_a_name_that_is_an_address_inside_is_refused(address: str):
     async def look_up(host: str, port: int) -> tuple[str, ...]:
         return "93.184.216.34", address
 
-    policy = WebhookPolicy.of("https://hooks.example/", "")
+    policy = WebhookPolicy.parse("https://hooks.example/", "")
     with pytest.raises(AddressError, match="ADAPM_BENCH_WEBHOOK_NETWORKS"):
-        asyncio.run(policy.address_of("https://hooks.example/", look_up))
+        asyncio.run(policy.resolve_address("https://hooks.example/", look_up))
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -369,12 +369,12 @@ def test_an_address_of_the_internet_is_not_refused(address: str):
     async def look_up(host: str, port: int) -> tuple[str, ...]:
         return (address,)
 
-    policy = WebhookPolicy.of("https://hooks.example/", "")
-    assert asyncio.run(policy.address_of("https://hooks.example/", look_up)) == address
+    policy = WebhookPolicy.parse("https://hooks.example/", "")
+    assert asyncio.run(policy.resolve_address("https://hooks.example/", look_up)) == address
 
 
 def test_a_network_that_the_operator_names_may_be_reached_as_it_is_written_alone():
-    policy = WebhookPolicy.of("https://hooks.example/", "10.1.0.0/16, fec0::/64")
+    policy = WebhookPolicy.parse("https://hooks.example/", "10.1.0.0/16, fec0::/64")
     permitted = ["10.1.2.3", "fec0::1"], ["10.2.0.1", "::ffff:10.1.2.3", "::10.1.2.3", "fec0:0:0:1::1"]
     assert [[policy.permits(ipaddress.ip_address(each)) for each in some] for some in permitted] == [
         [True] * 2,
@@ -386,7 +386,7 @@ def test_a_network_that_the_operator_names_may_be_reached_as_it_is_written_alone
 def test_an_address_of_this_machine_is_refused_however_it_is_written(receiver: Receiver, host: str):
     url = receiver.url.replace("127.0.0.1", host)
     with pytest.raises((AddressError, PostError)):
-        deliver(WebhookPolicy.of(url, ""), url)
+        deliver(WebhookPolicy.parse(url, ""), url)
     assert receiver.posts == []
 
 
@@ -413,13 +413,13 @@ def test_the_connection_goes_to_the_address_that_was_judged_and_shows_the_name(r
         asked.append(host)
         return ("127.0.0.1",)
 
-    deliver(WebhookPolicy.of(f"http://hooks.test:{port}/", LOOPBACK), f"http://hooks.test:{port}/x", look_up)
+    deliver(WebhookPolicy.parse(f"http://hooks.test:{port}/", LOOPBACK), f"http://hooks.test:{port}/x", look_up)
     assert asked == ["hooks.test"], "nobody else knows that name"
     assert receiver.posts[0].headers["host"] == f"hooks.test:{port}"
 
 
 def test_an_answer_without_an_end_holds_nobody_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
-    policy = WebhookPolicy.of(receiver.url, LOOPBACK)
+    policy = WebhookPolicy.parse(receiver.url, LOOPBACK)
     receiver.endless = True
     deliver(policy, receiver.url)  # its status says all
     monkeypatch.setattr("orchestrator.dispatch.webhook_sender.TRY_SECONDS", 0.3)
@@ -489,7 +489,7 @@ from pathlib import Path
 from tests.factories.services import make_services
 folder, url = Path(sys.argv[1]), sys.argv[2]
 database = Database(sys.argv[3])
-policy = WebhookPolicy.of(url, "127.0.0.0/8")
+policy = WebhookPolicy.parse(url, "127.0.0.0/8")
 WebhookSender(database, make_services(database).experiments.get, policy, SigningKey(folder), holder="one").start()
 threading.Event().wait()
 """

@@ -113,7 +113,7 @@ class RestWorker:
 def made_examples(folder: Path) -> dict[str, Any]:
     """The examples of every operation, from a story told in an empty folder."""
     with open_services(folder) as (services, player):
-        services.webhooks.policy = WebhookPolicy.of("https://hooks.example.org/", "")
+        services.webhooks.policy = WebhookPolicy.parse("https://hooks.example.org/", "")
         secret = services.keyring.create(KeyRequest(label="Ada", scope=Scope.ADMIN)).secret
         looks = iter((False, True))
         app = create_app(services, stopping=lambda: next(looks, True), requests_a_second=NO_THROTTLE)

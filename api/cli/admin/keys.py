@@ -153,7 +153,7 @@ class LocalKeys:
 
     def api_keys(self) -> tuple[KeyRecord, ...]:
         """All keys."""
-        return self._keyring.all()
+        return self._keyring.list_keys()
 
     def revoke_key(self, key_id: str) -> KeyRecord:
         """Let a key open nothing any more."""

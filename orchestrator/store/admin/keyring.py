@@ -46,14 +46,14 @@ class Keyring:
             connection.execute(sa.insert(keys).values(id=key_id, secret_hash=_hash(secret), created_at=now, **values))
             return NewKey(key=self._record(connection, key_id), secret=secret)
 
-    def all(self) -> tuple[KeyRecord, ...]:
+    def list_keys(self) -> tuple[KeyRecord, ...]:
         """All keys, the newest first, revoked and expired ones too, with what their experiments use."""
         with self._database.reading() as connection:
             rows = connection.execute(sa.select(*COLUMNS).order_by(keys.c.created_at.desc(), keys.c.id)).all()
             used = usage(connection, [row.id for row in rows], self._database.read_clock(connection))
         return tuple(_record(row._mapping, used[row.id].runs, used[row.id].device_hours) for row in rows)
 
-    def key(self, key_id: str) -> KeyRecord:
+    def get(self, key_id: str) -> KeyRecord:
         """One key. Raises `NotFoundError`."""
         with self._database.reading() as connection:
             return self._record(connection, key_id)
@@ -68,7 +68,7 @@ class Keyring:
             connection.execute(sa.delete(sessions).where(sessions.c.key_id == validate_id(key_id)))
             return self._record(connection, key_id)
 
-    def any(self) -> bool:
+    def has_keys(self) -> bool:
         """Whether there is, or ever was, a key: a service whose keys are all revoked is closed, not open."""
         with self._database.reading() as connection:
             return connection.execute(sa.select(keys.c.id).limit(1)).first() is not None

@@ -48,7 +48,7 @@ class ExportOutbox:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def pending(self, limit: int = 100) -> tuple[OutboxEntry, ...]:
+    def due(self, limit: int = 100) -> tuple[OutboxEntry, ...]:
         """The oldest entries that may be tried now."""
         columns = [outbox.c[name] for name in ("id", "kind", "experiment_id", "run_id", "created_at", "tries")]
         due = sa.or_(outbox.c.tries == 0, self._database.has_come(outbox.c.available_at, LONGEST_PAUSE_SECONDS))
@@ -62,14 +62,14 @@ class ExportOutbox:
         with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def delivered(self, ids: Sequence[int]) -> None:
+    def confirm(self, ids: Sequence[int]) -> None:
         """Confirm entries; repeating it changes nothing."""
         if not ids:
             return
         with self._database.writing() as connection:
             connection.execute(sa.delete(outbox).where(outbox.c.id.in_(ids)))
 
-    def failed(self, id: int, error: str) -> None:
+    def postpone(self, id: int, error: str) -> None:
         """Put an entry back, to be tried again after 1, 2, 4, … seconds, at most five minutes."""
         here = outbox.c.id == id
         with self._database.writing() as connection:

@@ -131,14 +131,14 @@ class Messages:
         with self._database.reading() as connection:
             return tuple(DueMessage(**row._mapping) for row in connection.execute(ordered))
 
-    def delivered(self, id: str) -> None:
+    def confirm(self, id: str) -> None:
         """The receiver has confirmed a message."""
         waits = webhook_messages.c.id == id, webhook_messages.c.state == DeliveryState.WAITING
         values = {"state": DeliveryState.DELIVERED, "last_error": None, "settled_at": self._database.now()}
         with self._database.writing() as connection:
             connection.execute(sa.update(webhook_messages).where(*waits).values(values))
 
-    def failed(self, id: str, error: str) -> None:
+    def postpone(self, id: str, error: str) -> None:
         """A message is to be tried again after 1, 2, 4, … seconds, at most five minutes; given up after a day."""
         here = webhook_messages.c.id == id, webhook_messages.c.state == DeliveryState.WAITING
         with self._database.writing() as connection:

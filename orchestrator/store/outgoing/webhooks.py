@@ -78,7 +78,7 @@ class Webhooks:
                 note_endings(connection, [request.experiment_id], now)  # it may have ended already
             return NewWebhook(webhook=_record(connection, webhook_id), secret=secret), True
 
-    def all(self) -> tuple[WebhookRecord, ...]:
+    def list_webhooks(self) -> tuple[WebhookRecord, ...]:
         """All webhooks, the newest first."""
         with self._database.reading() as connection:
             rows = connection.execute(_WEBHOOKS.order_by(webhooks.c.created_at.desc(), webhooks.c.id)).all()

@@ -22,9 +22,8 @@ from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion
 from orchestrator.store.queue.batching import APART, Answers, TransactionBatcher
 from orchestrator.store.queue.completion import Ending
-from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold, opening
 from orchestrator.store.queue.transitions import move
-from orchestrator.store.run_rows import trainable_specs
+from orchestrator.store.run_rows import COMMANDS, HeldRun, check_tokens, lock_held_runs, trainable_specs
 from orchestrator.store.tables import attempts, checkpoints, runs
 from worker.records.protocol import (
     Assignment,
@@ -82,7 +81,7 @@ class Attempts:
     def tokens_open(self, claims: Sequence[Identity]) -> list[bool]:
         """Whether each token is that of its attempt; whether its lease lives, the methods below say."""
         with self._database.reading() as connection:
-            return opening(connection, claims)
+            return check_tokens(connection, claims)
 
     def hello(self, run_id: str, attempt: int, token: str) -> Assignment:
         """LEASED → RUNNING: what to train, and the newest checkpoint of earlier attempts."""
@@ -95,7 +94,7 @@ class Attempts:
     def append_points(self, run_id: str, attempt: int, token: str, batch: PointsBatch) -> None:
         """Add a batch to the attempt's series; a batch that was accepted before changes nothing."""
         columns = columns_of_batch(batch.columns)
-        chunk = series.EncodedBatch.of(run_id, attempt, batch.sequence, columns)
+        chunk = series.EncodedBatch.encode(run_id, attempt, batch.sequence, columns)
         self._append(
             Arrival(
                 caller=(run_id, attempt, token),
@@ -142,7 +141,7 @@ class Attempts:
 
     def _greet(self, callers: Sequence[Identity]) -> list[Assignment | OrchestratorError]:
         with self._database.writing() as connection:
-            held = hold(self._database, connection, callers)
+            held = lock_held_runs(self._database, connection, callers)
             live = {each.run.id: each for each in held if each is not None and each.live}
             new = [each for each in live.values() if each.started_at is None]
             if new:
@@ -189,7 +188,7 @@ class Attempts:
 
     def _extend(self, beats: Sequence[Beat], *, wait: bool = False) -> Answers[HeartbeatReply]:
         with self._database.writing(durable=False) as connection:
-            held = hold(self._database, connection, [caller for caller, _ in beats], wait=wait)
+            held = lock_held_runs(self._database, connection, [caller for caller, _ in beats], wait=wait)
             live = {
                 (each.run.id, each.attempt): (each, beat)
                 for each, (_, beat) in zip(held, beats, strict=True)
@@ -216,7 +215,7 @@ class Attempts:
 
     def _store_points(self, arrivals: Sequence[Arrival], *, wait: bool = False) -> Answers[None]:
         with self._database.writing() as connection:  # forced: a worker forgets what was accepted
-            held = hold(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
+            held = lock_held_runs(self._database, connection, [arrival.caller for arrival in arrivals], wait=wait)
             new = _new_batches([(h, a) for h, a in zip(held, arrivals, strict=True) if h is not None and h.live])
             if new:
                 series.append(connection, [arrival.batch for _, arrival in new])
@@ -232,7 +231,7 @@ class Attempts:
             return reads.trace_parent(connection, run_id)
 
     def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
-        (held,) = hold(self._database, connection, [(run_id, attempt, token)])
+        (held,) = lock_held_runs(self._database, connection, [(run_id, attempt, token)])
         if held is None or not held.live:
             raise LeaseLostError
         return held

@@ -15,9 +15,8 @@ from orchestrator.errors import ConflictError, DamagedError, LeaseLostError, Orc
 from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunStatus
 from orchestrator.store import integrity, series
 from orchestrator.store.database import Database
-from orchestrator.store.queue.lease_check import COMMANDS, HeldRun, hold
 from orchestrator.store.queue.transitions import AttemptEnd, end_attempts, move, status_after_loss
-from orchestrator.store.run_rows import RunRow
+from orchestrator.store.run_rows import COMMANDS, HeldRun, RunRow, lock_held_runs
 from orchestrator.store.tables import checkpoints, events, results, run_specs
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
@@ -129,7 +128,7 @@ def record_endings(
 ) -> list[AttemptOutcome | OrchestratorError]:
     """Carry out the endings in one transaction; for each its outcome, or what refuses it."""
     with database.writing() as connection:
-        held = hold(database, connection, [(each.run_id, each.attempt, each.token) for each in endings])
+        held = lock_held_runs(database, connection, [(each.run_id, each.attempt, each.token) for each in endings])
         accepted: dict[str, tuple[Ending, HeldRun, RunRow]] = {}
         answers = [
             _decide(connection, policy, ending, mine, accepted) for ending, mine in zip(endings, held, strict=True)

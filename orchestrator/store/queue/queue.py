@@ -34,7 +34,6 @@ from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion, time_limits
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
-from orchestrator.store.queue.lease_check import token_hash
 from orchestrator.store.queue.transitions import (
     AttemptEnd,
     end_attempts,
@@ -42,7 +41,7 @@ from orchestrator.store.queue.transitions import (
     move,
     status_after_loss,
 )
-from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
+from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, token_hash, trainable_specs
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, runs
 from worker.spec.run import RunSpec
 

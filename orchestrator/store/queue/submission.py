@@ -71,7 +71,7 @@ class Submittal:
     cloned_from: str | None
 
     @classmethod
-    def of(
+    def from_spec(
         cls,
         spec: ExperimentSpec,
         key: str | None,

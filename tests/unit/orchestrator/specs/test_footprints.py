@@ -47,6 +47,6 @@ def test_a_failed_count_is_told_and_tried_again(
         assert footprints.ask(QUESTION) is None
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
     assert footprints.ask(QUESTION) is None
-    until(lambda: footprints.known(QUESTION), "it is counted")
+    until(lambda: footprints.find(QUESTION), "it is counted")
     assert footprints.failure(QUESTION) is None
     assert footprints.ask(QUESTION) == COUNTED

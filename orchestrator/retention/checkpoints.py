@@ -1,0 +1,269 @@
+"""Retention: which checkpoints of runs stay, on the disk and in a remote folder; a thread that deletes the others.
+
+A run with a result resumes from none, whatever became of its worker's own cleaning. A failed or cancelled one keeps
+its last, so that it can be looked into or tried again, unless the operator wants none kept. Where `best` are kept,
+every run keeps the one with its lowest validation loss, too. Logs are always left, but for those of experiments that
+were deleted and can no longer be restored: of these nothing stays (`removal.py`).
+
+To a remote folder workers only add; the service alone deletes. Of a run that goes on stay there the newest two that it
+has told of, for an attempt resumes from nothing else, the best one that it has told of, and whatever is newer: it may
+be told of any moment. What an attempt left is older than all of its successors', whatever its step: the run went on
+without it. What belongs to no run of this database is left alone.
+"""
+
+import shutil
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+import structlog
+
+from orchestrator.errors import OrchestratorError
+from orchestrator.jobs import TERMINAL, RunStatus
+from orchestrator.retention.removal import remove_deleted
+from orchestrator.store.database import Database
+from orchestrator.store.run_rows import lock_run
+from orchestrator.store.tables import checkpoints, runs
+from worker.errors import RemoteFolderError
+from worker.remote.checkpoints import Kind, RemoteCheckpoint, complete_checkpoints, parse_checkpoint_name
+from worker.remote.folder import RemoteFolder
+
+log = structlog.get_logger(__name__)
+
+EVERY_SECONDS = 60.0
+STOP_SECONDS = 5.0
+"""So long a service that stops waits for it: what is not deleted now is found again."""
+FOLDER = "checkpoints"
+"""Where in a run's folder its worker keeps them (`worker/run.py`)."""
+LIVE_CHECKPOINTS = 2
+"""That a live run keeps in a remote folder: the newest, and the one before in case the newest turns out damaged; as on
+a worker's disk."""
+RUNS_AT_ONCE = 500
+"""Runs in one question."""
+Keep = Literal["best", "last", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPolicy:
+    """What a run keeps."""
+
+    last: int
+    """So many of the checkpoints that it could go on from."""
+    best: bool
+    """The one with its lowest validation loss."""
+
+
+def checkpoint_policy(status: RunStatus, keep: Keep) -> CheckpointPolicy:
+    """What an ended run keeps."""
+    return CheckpointPolicy(last=0 if status is RunStatus.SUCCEEDED or keep == "none" else 1, best=keep == "best")
+
+
+def forget_checkpoints(connection: sa.Connection, run_id: str, kept: CheckpointPolicy) -> None:
+    """No checkpoint is told of that is not there."""
+    mine, is_best = checkpoints.c.run_id == run_id, checkpoints.c.val_loss.is_not(None)
+    order = checkpoints.c.attempt, checkpoints.c.step
+    known = connection.execute(sa.select(*order).where(mine, ~is_best).order_by(*order)).all()
+    for attempt, step in known[: len(known) - kept.last]:
+        this = checkpoints.c.attempt == attempt, checkpoints.c.step == step
+        connection.execute(sa.delete(checkpoints).where(mine, *this))
+    if not kept.best:
+        connection.execute(sa.delete(checkpoints).where(mine, is_best))
+
+
+class Retention:
+    """A thread that looks at the runs' folders once a minute, here and where checkpoints are copied to."""
+
+    def __init__(self, database: Database, runs_folder: Path, keep: Keep, checkpoint_url: str | None = None) -> None:
+        self._database, self._runs_folder, self._keep = database, runs_folder, keep
+        self._remote = RemoteFolder(checkpoint_url) if checkpoint_url else None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join(STOP_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            try:
+                prune(self._database, self._runs_folder, self._keep)
+                if self._remote is not None:
+                    prune_remote(self._database, self._remote, self._keep, self._stop.is_set)
+            except (OrchestratorError, RemoteFolderError, OSError) as error:
+                log.warning("checkpoints are not looked at now", error=str(error))
+            if self._stop.is_set():
+                return
+            try:
+                remove_deleted(self._database, self._runs_folder, self._stop.is_set, self._remote)
+            except (OrchestratorError, OSError) as error:
+                log.warning("deleted experiments are not looked at now", error=str(error))
+
+
+def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
+    """Delete what ended runs do not keep; returns the ids of the runs that lost something."""
+    folders = {folder.parent.name: folder for folder in runs_folder.glob(f"*/{FOLDER}")}
+    if not folders:
+        return ()
+    with database.reading() as connection:
+        ended = runs.c.id.in_(folders), runs.c.status.in_(TERMINAL)
+        status = {row.id: row.status for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))}
+    too_full = [run_id for run_id in status if _has_surplus(folders[run_id], checkpoint_policy(status[run_id], keep))]
+    pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
+    if pruned:
+        log.info("checkpoints of ended runs deleted", runs=len(pruned))
+    return pruned
+
+
+def _has_surplus(folder: Path, kept: CheckpointPolicy) -> bool:
+    stays = kept.last + (kept.best and bool(_notices(folder, "best")))
+    return stays == 0 or bool(_local_surplus(folder, kept))
+
+
+def _local_surplus(folder: Path, kept: CheckpointPolicy) -> list[Path]:
+    """The notices of what goes."""
+    steps = _notices(folder, "step")
+    return steps[: len(steps) - kept.last] + ([] if kept.best else _notices(folder, "best"))
+
+
+def _prune_run(database: Database, run_id: str, folder: Path, keep: Keep) -> bool:
+    """Whether it has still ended: it may have been retried since it was looked at, and needs its checkpoint then.
+
+    The files go under the run's lock, before anybody can retry it. Their number is small.
+    """
+    with database.writing() as connection:
+        found = lock_run(database, connection, run_id)
+        if found is None or found[0].status not in TERMINAL:
+            return False
+        kept = checkpoint_policy(found[0].status, keep)
+        _prune_folder(folder, kept)
+        forget_checkpoints(connection, run_id, kept)
+        return True
+
+
+def _prune_folder(folder: Path, kept: CheckpointPolicy) -> None:
+    """Notices go first, for a state without one is no checkpoint."""
+    for notice in _local_surplus(folder, kept):
+        notice.unlink(missing_ok=True)
+        notice.with_suffix(".pt").unlink(missing_ok=True)
+    if not any(folder.glob("*.json")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _notices(folder: Path, kind: str) -> list[Path]:
+    return sorted(folder.glob(f"{kind}-*.json"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCheckpoints:
+    """The newest checkpoints of a run that the service has heard of; whether they are in the folder it cannot know."""
+
+    step: RemoteCheckpoint | None = None
+    """To go on from."""
+    best: RemoteCheckpoint | None = None
+
+
+def prune_remote(
+    database: Database, folder: RemoteFolder, keep: Keep, stopping: Callable[[], bool] = lambda: False
+) -> int:
+    """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
+    names = _group_by_run(folder.sizes())
+    removed = 0
+    for run_id, (status, told) in _known_runs(database, names).items():
+        if stopping():
+            break
+        superfluous = remote_surplus(names[run_id], status, told, keep)
+        if superfluous and status in TERMINAL:
+            superfluous = _forget_remote_surplus(database, run_id, names[run_id], keep)
+        folder.remove(f"{run_id}/{name}" for name in superfluous)
+        removed += len(superfluous)
+    if removed:
+        log.info("checkpoints in the remote folder deleted", files=removed)
+    return removed
+
+
+def remote_surplus(names: Sequence[str], status: RunStatus, known: KnownCheckpoints, keep: Keep) -> list[str]:
+    """The files of one run that go."""
+    if status in TERMINAL:
+        kept = checkpoint_policy(status, keep)
+        steps = _surplus_of_kind(names, "step", kept.last, known.step)
+        return steps + _surplus_of_kind(names, "best", int(kept.best), known.best)
+    # Before any of a kind is told of, each may be the one that will be.
+    steps = _surplus_of_kind(names, "step", LIVE_CHECKPOINTS, known.step) if known.step else []
+    return steps + (_surplus_of_kind(names, "best", 1, known.best) if known.best else [])
+
+
+def _surplus_of_kind(names: Sequence[str], kind: Kind, count: int, told: RemoteCheckpoint | None) -> list[str]:
+    """The files of that kind but for the newest `count` whole ones up to the one told of, and what is newer."""
+    mine = [
+        (name, found[0])
+        for name in names
+        if (found := parse_checkpoint_name(name)) is not None and found[0].kind == kind
+    ]
+    if count == 0:
+        return [name for name, _ in mine]
+    settled = [each for each in complete_checkpoints(names, kind) if told is None or each <= told]
+    return [name for name, each in mine if each < settled[-count]] if len(settled) >= count else []
+
+
+def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        run_id, _, rest = name.partition("/")
+        found[run_id].append(rest)
+    return dict(found)
+
+
+def _known_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
+    """Of each of these runs that there is: its state, and what was told of."""
+    found: dict[str, tuple[RunStatus, KnownCheckpoints]] = {}
+    wanted = list(run_ids)
+    with database.reading() as connection:
+        for start in range(0, len(wanted), RUNS_AT_ONCE):
+            some = wanted[start : start + RUNS_AT_ONCE]
+            told = _known_checkpoints(connection, some)
+            for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
+                found[row.id] = row.status, told.get(row.id, KnownCheckpoints())
+    return found
+
+
+def _known_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, KnownCheckpoints]:
+    this = checkpoints.c
+    newest = (
+        sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
+        .where(this.run_id.in_(run_ids))
+        .group_by(this.run_id, this.attempt)
+        .order_by(this.attempt)
+    )
+
+    def last(kind: Kind, query: sa.Select[Any]) -> dict[str, RemoteCheckpoint]:
+        rows = connection.execute(query)
+        return {row.run_id: RemoteCheckpoint(attempt=row.attempt, step=row.step, kind=kind) for row in rows}
+
+    bests = last("best", newest.where(this.val_loss.is_not(None)))
+    return {
+        run_id: KnownCheckpoints(step=step, best=bests.get(run_id)) for run_id, step in last("step", newest).items()
+    }
+
+
+def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str], keep: Keep) -> list[str]:
+    """The files of a run that go now that no row tells of them; none where it was retried since it was looked at.
+
+    Rows go first: files that are left by a kill are found again, and nobody resumes from what is half deleted.
+    """
+    with database.writing() as connection:
+        found = lock_run(database, connection, run_id)
+        if found is None or found[0].status not in TERMINAL:
+            return []
+        status = found[0].status
+        told = _known_checkpoints(connection, [run_id]).get(run_id, KnownCheckpoints())
+        forget_checkpoints(connection, run_id, checkpoint_policy(status, keep))
+        return remote_surplus(names, status, told, keep)
