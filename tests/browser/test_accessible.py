@@ -57,7 +57,7 @@ def test_pages_of_laws_and_sweeps_have_no_serious_fault(eyes, site):
 
 
 def test_forms_and_words_have_no_serious_fault(eyes, site, monkeypatch):
-    monkeypatch.setattr(site.footprints, "known", lambda question: COUNTED if question == ASKED else None)
+    monkeypatch.setattr(site.footprints, "find", lambda question: COUNTED if question == ASKED else None)
     paths = ("/", "/new", "/new?as=yaml", "/memory", "/login", "/docs", "/experiments/nothing", "/fits")
     assert _faults_of(eyes, site, *paths) == []
 

@@ -58,7 +58,7 @@ def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeyp
         model="gpt2-124m", parameters=1000, parameter_bytes=4000, gradient_bytes=4000, optimizers=(one,),
         baseline_bytes=8000, notes=(),
     )  # fmt: skip
-    monkeypatch.setattr(site.footprints, "known", lambda question: answer if question == ASKED else None)
+    monkeypatch.setattr(site.footprints, "find", lambda question: answer if question == ASKED else None)
     expect(page.locator(".planner-table tbody tr")).to_have_count(1)
     expect(page.locator(".planner-table")).to_contain_text("13.0 kB")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

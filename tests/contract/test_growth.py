@@ -123,7 +123,7 @@ def test_tuning_without_a_winner_ends_the_experiment(store: Store) -> None:
 
 def test_of_two_processes_that_end_the_last_two_runs_exactly_one_adds_phase_two(store: Store) -> None:
     for _ in range(ROUNDS):
-        experiment = store.experiments.submit(tuned(extend_grid=1)).experiment
+        experiment = store.experiments.submit(tuned(extend_grid=0)).experiment
         first, *last = begin(store, 3)
         finish(store, first)
         assert together(*(partial(finish, store, lease) for lease in last)) == [None, None]

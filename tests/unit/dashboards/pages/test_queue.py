@@ -83,7 +83,7 @@ def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, servi
     monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
     page = client.get("/memory?model=gpt2-124m&rank=0.05").text
     assert "Counting gpt2-124m" in page and "data-poll" in page
-    monkeypatch.setattr(services.footprints, "known", lambda question: footprint(adamw=8 * 10**9, adapm=None))
+    monkeypatch.setattr(services.footprints, "find", lambda question: footprint(adamw=8 * 10**9, adapm=None))
     page = client.get("/memory?model=gpt2-124m").text
     assert "16.0 GB" in page and "data-poll" not in page
     for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int8", "?model=<b>"):
@@ -157,7 +157,7 @@ def test_the_planners_bars_are_files_of_what_the_page_shows(client, services, mo
     monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
     waiting = client.get("/memory/figures/plan.svg?model=gpt2-124m")
     assert waiting.status_code == 404 and "still being counted" in waiting.text
-    monkeypatch.setattr(services.footprints, "known", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
+    monkeypatch.setattr(services.footprints, "find", lambda question: footprint(adamw=8 * 10**9, sgd=0, adapm=None))
     page = client.get("/memory?model=gpt2-124m&dtype=bfloat16").text
     assert 'href="/memory/figures/plan.csv?model=gpt2-124m&amp;dtype=bfloat16"' in page
     parts = client.get("/memory/figures/plan.json?theme=dark").json()["data"]

@@ -49,7 +49,7 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
             baseline_bytes=None, notes=(),
         )  # fmt: skip
 
-    monkeypatch.setattr(footprints, "known", known)
+    monkeypatch.setattr(footprints, "find", known)
     candidates = [
         {"optimizer": "adapm", "learning_rates": [0.1], "options": {"rank_ratio": 0.1, "weight_decay": 0.0}},
         {"optimizer": "adapm", "learning_rates": [0.1], "options": {"rank_ratio": 0.123}, "label": "odd rank"},
@@ -62,7 +62,7 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
 
 def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkeypatch):
     asked: list[object] = []
-    monkeypatch.setattr(footprints, "known", asked.append)
+    monkeypatch.setattr(footprints, "find", asked.append)
     candidates = [{"optimizer": "adapm", "learning_rates": [0.1], "rules": ["*=full"]}]
     assert look(comparison_fields(candidates=candidates), footprints).memory == ()
     assert asked == []
@@ -70,7 +70,7 @@ def test_rules_change_what_is_kept_so_that_no_footprint_holds(footprints, monkey
 
 def test_a_sweeps_own_rules_do_so_too(footprints, monkeypatch):
     asked: list[object] = []
-    monkeypatch.setattr(footprints, "known", asked.append)
+    monkeypatch.setattr(footprints, "find", asked.append)
     sweep = example("example-sweep.yaml")
     ruled = [{**each, "rules": ["*=full"]} for each in sweep["candidates"] if each["optimizer"] == "adapm"]
     assert ruled
@@ -128,6 +128,6 @@ def test_memory_is_unknown_where_a_sweep_looks_for_what_it_depends_on(footprints
         model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,), baseline_bytes=None,
         notes=(),
     )  # fmt: skip
-    monkeypatch.setattr(footprints, "known", lambda question: answer)
+    monkeypatch.setattr(footprints, "find", lambda question: answer)
     found = look(example("example-sweep.yaml"), footprints)
     assert [(one.candidate, one.model, one.total_bytes) for one in found.memory] == [("adamw", "gpt2-tiny", 15)]
