@@ -1,6 +1,7 @@
 """Every verb that answers prints JSON when asked to; every ending has the exit code that docs/client.md gives it."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,7 +89,7 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
     while not service.experiments.get(experiment.id).counts.done():
         for lease in claim(service.queue, cpus=8, limit=8):
             run = service.runs.get(lease.run_id)
-            loss = 2.66 + 10 * abs(run.lr - 4e-3) + above[run.candidate] + 0.01 * (run.seed % 3)
+            loss = 2.66 + 0.008 * math.log2(run.lr / 4e-3) ** 2 + above[run.candidate] + 0.01 * (run.seed % 3)
             loss += {"adamw": 0.0, "adapm": 0.002 * (run.seed % 3), "adapm-mini": 0.01 * (run.seed - 3)}[run.candidate]
             played = result(final_val_loss=loss).model_copy(update={"optimizer_state_bytes": state[run.candidate]})
             service.attempts.hello(lease.run_id, lease.attempt, lease.token)
