@@ -11,11 +11,11 @@ from typing import cast
 import torch
 from torch import nn
 
-from optim import catalog
-from optim.catalog import OptimizerEntry
-from optim.errors import OptionError
-from optim.plan.rules import Rule
-from optim.plan.sharding import refuse_sharded
+from . import catalog
+from .catalog import OptimizerEntry
+from .errors import OptionError
+from .plan.rules import Rule
+from .plan.sharding import refuse_sharded
 
 
 def build(

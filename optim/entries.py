@@ -1,7 +1,7 @@
 """The former path of `optim.catalog.records`, which other people's code imports."""
 
-from optim.catalog.records import Need as Need
-from optim.catalog.records import OptimizerEntry as OptimizerEntry
-from optim.catalog.records import Option as Option
-from optim.catalog.records import OptionKind as OptionKind
-from optim.catalog.records import Scalar as Scalar
+from .catalog.records import Need as Need
+from .catalog.records import OptimizerEntry as OptimizerEntry
+from .catalog.records import Option as Option
+from .catalog.records import OptionKind as OptionKind
+from .catalog.records import Scalar as Scalar

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from optim.plan.blocks import Block, BlockPlan
-from optim.plan.modules import plain_name
-from optim.plan.placement import plan_blocks
+from .plan.blocks import Block, BlockPlan
+from .plan.modules import plain_name
+from .plan.placement import plan_blocks
 
 SEVERAL = "several"
 """In place of a block kind: state of a fused parameter that cannot be told apart."""

@@ -2,5 +2,5 @@
 here: which blocks a model has is `optim/plan`'s business.
 """
 
-from optim.adapm.adapm import AdaPM as AdaPM
-from optim.adapm.adapm import AdaPMMini as AdaPMMini
+from .adapm import AdaPM as AdaPM
+from .adapm import AdaPMMini as AdaPMMini

@@ -31,12 +31,9 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
-from optim.adapm import compiled
-from optim.adapm.options import StepOptions, StepSettings, check_options
-from optim.adapm.step import Member, largest_block, likeness, split_into_batches, update_batch
-from optim.closure_step import ClosureStep
-from optim.errors import OptimError
-from optim.plan.blocks import (
+from ..closure_step import ClosureStep
+from ..errors import OptimError
+from ..plan.blocks import (
     ADAM_MINI_SECOND_MOMENTS,
     ADAM_SECOND_MOMENTS,
     PAPER_FIRST_MOMENTS,
@@ -45,10 +42,13 @@ from optim.plan.blocks import (
     FirstMoment,
     SecondMoment,
 )
-from optim.plan.groups import as_groups, name_groups, names
-from optim.plan.modules import plain_name
-from optim.plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
-from optim.plan.sharding import refuse_sharded
+from ..plan.groups import as_groups, name_groups, names
+from ..plan.modules import plain_name
+from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
+from ..plan.sharding import refuse_sharded
+from . import compiled
+from .options import StepOptions, StepSettings, check_options
+from .step import Member, largest_block, likeness, split_into_batches, update_batch
 
 _Alike = tuple[int, torch.dtype, torch.device]
 """Step, type and device: parameters that may be updated together have these in common."""

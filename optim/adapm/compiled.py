@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils._triton import has_triton
 
-from optim.adapm import devices
+from . import devices
 
 # A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
 # the compiler's minute is that of ten to twenty such steps, and won back after some 600.

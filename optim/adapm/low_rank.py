@@ -27,8 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from optim.adapm import devices
-from optim.adapm.devices import times, times_transposed
+from . import devices
+from .devices import times, times_transposed
 
 Sketch = Callable[[], Tensor]
 """Draws fresh r × n starts, one for each block of the batch; called only where one is needed."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
-from optim.adapm.low_rank import Mixture, mixture
-from optim.adapm.solvers import SOLVERS
+from .low_rank import Mixture, mixture
+from .solvers import SOLVERS
 
 
 class StepOptions(TypedDict, total=False):

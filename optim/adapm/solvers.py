@@ -36,7 +36,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from optim.adapm.low_rank import Factors, Momentum, Sketch, orthonormal_rows, scaled_rows, start_rows
+from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, scaled_rows, start_rows
 
 
 class Solver(Protocol):

@@ -26,12 +26,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from optim.adapm import compiled
-from optim.adapm.devices import Rows, chunk_elements, row_chunks, times
-from optim.adapm.low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
-from optim.adapm.options import StepSettings
-from optim.adapm.solvers import SOLVERS
-from optim.plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
+from ..plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
+from . import compiled
+from .devices import Rows, chunk_elements, row_chunks, times
+from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
+from .options import StepSettings
+from .solvers import SOLVERS
 
 
 class Member(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from optim.adapm import AdaPMMini
-from optim.plan.blocks import BlockKind, FirstMoment
+from ..adapm import AdaPMMini
+from ..plan.blocks import BlockKind, FirstMoment
 
 
 class AdamMini(AdaPMMini):

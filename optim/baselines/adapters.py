@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from optim.closure_step import ClosureStep
+from ..closure_step import ClosureStep
 
 
 class DecoupledDecay(ClosureStep):

@@ -21,9 +21,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from optim.adapm.low_rank import gaussian_sketch
-from optim.baselines.galore import ProjectingOptimizer, column_ratio, limit_growth, ratio
-from optim.baselines.per_parameter import (
+from ..adapm.low_rank import gaussian_sketch
+from ..plan.blocks import rank_of
+from .galore import ProjectingOptimizer, column_ratio, limit_growth, ratio
+from .per_parameter import (
     ADAM_OPTIONS,
     Group,
     Shapes,
@@ -35,7 +36,6 @@ from optim.baselines.per_parameter import (
     matrices,
     matrix_norm,
 )
-from optim.plan.blocks import rank_of
 
 GROWTH = 1.01
 """gamma, Fira's."""

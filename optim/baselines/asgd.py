@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from optim.baselines.per_parameter import Group, PerParameterOptimizer, Shapes, State
+from .per_parameter import Group, PerParameterOptimizer, Shapes, State
 
 
 class AcceleratedSGD(PerParameterOptimizer):

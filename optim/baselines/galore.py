@@ -35,8 +35,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from optim.adapm.low_rank import gaussian_sketch
-from optim.baselines.per_parameter import (
+from ..adapm.low_rank import gaussian_sketch
+from ..plan.blocks import rank_of
+from .per_parameter import (
     ADAM_OPTIONS,
     Group,
     PerParameterOptimizer,
@@ -49,7 +50,6 @@ from optim.baselines.per_parameter import (
     matrices,
     matrix_norm,
 )
-from optim.plan.blocks import rank_of
 
 
 class ProjectingOptimizer(PerParameterOptimizer):

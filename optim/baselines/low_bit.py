@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from optim.baselines.adapters import Copyable
-from optim.closure_step import ClosureStep
-from optim.errors import MissingPackageError
-from optim.plan.groups import decay_groups
+from ..closure_step import ClosureStep
+from ..errors import MissingPackageError
+from ..plan.groups import decay_groups
+from .adapters import Copyable
 
 
 def adamw_8bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:

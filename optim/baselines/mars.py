@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from optim.baselines.per_parameter import (
+from .per_parameter import (
     ADAM_OPTIONS,
     Group,
     PerParameterOptimizer,

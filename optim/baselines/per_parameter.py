@@ -19,8 +19,8 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
-from optim.closure_step import ClosureStep
-from optim.plan.sharding import refuse_sharded
+from ..closure_step import ClosureStep
+from ..plan.sharding import refuse_sharded
 
 Shapes = Mapping[str, tuple[int, ...]]
 Group = Mapping[str, Any]

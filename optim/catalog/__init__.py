@@ -4,12 +4,12 @@ Nothing here but `factories.py` imports torch, so that specifications can be val
 process. `optim/build.py` turns an entry into a `torch.optim.Optimizer`.
 """
 
-from optim.catalog.lookup import entries as entries
-from optim.catalog.lookup import entry as entry
-from optim.catalog.lookup import knows as knows
-from optim.catalog.lookup import names as names
-from optim.catalog.records import Need as Need
-from optim.catalog.records import OptimizerEntry as OptimizerEntry
-from optim.catalog.records import Option as Option
-from optim.catalog.records import Scalar as Scalar
-from optim.catalog.table import CATALOG as CATALOG
+from .lookup import entries as entries
+from .lookup import entry as entry
+from .lookup import knows as knows
+from .lookup import names as names
+from .records import Need as Need
+from .records import OptimizerEntry as OptimizerEntry
+from .records import Option as Option
+from .records import Scalar as Scalar
+from .table import CATALOG as CATALOG

@@ -10,21 +10,21 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from optim.adapm import AdaPM, AdaPMMini
-from optim.baselines.adam_mini import AdamMini
-from optim.baselines.adapters import DecoupledSGD, complete_class
-from optim.baselines.apollo import Apollo
-from optim.baselines.asgd import AcceleratedSGD
-from optim.baselines.galore import Fira, GaLore, GoLore
-from optim.baselines.mars import Mars
-from optim.baselines.muon import Muon
-from optim.baselines.per_parameter import PerParameterOptimizer
-from optim.baselines.scale import Scale
-from optim.baselines.shampoo import Shampoo
-from optim.errors import UnplacedWeightsError
-from optim.plan.blocks import BlockKind
-from optim.plan.groups import Group, Weight, decay_groups, drop_empty_groups, pairs, weights
-from optim.plan.placement import Unknown
+from ..adapm import AdaPM, AdaPMMini
+from ..baselines.adam_mini import AdamMini
+from ..baselines.adapters import DecoupledSGD, complete_class
+from ..baselines.apollo import Apollo
+from ..baselines.asgd import AcceleratedSGD
+from ..baselines.galore import Fira, GaLore, GoLore
+from ..baselines.mars import Mars
+from ..baselines.muon import Muon
+from ..baselines.per_parameter import PerParameterOptimizer
+from ..baselines.scale import Scale
+from ..baselines.shampoo import Shampoo
+from ..errors import UnplacedWeightsError
+from ..plan.blocks import BlockKind
+from ..plan.groups import Group, Weight, decay_groups, drop_empty_groups, pairs, weights
+from ..plan.placement import Unknown
 
 # The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
 # some six times faster than the foreach one.

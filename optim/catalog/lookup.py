@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
-from optim.catalog.records import OptimizerEntry
-from optim.catalog.table import CATALOG
-from optim.errors import OwnOptimizerError, UnknownOptimizerError
-from optim.nearest import unknown
+from ..errors import OwnOptimizerError, UnknownOptimizerError
+from ..nearest import unknown
+from .records import OptimizerEntry
+from .table import CATALOG
 
 GROUP = "adapm_bench.optimizers"
 VARIABLE = "ADAPM_BENCH_OWN_OPTIMIZERS"

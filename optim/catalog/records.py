@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from optim.nearest import hint
+from ..nearest import hint
 
 Scalar = bool | int | float | str | None
 OptionKind = Literal["float", "int", "bool", "choice"]

@@ -9,7 +9,7 @@ Adam's size; a comment says where it is not.
 
 from dataclasses import replace
 
-from optim.catalog.records import Need, OptimizerEntry, Option
+from .records import Need, OptimizerEntry, Option
 
 
 def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maximum: float | None = None) -> Option:

@@ -2,10 +2,10 @@
 moves a weight or keeps a state.
 """
 
-from optim.plan.blocks import Block as Block
-from optim.plan.blocks import BlockKind as BlockKind
-from optim.plan.blocks import BlockPlan as BlockPlan
-from optim.plan.blocks import FirstMoment as FirstMoment
-from optim.plan.blocks import SecondMoment as SecondMoment
-from optim.plan.placement import plan_blocks as plan_blocks
-from optim.plan.rules import Rule as Rule
+from .blocks import Block as Block
+from .blocks import BlockKind as BlockKind
+from .blocks import BlockPlan as BlockPlan
+from .blocks import FirstMoment as FirstMoment
+from .blocks import SecondMoment as SecondMoment
+from .placement import plan_blocks as plan_blocks
+from .rules import Rule as Rule

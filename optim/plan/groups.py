@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
-from optim.plan.blocks import BlockKind
-from optim.plan.modules import plain_name
-from optim.plan.placement import plan_blocks
+from .blocks import BlockKind
+from .modules import plain_name
+from .placement import plan_blocks
 
 Group = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from optim.plan.blocks import BlockKind
+from .blocks import BlockKind
 
 # The names under which public code keeps the same thing: Hugging Face, nanoGPT, nanochat, Meta's Llama, timm.
 ROLES: Mapping[str, BlockKind] = {

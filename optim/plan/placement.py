@@ -12,8 +12,8 @@ from typing import Literal, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from optim.errors import UnplacedWeightsError
-from optim.plan.blocks import (
+from ..errors import UnplacedWeightsError
+from .blocks import (
     ADAM_SECOND_MOMENTS,
     PAPER_FIRST_MOMENTS,
     Block,
@@ -23,11 +23,11 @@ from optim.plan.blocks import (
     SecondMoment,
     rank_of,
 )
-from optim.plan.modules import plain_name, sites
-from optim.plan.roles import BlockRole, find_roles, vocabularies
-from optim.plan.rules import Rule, check_rules, merge_rules
-from optim.plan.sharding import refuse_sharded
-from optim.plan.skeleton import skeleton
+from .modules import plain_name, sites
+from .roles import BlockRole, find_roles, vocabularies
+from .rules import Rule, check_rules, merge_rules
+from .sharding import refuse_sharded
+from .skeleton import skeleton
 
 Unknown = Literal["error", "full"]
 Rules = Sequence[Rule]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from optim.plan.blocks import BlockKind, Slice
-from optim.plan.modules import (
+from .blocks import BlockKind, Slice
+from .modules import (
     FUSED,
     FUSED_GATES,
     MLP_NAMES,

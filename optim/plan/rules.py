@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from optim.errors import RuleError
-from optim.plan.blocks import Block, FirstMoment, SecondMoment
+from ..errors import RuleError
+from .blocks import Block, FirstMoment, SecondMoment
 
 
 @dataclass(frozen=True)

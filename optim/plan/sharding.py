@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from optim.errors import ShardedParametersError
-from optim.plan.modules import plain_name
+from ..errors import ShardedParametersError
+from .modules import plain_name
 
 
 def refuse_sharded(named: Iterable[tuple[str, Tensor]], optimizer: str, *, elementwise: bool = False) -> None:

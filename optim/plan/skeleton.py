@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from optim.plan.blocks import BlockKind
-from optim.plan.modules import FUSED, FUSED_GATES, MLP_NAMES, ROLES, WRAPPED, Map, child_maps, plain_name
-from optim.plan.roles import TASK_HEADS
+from .blocks import BlockKind
+from .modules import FUSED, FUSED_GATES, MLP_NAMES, ROLES, WRAPPED, Map, child_maps, plain_name
+from .roles import TASK_HEADS
 
 EMBEDDINGS = frozenset(
     {
