@@ -95,7 +95,8 @@ def test_interval_and_p_value_of_a_look_agree(
 def test_without_a_look_at_so_many_pairs_there_is_no_test() -> None:
     found = paired_difference([1.0, 1.1], [0.0, 0.0], looks=looks(3, 8, 0.05))
     assert found is not None
-    assert (found.mean, found.low, found.p_value) == (pytest.approx(1.05), None, None)
+    assert found.mean == pytest.approx(1.05)
+    assert (found.low, found.p_value) == (None, None)
 
 
 @pytest.mark.parametrize(("mean", "margin"), [(0.0, None), (0.004, 0.01), (-0.01, 0.01), (0.002, 0.001)])
