@@ -295,7 +295,7 @@ def _method(subject: ReportSubject) -> Sentences:
          + " Every run uses the whole budget; only the loss after the last step is ranked."),
         ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
         ("Tuning", spec.tuning_method()),
-        ("Seeds", f"{', '.join(map(str, spec.seeds))} ({'at most ' if spec.adds_seeds() else ''}n = {len(spec.seeds)})."),
+        ("Seeds", f"{', '.join(map(str, spec.seeds))} (n {'≤' if spec.adds_seeds() else '='} {len(spec.seeds)})."),
         ("Statistics", _statistics(spec)),
     ]  # fmt: skip
     return Sentences(lines=tuple(lines))
