@@ -1,7 +1,10 @@
 """What somebody has who installs `adapm`: a model in plain torch, data, and a way to see whether the loss falls."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 
 class Block(nn.Module):
@@ -19,7 +22,8 @@ class Block(nn.Module):
         normed = self.ln_1(hidden)
         attended, _ = self.attn(normed, normed, normed, attn_mask=mask, need_weights=False)
         hidden = hidden + attended
-        return hidden + self.down_proj(nn.functional.gelu(self.up_proj(self.ln_2(hidden))))
+        widened = nn.functional.gelu(self.up_proj(self.ln_2(hidden)))
+        return torch.add(hidden, self.down_proj(widened))
 
 
 class LanguageModel(nn.Module):
@@ -51,7 +55,7 @@ def counting(start: int) -> Tensor:
 torch.manual_seed(0)
 model = LanguageModel()
 dataset = [{"input_ids": counting(start), "labels": counting(start)} for start in range(256)]
-batches: torch.utils.data.DataLoader[dict[str, Tensor]] = torch.utils.data.DataLoader(dataset, batch_size=8)
+batches = DataLoader(cast("Dataset[dict[str, Tensor]]", dataset), batch_size=8)
 
 
 def evaluate(model: nn.Module) -> float:
