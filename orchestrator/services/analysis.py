@@ -1,6 +1,6 @@
 """`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from sqlalchemy.engine import Connection
@@ -15,11 +15,13 @@ from orchestrator.analysis.profiles import ProfileReport, profiles
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
+from orchestrator.specs.footprints import Footprints
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
-from worker.footprint.cache import FootprintCache, OptimizerOptions
+from worker.footprint.process import FootprintQuestion
+from worker.records.footprint import Footprint
 from worker.spec.run import Workload
 
 MAX_CURVES = 4_096
@@ -36,11 +38,10 @@ class Analysis:
     Every method may raise `StoreError`, and `NotFoundError` where an experiment does not exist.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, footprints: Footprints) -> None:
+        self._database, self._footprints = database, footprints
         self._curves: dict[str, ValidationCurve] = {}
         self._ended = EndedRuns()
-        self._footprints = FootprintCache()
 
     def compare(
         self, experiment_id: str, cell: str | None = None, *, of: ExperimentWithRuns | None = None
@@ -83,16 +84,24 @@ class Analysis:
         measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]
-        wanted = {
-            each.name(): OptimizerOptions.from_fields(each.optimizer, each.options)
+        questions = {
+            (each.name(), model): FootprintQuestion(model=model, optimizers=(each.optimizer,), options=each.options)
             for each in first.candidates
-            if not getattr(each, "rules", ())
+            if not each.rules
+            for model in dict.fromkeys(each.model for each in targets if each.model)
         }
-        models = {each.model for each in targets if each.model}
-        keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
-        known = self._footprints.count(list(keys.values()), wait=wait)
-        needs = {asked: known[key] for asked, key in keys.items() if key in known}
+        needs = self._count(questions, wait=wait)
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
+
+    def _count(
+        self, questions: Mapping[tuple[str, str], FootprintQuestion], *, wait: bool
+    ) -> dict[tuple[str, str], Footprint]:
+        """The answers that there are, or that come while this waits; the others are counted meanwhile."""
+        known = {key: self._footprints.ask(question) for key, question in questions.items()}
+        if wait and None in known.values():
+            self._footprints.wait(questions.values())
+            known = {key: self._footprints.find(question) for key, question in questions.items()}
+        return {key: found for key, found in known.items() if found is not None}
 
     def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
         """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""

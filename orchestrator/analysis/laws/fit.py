@@ -51,7 +51,7 @@ from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, ExperimentWithRuns
 from orchestrator.sweeps.report import comparison_spec
-from worker.footprint.cache import FootprintBytes
+from worker.records.footprint import Footprint
 from worker.records.result import Verdict
 
 DRAWS = 1_000
@@ -151,7 +151,7 @@ def fit_experiments(
     *,
     form: FormName | None = None,
     predict: Iterable[tuple[int, int | None] | Target] = (),
-    needs: Mapping[tuple[str, str], FootprintBytes] | None = None,
+    needs: Mapping[tuple[str, str], Footprint] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
     """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
@@ -315,7 +315,7 @@ def _row(
     is_baseline: bool,
     form: LawForm,
     predict: Sequence[Target],
-    needs: Mapping[tuple[str, str], FootprintBytes],
+    needs: Mapping[tuple[str, str], Footprint],
     comparisons: int,
 ) -> CandidateFit:
     law, coefficients = _law_only(fitted), _coefficients(fitted) if fitted else {}
@@ -384,7 +384,7 @@ def _tokens(fitted: FittedLaw, wanted: Target) -> int:
     return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
 
 
-def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], FootprintBytes]) -> Prediction:
+def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
     tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
     exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
     return Prediction(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.specs.footprints import FootprintRequest, Footprints
+from orchestrator.specs.footprints import Footprints, footprint_question
 from orchestrator.specs.preview import preview
 from orchestrator.specs.text import parse
 from tests.integration.api_service import comparison_fields
@@ -56,7 +56,7 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
         {"optimizer": "adapm", "learning_rates": [0.1], "options": {"solver": "svd"}, "label": "other solver"},
     ]
     found = look(comparison_fields(candidates=candidates), footprints)
-    assert asked == [FootprintRequest(model="gpt2-tiny", rank_ratio=0.1)]
+    assert asked == [footprint_question("gpt2-tiny", 0.1)]
     assert [(one.candidate, one.state_bytes, one.total_bytes) for one in found.memory] == [("adapm", 7, 15)]
 
 
