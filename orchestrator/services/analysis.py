@@ -48,21 +48,21 @@ class Analysis:
     ) -> Comparison:
         """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
         experiment that of one cell, by its key, or of its largest model."""
-        experiment, runs = one_comparison(*(of or self._measured(experiment_id)), cell)
+        experiment, runs = one_comparison(*(of or self._read(experiment_id)), cell)
         return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
         baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
-        return cell_records(*self._measured(experiment_id))
+        return cell_records(*self._read(experiment_id))
 
     def sweep(self, experiment_id: str, *, importance: bool = True) -> SweepReport:
         """What a sweep found so far; raises `ConflictError` where the experiment is none."""
-        return report.report(*self._measured(experiment_id), importance=importance)
+        return report.report(*self._read(experiment_id), importance=importance)
 
     def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
         """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
-        experiment, runs = self._measured(experiment_id)
+        experiment, runs = self._read(experiment_id)
         found = report.report(experiment, runs)
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
 
@@ -81,7 +81,7 @@ class Analysis:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
         `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a model may be
         missing the first time."""
-        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
+        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]
         questions = {
@@ -105,11 +105,11 @@ class Analysis:
 
     def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
         """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""
-        for experiment, runs in comparisons(*self._measured(experiment_id)):
+        for experiment, runs in comparisons(*self._read(experiment_id)):
             curves = self._curves_of(comparison.compared_runs(experiment, runs))
             yield experiment.spec.workload, comparison.compare(experiment, runs, curves)
 
-    def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    def _read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)

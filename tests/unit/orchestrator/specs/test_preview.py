@@ -24,7 +24,7 @@ def look(fields, footprints, measured=()):
 
 def test_runs_steps_and_tokens_are_counted(footprints):
     found = look(comparison_fields(), footprints)
-    assert found.accepted()
+    assert found.is_acceptable()
     assert (found.runs, found.steps, found.tokens) == (4, 40, 40 * 2 * 128)
     assert found.cost is None
     assert found.memory == ()
@@ -33,7 +33,7 @@ def test_runs_steps_and_tokens_are_counted(footprints):
 @pytest.mark.parametrize("fields", [None, [], "text", {}, {"name": 3}])
 def test_anything_else_has_faults_and_nothing_more(footprints, fields):
     found = look(fields, footprints)
-    assert not found.accepted()
+    assert not found.is_acceptable()
     assert found.faults
     assert found.runs is None
 
