@@ -17,7 +17,7 @@ from orchestrator.kinds.search_spaces import Choice, Integer, LogUniform, Range
 from orchestrator.kinds.sweep import SearchedCandidate
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
+    from optuna.distributions import BaseDistribution  # a second of imports
 
 FEWEST_TRIALS = 8
 """PED-ANOVA looks at the best tenth; below this that tenth is not even one of the trials."""
@@ -45,7 +45,7 @@ def _start_loading() -> Event:
 
 def distribution(domain: Range) -> "BaseDistribution":
     """The domain as Optuna knows it."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # a second of imports
 
     if isinstance(domain, Choice):
         return CategoricalDistribution(domain.values)
@@ -67,7 +67,7 @@ def importances(candidate: SearchedCandidate, trials: Sequence[tuple[Mapping[str
     """
     if len(trials) < FEWEST_TRIALS or len({loss for _, loss in trials}) < 2:
         return {}
-    import optuna
+    import optuna  # as above
 
     space = distributions(candidate)
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -20,7 +20,7 @@ from orchestrator.kinds.trials import Spending
 from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
-from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.notifications import count_change, tell_closed
 from orchestrator.store.queue.submission import insert_runs, run_limits
 from orchestrator.store.run_rows import lock_ids
 from orchestrator.store.tables import experiments, results, runs
@@ -143,11 +143,7 @@ def close(database: Database, sweep_id: str) -> None:
         mine = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
         # Its revision lets pages and streams see that the sweep is over, with or without a run.
         connection.execute(mine.values(growing=False, paused=False, revision=experiments.c.revision + 1))
-        # Its last run may have been told of while more could follow: who follows the outbox learns that it is over.
-        now = database.read_clock(connection)
-        tell(connection, [ExperimentId(validate_id(sweep_id))], now)
-        note_endings(connection, [validate_id(sweep_id)], now)
-        count_change(connection)
+        tell_closed(connection, ExperimentId(sweep_id), database.read_clock(connection))
 
 
 def reopen_sweep(connection: Connection, row: sa.Row[Any], now: float) -> None:
