@@ -15,6 +15,7 @@ import numpy as np
 
 from optim import catalog
 from orchestrator.analysis.candidates import summaries
+from orchestrator.analysis.comparison import comparison_spec
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
@@ -50,7 +51,6 @@ from orchestrator.analysis.statistics import t_test
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, ExperimentWithRuns
-from orchestrator.sweeps.report import comparison_spec
 from worker.footprint.cache import FootprintBytes
 from worker.records.result import Verdict
 
