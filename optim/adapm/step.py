@@ -239,7 +239,7 @@ def _rows_of(divisor: Tensor, rows: Rows) -> Tensor:
 
 
 def _roots(moments: list[Tensor], settings: StepSettings) -> list[Tensor]:
-    roots: list[Tensor] = torch._foreach_sqrt(moments)
+    roots = list(torch._foreach_sqrt(moments))
     if settings.second_debias != 1.0:
         torch._foreach_mul_(roots, settings.second_debias**-0.5)
     torch._foreach_add_(roots, settings.eps)
