@@ -105,7 +105,7 @@ def _stop_handler(mailbox: RankMailbox) -> Any:
 def _train(arguments: _RankArguments, shape: ProcessGroupShape) -> str | None:
     """Have the processes train to their end; a sentence where that did not go well."""
     os.environ.update(RAY_TRAIN)
-    import ray  # heavy: a dispatcher that starts no group never needs Ray Train
+    import ray  # only now: it reads its environment while it is imported
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError  # as above
     from ray.train.torch import TorchConfig, TorchTrainer  # as above
 

@@ -17,7 +17,7 @@ from orchestrator.kinds.search_spaces import Choice, Integer, LogUniform, Range
 from orchestrator.kinds.sweep import SearchedCandidate
 
 if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution  # a second of imports
+    from optuna.distributions import BaseDistribution
 
 FEWEST_TRIALS = 8
 """PED-ANOVA looks at the best tenth; below this that tenth is not even one of the trials."""
@@ -45,7 +45,7 @@ def _start_loading() -> Event:
 
 def distribution(domain: Range) -> "BaseDistribution":
     """The domain as Optuna knows it."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # a second of imports
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # loads Optuna
 
     if isinstance(domain, Choice):
         return CategoricalDistribution(domain.values)
