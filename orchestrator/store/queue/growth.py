@@ -132,18 +132,9 @@ def _queue_runs(
 ) -> None:
     if planned:
         last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
-        insert_runs(
-            connection,
-            ExperimentId(row.id),
-            row.number,
-            tuple(planned),
-            now,
-            rank=-spec.priority,
-            first=int(connection.execute(last).scalar_one()) + 1,
-            paused=row.paused,
-            limits=_limits_of_follow_ups(connection, spec, row.created_at, ended, now),
-            trace_parent=row.trace_parent,
-        )
+        first = int(connection.execute(last).scalar_one()) + 1
+        limits = _limits_of_follow_ups(connection, spec, row.created_at, ended, now)
+        insert_runs(connection, row, spec, planned, now, first=first, limits=limits)
 
 
 def _limits_of_follow_ups(

@@ -58,9 +58,8 @@ def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
 def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:
     """Queue a trial, or find it where it is there already; None where the sweep takes no more (it was cancelled)."""
     with database.writing() as connection:
-        query = sa.select(
-            *(experiments.c[name] for name in ("number", "growing", "paused", "created_at", "trace_parent"))
-        )
+        columns = ("id", "number", "growing", "paused", "created_at", "trace_parent")
+        query = sa.select(*(experiments.c[name] for name in columns))
         mine = query.where(experiments.c.id == validate_id(sweep_id)).with_for_update(key_share=True)
         sweep = connection.execute(mine).one()
         at = runs.c.experiment_number == sweep.number, runs.c.position == number
@@ -68,20 +67,7 @@ def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: 
         if known is not None or not sweep.growing:
             return None if known is None else RunId(known)
         now = database.read_clock(connection)
-        experiment_id = ExperimentId(sweep_id)
-        rank = -spec.priority
-        insert_runs(
-            connection,
-            experiment_id,
-            sweep.number,
-            (trial,),
-            now,
-            rank=rank,
-            first=number,
-            paused=sweep.paused,
-            limits=run_limits(spec, sweep.created_at),
-            trace_parent=sweep.trace_parent,
-        )
+        insert_runs(connection, sweep, spec, (trial,), now, first=number, limits=run_limits(spec, sweep.created_at))
         # From version 1 on: the sum over the runs is the experiment's version, and a page has to notice the new one.
         new = {"version": 1, "stop_early": False if spec.may_stop_early() else None}
         connection.execute(sa.update(runs).where(*at).values(new))
