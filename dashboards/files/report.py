@@ -84,7 +84,7 @@ class ReportSubject:
 def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     """The report of an experiment, ended or not; raises `NotFoundError`."""
     experiment = files.reader.experiments.get(experiment_id)
-    runs = tuple(files.reader.runs.all(experiment_id))
+    runs = tuple(files.reader.runs.read_all(experiment_id))
     found = provenance(experiment, runs, version)
     subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
     sections = SECTIONS[experiment.spec.answer](subject)

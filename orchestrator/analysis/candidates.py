@@ -42,7 +42,7 @@ class RateSummary:
         """The final validation loss of each seed that has a finite one."""
         return {run.seed: loss for run in self.runs if run.result and (loss := run.result.final_val_loss) is not None}
 
-    def by_seed(self) -> dict[int, RunRecord]:
+    def runs_by_seed(self) -> dict[int, RunRecord]:
         """The runs by their seeds."""
         return {run.seed: run for run in self.runs}
 

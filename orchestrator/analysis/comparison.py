@@ -407,7 +407,7 @@ def _time_to_target(
     """
     if SeedCoverage.UNSTABLE in (best.coverage, baseline.coverage):
         return None
-    mine, theirs, targets = best.by_seed(), baseline.by_seed(), baseline.losses()
+    mine, theirs, targets = best.runs_by_seed(), baseline.runs_by_seed(), baseline.losses()
     stable = (mine.keys() & targets.keys()) - best.left_out - baseline.left_out
     seeds = [seed for seed in sorted(stable) if mine[seed].id in curves and theirs[seed].id in curves]
     if not seeds:

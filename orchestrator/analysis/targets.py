@@ -69,10 +69,10 @@ def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ..
     """
     known = [point for point in points if point is not None]
 
-    def beaten(point: tuple[float, float]) -> bool:
+    def is_beaten(point: tuple[float, float]) -> bool:
         return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in known)
 
-    return tuple(point is not None and not beaten(point) for point in points)
+    return tuple(point is not None and not is_beaten(point) for point in points)
 
 
 def profile(ratios: Sequence[float], tau: float) -> float:

@@ -65,7 +65,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
         case Conclusion.UNEQUALLY_TUNED if found is not None:
             return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
         case Conclusion.BETTER | Conclusion.WORSE | Conclusion.AS_GOOD | Conclusion.UNDECIDED if found is not None:
-            said = _difference(found, baseline.title, unit, _at_single_rates(row, baseline))
+            said = _difference(found, baseline.title, unit, _single_rates_phrase(row, baseline))
             if found.spiked or found.baseline_spiked:
                 return f"{said} Seeds with a spike left out: {_stability(row, baseline)}."
             return said
@@ -76,7 +76,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     return _no_loss(row)
 
 
-def signed(value: float) -> str:
+def signed_text(value: float) -> str:
     """A difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
     digits = 4
     if value and abs(value) < 0.5e-4:
@@ -170,7 +170,7 @@ def _not_compared(baseline: CandidateRow) -> str:
     return f"Not compared: no seed has a loss both here and for {name}."
 
 
-def _at_single_rates(row: CandidateRow, baseline: CandidateRow) -> str:
+def _single_rates_phrase(row: CandidateRow, baseline: CandidateRow) -> str:
     """At which learning rates, where neither had another: such a verdict says nothing of tuned optimizers."""
     if max(_planned_rates(row), _planned_rates(baseline)) > 1 or row.best_lr is None or baseline.best_lr is None:
         return ""
@@ -180,13 +180,15 @@ def _at_single_rates(row: CandidateRow, baseline: CandidateRow) -> str:
 
 
 def _difference(found: Difference, baseline: str, unit: str, rates: str) -> str:
-    gap = f"{signed(abs(found.mean))[1:]}{unit}"
+    gap = f"{signed_text(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
     if found.p_value is None or found.low is None or found.high is None:
-        return _untested(found, f"{gap} {side} {baseline}{rates}")
+        return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}")
     kinds = ["simultaneous"] * (found.comparisons > 1) + ["sequential"] * found.at_look
     interval = " ".join([*kinds, "95 % interval"])
-    evidence = f"{interval} {signed(found.low)} to {signed(found.high)}, n = {found.n}, {p_text(found.p_value)}"
+    evidence = (
+        f"{interval} {signed_text(found.low)} to {signed_text(found.high)}, n = {found.n}, {p_text(found.p_value)}"
+    )
     if found.decides():
         less = f" It is shown to be less than the margin of {found.margin:g}{unit}." if found.is_within_margin() else ""
         return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap}{rates} ({evidence}).{less}"
@@ -216,11 +218,11 @@ def _capital(sentence: str) -> str:
 
 def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, unit: str) -> str:
     """More tries find a lower minimum by chance alone, so that no test of the two minima is fair."""
-    gap = f"{signed(abs(found.mean))[1:]}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
+    gap = f"{signed_text(abs(found.mean))[1:]}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
     return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 
-def _untested(found: Difference, measured: str) -> str:
+def _unproven_sentence(found: Difference, measured: str) -> str:
     if found.rate_is_open:
         return (
             f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, and one beyond "
@@ -342,7 +344,7 @@ def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         yield origin
     if spec.tuning:
         chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
-        yield f"Learning rates were chosen on {chosen} {_listed(spec.tuning.seeds)}; the losses are of other seeds."
+        yield f"Learning rates were chosen on {chosen} {_join(spec.tuning.seeds)}; the losses are of other seeds."
     extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
     if extended:
         yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
@@ -447,7 +449,7 @@ def _about_micro_batches(
     sizes = {size for found in by_candidate.values() for size in found}
     if len(sizes) > 1:
         each = "; ".join(
-            f"{row.title}: {_listed(sorted(by_candidate[row.candidate]))}"
+            f"{row.title}: {_join(sorted(by_candidate[row.candidate]))}"
             for row in rows
             if row.candidate in by_candidate
         )
@@ -458,10 +460,10 @@ def _about_micro_batches(
     share = spec.workload.budget.batch_sequences // spec.resources.process_count()
     asked = spec.workload.execution.micro_batch_sequences or share
     if len(sizes) == 1 and asked not in ("auto", *sizes):
-        yield f"All runs took micro-batches of {_listed(sizes)} instead of {asked}, for which memory did not suffice."
+        yield f"All runs took micro-batches of {_join(sizes)} instead of {asked}, for which memory did not suffice."
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _join(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
 

@@ -47,7 +47,7 @@ class TuneReport:
 
 def follow(config: dict[str, object], *, database_url: str, steps_total: int) -> None:
     """The trainable: report the validation losses of the run that `config` names, until it has ended."""
-    from ray import tune
+    from ray import tune  # in the process of a trial, which Ray has begun
 
     for report in reports(_database(database_url), str(config["run"]), steps_total):
         tune.report({LOSS: report.loss, STEP: report.step, FAULTLESS: report.faultless})
@@ -64,7 +64,7 @@ def reports(
         seen_version = now.version
         for last in new:
             yield last
-        if now.ended():
+        if now.has_ended():
             if (word := last_word(now, last, steps_total)) is not None:
                 yield word
             return
