@@ -68,4 +68,4 @@ fuzz: $(VENV)/.installed-dev  ## FUZZ_EXAMPLES requests to each operation of the
 	FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-100} $(BIN)/python -m pytest tests/fuzz -m fuzz -s
 
 clean:  ## remove the virtual environment and caches; results in .adapm-bench stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build ./*.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build ./*.egg-info optim/build optim/*.egg-info

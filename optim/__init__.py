@@ -1,10 +1,54 @@
 """Optimizers: AdaPM, AdaPM-mini and the baselines, usable in anybody's training loop. They stand on torch alone.
 
-    from optim.adapm import AdaPM, AdaPMMini        the optimizers of the paper
-    from optim.build import build                   any optimizer of the catalog, by name
-    from optim.catalog import entry, names          what there is, with options and bounds; imports no torch
-    from optim.plan import Rule, plan_blocks        which block of a model keeps what
-    from optim.state import state_bytes             what an optimizer keeps, to the byte
+The folder is installed twice under two names: as `optim` with the bench, and by its own `pyproject.toml` as `adapm`.
+So everything in it imports relatively. Each public name is imported when it is first asked for, for `catalog` is read
+by processes that have no torch.
+
+    AdaPM, AdaPMMini               the optimizers of the paper
+    build                          any optimizer of the catalog, by name
+    entry, names                   what there is, with options and bounds; imports no torch
+    plan_blocks, Rule              which block of a model keeps what
+    state_bytes                    what an optimizer keeps, to the byte
 
 Layers, each of which knows only those below: build · catalog (its factories) · baselines · adapm · plan.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .adapm import AdaPM as AdaPM
+    from .adapm import AdaPMMini as AdaPMMini
+    from .build import build as build
+    from .catalog import entry as entry
+    from .catalog import names as names
+    from .plan import Rule as Rule
+    from .plan import plan_blocks as plan_blocks
+    from .state import state_bytes as state_bytes
+
+__version__ = "0.1.0"
+
+__all__ = ["AdaPM", "AdaPMMini", "Rule", "build", "entry", "names", "plan_blocks", "state_bytes"]
+
+_MODULES = {
+    "AdaPM": "adapm",
+    "AdaPMMini": "adapm",
+    "Rule": "plan",
+    "build": "build",
+    "entry": "catalog",
+    "names": "catalog",
+    "plan_blocks": "plan",
+    "state_bytes": "state",
+}
+
+
+def __getattr__(name: str) -> object:
+    """The public names, each from its module."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """What is there, whether or not it was asked for yet."""
+    return sorted({*globals(), *__all__})

@@ -3,9 +3,11 @@
 optimizer = build("adapm", model, lr=6e-4, options={"rank_ratio": 0.02})
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from math import isfinite
+from types import ModuleType
 from typing import cast
 
 import torch
@@ -13,9 +15,12 @@ from torch import nn
 
 from . import catalog
 from .catalog import OptimizerEntry
-from .errors import OptionError
+from .errors import MissingPackageError, OptionError
 from .plan.rules import Rule
 from .plan.sharding import refuse_sharded
+
+_PACKAGE = __name__.partition(".")[0]
+_DISTRIBUTION = {"optim": "adapm-bench"}.get(_PACKAGE, _PACKAGE)
 
 
 def build(
@@ -37,6 +42,7 @@ def build(
 
     Raises:
         UnknownOptimizerError: no entry has that name.
+        MissingPackageError: the optimizer needs a package that is not installed.
         OptionError: names every option that is unknown or out of its bounds; or rules have no plan to change.
         RuleError: a rule fits no block, or asks of one what it cannot keep.
         UnplacedWeightsError: the optimizer needs a block plan, and the model has weights that no rule places.
@@ -51,6 +57,10 @@ def build(
         faults.append("rules are for optimizers with a block plan")
     if faults:
         raise OptionError(f"{name} cannot be built: {'; '.join(faults)}")
+    if not entry.is_available:
+        raise MissingPackageError(
+            f"{name} needs {entry.package}, which is not installed; run: pip install '{_DISTRIBUTION}[{entry.extra}]'"
+        )
     refuse_sharded(model.named_parameters(), name, elementwise=entry.elementwise)
     more = {"rules": rules} if rules else {}
     return _factory(entry)(model, lr=lr, **{**entry.defaults(), **given}, **more)
@@ -58,4 +68,13 @@ def build(
 
 def _factory(entry: OptimizerEntry) -> Callable[..., torch.optim.Optimizer]:
     module, _, attribute = entry.factory.partition(":")
-    return cast("Callable[..., torch.optim.Optimizer]", getattr(import_module(module), attribute))
+    return cast("Callable[..., torch.optim.Optimizer]", getattr(import_module(module, __package__), attribute))
+
+
+class _CallableModule(ModuleType):
+    """`from adapm import build` gives this module, for Python puts it in the place of the function of its name."""
+
+    __call__ = staticmethod(build)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -2,7 +2,7 @@
 
 Blocks of 256 (8 bits) or 128 (4 bits) neighbouring values share a scale and a table of 256 or 16 levels (Dettmers et
 al., arXiv 2110.02861; Li et al., arXiv 2309.01507). Parameters of fewer than 4,096 values, or of no whole number of
-blocks, keep moments of their own type. torchao is an extra (`adapm-bench[low-bit]`) and imported here alone.
+blocks, keep moments of their own type. torchao is an extra (`low-bit`) and imported here alone.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,31 +14,25 @@ import torch
 from torch import nn
 
 from ..closure_step import ClosureStep
-from ..errors import MissingPackageError
 from ..plan.groups import decay_groups
 from .adapters import Copyable
 
 
 def adamw_8bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
     """AdamW with 8-bit moments."""
-    return _build("AdamW8bit", "adamw-8bit", model, lr=lr, betas=(beta1, beta2), **options)
+    return _build("AdamW8bit", model, lr=lr, betas=(beta1, beta2), **options)
 
 
 def adamw_4bit(model: nn.Module, *, lr: float, beta1: float, beta2: float, **options: Any) -> torch.optim.Optimizer:
     """AdamW with 4-bit moments."""
-    return _build("AdamW4bit", "adamw-4bit", model, lr=lr, betas=(beta1, beta2), **options)
+    return _build("AdamW4bit", model, lr=lr, betas=(beta1, beta2), **options)
 
 
 def _build(
-    cls: str, name: str, model: nn.Module, *, weight_decay: float, bf16_stochastic_round: bool, **options: Any
+    cls: str, model: nn.Module, *, weight_decay: float, bf16_stochastic_round: bool, **options: Any
 ) -> torch.optim.Optimizer:
-    try:
-        with _quiet_import():
-            import torchao.optim
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            f"{name} needs torchao, which is not installed; run: pip install 'adapm-bench[low-bit]'"
-        ) from error
+    with _quiet_import():
+        import torchao.optim
     base = getattr(torchao.optim, cls)
     for signed in (True, False):
         # The table of levels is made once, by the first who asks for it: not on `meta`, which would have none.

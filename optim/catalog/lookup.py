@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeGuard
 
 from ..errors import OwnOptimizerError, UnknownOptimizerError
 from ..nearest import unknown
@@ -79,10 +80,10 @@ def _own_entry(name: str, offered: Mapping[str, EntryPoint]) -> OptimizerEntry:
         entry = point.load()
     except Exception as error:  # other people's module: whatever it raises, the way out is theirs
         raise OwnOptimizerError(f"optimizer {name!r}: {point.value} cannot be imported: {error}") from error
-    if not isinstance(entry, OptimizerEntry):
+    if not _is_entry(entry):
         kind = type(entry).__name__
         raise OwnOptimizerError(
-            f"optimizer {name!r}: {point.value} is {kind}; it must be an optim.catalog.OptimizerEntry"
+            f"optimizer {name!r}: {point.value} is {kind}; it must be an {__package__}.OptimizerEntry"
         )
     if entry.name != name or not _NAME.fullmatch(name):
         raise OwnOptimizerError(
@@ -93,3 +94,10 @@ def _own_entry(name: str, offered: Mapping[str, EntryPoint]) -> OptimizerEntry:
         if (fault := option.fault(option.default)) is not None:
             raise OwnOptimizerError(f"optimizer {name!r}: the default of {option.name}, {option.default!r}, {fault}")
     return entry
+
+
+def _is_entry(value: object) -> TypeGuard[OptimizerEntry]:
+    """Whether it describes an optimizer, under either of this package's names: `optim`'s entry will do for `adapm`."""
+    kind = type(value)
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    return path in ("optim.catalog.records.OptimizerEntry", "adapm.catalog.records.OptimizerEntry")

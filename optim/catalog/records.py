@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Literal
 
 from ..nearest import hint
@@ -88,7 +89,8 @@ class OptimizerEntry:
     title: str
     """The name in tables and figures."""
     factory: str
-    """Import string `module:callable`; the callable takes `(model, lr=…, **options)`."""
+    """Import string `module:callable`, of this package where it begins with a dot; the callable takes
+    `(model, lr=…, **options)`."""
     learning_rate: float
     """Centre of the learning-rate grid."""
     options: tuple[Option, ...]
@@ -98,6 +100,16 @@ class OptimizerEntry:
     needs: frozenset[Need] = frozenset()
     elementwise: bool = False
     """Whether each weight moves by its own gradient alone: then parameters may be sharded by FSDP2 (`sharding.py`)."""
+
+    package: str | None = None
+    """What it imports besides torch."""
+    extra: str | None = None
+    """The extra of this distribution that installs the package."""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the package that it needs is installed; nothing is imported to know."""
+        return self.package is None or find_spec(self.package) is not None
 
     @property
     def has_plan(self) -> bool:

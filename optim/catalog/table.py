@@ -130,7 +130,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="adamw",
         title="AdamW",
-        factory="optim.catalog.factories:adamw",
+        factory=".catalog.factories:adamw",
         learning_rate=6e-4,
         options=_ADAM,
         summary="Adam with decoupled weight decay; torch's own, fused. The baseline.",
@@ -141,7 +141,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="adapm",
         title="AdaPM",
-        factory="optim.catalog.factories:adapm",
+        factory=".catalog.factories:adapm",
         learning_rate=6e-4,
         options=_ADAPM_OPTIONS,
         summary="Adam with no, low-rank or full momentum, block by block; about half of AdamW's state.",
@@ -151,7 +151,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="adapm-mini",
         title="AdaPM-mini",
-        factory="optim.catalog.factories:adapm_mini",
+        factory=".catalog.factories:adapm_mini",
         learning_rate=6e-4,
         options=_ADAPM_OPTIONS,
         summary="AdaPM with Adam-mini's second moment; about a twentieth of AdamW's state.",
@@ -161,7 +161,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="adam-mini",
         title="Adam-mini",
-        factory="optim.catalog.factories:adam_mini",
+        factory=".catalog.factories:adam_mini",
         learning_rate=6e-4,  # AdamW's, as its paper says
         options=(*_ADAM, _UNKNOWN),
         summary="AdamW with one second moment a head, neuron or token; half of AdamW's state.",
@@ -171,27 +171,31 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="adamw-8bit",
         title="AdamW 8-bit",
-        factory="optim.baselines.low_bit:adamw_8bit",
+        factory=".baselines.low_bit:adamw_8bit",
         learning_rate=6e-4,  # AdamW's
         options=(*_ADAM, _STOCHASTIC_ROUNDING),
         summary="AdamW with moments of 8 bits, by blocks of 256 values; needs the extra low-bit (torchao).",
         paper="Dettmers et al.: 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861",
         licence=_TORCHAO,
+        package="torchao",
+        extra="low-bit",
     ),
     OptimizerEntry(
         name="adamw-4bit",
         title="AdamW 4-bit",
-        factory="optim.baselines.low_bit:adamw_4bit",
+        factory=".baselines.low_bit:adamw_4bit",
         learning_rate=6e-4,  # AdamW's
         options=(*_ADAM, _STOCHASTIC_ROUNDING),
         summary="AdamW with moments of 4 bits, by blocks of 128 values; needs the extra low-bit (torchao).",
         paper="Li et al.: Memory Efficient Optimizers with 4-bit States, arXiv 2309.01507",
         licence=_TORCHAO,
+        package="torchao",
+        extra="low-bit",
     ),
     OptimizerEntry(
         name="adafactor",
         title="Adafactor",
-        factory="optim.catalog.factories:adafactor",
+        factory=".catalog.factories:adafactor",
         learning_rate=1e-2,  # AdaPM's paper, section 5.1
         options=(
             BETA1,  # the others are AdaPM's paper's too
@@ -205,11 +209,13 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Second moments as row and column means, steps relative to the weights, with momentum.",
         paper="Shazeer, Stern: Adafactor, Adaptive Learning Rates with Sublinear Memory Cost, arXiv 1804.04235",
         licence=_LIBRARY,
+        package="pytorch_optimizer",
+        extra="baselines",
     ),
     OptimizerEntry(
         name="came",
         title="CAME",
-        factory="optim.catalog.factories:came",
+        factory=".catalog.factories:came",
         learning_rate=2e-4,  # the README of yangluo7/CAME, as the betas
         options=(
             BETA1,
@@ -221,21 +227,25 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Adafactor with momentum, damped where momentum and update disagree.",
         paper="Luo et al.: CAME, Confidence-guided Adaptive Memory Efficient Optimization, arXiv 2307.02047",
         licence=_LIBRARY,
+        package="pytorch_optimizer",
+        extra="baselines",
     ),
     OptimizerEntry(
         name="sm3",
         title="SM3",
-        factory="optim.catalog.factories:sm3",
+        factory=".catalog.factories:sm3",
         learning_rate=0.1,  # the library's; the paper tunes it task by task
         options=(_rate("momentum", 0.9, "decay rate of the momentum"), _NO_DECAY),  # the paper's experiments
         summary="AdaGrad with one accumulator a row and a column, and momentum.",
         paper="Anil et al.: Memory-Efficient Adaptive Optimization, arXiv 1901.11150",
         licence=_LIBRARY,
+        package="pytorch_optimizer",
+        extra="baselines",
     ),
     OptimizerEntry(
         name="galore",
         title="GaLore",
-        factory="optim.catalog.factories:galore",
+        factory=".catalog.factories:galore",
         learning_rate=1e-2,  # jiaweizzhao/GaLore, scripts/benchmark_c4/llama_*.sh (rank a quarter there)
         options=_projection_options(0.5, 0.25),  # AdaPM's paper, section 5.1
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
@@ -245,7 +255,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="golore",
         title="GoLore",
-        factory="optim.catalog.factories:golore",
+        factory=".catalog.factories:golore",
         learning_rate=1e-2,  # GaLore's; pkumelon/Golore, script/Go_pt.sh has 1e-3
         options=_projection_options(0.5, 0.25, _PROJECTION_SEED),  # GaLore's
         summary="GaLore with random subspaces, into which the momentum is turned.",
@@ -255,7 +265,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="fira",
         title="Fira",
-        factory="optim.catalog.factories:fira",
+        factory=".catalog.factories:fira",
         learning_rate=1e-2,  # xichen-fy/Fira, pre_training_c4/scripts/llama_350m.sh, as alpha and the gap
         options=_projection_options(0.5, 0.25),
         summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
@@ -265,7 +275,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="apollo",
         title="APOLLO",
-        factory="optim.catalog.factories:apollo",
+        factory=".catalog.factories:apollo",
         learning_rate=1e-2,  # the authors' script for Llama 350M: rank 256 of 1024, scale 1, gap 200
         options=_projection_options(0.25, 1.0, _PROJECTION_SEED),
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
@@ -275,7 +285,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="apollo-mini",
         title="APOLLO-mini",
-        factory="optim.catalog.factories:apollo_mini",
+        factory=".catalog.factories:apollo_mini",
         learning_rate=1e-2,  # APOLLO's
         options=_projection_options(
             None, 128.0**0.5, _PROJECTION_SEED
@@ -287,7 +297,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="scale",
         title="SCALE",
-        factory="optim.catalog.factories:scale",
+        factory=".catalog.factories:scale",
         learning_rate=1e-3,  # the authors' README, 350m_scale.sh, as the momentum
         options=(_rate("momentum", 0.9, "decay rate of the last layer's momentum"), *_ADAM),
         summary="Gradients normalised neuron by neuron, momentum in the last layer alone; AdamW for vectors.",
@@ -297,7 +307,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="muon",
         title="Muon",
-        factory="optim.catalog.factories:muon",
+        factory=".catalog.factories:muon",
         # With Moonshot's adjustment one rate, AdamW's, serves both parts (arXiv 2502.16982).
         learning_rate=6e-4,
         options=(
@@ -319,7 +329,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="soap",
         title="SOAP",
-        factory="optim.catalog.factories:soap",
+        factory=".catalog.factories:soap",
         learning_rate=3e-3,  # the README of nikhilvyas/SOAP, as betas and frequency
         options=(
             _rate("beta1", 0.95, "decay rate of the momentum"),
@@ -332,11 +342,13 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Adam in the eigenbasis of Shampoo's preconditioners; its first step only looks.",
         paper="Vyas et al.: SOAP, Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321",
         licence=_LIBRARY,
+        package="pytorch_optimizer",
+        extra="baselines",
     ),
     OptimizerEntry(
         name="shampoo",
         title="Shampoo",
-        factory="optim.catalog.factories:shampoo",
+        factory=".catalog.factories:shampoo",
         learning_rate=6e-4,  # AdamW's: its steps have Adam's size
         options=(
             *_ADAM,
@@ -351,7 +363,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="lion",
         title="Lion",
-        factory="optim.catalog.factories:lion",
+        factory=".catalog.factories:lion",
         # The paper advises a rate 3 to 10 times smaller than AdamW's, a decay as many times larger. Here 6 times.
         learning_rate=1e-4,
         options=(
@@ -362,12 +374,14 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="The sign of a momentum; half of AdamW's state.",
         paper="Chen et al.: Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675",
         licence=_LIBRARY,
+        package="pytorch_optimizer",
+        extra="baselines",
         elementwise=True,
     ),
     OptimizerEntry(
         name="mars",
         title="MARS",
-        factory="optim.catalog.factories:mars",
+        factory=".catalog.factories:mars",
         learning_rate=6e-3,  # AGI-Arena/MARS, config/train_gpt2_small_mars.py, as betas and gamma
         options=(
             _rate("beta1", 0.95, "decay rate of the momentum"),
@@ -383,7 +397,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="schedule-free-adamw",
         title="Schedule-Free AdamW",
-        factory="optim.catalog.factories:schedule_free_adamw",
+        factory=".catalog.factories:schedule_free_adamw",
         learning_rate=2.5e-3,  # the default of facebookresearch/schedule_free, as the betas
         options=(
             replace(
@@ -396,13 +410,15 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdamW that averages its iterates instead of following a schedule; give it a constant one.",
         paper="Defazio et al.: The Road Less Scheduled, arXiv 2405.15682",
         licence=_LIBRARY,
+        package="pytorch_optimizer",
+        extra="baselines",
         elementwise=True,
         needs=frozenset({Need.MODES}),
     ),
     OptimizerEntry(
         name="sgd",
         title="SGD",
-        factory="optim.catalog.factories:sgd",
+        factory=".catalog.factories:sgd",
         learning_rate=0.1,  # the field's usual start; no paper has one for language models
         options=(_NO_DECAY,),
         summary="Plain stochastic gradient descent; no state.",
@@ -413,7 +429,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="nesterov",
         title="Nesterov SGD",
-        factory="optim.catalog.factories:nesterov",
+        factory=".catalog.factories:nesterov",
         learning_rate=0.1,  # SGD's
         options=(_rate("momentum", 0.9, "decay rate of the momentum"), _NO_DECAY),
         summary="SGD with Nesterov's momentum.",
@@ -424,7 +440,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
     OptimizerEntry(
         name="asgd",
         title="Accelerated SGD",
-        factory="optim.catalog.factories:asgd",
+        factory=".catalog.factories:asgd",
         learning_rate=0.1,  # SGD's
         options=(
             # The paper names no value; ours is the momentum that everybody uses.

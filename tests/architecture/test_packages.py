@@ -26,7 +26,7 @@ def test_nothing_shadows_the_standard_library():
 
 def test_every_package_is_in_the_distribution():
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    packaged = set(find_packages(str(REPOSITORY), **project["tool"]["setuptools"]["packages"]["find"]))
+    packaged = set(find_packages(str(REPOSITORY), include=project["tool"]["setuptools"]["packages"]["find"]["include"]))
     folders = {".".join(PurePosixPath(path).parent.parts) for path in product_files() if path.split("/")[0] in PACKAGES}
     assert folders - packaged == set()
     assert packaged - folders == set()

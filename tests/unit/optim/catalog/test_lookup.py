@@ -48,7 +48,7 @@ def test_an_unknown_name_is_refused():
 @pytest.mark.parametrize("entry", CATALOG, ids=names())
 def test_an_entry_is_whole(entry):
     module, _, attribute = entry.factory.partition(":")
-    assert callable(getattr(import_module(module), attribute))
+    assert callable(getattr(import_module(module, "optim"), attribute))
     assert entry.learning_rate > 0
     assert entry.title
     assert entry.summary.endswith(".")

@@ -1,0 +1,275 @@
+"""`pip install ./optim`: the package `adapm`, built from a clean checkout, used where only torch is installed."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from shutil import copy, copytree
+
+import pytest
+from packaging.requirements import Requirement
+
+import optim
+from tests.architecture.tree import REPOSITORY, product_files
+
+README = (REPOSITORY / "optim" / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((REPOSITORY / "optim" / "pyproject.toml").read_text(encoding="utf-8"))
+BENCH = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+SNIPPETS = {
+    title: source
+    for title, body in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", README, re.MULTILINE | re.DOTALL)
+    for source in re.findall(r"```python\n(.*?)```", body, re.DOTALL)[:1]
+}
+"""Heading → its first snippet."""
+(TRAINER_BUILDS_IT,) = re.findall(r"```python\n([^`]*?optimizer_cls_and_kwargs.*?)```", README, re.DOTALL)
+
+
+def run(*command: object, cwd: Path, path: Path | None = None) -> str:
+    """What the command prints; it sees no variable of ours but `path` as `PYTHONPATH`."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def make_wheel(source: Path, folder: Path) -> Path:
+    folder.mkdir()
+    arguments = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "-w", folder)
+    run(sys.executable, "-P", "-m", "pip", "wheel", *arguments, source, cwd=folder)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("adapm")
+
+
+@pytest.fixture(scope="module")
+def checkout(folder: Path) -> Path:
+    """`optim/` as git has it, without what is ignored."""
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "optim", cwd=REPOSITORY)
+    clean = folder / "checkout"
+    for file in listed.splitlines():
+        (clean / file).parent.mkdir(parents=True, exist_ok=True)
+        copy(REPOSITORY / file, clean / file)
+    return clean / "optim"
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, folder: Path) -> Path:
+    return make_wheel(checkout, folder / "wheel")
+
+
+def distributions(*names: str) -> Iterator[Distribution]:
+    """Those distributions and all that they need here."""
+    waiting, seen = list(names), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name.lower().replace("_", "-") in seen:
+            continue
+        seen.add(name.lower().replace("_", "-"))
+        found = distribution(name)
+        yield found
+        needed = map(Requirement, found.requires or ())
+        waiting += [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
+def link_distributions(folder: Path, *names: str) -> Path:
+    """A folder to import from in which those distributions alone are, with what they need."""
+    folder.mkdir()
+    for each in distributions(*names):
+        for top in {file.parts[0] for file in each.files or () if file.parts[0] not in {"..", "__pycache__"}}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(Path(str(each.locate_file(top))))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, folder: Path) -> Path:
+    """An environment with torch, what torch needs, and the wheel: pip itself finds nothing missing."""
+    home = folder / "environment"
+    venv.create(home, symlinks=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "torch.pth").write_text(str(link_distributions(folder / "torch", "torch")))
+    arguments = ("--python", home / "bin" / "python", "install", "--no-index", "--disable-pip-version-check", wheel)
+    run(sys.executable, "-P", "-m", "pip", *arguments, cwd=folder)
+    return home / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def frameworks(folder: Path) -> Path:
+    """What the frameworks' users have besides."""
+    return link_distributions(folder / "frameworks", "transformers", "accelerate", "pytorch-lightning")
+
+
+def test_the_wheel_has_every_module_its_types_and_its_licence_and_nothing_else(wheel: Path):
+    modules = {path.replace("optim/", "adapm/", 1) for path in product_files() if path.startswith("optim/")}
+    information = f"adapm-{optim.__version__}.dist-info"
+    about = {f"{information}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "top_level.txt", "licenses/LICENSE")}
+    assert set(contents(wheel)) == modules | about | {"adapm/py.typed"}
+    assert contents(wheel)[f"{information}/licenses/LICENSE"] == (REPOSITORY / "LICENSE").read_bytes()
+
+
+def test_the_source_distribution_makes_the_same_wheel(checkout: Path, wheel: Path, folder: Path):
+    copied = copytree(checkout, folder / "source" / "optim")
+    program = "from setuptools import build_meta; print(build_meta.build_sdist('made'))"
+    name = run(sys.executable, "-P", "-c", program, cwd=copied).splitlines()[-1]
+    assert contents(make_wheel(copied / "made" / name, folder / "from-source")) == contents(wheel)
+
+
+def test_the_benchs_wheel_has_optim_whatever_was_built_inside_of_it(checkout: Path, folder: Path):
+    """A user who ran `pip install ./optim` has optim/build; a wheel of the bench takes none of it."""
+    bench = folder / "bench"
+    for file in (*product_files(), "pyproject.toml", "README.md", "LICENSE", "optim/py.typed"):
+        if not file.startswith("benchmarks/"):
+            (bench / file).parent.mkdir(parents=True, exist_ok=True)
+            copy(REPOSITORY / file, bench / file)
+    copytree(checkout, bench / "optim" / "build" / "lib" / "adapm")
+    found = contents(make_wheel(bench, folder / "bench-wheel"))
+    python_files = {name for name in found if name.endswith(".py")}
+    assert python_files == {path for path in product_files() if not path.startswith("benchmarks/")}
+    assert "optim/py.typed" in found
+
+
+def test_both_distributions_want_the_same_of_others():
+    core = {Requirement(line).name: line for line in BENCH["project"]["dependencies"]}
+    extras = BENCH["project"]["optional-dependencies"]
+    assert PROJECT["project"]["dependencies"] == [core["torch"]]
+    assert PROJECT["project"]["optional-dependencies"] == {name: extras[name] for name in ("baselines", "low-bit")}
+    assert PROJECT["project"]["requires-python"] == BENCH["project"]["requires-python"]
+
+
+BEFORE = "from somebodys_training import *\nbefore = evaluate(model)\n"
+AFTER = "\nassert evaluate(model) < before - 0.1, (before, evaluate(model))\n"
+
+
+def train(python: Path, source: str, cwd: Path, path: Path | None = None) -> str:
+    """Run a snippet on somebody's model, whose loss has to fall."""
+    copy(REPOSITORY / "tests" / "fakes" / "somebodys_training.py", cwd)
+    (cwd / "snippet.py").write_text(f"{BEFORE}{source}{AFTER}")
+    return run(python, "snippet.py", cwd=cwd, path=path)
+
+
+@pytest.mark.parametrize("title", ["In a plain loop", "In torchtitan's manner"])
+def test_it_trains_with_torch_alone(title: str, python: Path, tmp_path: Path):
+    train(python, SNIPPETS[title] + "\nimport sys; assert 'numpy' not in sys.modules", tmp_path)
+
+
+@pytest.mark.parametrize("title", ["In Hugging Face's Trainer", "With Accelerate", "With Lightning"])
+def test_it_trains_in_a_framework(title: str, python: Path, frameworks: Path, tmp_path: Path):
+    train(python, SNIPPETS[title], tmp_path, frameworks)
+
+
+def test_the_trainer_builds_it(python: Path, frameworks: Path, tmp_path: Path):
+    train(python, TRAINER_BUILDS_IT, tmp_path, frameworks)
+
+
+def test_the_memory_is_the_readmes(python: Path, frameworks: Path, tmp_path: Path):
+    printed = run(python, "-c", SNIPPETS["Memory"], cwd=tmp_path, path=frameworks)
+    (row,) = re.findall(r"^\| GPT-2 124M \| (.*) \|$", README, re.MULTILINE)
+    assert [line.split()[1] for line in printed.splitlines()] == row.replace(",", "").split(" | ")
+
+
+def test_without_the_extras_their_baselines_say_what_is_missing(python: Path, tmp_path: Path):
+    source = """
+from adapm import build, entry, names
+from adapm.errors import MissingPackageError
+from somebodys_training import model
+
+for name in names():
+    try:
+        build(name, model, lr=entry(name).learning_rate)
+    except MissingPackageError as error:
+        assert not entry(name).is_available
+        print(error)
+    else:
+        assert entry(name).is_available
+"""
+    copy(REPOSITORY / "tests" / "fakes" / "somebodys_training.py", tmp_path)
+    (tmp_path / "build_all.py").write_text(source)
+    library = "needs pytorch_optimizer, which is not installed; run: pip install 'adapm[baselines]'"
+    torchao = "needs torchao, which is not installed; run: pip install 'adapm[low-bit]'"
+    assert run(python, "build_all.py", cwd=tmp_path).splitlines() == [
+        f"adamw-8bit {torchao}",
+        f"adamw-4bit {torchao}",
+        *(f"{name} {library}" for name in ("adafactor", "came", "sm3", "soap", "lion", "schedule-free-adamw")),
+    ]
+
+
+def test_its_catalog_and_its_names_load_no_torch(python: Path, tmp_path: Path):
+    run(python, "-c", "import sys; from adapm import entry, names; assert 'torch' not in sys.modules", cwd=tmp_path)
+
+
+def test_build_may_be_called_though_its_module_has_its_name(python: Path, tmp_path: Path):
+    program = """
+from torch import nn
+from adapm import build
+from adapm.build import build as function
+for found in (build, function):
+    print(type(found("adamw", nn.Linear(2, 2), lr=0.1)).__name__)
+"""
+    assert run(python, "-c", program, cwd=tmp_path).split() == ["AdamW", "AdamW"]
+
+
+BOTH = """
+import os
+os.environ["ADAPM_BENCH_OWN_OPTIMIZERS"] = "signum"  # its entry is made of optim's classes
+
+import torch, optim, adapm
+from somebodys_training import *
+from copy import deepcopy
+
+twin = deepcopy(model)
+rows = list(batches)
+
+def step(model, optimizer, batch):
+    model(**batch)["loss"].backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+for name in ("adapm", "adapm-mini", "muon", "galore", "lion", "adamw-8bit"):
+    written = optim.build(name, model, lr=1e-3)
+    for batch in rows[:3]:
+        step(model, written, batch)
+    torch.save(written.state_dict(), "checkpoint")
+    twin.load_state_dict(model.state_dict())
+    read = adapm.build(name, twin, lr=1e-3)
+    read.load_state_dict(torch.load("checkpoint", weights_only=name != "adamw-8bit"))
+    for batch in rows[3:6]:
+        step(model, written, batch)
+        step(twin, read, batch)
+    assert all(map(torch.equal, model.parameters(), twin.parameters())), name
+    print(name)
+
+for package in (optim, adapm):
+    print(type(package.build("signum", model, lr=1e-3)).__name__, package.AdaPM.__module__)
+"""
+
+
+def test_beside_the_bench_each_goes_on_from_the_others_checkpoint(wheel: Path, tmp_path: Path):
+    installed = copytree(REPOSITORY / "tests" / "fakes" / "own_package", tmp_path / "installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(installed)
+    (installed / "optim").symlink_to(REPOSITORY / "optim")
+    copy(REPOSITORY / "tests" / "fakes" / "somebodys_training.py", tmp_path)
+    (tmp_path / "both.py").write_text(BOTH)
+    assert run(sys.executable, "both.py", cwd=tmp_path, path=installed).splitlines() == [
+        *("adapm", "adapm-mini", "muon", "galore", "lion", "adamw-8bit"),
+        "Signum optim.adapm.adapm",
+        "Signum adapm.adapm.adapm",
+    ]
