@@ -306,12 +306,12 @@ class AdaPM(ClosureStep):
             for block in self.plan.by_parameter[name]:
                 if is_distributed(parameter):
                     portion = portion_of(block, parameter)
-                    views = [local_view(block, portion, parameter, one) for one in (parameter, gradient)]
-                    member = Member(block, *views, state)
+                    weight, slope = (local_view(block, portion, parameter, one) for one in (parameter, gradient))
+                    member = Member(block, weight, slope, state)
                     if needs_exchange(member, portion):
                         shared.append(SharedMember(member, portion, StepSettings.from_group(group, int(state["step"]))))
                         continue
-                    if member.weight.numel() == 0:
+                    if weight.numel() == 0:
                         continue
                 else:
                     member = Member(block, block.view(parameter), block.view(gradient), state)

@@ -129,7 +129,7 @@ def _all_reduce(requests: Sequence[Request]) -> list[Tensor]:
         flat = torch.cat([part.reshape(-1) for part in parts])
         for group in groups:
             dist.all_reduce(flat, group=group)
-        pieces = flat.split([part.numel() for part in parts])
+        pieces = torch.split(flat, [part.numel() for part in parts])
         for index, part, piece in zip(indices, parts, pieces, strict=True):
             sums[index] = piece.view(part.shape)
     return [sums[index] for index in range(len(requests))]
@@ -329,7 +329,9 @@ def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
     again.diagonal().add_((again.diagonal() < 0.5).to(again.dtype))  # rows of zeros stay
     lower, _ = torch.linalg.cholesky_ex(again)
     one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-    return torch.linalg.solve_triangular(lower, one, upper=False) @ basis
+    inverse = torch.linalg.solve_triangular(lower, one, upper=False)
+    orthonormal: Tensor = inverse @ basis
+    return orthonormal
 
 
 SHARDED_SOLVERS: dict[str, Solver] = {

@@ -46,10 +46,10 @@ def refuse_sharded(
         return
     name, value, how = found[0]
     others = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    elsewhere = "" if by_parts else " and an optimizer that moves each weight by itself, such as adamw, or adapm"
     raise ShardedParametersError(
         f"{optimizer} goes by the shapes of whole parameters, and {how} {plain_name(name)} {tuple(value.shape)}{others}"
-        f"; keep them whole by DistributedDataParallel, or take fully_shard (FSDP2){elsewhere}"
+        f"; keep them whole by DistributedDataParallel, or take fully_shard (FSDP2) and an optimizer that moves each "
+        f"weight by itself, such as adamw, or AdaPM"
     )
 
 
@@ -108,12 +108,13 @@ def portion_of(block: Block, parameter: "DTensor") -> Portion:
     return Portion(ranges=tuple(ranges), groups=groups, axes=tuple(axes), is_even=is_even)
 
 
-def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: "DTensor") -> Tensor:
+def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: Tensor) -> Tensor:
     """The part of the block that is here, of the parameter or its gradient, without a copy."""
+    assert is_distributed(tensor)  # as the gradient of a `DTensor` is
     if tensor.placements != parameter.placements:
         tensor = tensor.redistribute(placements=parameter.placements)
     local = tensor.to_local()
-    first = _local_ranges(parameter)
+    first = [*_local_ranges(parameter)]
     if block.index is not None:
         here, *first = first
         local = local[block.index - here.start] if block.index in here else local.new_empty(portion.shape)
