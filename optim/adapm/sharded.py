@@ -240,11 +240,9 @@ def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) ->
     """The rows to iterate from, at ordinary size; a sketch's rows where asked for, or where a row is zero."""
     if fresh:
         return sketch()
-    even, factor = _scaled_rows(rows)
-    lengths = yield from _total((even.double() / factor.double()).square().sum(dim=-1, keepdim=True), inputs)
-    if bool((lengths == 0.0).any()):
-        return torch.where(lengths == 0.0, sketch(), rows * _powers_of_two(lengths).to(rows.dtype))
-    return rows * _powers_of_two(lengths).to(rows.dtype)
+    squares = yield from _total(rows.double().square().sum(dim=-1, keepdim=True), inputs)
+    even = rows * _powers_of_two(squares).to(rows.dtype)
+    return torch.where(squares == 0.0, sketch(), even) if bool((squares == 0.0).any()) else even
 
 
 def _descent(
@@ -284,13 +282,9 @@ def _scaled_with_gram(rows: Tensor, groups: Groups, *, together: bool) -> Exchan
 
 def _gram(rows: Tensor, groups: Groups) -> Exchange[Tensor]:
     """X X^T in float64, of rows that are divided: worked out at ordinary size and in their own type."""
-    even, factor = _scaled_rows(rows)
-    wide = factor.double()
-    return (yield from _total((even @ even.mT).double() / wide / wide.mT, groups))
-
-
-def _scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    return scaled_rows(rows) if rows.shape[-1] > 0 else (rows, rows.new_ones((rows.shape[0], 1)))
+    even, size = scaled_rows(rows) if rows.shape[-1] > 0 else (rows, rows.new_ones((rows.shape[0], 1)))
+    wide = size.double()
+    return (yield from _total((even @ even.mT).double() * wide * wide.mT, groups))
 
 
 def _powers_of_two(squares: Tensor) -> Tensor:
