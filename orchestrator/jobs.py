@@ -90,40 +90,17 @@ def state_word(status: RunStatus, verdict: Verdict | None) -> str:
     return (outcome_of(status, verdict) or status).value.replace("_", " ")
 
 
+_FROM_QUEUE = frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED, RunStatus.FAILED})
+_FROM_WORKER = frozenset(
+    {RunStatus.RETRY_WAIT, RunStatus.QUEUED, RunStatus.FAILED, RunStatus.CANCELLING, RunStatus.PAUSING}
+)
 MOVES: dict[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.QUEUED: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED, RunStatus.FAILED}),
-    RunStatus.RETRY_WAIT: frozenset({RunStatus.LEASED, RunStatus.CANCELLED, RunStatus.PAUSED, RunStatus.FAILED}),
-    RunStatus.LEASED: frozenset(
-        {
-            RunStatus.RUNNING,
-            RunStatus.RETRY_WAIT,
-            RunStatus.QUEUED,
-            RunStatus.FAILED,
-            RunStatus.CANCELLING,
-            RunStatus.PAUSING,
-        }
-    ),
-    RunStatus.RUNNING: frozenset(
-        {
-            RunStatus.SUCCEEDED,
-            RunStatus.RETRY_WAIT,
-            RunStatus.QUEUED,
-            RunStatus.FAILED,
-            RunStatus.CANCELLING,
-            RunStatus.PAUSING,
-        }
-    ),
+    RunStatus.QUEUED: _FROM_QUEUE,
+    RunStatus.RETRY_WAIT: _FROM_QUEUE,
+    RunStatus.LEASED: _FROM_WORKER | {RunStatus.RUNNING},
+    RunStatus.RUNNING: _FROM_WORKER | {RunStatus.SUCCEEDED},
     RunStatus.CANCELLING: frozenset({RunStatus.CANCELLED, RunStatus.SUCCEEDED}),
-    RunStatus.PAUSING: frozenset(
-        {
-            RunStatus.PAUSED,
-            RunStatus.SUCCEEDED,
-            RunStatus.FAILED,
-            RunStatus.CANCELLING,
-            RunStatus.LEASED,
-            RunStatus.RUNNING,
-        }
-    ),
+    RunStatus.PAUSING: LIVE - {RunStatus.PAUSING} | {RunStatus.PAUSED, RunStatus.SUCCEEDED, RunStatus.FAILED},
     RunStatus.PAUSED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
     RunStatus.SUCCEEDED: frozenset(),
     RunStatus.FAILED: frozenset({RunStatus.QUEUED}),

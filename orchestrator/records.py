@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.annotations import Note
-from orchestrator.jobs import OUTCOMES, AttemptOutcome, Outcome, RunStatus, TimeLimit, outcome_of, state_word
+from orchestrator.jobs import OUTCOMES, TERMINAL, AttemptOutcome, Outcome, RunStatus, TimeLimit, outcome_of, state_word
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Record, Result, Verdict, Whole
 from worker.spec.run import RunSpec
@@ -28,8 +28,7 @@ class StateCounts(Record):
 
     def ended(self) -> int:
         """Runs in a terminal state."""
-        terminal = (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED)
-        return sum(self.by_status.get(status, 0) for status in terminal)
+        return sum(number for status, number in self.by_status.items() if status in TERMINAL)
 
     def by_outcome(self) -> dict[Outcome | RunStatus, int]:
         """How many runs came to what, and those that have not ended by where they are; they add up to `total`."""

@@ -1,5 +1,9 @@
-"""Settings of the service: one table, with defaults for one machine. Where values come from:
-`settings.py`."""
+"""Settings of the service: one table, with defaults for one machine.
+
+flag of the command line > ADAPM_BENCH_PORT=8321 > /run/secrets/adapm_bench_port > port = 8321 in TOML
+
+The first that has a value wins: the environment, a file of secrets each, one TOML file.
+"""
 
 import os
 import tempfile
@@ -18,10 +22,6 @@ from orchestrator.errors import SettingsError
 from orchestrator.storage import Storage
 from orchestrator.webhooks.policy import WebhookPolicy
 from worker.remote.folder import find_refusal
-
-# Where settings come from: the environment, a file of secrets each, one TOML file; the first that has a value wins.
-#
-# flag of the command line > ADAPM_BENCH_PORT=8321 > /run/secrets/adapm_bench_port > port = 8321 in TOML
 
 PREFIX = "ADAPM_BENCH_"
 CONFIG_VARIABLE = "ADAPM_BENCH_CONFIG"
@@ -229,8 +229,8 @@ def _sentence(name: str, nearest: list[str]) -> str:
 
 def without_password(url: str) -> str:
     """`url` with stars for its password."""
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
+    from sqlalchemy.engine import make_url  # SQLAlchemy, which few verbs of the command line need
+    from sqlalchemy.exc import ArgumentError  # as above
 
     try:
         return make_url(url).render_as_string(hide_password=True)

@@ -82,7 +82,7 @@ def _export_file(source: Runs, runs: Iterator[RunRecord], name: ExportName, file
     if table == "results":
         write_results(runs, file, form)
     else:
-        write_series(source, runs, file, form)
+        write_series(source.series, runs, file, form)
     headers = {"Content-Disposition": f'attachment; filename="{filename}"', "Content-Length": str(file.tell())}
     file.seek(0)
     return StreamingResponse(_pieces(file), media_type=EXPORT_MEDIA_TYPES[form], headers=headers)

@@ -30,7 +30,7 @@ def difference(value: float | None) -> str:
         return UNKNOWN
     if abs(value) >= 1000 or value == 0:
         return ("+" if value > 0 else MINUS if value < 0 else "±") + loss(abs(value))
-    return sentence(verdicts.signed(value))
+    return sentence(verdicts.signed_text(value))
 
 
 def p_value(value: float | None) -> str:

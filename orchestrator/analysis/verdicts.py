@@ -76,7 +76,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     return _no_loss(row)
 
 
-def signed(value: float) -> str:
+def signed_text(value: float) -> str:
     """A difference with its sign and four decimals, or as many as it takes to tell it from zero: `-0.0124`."""
     digits = 4
     if value and abs(value) < 0.5e-4:
@@ -180,13 +180,15 @@ def _single_rates_phrase(row: CandidateRow, baseline: CandidateRow) -> str:
 
 
 def _difference(found: Difference, baseline: str, unit: str, rates: str) -> str:
-    gap = f"{signed(abs(found.mean))[1:]}{unit}"
+    gap = f"{signed_text(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
     if found.p_value is None or found.low is None or found.high is None:
         return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}")
     kinds = ["simultaneous"] * (found.comparisons > 1) + ["sequential"] * found.at_look
     interval = " ".join([*kinds, "95 % interval"])
-    evidence = f"{interval} {signed(found.low)} to {signed(found.high)}, n = {found.n}, {p_text(found.p_value)}"
+    evidence = (
+        f"{interval} {signed_text(found.low)} to {signed_text(found.high)}, n = {found.n}, {p_text(found.p_value)}"
+    )
     if found.decides():
         less = f" It is shown to be less than the margin of {found.margin:g}{unit}." if found.is_within_margin() else ""
         return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap}{rates} ({evidence}).{less}"
@@ -216,7 +218,7 @@ def _capital(sentence: str) -> str:
 
 def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, unit: str) -> str:
     """More tries find a lower minimum by chance alone, so that no test of the two minima is fair."""
-    gap = f"{signed(abs(found.mean))[1:]}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
+    gap = f"{signed_text(abs(found.mean))[1:]}{unit} {'below' if found.mean < 0 else 'above'} {baseline}"
     return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 

@@ -26,7 +26,7 @@ class AttemptActor:
     def prepare(self, gpus: int) -> None:
         """Become warm: import now what an attempt with so many GPUs will need; takes seconds."""
         _show_devices(gpus)
-        from worker.warm_start import PreparedProcess
+        from worker.warm_start import PreparedProcess  # after the devices are chosen
 
         self._prepared = PreparedProcess()
 
@@ -49,12 +49,12 @@ class AttemptActor:
     ) -> str:
         """Train, alone or with a group, report to the service, and return one word for the log."""
         if group is not None:
-            from orchestrator.dispatch.distributed_runner import execute_distributed
+            from orchestrator.dispatch.distributed_runner import execute_distributed  # for a group alone
 
             self._outcome = execute_distributed(service_url, run_id, attempt, token, group)
             return self._outcome
         _show_devices(gpus)
-        from worker.meters.clock import DeviceClock
+        from worker.meters.clock import DeviceClock  # as above
 
         clock = DeviceClock() if self._prepared is None else self._prepared.clock()
         from worker.attempt import execute  # which takes device time, here as in a warm actor

@@ -105,9 +105,9 @@ def _stop_handler(mailbox: RankMailbox) -> Any:
 def _train(arguments: _RankArguments, shape: ProcessGroupShape) -> str | None:
     """Have the processes train to their end; a sentence where that did not go well."""
     os.environ.update(RAY_TRAIN)
-    import ray
-    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
-    from ray.train.torch import TorchConfig, TorchTrainer
+    import ray  # only now: it reads its environment while it is imported
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError  # as above
+    from ray.train.torch import TorchConfig, TorchTrainer  # as above
 
     trainer = TorchTrainer(
         _run_rank,
@@ -137,7 +137,7 @@ def _train(arguments: _RankArguments, shape: ProcessGroupShape) -> str | None:
 
 def _wait_for_rank_zero(folder: str) -> Any:
     """A callback of Ray Train's that lets rank 0 tell the service why another process died, before all are ended."""
-    from ray.train import UserCallback
+    from ray.train import UserCallback  # as above
 
     class Patience(UserCallback):  # type: ignore[misc]  # Ray publishes no types
         """Waits for the outcome by rank 0, unless that is the one that died."""
@@ -154,11 +154,11 @@ def _wait_for_rank_zero(folder: str) -> Any:
 
 def _run_rank(config: dict[str, Any]) -> None:
     """What Ray Train calls in every process, in a thread of its own."""
-    import ray.train
-    import ray.train.torch
+    import ray.train  # as above
+    import ray.train.torch  # as above
 
-    from worker.distributed.process_group import ProcessGroup
-    from worker.rank_attempt import follow, lead
+    from worker.distributed.process_group import ProcessGroup  # loads torch, in a rank's process alone
+    from worker.rank_attempt import follow, lead  # as above
 
     arguments: _RankArguments = config["arguments"]
     context, device = ray.train.get_context(), ray.train.torch.get_device()

@@ -53,7 +53,7 @@ def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file(data_folder))
     # Despite its name this is what makes Ray listen on 127.0.0.1 instead of on every interface.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    import ray
+    import ray  # only now: it reads its environment while it is imported
 
     session = open_session(data_folder)
     try:
@@ -79,7 +79,7 @@ def connect_to_ray(address: str) -> None:
     if address.startswith(("127.", "localhost:")):
         # Otherwise Ray looks for a loopback cluster at this machine's other address, where it does not listen.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    import ray
+    import ray  # as above
 
     try:
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
@@ -91,7 +91,7 @@ def connect_to_ray(address: str) -> None:
 
 def stop_embedded_ray(data_folder: Path) -> None:
     """End Ray with every process of it, and remove its sockets and logs. Raises `ClusterError`."""
-    import ray
+    import ray  # as above
 
     ray.shutdown()
     while _embedded:
@@ -131,7 +131,7 @@ class RayRunner:
 
     def nodes(self) -> Sequence[Node]:
         """The nodes alive. Raises `ClusterError` where an embedded Ray has lost its only one: it gets no other."""
-        import ray
+        import ray  # as above
 
         alive = tuple(
             Node(
@@ -169,7 +169,7 @@ class RayRunner:
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Take over detached actors by their names; an embedded Ray is new and has none."""
-        import ray
+        import ray  # as above
 
         if not self._detached:
             return ()
@@ -230,7 +230,7 @@ class RayRunner:
 
     def _take_over(self, name: str, live: LiveAttempt) -> None:
         """Hold on to a living actor: its answer comes once it has carried out what it is doing."""
-        import ray
+        import ray  # as above
 
         actor = ray.get_actor(name)
         self._started[live.run_id, live.attempt] = _LiveActor(
@@ -243,7 +243,7 @@ class RayRunner:
         )
 
     def _collect(self, timeout_seconds: float) -> list[EndedAttempt]:
-        import ray
+        import ray  # as above
 
         by_outcome = {
             started.outcome: started for key, started in self._started.items() if key not in self._out_of_sight
@@ -264,7 +264,7 @@ class RayRunner:
 
     def _settle(self, started: _LiveActor) -> EndedAttempt | None:
         """What became of an attempt; None where Ray itself does not know, and the lease must decide."""
-        import ray
+        import ray  # as above
 
         key = started.run_id, started.attempt
         try:
@@ -284,7 +284,7 @@ class RayRunner:
 
     def _signal_all(self) -> None:
         """SIGTERM to every worker that runs on this machine and has told its process."""
-        import ray
+        import ray  # as above
 
         by_reference = {started.process_id: started for started in self._started.values()}
         if not by_reference:
@@ -299,7 +299,7 @@ class RayRunner:
 
 def _has_died(node: NodeId | None) -> bool:
     """Whether Ray knows that the node has died. It knows before it calls an actor dead for that reason."""
-    import ray
+    import ray  # as above
 
     return node is not None and not any(each["Alive"] and each["NodeID"] == node for each in ray.nodes())
 
@@ -310,7 +310,7 @@ def _actor_name(run_id: RunId, attempt: int) -> str:
 
 def _end_actor(name: str) -> None:
     """End what an earlier dispatcher left and nobody waits for any more."""
-    import ray
+    import ray  # as above
 
     try:
         ray.kill(ray.get_actor(name), no_restart=True)
@@ -324,7 +324,7 @@ def _ended_attempt(started: _LiveActor, *, interrupted: bool, message: str) -> E
 
 def _describe(error: Exception) -> str:
     """Ray's pages of advice in a sentence."""
-    import ray
+    import ray  # as above
 
     text = " ".join(str(error).split())
     if isinstance(error, ray.exceptions.OutOfMemoryError):

@@ -112,7 +112,7 @@ class WarmActors:
 
 def new_actor(name: str, node: NodeId, shape: Shape, *, detached: bool, soft: bool) -> Any:
     """A fresh process on that node; `soft`: where the node has died since it was chosen, on any other one."""
-    import ray
+    import ray  # after `ray_runner.py` has set its environment
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     remote = ray.remote(num_cpus=shape.cpus, num_gpus=shape.gpus)(AttemptActor)
@@ -127,7 +127,7 @@ def new_actor(name: str, node: NodeId, shape: Shape, *, detached: bool, soft: bo
 
 def _is_alive(warm: WarmActor) -> bool:
     """Whether it lives. One that still imports would answer too late: its attempt waits for it like for a cold one."""
-    import ray
+    import ray  # after `ray_runner.py` has set its environment
 
     try:
         ready, _ = ray.wait([warm.prepared], timeout=0)
@@ -145,7 +145,7 @@ def end_actor(actor: Any, created: Any) -> None:
     A worker that is just creating one does not know it yet and ignores Ray's order: it lives on without an actor, and
     Ray never gives its CPUs and GPUs to another one.
     """
-    import ray
+    import ray  # after `ray_runner.py` has set its environment
 
     if created is not None:
         ray.wait([created], timeout=CREATION_SECONDS)

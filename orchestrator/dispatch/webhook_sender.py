@@ -245,7 +245,7 @@ class _HttpClient:
         await self.http.__aexit__()
 
     async def look_up(self, host: str, port: int) -> tuple[str, ...]:
-        """As `looked_up`."""
+        """As `resolve_host`."""
         task = self._looking.get((host, port))
         if task is None:
             task = self._looking[host, port] = asyncio.create_task(resolve_host(host, port))

@@ -8,9 +8,9 @@ that a new field of a point is a new column.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,13 +26,6 @@ class Format(StrEnum):
 
     PARQUET = "parquet"
     CSV = "csv"
-
-
-class SeriesSource(Protocol):
-    """Whoever knows the series of a run."""
-
-    def series(self, run_id: str) -> Columns:
-        """Every field of the run's series."""
 
 
 def write_results(runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
@@ -72,9 +65,9 @@ def _in_one_word(run: RunRecord) -> dict[str, str | int | None]:
     return {"outcome": run.state_word(), "peak_tensor_bytes": peak_bytes}
 
 
-def write_series(source: SeriesSource, runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
-    """A row for each point of each run, run by run; in Parquet each run is a row group."""
-    import pyarrow as pa
+def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file: IO[bytes], form: Format) -> None:
+    """A row for each point of each run, run by run, as `read` has its series; in Parquet each run is a row group."""
+    import pyarrow as pa  # as above
 
     words = [("run_id", pa.string()), ("candidate", pa.string()), ("optimizer", pa.string())]
     numbers = [("run_lr", pa.float64()), ("seed", pa.int64())]  # `lr` is a point's: the schedule's at that step
@@ -82,7 +75,7 @@ def write_series(source: SeriesSource, runs: Iterable[RunRecord], file: IO[bytes
     schema = pa.schema(words + numbers + fields)
     with _writer(file, schema, form) as writer:
         for run in runs:
-            columns = source.series(run.id)
+            columns = read(run.id)
             known = [run.id, _cell(run.candidate, form), run.optimizer, run.lr, run.seed]
             repeated = [
                 pa.repeat(pa.scalar(value, schema.field(n).type), len(columns)) for n, value in enumerate(known)
@@ -118,7 +111,7 @@ def _cell(value: Any, form: Format) -> Any:
 
 
 def _arrays(columns: Columns) -> Iterator[Any]:
-    import pyarrow as pa
+    import pyarrow as pa  # as above
 
     for name in (STEP, *columns.values):
         column = columns.column(name)
@@ -129,7 +122,7 @@ def _arrays(columns: Columns) -> Iterator[Any]:
 
 
 def _writer(file: IO[bytes], schema: Any, form: Format) -> Any:
-    import pyarrow.csv
+    import pyarrow.csv  # as above
     import pyarrow.parquet
 
     if form is Format.CSV:

@@ -131,7 +131,9 @@ class Exporter:
         for told, entry in enumerate(entries):
             try:
                 self._require_lead()
-                self._copy = self._copy or self._new_copy()
+                self._copy = self._copy or MlflowCopy(
+                    self._experiments, self._runs, self._uri, self._artifacts_folder, before_batch=self._require_lead
+                )
                 self._copy.write(entry)
                 self._outbox.confirm([entry.id])
             except NotOursError:
@@ -142,11 +144,6 @@ class Exporter:
                 self._put_back(entry, error)
                 return told, True
         return len(entries), False
-
-    def _new_copy(self) -> "MlflowCopy":
-        return MlflowCopy(
-            self._experiments, self._runs, self._uri, self._artifacts_folder, before_batch=self._require_lead
-        )
 
     def _lead(self) -> bool:
         """Whether this exporter delivers; renews its lease, or looks whether it is free, every few seconds."""
@@ -168,7 +165,7 @@ def make_store(path: Path) -> None:
 
     MLflow makes its tables one by one: a store whose making was killed would refuse every later start for ever.
     """
-    from mlflow.tracking import MlflowClient
+    from mlflow.tracking import MlflowClient  # a second and 100 MB, for who exports
 
     if path.exists():
         return
@@ -273,14 +270,14 @@ class MlflowCopy:
         return str(made.info.run_id), True
 
     def _log_metrics(self, run_id: str, metrics: "Iterator[tuple[str, float, int, int]]") -> None:
-        from mlflow.entities import Metric
+        from mlflow.entities import Metric  # as above
 
         while batch := [Metric(*metric) for metric in islice(metrics, BATCH)]:
             self._before_batch()
             self._client.log_batch(run_id, metrics=batch)
 
     def _log_words(self, run_id: str, params: dict[str, str], tags: dict[str, str]) -> None:
-        from mlflow.entities import Param, RunTag
+        from mlflow.entities import Param, RunTag  # as above
 
         found = [Param(key, value[:PARAM_CHARACTERS]) for key, value in params.items()]
         for start in range(0, len(found), PARAM_BATCH):
@@ -297,7 +294,7 @@ class MlflowCopy:
             for checkpoint in self._last_checkpoint(run):
                 (files / "checkpoint.json").write_text(checkpoint.model_dump_json(indent=2))
             with (files / "series.parquet").open("wb") as file:
-                write_series(_Known(columns), [run], file, Format.PARQUET)
+                write_series(lambda _: columns, [run], file, Format.PARQUET)
             self._client.log_artifacts(run_id, folder)
 
     def _last_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
@@ -328,17 +325,6 @@ class MlflowCopy:
             "bench.environment": environment.model_dump_json(),
             "bench.commit": environment.commit or "unknown",
         }
-
-
-class _Known:
-    """Series that are in memory already."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-
-    def series(self, run_id: str) -> Columns:
-        """The one series, whatever the run."""
-        return self._columns
 
 
 def point_metrics(columns: Columns, start: int) -> Iterator[tuple[str, float, int, int]]:

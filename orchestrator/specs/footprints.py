@@ -4,25 +4,30 @@
           └── unknown ──► None, and one process at a time counts; asked seconds later, or after `wait`, it is known
 
 The count needs torch, which the api process never loads. An answer is kept under a digest of everything that it
-depends on: the question, the code of `optim` and of the models, and the versions of the libraries.
+depends on: the question, the code of `optim`, of own optimizers and of the models, and the versions of the libraries.
 """
 
 import hashlib
 import json
 import math
+import os
+import re
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from threading import BoundedSemaphore, Condition, Thread
 
 import structlog
 from pydantic import ValidationError
 
-from optim.catalog import Scalar
+from optim.catalog import Scalar, lookup
+from optim.errors import OptimError
 from worker.catalog import presets
 from worker.files import write_atomically
 from worker.footprint.process import FootprintAnswer, FootprintQuestion, count_footprints
@@ -123,10 +128,10 @@ class Footprints:
         """Keep what a process answers; why, and when, the others came to nothing."""
         failed: dict[Path, tuple[str, float]] = {}
         try:
-            answers = count_footprints(list(asked.values()))
+            answers = dict(zip(asked, count_footprints(list(asked.values())), strict=True))
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            answers = [FootprintAnswer(fault=str(error))] * len(asked)
-        for (path, question), answer in zip(asked.items(), answers, strict=True):
+            answers = dict.fromkeys(asked, FootprintAnswer(fault=str(error)))
+        for path, answer in answers.items():
             fault = answer.fault
             if answer.footprint is not None:
                 try:
@@ -135,8 +140,8 @@ class Footprints:
                 except OSError as error:
                     fault = str(error)
             if fault is not None:
-                log.warning("a footprint could not be counted", model=question.model, error=fault)
-                failed[path] = f"The count for {question.model} came to nothing: {fault}", time.monotonic()
+                log.warning("a footprint could not be counted", model=asked[path].model, error=fault)
+                failed[path] = f"The count for {asked[path].model} came to nothing: {fault}", time.monotonic()
         return failed
 
     def _path(self, question: FootprintQuestion) -> Path:
@@ -149,11 +154,25 @@ def code_digest() -> str:
     """SHA-256 over the code that counts, and the versions of the libraries that it counts with."""
     digest = hashlib.sha256()
     packages = Path(str(files("worker"))).parent
-    for source in map(packages.joinpath, SOURCES):
+    for source in (*map(packages.joinpath, SOURCES), *_own_sources()):
         for file in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
             digest.update(file.read_bytes())
-    digest.update("\n".join(f"{name} {_version(name)}" for name in LIBRARIES).encode())
+    libraries = [f"{name} {_version(name)}" for name in LIBRARIES]
+    digest.update("\n".join([*libraries, os.environ.get(lookup.VARIABLE, "")]).encode())
     return digest.hexdigest()
+
+
+def _own_sources() -> Iterator[Path]:
+    """The packages of the optimizers that the operator allows, found without loading what trains."""
+    allowed = {name.strip() for name in os.environ.get(lookup.VARIABLE, "").split(",")}
+    modules = []
+    for point in entry_points(group=lookup.GROUP):
+        if point.name in allowed:
+            with suppress(OptimError):  # one that cannot be used cannot be counted either, and the count says so
+                modules += [point.module, lookup.entry(point.name).factory]
+    for package in dict.fromkeys(re.split("[.:]", module)[0] for module in modules):
+        if (found := find_spec(package)) is not None:
+            yield from map(Path, found.submodule_search_locations or filter(None, [found.origin]))
 
 
 def _version(library: str) -> str:

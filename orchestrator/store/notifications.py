@@ -2,6 +2,7 @@
 
     count_change        watchers: pages and streams look again
     tell, tell_ended    the outbox, which exporters read (`outgoing/exports.py`)
+    tell_closed         all of them
     note_endings        webhooks (`outgoing/messages.py`), and only where one wants it
 
 What is told is a reference, not a copy: whoever reads it looks up the truth.
@@ -39,6 +40,13 @@ def tell_ended(connection: Connection, ended: Sequence[RunRow], now: float) -> N
         _INSERT_ENTRIES, [{**entry, "experiment_id": run.experiment_id, "run_id": run.id} for run in ended]
     )
     note_endings(connection, (run.experiment_id for run in ended), now)
+
+
+def tell_closed(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+    """Leave word that an experiment gets no more runs: no run's end would tell whoever follows it that it is over."""
+    tell(connection, [experiment_id], now)
+    note_endings(connection, [experiment_id], now)
+    count_change(connection)
 
 
 def note_endings(connection: Connection, experiment_ids: Iterable[str], now: float) -> None:

@@ -70,9 +70,9 @@ class SweepDriver:
         os.environ.update(ENVIRONMENT)
         # At its end Tune looks for the files of every trial, which it was told not to write, and warns of each.
         logging.getLogger("ray.tune").setLevel(logging.ERROR)
-        from ray import tune
+        from ray import tune  # after Ray's environment is set, as in `ray_runner.py`
 
-        from orchestrator.sweeps.search import AshaPerCandidate, StoreSearch
+        from orchestrator.sweeps.search import AshaPerCandidate, StoreSearch  # loads Ray Tune
 
         trainable = partial(follow, database_url=self._database_url, steps_total=spec.workload.budget.steps)
         tuner = tune.Tuner(
@@ -127,7 +127,7 @@ class SweepDriver:
 
 def _own_node_resource() -> str:
     """The resource that Ray gives this machine alone."""
-    import ray
+    import ray  # as above
 
     here = ray.get_runtime_context().get_node_id()
     resources: dict[str, Any] = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == here)

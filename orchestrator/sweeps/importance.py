@@ -45,7 +45,7 @@ def _start_loading() -> Event:
 
 def distribution(domain: Range) -> "BaseDistribution":
     """The domain as Optuna knows it."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution  # loads Optuna
 
     if isinstance(domain, Choice):
         return CategoricalDistribution(domain.values)
@@ -67,7 +67,7 @@ def importances(candidate: SearchedCandidate, trials: Sequence[tuple[Mapping[str
     """
     if len(trials) < FEWEST_TRIALS or len({loss for _, loss in trials}) < 2:
         return {}
-    import optuna
+    import optuna  # as above
 
     space = distributions(candidate)
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
-from orchestrator.analysis.verdicts import p_text, signed
+from orchestrator.analysis.verdicts import p_text, signed_text
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
 
 FAIR_SPAN = 10.0
@@ -114,9 +114,9 @@ def _against_baseline(row: CandidateFit, form: LawForm) -> list[str]:
     interval = (
         ""
         if change.low is None or change.high is None
-        else f"95 % interval {signed(change.low)} to {signed(change.high)}, "
+        else f"95 % interval {signed_text(change.low)} to {signed_text(change.high)}, "
     )
-    return [f"Against the baseline {at_both}: {shown}, {signed(change.value)} nats ({interval}{p_text(p)})."]
+    return [f"Against the baseline {at_both}: {shown}, {signed_text(change.value)} nats ({interval}{p_text(p)})."]
 
 
 def _held_out_sentences(row: CandidateFit) -> list[str]:

@@ -24,7 +24,7 @@ from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import RunFilter
 from orchestrator.store import integrity, reads
 from orchestrator.store.ids import validate_id
-from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.notifications import tell_closed
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.queue.trials import HAS_DRIVER, reopen_sweep
 from orchestrator.store.run_rows import RunRow
@@ -68,10 +68,8 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
     over = bool(grew) and action is RunAction.CANCEL
     revision = experiments.c.revision + (1 if over else 0)  # a cancelled sweep may have no run that changes
     connection.execute(sa.update(experiments).where(mine).values({**GROWTH_AFTER[action], "revision": revision}))
-    if over:  # between two trials no run ends that would tell that the experiment has
-        tell(connection, [ExperimentId(validate_id(experiment_id))], now)
-        note_endings(connection, [validate_id(experiment_id)], now)
-        count_change(connection)
+    if over:
+        tell_closed(connection, ExperimentId(experiment_id), now)
 
 
 GROUP = (runs.c.candidate, runs.c.model, runs.c.steps_total)
@@ -134,18 +132,9 @@ def _queue_runs(
 ) -> None:
     if planned:
         last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
-        insert_runs(
-            connection,
-            ExperimentId(row.id),
-            row.number,
-            tuple(planned),
-            now,
-            rank=-spec.priority,
-            first=int(connection.execute(last).scalar_one()) + 1,
-            paused=row.paused,
-            limits=_limits_of_follow_ups(connection, spec, row.created_at, ended, now),
-            trace_parent=row.trace_parent,
-        )
+        first = int(connection.execute(last).scalar_one()) + 1
+        limits = _limits_of_follow_ups(connection, spec, row.created_at, ended, now)
+        insert_runs(connection, row, spec, planned, now, first=first, limits=limits)
 
 
 def _limits_of_follow_ups(

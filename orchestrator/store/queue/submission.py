@@ -11,7 +11,7 @@ second free slot beside one of ten thousand, and a newcomer overtakes nobody for
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self, TypedDict
+from typing import Any, Self, TypedDict
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -255,22 +255,21 @@ def _current_turn(connection: Connection, rank: int) -> int:
 
 def insert_runs(
     connection: Connection,
-    experiment_id: ExperimentId,
-    number: int,
-    planned: tuple[PlannedRun, ...],
+    experiment: sa.Row[Any],
+    spec: ExperimentSpec,
+    planned: Sequence[PlannedRun],
     now: float,
     *,
-    rank: int,
-    first: int = 0,
-    paused: bool = False,
+    first: int,
     limits: RunLimits,
-    trace_parent: str | None,
 ) -> None:
-    """Queue the runs of an experiment, at the positions from `first` on, in turn with the others of their rank; or
-    let them wait for the experiment's resume. Their trace is that of the experiment's submission."""
+    """Queue more runs of an experiment, whose row is locked, at the positions from `first` on, in turn with the others
+    of their rank; or let them wait for its resume. Their trace is that of its submission."""
+    rank = -spec.priority
     turn = _current_turn(connection, rank)
-    more = {**(PAUSED if paused else QUEUED), **limits, "trace_parent": trace_parent}
-    rows = _queued_rows(experiment_id, number, planned, now, rank=rank, turn=turn, first=first, more=more)
+    more = {**(PAUSED if experiment.paused else QUEUED), **limits, "trace_parent": experiment.trace_parent}
+    id, number = ExperimentId(experiment.id), experiment.number
+    rows = _queued_rows(id, number, planned, now, rank=rank, turn=turn, first=first, more=more)
     _insert_rows(connection, rows, now)
 
 
@@ -281,7 +280,7 @@ QueuedRow = tuple[PlannedRun, dict[str, object]]
 def _queued_rows(
     experiment_id: ExperimentId,
     number: int,
-    planned: tuple[PlannedRun, ...],
+    planned: Sequence[PlannedRun],
     now: float,
     *,
     rank: int,

@@ -20,7 +20,7 @@ from orchestrator.kinds.trials import Spending
 from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
-from orchestrator.store.notifications import count_change, note_endings, tell
+from orchestrator.store.notifications import count_change, tell_closed
 from orchestrator.store.queue.submission import insert_runs, run_limits
 from orchestrator.store.run_rows import lock_ids
 from orchestrator.store.tables import experiments, results, runs
@@ -58,9 +58,8 @@ def live_sweeps(database: Database) -> tuple[ExperimentId, ...]:
 def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: PlannedRun) -> RunId | None:
     """Queue a trial, or find it where it is there already; None where the sweep takes no more (it was cancelled)."""
     with database.writing() as connection:
-        query = sa.select(
-            *(experiments.c[name] for name in ("number", "growing", "paused", "created_at", "trace_parent"))
-        )
+        columns = ("id", "number", "growing", "paused", "created_at", "trace_parent")
+        query = sa.select(*(experiments.c[name] for name in columns))
         mine = query.where(experiments.c.id == validate_id(sweep_id)).with_for_update(key_share=True)
         sweep = connection.execute(mine).one()
         at = runs.c.experiment_number == sweep.number, runs.c.position == number
@@ -68,20 +67,7 @@ def add(database: Database, sweep_id: str, spec: SweepSpec, number: int, trial: 
         if known is not None or not sweep.growing:
             return None if known is None else RunId(known)
         now = database.read_clock(connection)
-        experiment_id = ExperimentId(sweep_id)
-        rank = -spec.priority
-        insert_runs(
-            connection,
-            experiment_id,
-            sweep.number,
-            (trial,),
-            now,
-            rank=rank,
-            first=number,
-            paused=sweep.paused,
-            limits=run_limits(spec, sweep.created_at),
-            trace_parent=sweep.trace_parent,
-        )
+        insert_runs(connection, sweep, spec, (trial,), now, first=number, limits=run_limits(spec, sweep.created_at))
         # From version 1 on: the sum over the runs is the experiment's version, and a page has to notice the new one.
         new = {"version": 1, "stop_early": False if spec.may_stop_early() else None}
         connection.execute(sa.update(runs).where(*at).values(new))
@@ -143,11 +129,7 @@ def close(database: Database, sweep_id: str) -> None:
         mine = sa.update(experiments).where(experiments.c.id == validate_id(sweep_id))
         # Its revision lets pages and streams see that the sweep is over, with or without a run.
         connection.execute(mine.values(growing=False, paused=False, revision=experiments.c.revision + 1))
-        # Its last run may have been told of while more could follow: who follows the outbox learns that it is over.
-        now = database.read_clock(connection)
-        tell(connection, [ExperimentId(validate_id(sweep_id))], now)
-        note_endings(connection, [validate_id(sweep_id)], now)
-        count_change(connection)
+        tell_closed(connection, ExperimentId(sweep_id), database.read_clock(connection))
 
 
 def reopen_sweep(connection: Connection, row: sa.Row[Any], now: float) -> None:

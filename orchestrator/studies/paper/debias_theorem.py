@@ -28,7 +28,7 @@ Z = 3.0
 def compute() -> Numbers:
     """`bias`, `plain` (without correction), `error` (one standard error) and `mean_residual` at some t, and the exact
     solver's largest mean residual C."""
-    import torch
+    import torch  # heavy: pages show the figures without it
 
     generator = torch.Generator().manual_seed(SEED)
     left, right = (_orthonormal(torch.randn(size, COLUMNS, generator=generator)) for size in (ROWS, COLUMNS))
@@ -42,10 +42,10 @@ def compute() -> Numbers:
 
 
 def _follow_momentum(mean: "Tensor", generator: "Generator") -> Numbers:
-    import torch
+    import torch  # heavy: pages show the figures without it
 
-    from optim.adapm.low_rank import Factors, Momentum
-    from optim.adapm.solvers import svd
+    from optim.adapm.low_rank import Factors, Momentum  # loads torch
+    from optim.adapm.solvers import svd  # loads torch
 
     factors = Factors(torch.zeros(REPLICAS, ROWS, RANK), torch.zeros(REPLICAS, RANK, COLUMNS))
     full, found, largest = torch.zeros(REPLICAS, ROWS, COLUMNS), {}, 0.0
@@ -74,7 +74,7 @@ def _mean_norm(samples: "Tensor") -> tuple[float, float]:
 
 
 def _orthonormal(matrix: "Tensor") -> "Tensor":
-    import torch
+    import torch  # heavy: pages show the figures without it
 
     columns: Tensor = torch.linalg.qr(matrix).Q
     return columns

@@ -17,7 +17,7 @@ sizes it does not give."""
 
 def compute() -> Numbers:
     """Bytes by `model/optimizer/dtype`."""
-    from worker.footprint.count import footprint
+    from worker.footprint.count import footprint  # loads torch
 
     found: Numbers = {}
     for model in MODELS:

@@ -1,5 +1,6 @@
 """A footprint is counted once; one that could not be is told, and tried again after a while."""
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from threading import Event
 
 import pytest
 
+from optim.catalog.lookup import VARIABLE
 from orchestrator.specs import footprints as module
 from orchestrator.specs.footprints import Footprints
 from tests.factories.waiting import until
@@ -25,6 +27,20 @@ def test_an_answer_is_kept_under_the_code_that_counted_it():
     packages = Path(module.__file__).parents[2]
     assert all((packages / source).exists() for source in module.SOURCES)
     assert len(module.code_digest()) == 64
+
+
+def test_answers_about_own_optimizers_are_kept_under_their_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    package = tmp_path / "own_package"
+    shutil.copytree(Path(__file__).parents[3] / "fakes" / "own_package", package)
+    monkeypatch.syspath_prepend(str(package))
+    digests = []
+    for allowed in ("", "signum"):
+        monkeypatch.setenv(VARIABLE, allowed)
+        digests.append(module.code_digest.__wrapped__())
+    source = package / "signum_optimizer.py"
+    source.write_text(source.read_text() + "\n# changed\n")
+    digests.append(module.code_digest.__wrapped__())
+    assert len(set(digests)) == 3
 
 
 @pytest.mark.parametrize("fault", [subprocess.SubprocessError("killed"), FootprintAnswer(fault="killed")])
