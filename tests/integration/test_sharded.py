@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optim.adapm import AdaPM, AdaPMMini
@@ -84,6 +86,28 @@ def split(model: nn.Module) -> nn.Module:
     return model
 
 
+def split_in_two_by_tensor_parallelism(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Llama, with MLP matrices divided by outputs (gate, up) and by inputs (down)."""
+    columns = {f"model.layers.0.mlp.{name}_proj": ColwiseParallel() for name in ("gate", "up")}
+    return parallelize_module(model, mesh, {**columns, "model.layers.0.mlp.down_proj": RowwiseParallel()})
+
+
+def meshes(size: int) -> dict[str, nn.Module]:
+    """Models that are not sharded over one dimension alone: those of two processes, or of four."""
+    from torch.distributed.fsdp import fully_shard
+
+    if size == 2:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        return {"tensor parallelism": split_in_two_by_tensor_parallelism(model_of("llama even"), mesh)}
+    if size != 4:
+        return {}
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "shard"))
+    replicated, both = model_of("llama even"), model_of("llama even")
+    fully_shard(replicated, mesh=mesh)
+    fully_shard(split_in_two_by_tensor_parallelism(both, mesh["shard"]), mesh=mesh["data"])
+    return {"HSDP": replicated, "FSDP2 and tensor parallelism": both}
+
+
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     return {
         name: (value.full_tensor() if isinstance(value, DTensor) else value).detach()
@@ -103,6 +127,7 @@ CASES: dict[str, tuple[str, type[AdaPM], torch.dtype, str]] = {
     "phi3": ("phi3", AdaPM, torch.float64, "subspace"),
     "phi3 mini": ("phi3", AdaPMMini, torch.float64, "subspace"),
     "mixtral mini": ("mixtral", AdaPMMini, torch.float64, "subspace"),
+    "llama even mini": ("llama even", AdaPMMini, torch.float64, "subspace"),
 }
 FEWER = ("gpt2 mini", "llama mini float32", "phi3 mini")
 """What two and four processes are asked to do; three are asked for everything."""
@@ -181,8 +206,16 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
             checkpoint(saved / family, model, optimizer, load)
         train(model, optimizer, range(SAVED_AT, 2 * SAVED_AT))
         found["resumed"][family] = whole_weights(model)
+    for name, model in meshes(group.size).items():
+        try:
+            optimizer = AdaPMMini.for_model(model, **OPTIONS)
+        except ShardedParametersError as error:
+            found[name] = str(error)
+            continue
+        train(model, optimizer, range(STEPS))
+        found["weights"][name] = whole_weights(model)
     try:
-        AdaPM.for_model(model, solver="svd", **OPTIONS)
+        AdaPM.for_model(split(model_of("llama")), solver="svd", **OPTIONS)
     except ShardedParametersError as error:
         found["svd"] = str(error)
     torch.save(found, folder / f"{group.size}-{group.rank}.pt")
@@ -214,6 +247,19 @@ def test_processes_that_share_a_model_end_where_one_ends_alone(found, size, case
         assert distance(rank["weights"][case], one_process(case)) < tolerance
     start = whole_weights(model_of(CASES[case][0], CASES[case][2]))
     assert distance(start, one_process(case)) > 0.01  # they went somewhere
+
+
+@pytest.mark.parametrize(("size", "name"), [(2, "tensor parallelism"), (4, "HSDP")])
+def test_other_meshes_end_there_too(found, size, name):
+    for rank in found[size]:
+        assert distance(rank["weights"][name], one_process("llama even mini")) < 1e-12
+
+
+def test_a_dimension_that_is_divided_twice_is_refused(found):
+    for rank in found[4]:
+        said = rank["FSDP2 and tensor parallelism"]
+        assert "AdaPMMini trains parameters each dimension of which is divided at most once" in said
+        assert "shard over one dimension of the mesh (FSDP2, HSDP)" in said
 
 
 def outputs_formula(model: nn.Module) -> list[int]:
