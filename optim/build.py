@@ -61,7 +61,8 @@ def build(
         raise MissingPackageError(
             f"{name} needs {entry.package}, which is not installed; run: pip install '{_DISTRIBUTION}[{entry.extra}]'"
         )
-    refuse_sharded(model.named_parameters(), name, elementwise=entry.elementwise)
+    # With a block plan it is AdaPM or Adam-mini, which look at each parameter themselves.
+    refuse_sharded(model.named_parameters(), name, elementwise=entry.elementwise or entry.has_plan)
     more = {"rules": rules} if rules else {}
     return _factory(entry)(model, lr=lr, **{**entry.defaults(), **given}, **more)
 

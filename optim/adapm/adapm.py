@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from math import prod
+from types import ModuleType
 from typing import Any, ClassVar, Self, Unpack
 from weakref import ref
 
@@ -45,9 +46,10 @@ from ..plan.blocks import (
 from ..plan.groups import as_groups, name_groups, names
 from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
-from ..plan.sharding import refuse_sharded
+from ..plan.sharding import is_distributed, local_view, portion_of, refuse_sharded
 from . import compiled
 from .options import StepOptions, StepSettings, check_options
+from .sharded import SharedMember, check_sharded, needs_exchange, update_together
 from .step import Member, largest_block, likeness, split_into_batches, update_batch
 
 _Alike = tuple[int, torch.dtype, torch.device]
@@ -87,7 +89,8 @@ class AdaPM(ClosureStep):
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
         UnplacedWeightsError: names every weight that names and shapes do not place.
-        ShardedParametersError: parameters are sharded (FSDP, ZeRO-3, tensor parallelism), now or at the first step.
+        ShardedParametersError: parameters are sharded, now or at the first step, in a way that this cannot train:
+            FSDP1, ZeRO-3, a dimension that is divided twice, or any way with solver="svd".
     """
 
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
@@ -199,12 +202,15 @@ class AdaPM(ClosureStep):
         largest, elements = self._sizes
         compiles = compiled.should_compile(self.compile, elements, device)
         with compiled.room_for_variants() if compiles else nullcontext():
+            shared: list[SharedMember] = []
             for group in self.param_groups:
-                for (step, _, _), lists in self._members_by_likeness(group).items():
+                for (step, _, _), lists in self._members_by_likeness(group, shared).items():
                     settings = StepSettings.from_group(group, step)
                     for members in lists.values():
                         for batch in split_into_batches(members, largest=largest):
                             update_batch(batch, settings, largest=largest, compiles=compiles)
+            if shared:
+                update_together(shared, largest=largest, compiles=compiles)
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
@@ -223,12 +229,26 @@ class AdaPM(ClosureStep):
         group = self.param_groups[-1]
         try:
             self._check_names(group)
-            refuse_sharded(_named_parameters(group), type(self).__name__)
+            refuse_sharded(_named_parameters(group), type(self).__name__, by_parts=True)
+            check_sharded(group["params"], group["solver"])
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
             self._plan_new_parameters(group)
         except (ValueError, OptimError):
             self.param_groups.pop()
             raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's; state that processes hold parts of is a `DTensor`, and all of them must take part."""
+        saved = super().state_dict()
+        for identity, name, parameter in self._saved_identities(saved):
+            if is_distributed(parameter) and identity in saved["state"]:
+                whole = dict(saved["state"][identity])
+                for block in self.plan.by_parameter.get(name, ()):
+                    for state_name in block.state_shapes:
+                        key = block.key(state_name)
+                        whole[key] = _sharded_state().as_whole(whole[key], block, state_name, parameter)
+                saved["state"][identity] = whole
+        return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` gave; raises ValueError, before anything changes, where it is of another plan."""
@@ -241,9 +261,14 @@ class AdaPM(ClosureStep):
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for identity, name, parameter in self._saved_identities(state_dict):
             saved = state_dict["state"].get(identity, {})
-            for key, _, dtype in self._state_layout(name):
-                if key in saved:
-                    self.state[parameter][key] = saved[key].to(device=parameter.device, dtype=dtype)
+            for block in self.plan.by_parameter.get(name, ()):
+                for state_name in block.state_shapes:
+                    key = block.key(state_name)
+                    if key in saved:
+                        value = saved[key]
+                        if is_distributed(parameter) or is_distributed(value):
+                            value = _sharded_state().part_of(value, block, state_name, parameter)
+                        self.state[parameter][key] = value.to(device=parameter.device, dtype=block.state_dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {"plan": self.plan, "compile": self.compile, "_heads": self._heads, "_planning": self._planning}
@@ -261,8 +286,13 @@ class AdaPM(ClosureStep):
         self.plan = BlockPlan((*self.plan, *added))
         vars(self).pop("_sizes", None)
 
-    def _members_by_likeness(self, group: dict[str, Any]) -> dict[_Alike, dict[tuple[object, ...], list[Member]]]:
-        """The blocks of the group that have a gradient, moved on to their next step, by what they have in common."""
+    def _members_by_likeness(
+        self, group: dict[str, Any], shared: list[SharedMember]
+    ) -> dict[_Alike, dict[tuple[object, ...], list[Member]]]:
+        """The blocks of the group that have a gradient, moved on to their next step, by what they have in common.
+
+        Those that processes have to move together are added to `shared` instead.
+        """
         found: dict[_Alike, dict[tuple[object, ...], list[Member]]] = {}
         for name, parameter in _named_parameters(group):
             gradient = parameter.grad
@@ -274,7 +304,17 @@ class AdaPM(ClosureStep):
             state["step"] += 1
             lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
             for block in self.plan.by_parameter[name]:
-                member = Member(block, block.view(parameter), block.view(gradient), state)
+                if is_distributed(parameter):
+                    portion = portion_of(block, parameter)
+                    weight, slope = (local_view(block, portion, parameter, one) for one in (parameter, gradient))
+                    member = Member(block, weight, slope, state)
+                    if needs_exchange(member, portion):
+                        shared.append(SharedMember(member, portion, StepSettings.from_group(group, int(state["step"]))))
+                        continue
+                    if weight.numel() == 0:
+                        continue
+                else:
+                    member = Member(block, block.view(parameter), block.view(gradient), state)
                 lists.setdefault(likeness(block), []).append(member)
         return found
 
@@ -291,11 +331,16 @@ class AdaPM(ClosureStep):
     def _state_of(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
-            refuse_sharded([(name, parameter)], type(self).__name__)  # it may have become so since it was given
+            # It may have become so since it was given.
+            refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
             # On the CPU, as torch's own counters: reading it must not wait for the device.
             state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
-            for key, shape, dtype in self._state_layout(name):
-                state[key] = torch.zeros(shape, dtype=dtype, device=parameter.device)
+            for block in self.plan.by_parameter.get(name, ()):
+                for state_name, shape in block.state_shapes.items():
+                    if is_distributed(parameter):
+                        shape = _sharded_state().local_shape(block, state_name, portion_of(block, parameter))
+                    made = torch.zeros(shape, dtype=block.state_dtype, device=parameter.device)
+                    state[block.key(state_name)] = made
         return state
 
     def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
@@ -372,6 +417,13 @@ def _choices(
 ) -> PlanOptions:
     """What a user may choose about a plan."""
     return {"rank_ratio": rank_ratio, "state_dtype": state_dtype, "unknown": unknown, "rules": rules}
+
+
+def _sharded_state() -> ModuleType:
+    """Imported where a parameter is a `DTensor`: torch.distributed.tensor takes a second."""
+    from . import sharded_state
+
+    return sharded_state
 
 
 def _named_parameters(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:

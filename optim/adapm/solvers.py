@@ -99,12 +99,12 @@ def gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> F
         fresh: Start from a sketch instead of L' and R'.
         sketch: Draws that start; also where R' is zero.
     """
-    return _descend_factors(momentum, _divide_by_norm, together=True, iterations=iterations, fresh=fresh, sketch=sketch)
+    return _descend_factors(momentum, divide_by_norm, together=True, iterations=iterations, fresh=fresh, sketch=sketch)
 
 
 def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
     """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `gd`."""
-    return _descend_factors(momentum, _solve_gram, together=False, iterations=iterations, fresh=fresh, sketch=sketch)
+    return _descend_factors(momentum, solve_gram, together=False, iterations=iterations, fresh=fresh, sketch=sketch)
 
 
 def step_size(k: int, steps: int) -> float:
@@ -120,7 +120,7 @@ def _descend_factors(
     left = momentum.carried.left.mT
     if right is not momentum.carried.right:
         restarted = (right != momentum.carried.right).any(dim=-1, keepdim=True).any(dim=-2, keepdim=True)
-        best = _solve_gram(right @ right.mT, momentum.rows_times_transposed(right))
+        best = solve_gram(right @ right.mT, momentum.rows_times_transposed(right))
         left = torch.where(restarted, best, left)
     for k in range(iterations):
         eta = step_size(k, iterations)
@@ -134,13 +134,13 @@ def _descend_factors(
     return Factors(left.mT, right)
 
 
-def _divide_by_norm(gram: Tensor, rows: Tensor) -> Tensor:
+def divide_by_norm(gram: Tensor, rows: Tensor) -> Tensor:
     """rows / ||gram||_2; zero where the Gram matrix is, since no gradient comes through a zero factor."""
     largest = _finite_eigenvalues(gram).amax(dim=-1)[..., None, None]
     return torch.where(largest > 0.0, rows / largest, rows * 0.0)
 
 
-def _solve_gram(gram: Tensor, rows: Tensor) -> Tensor:
+def solve_gram(gram: Tensor, rows: Tensor) -> Tensor:
     """gram^-1 rows, by Cholesky, on directions scaled to length 1; those that depend on others are left damped."""
     lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     scale = torch.where(lengths > 0.0, 1.0 / lengths, 0.0)[..., None]

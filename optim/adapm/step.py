@@ -108,7 +108,33 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, *, largest: in
     if blocks[0].second_moment is not SecondMoment.ELEMENT:
         moments = [member.state_tensor("exp_avg_sq") for member in batch]
         divisors = shared_divisors(blocks, moments, gradients, settings, compiles=compiles)
-    if compiles:
+    move_batch(batch, settings, factors, momenta, divisors, largest=largest, compiles=compiles)
+
+
+def move_batch(
+    batch: Sequence[Member],
+    settings: StepSettings,
+    factors: Factors | None,
+    momenta: Sequence[Tensor] | None,
+    divisors: Sequence[Tensor] | None,
+    *,
+    largest: int,
+    compiles: bool,
+) -> None:
+    """The elementwise part of `update_batch`: moments of one value an element, and weights.
+
+    Args:
+        batch: As for `update_batch`.
+        settings: As for `update_batch`.
+        factors: A and B of low-rank blocks, so that m is A B and the gradient's part.
+        momenta: m of low-rank blocks, where it has been worked out.
+        divisors: Of blocks that keep one v a group.
+        largest: As for `update_batch`.
+        compiles: As for `update_batch`.
+    """
+    blocks, gradients = [member.block for member in batch], [member.gradient for member in batch]
+    compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
+    if compiles and all(compiled.is_worth_compiling(member.weight) for member in batch):
         _move_compiled(batch, settings, factors, divisors, compute, largest)
         return
     # A batch of several is no larger than a chunk (`split_into_batches`): the first block's rows are everybody's.
@@ -217,21 +243,26 @@ def shared_divisors(
         settings: Of their step.
         compiles: Whether columns' squares are summed by compiled code.
     """
-    sums = compiled.column_square_sums if compiles else _column_square_sums
+    sums = compiled.column_square_sums if compiles else column_square_sums
     means = []
     for block, gradient in zip(blocks, gradients, strict=True):
-        squares = _row_square_sums(gradient) if block.output_axis == 0 else sums(gradient)
+        squares = row_square_sums(gradient) if block.output_axis == 0 else sums(gradient)
         if block.head_size > 1:
             squares = squares.view(-1, block.head_size).mean(dim=1)
         means.append(squares / gradient.shape[1 - block.output_axis])
-    moments = [old.to(mean.dtype) for old, mean in zip(stored, means, strict=True)]
-    torch._foreach_lerp_(moments, means, 1.0 - settings.beta2)
-    _round_into(stored, moments)
     divisors = []
-    for block, root in zip(blocks, _roots(moments, settings), strict=True):
+    for block, root in zip(blocks, move_shared_moments(stored, means, settings), strict=True):
         neurons = root.repeat_interleave(block.head_size) if block.head_size > 1 else root
         divisors.append(neurons.unsqueeze(block.output_axis - 1))
     return divisors
+
+
+def move_shared_moments(stored: Sequence[Tensor], means: list[Tensor], settings: StepSettings) -> list[Tensor]:
+    """sqrt(v / debias) + eps of each group, with v moved on by the means of its squares."""
+    moments = [old.to(mean.dtype) for old, mean in zip(stored, means, strict=True)]
+    torch._foreach_lerp_(moments, means, 1.0 - settings.beta2)
+    _round_into(stored, moments)
+    return _roots(moments, settings)
 
 
 def _rows_of(divisor: Tensor, rows: Rows) -> Tensor:
@@ -246,12 +277,12 @@ def _roots(moments: list[Tensor], settings: StepSettings) -> list[Tensor]:
     return roots
 
 
-def _row_square_sums(gradient: Tensor) -> Tensor:
+def row_square_sums(gradient: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(gradient, dim=1, dtype=torch.promote_types(gradient.dtype, torch.float32))
     return norms.square_()
 
 
-def _column_square_sums(gradient: Tensor) -> Tensor:
+def column_square_sums(gradient: Tensor) -> Tensor:
     """torch's norm is as fast as reading along a row, and ten times slower than this loop down a column."""
     compute = torch.promote_types(gradient.dtype, torch.float32)
     total = gradient.new_zeros(gradient.shape[1], dtype=compute)

@@ -1,41 +1,154 @@
-"""Sharded parameters: who goes by shapes refuses them, since nothing here works on parts of a matrix.
+"""Sharded parameters: which of them an optimizer can train, and what of a block this process holds.
 
     FSDP1                 every parameter is a part of one vector, of its own (`use_orig_params=True`) or not
     DeepSpeed ZeRO-3      a parameter is empty, its part elsewhere
     FSDP2, tensor parallelism     a parameter is a `DTensor`: its shape is the whole's, its numbers are a part's
 
 The first two hide shapes, by which this project also tells matrices, which decay, from vectors: no optimizer of the
-catalog can do without. A `DTensor` is right for every optimizer that moves each weight by itself.
+catalog can do without. A `DTensor` is right for every optimizer that moves each weight by itself, and for AdaPM, whose
+step knows which part of each block this process holds (`Portion`).
 """
 
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor
 
 from ..errors import ShardedParametersError
+from .blocks import Block
 from .modules import plain_name
 
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.tensor import DTensor
 
-def refuse_sharded(named: Iterable[tuple[str, Tensor]], optimizer: str, *, elementwise: bool = False) -> None:
+
+def refuse_sharded(
+    named: Iterable[tuple[str, Tensor]], optimizer: str, *, elementwise: bool = False, by_parts: bool = False
+) -> None:
     """Raise `ShardedParametersError` where that optimizer cannot train one of these parameters.
 
     Args:
         named: Names and parameters.
         optimizer: What it is called.
         elementwise: Whether each weight moves by its own gradient alone: then a `DTensor` is as good as a tensor.
+        by_parts: Whether it works on the part of a matrix that this process holds, as AdaPM does: then a `DTensor` is
+            as good as a tensor where each of its dimensions is divided at most once.
     """
-    trainable = {_SPLIT} if elementwise else set()
+    named = list(named)
+    trainable = {_SPLIT} if elementwise or by_parts else set()
     found = [(name, value, how) for name, value in named if (how := _how(value)) and how not in trainable]
     if not found:
+        if by_parts:
+            _refuse_divided_twice(named, optimizer)
         return
     name, value, how = found[0]
     others = f" and {len(found) - 1} more" if len(found) > 1 else ""
     raise ShardedParametersError(
         f"{optimizer} goes by the shapes of whole parameters, and {how} {plain_name(name)} {tuple(value.shape)}{others}"
         f"; keep them whole by DistributedDataParallel, or take fully_shard (FSDP2) and an optimizer that moves each "
-        f"weight by itself, such as adamw"
+        f"weight by itself, such as adamw, or AdaPM"
     )
+
+
+def is_distributed(value: object) -> "TypeGuard[DTensor]":
+    """Whether it is a `DTensor`."""
+    distributed = sys.modules.get("torch.distributed.tensor")  # nobody has made one where it was never imported
+    return distributed is not None and isinstance(value, distributed.DTensor)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Portion:
+    """What this process holds of a block: a range of each axis."""
+
+    ranges: tuple[range, ...]
+    """Along each axis of the block."""
+    groups: "tuple[tuple[ProcessGroup, ...], ...]"
+    """The processes that an axis is divided among; none where all of it is here."""
+    axes: tuple[int | None, ...]
+    """The axis of the block that each dimension of the mesh divides, if it does."""
+    is_even: bool
+    """Whether the block is divided as a `DTensor` of its own would be: not so where its edges lie inside shards."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is here."""
+        return tuple(len(one) for one in self.ranges)
+
+
+def portion_of(block: Block, parameter: "DTensor") -> Portion:
+    """Which part of the block this process holds; the parameter is the block's."""
+    ranges = [*_local_ranges(parameter)]
+    stacked = block.index is not None
+    axes: list[int | None] = []
+    for size, placement in zip(parameter.device_mesh.shape, parameter.placements, strict=True):
+        dimension = getattr(placement, "dim", None)
+        # A stack that is divided by its first dimension: a matrix's rows are all here, or none are.
+        axes.append(None if dimension is None or size == 1 else max(0, dimension - 1) if stacked else dimension)
+    is_even = True
+    if block.index is not None:
+        here, *ranges = ranges
+        is_even = not any(
+            size > 1 and getattr(placement, "dim", None) == 0
+            for size, placement in zip(parameter.device_mesh.shape, parameter.placements, strict=True)
+        )
+        if block.index not in here:
+            ranges[0] = range(0)
+    if block.part is not None:
+        axis, start, length = block.part.axis, block.part.start, block.part.length
+        low, high = (min(max(edge - start, 0), length) for edge in (ranges[axis].start, ranges[axis].stop))
+        ranges[axis] = range(low, high)
+        is_even = is_even and axis not in axes
+    groups = tuple(
+        tuple(parameter.device_mesh.get_group(dimension) for dimension, one in enumerate(axes) if one == axis)
+        for axis in range(len(ranges))
+    )
+    return Portion(ranges=tuple(ranges), groups=groups, axes=tuple(axes), is_even=is_even)
+
+
+def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: Tensor) -> Tensor:
+    """The part of the block that is here, of the parameter or its gradient, without a copy."""
+    assert is_distributed(tensor)  # as the gradient of a `DTensor` is
+    if tensor.placements != parameter.placements:
+        tensor = tensor.redistribute(placements=parameter.placements)
+    local = tensor.to_local()
+    first = [*_local_ranges(parameter)]
+    if block.index is not None:
+        here, *first = first
+        local = local[block.index - here.start] if block.index in here else local.new_empty(portion.shape)
+    for axis, (one, here) in enumerate(zip(portion.ranges, first, strict=True)):
+        start = one.start + (block.part.start if block.part is not None and block.part.axis == axis else 0)
+        if len(one) != local.shape[axis]:
+            local = local.narrow(axis, start - here.start if one else 0, len(one))
+    return local
+
+
+def _local_ranges(parameter: "DTensor") -> tuple[range, ...]:
+    """Which of its numbers are here, along each dimension."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # a second to import
+
+    lengths, starts = compute_local_shape_and_global_offset(
+        parameter.shape, parameter.device_mesh, parameter.placements
+    )
+    return tuple(range(start, start + length) for start, length in zip(starts, lengths, strict=True))
+
+
+def _refuse_divided_twice(named: Iterable[tuple[str, Tensor]], optimizer: str) -> None:
+    for name, value in named:
+        if not is_distributed(value):
+            continue
+        sizes = zip(value.device_mesh.shape, value.placements, strict=True)
+        divided = [placement for size, placement in sizes if size > 1 and not placement.is_replicate()]
+        dimensions = [getattr(placement, "dim", None) for placement in divided]
+        if None in dimensions or len(set(dimensions)) < len(dimensions):
+            raise ShardedParametersError(
+                f"{optimizer} trains parameters each dimension of which is divided at most once, and "
+                f"{plain_name(name)} {tuple(value.shape)} is {', '.join(str(one) for one in value.placements)}; "
+                f"shard over one dimension of the mesh (FSDP2, HSDP), or take an optimizer that moves each weight by "
+                f"itself, such as adamw"
+            )
 
 
 _FLAT = "FSDP has flattened"
@@ -49,5 +162,4 @@ def _how(parameter: Tensor) -> str | None:
         return _FLAT
     if hasattr(parameter, "ds_id"):  # as DeepSpeed itself tells its own
         return _PARTED
-    distributed = sys.modules.get("torch.distributed.tensor")  # nobody has made one where it was never imported
-    return _SPLIT if distributed is not None and isinstance(parameter, distributed.DTensor) else None
+    return _SPLIT if is_distributed(parameter) else None

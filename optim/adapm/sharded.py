@@ -1,0 +1,336 @@
+"""A step on parameters that several processes share (`DTensor`s), exactly, without gathering a matrix.
+
+Of each block a process holds a range of outputs, a range of inputs, or both (`Portion`). The products that the solvers
+take of the momentum M, outputs × inputs, are sums over the axis that they contract, so that each process works out its
+part and the sum is all that is exchanged. L is divided as the outputs are, R as the inputs are; what is not divided is
+the same everywhere. One iteration of `subspace` exchanges
+
+    sum over inputs     the squared lengths of R's rows (r), then X = R M^T (r × m)
+    sum over outputs    X X^T and Q Q^T (r × r each), for Cholesky QR twice, then R = Q^T M (r × n)
+
+and nothing over an axis that is whole. Second moments that processes have in common, per head or per output neuron, are
+sums of a few numbers more.
+
+The work on a block is a generator that yields each sum it needs and gets it back. All blocks run in step, and what they
+yield in one round goes out together: a round is one all-reduce for each type of number and each group of processes.
+
+Squares are summed in float64, where those of float32 do not underflow: nobody has to agree on a scale beforehand. For
+float64 itself, a momentum below 1e-150 counts as zero.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..errors import ShardedParametersError
+from ..plan.blocks import FirstMoment, SecondMoment
+from ..plan.sharding import Portion, is_distributed
+from .low_rank import Factors, Momentum, Sketch, gaussian_sketch, mixed_factors, scaled_rows
+from .options import StepSettings
+from .solvers import divide_by_norm, solve_gram, step_size
+from .step import (
+    Member,
+    column_square_sums,
+    move_batch,
+    move_shared_moments,
+    row_square_sums,
+)
+
+Groups: TypeAlias = "tuple[dist.ProcessGroup, ...]"
+"""The processes to sum over, one group after the other; none where everything is here."""
+
+
+class Request(NamedTuple):
+    """A sum that a block needs."""
+
+    part: Tensor
+    """What this process adds."""
+    groups: Groups
+
+
+Value = TypeVar("Value")
+Exchange = Generator[Request, Tensor, Value]
+"""Work on a block that ends in a value; it yields the sums that it needs, and is sent them."""
+
+
+class SharedMember(NamedTuple):
+    """A block that several processes work on together."""
+
+    member: Member
+    """The part that is here."""
+    portion: Portion
+    settings: StepSettings
+
+
+def check_sharded(parameters: Iterable[Tensor], solver: str) -> None:
+    """Raise `ShardedParametersError` where one of them is sharded and the solver needs whole matrices."""
+    if solver not in SHARDED_SOLVERS and any(is_distributed(parameter) for parameter in parameters):
+        raise ShardedParametersError(
+            f"solver={solver!r} needs whole matrices, and FSDP2 or tensor parallelism has split them; "
+            f"take one of {', '.join(SHARDED_SOLVERS)}"
+        )
+
+
+def needs_exchange(member: Member, portion: Portion) -> bool:
+    """Whether the processes need sums from each other to move that block."""
+    block = member.block
+    if not any(portion.groups):
+        return False
+    if block.first_moment is FirstMoment.LOW_RANK:
+        return True
+    if block.second_moment is SecondMoment.ELEMENT:
+        return False
+    return bool(portion.groups[1 - block.output_axis]) or block.head_size > 1
+
+
+def update_together(shared: Sequence[SharedMember], *, largest: int, compiles: bool) -> None:
+    """Move these blocks; every process that holds a part of one must call it with its own part of the same blocks.
+
+    Args:
+        shared: In the same order in every process.
+        largest: Elements of the plan's largest block.
+        compiles: Whether large blocks are moved by compiled code.
+    """
+    _run_together(work for one in shared for work in _move(one, largest=largest, compiles=compiles))
+
+
+def _run_together(work: Iterable[Exchange[None]]) -> None:
+    waiting: list[tuple[Exchange[None], Request]] = []
+    for one in work:
+        _advance(one, None, waiting)
+    while waiting:
+        sums = _all_reduce([request for _, request in waiting])
+        current, waiting = waiting, []
+        for (one, _), value in zip(current, sums, strict=True):
+            _advance(one, value, waiting)
+
+
+def _advance(work: Exchange[None], value: Tensor | None, waiting: list[tuple[Exchange[None], Request]]) -> None:
+    try:
+        request = next(work) if value is None else work.send(value)
+    except StopIteration:
+        return
+    waiting.append((work, request))
+
+
+def _all_reduce(requests: Sequence[Request]) -> list[Tensor]:
+    """The sums, in the order of the requests: one flat buffer for each group of processes and type."""
+    buffers: dict[tuple[Groups, torch.dtype, torch.device], list[int]] = {}
+    for index, (part, groups) in enumerate(requests):
+        buffers.setdefault((groups, part.dtype, part.device), []).append(index)
+    sums: dict[int, Tensor] = {}
+    for (groups, _, _), indices in buffers.items():
+        parts = [requests[index].part for index in indices]
+        flat = torch.cat([part.reshape(-1) for part in parts])
+        for group in groups:
+            dist.all_reduce(flat, group=group)
+        pieces = torch.split(flat, [part.numel() for part in parts])
+        for index, part, piece in zip(indices, parts, pieces, strict=True):
+            sums[index] = piece.view(part.shape)
+    return [sums[index] for index in range(len(requests))]
+
+
+def _total(part: Tensor, groups: Groups) -> Exchange[Tensor]:
+    return (yield Request(part, groups)) if groups else part
+
+
+def _move(shared: SharedMember, *, largest: int, compiles: bool) -> Iterator[Exchange[None]]:
+    """The work on one block. The divisor of a low-rank block is work of its own, which needs no round of its own."""
+    member, portion, settings = shared
+    divisors: list[Tensor] = []
+
+    def divisor() -> Exchange[None]:
+        divisors.append((yield from _divisor(member, portion, settings)))
+        if member.block.first_moment is not FirstMoment.LOW_RANK:
+            move(None)
+
+    def factors() -> Exchange[None]:
+        move((yield from _low_rank_factors(member, portion, settings)))
+
+    def move(found: Factors | None) -> None:
+        if member.weight.numel() > 0:
+            move_batch([member], settings, found, None, divisors or None, largest=largest, compiles=compiles)
+
+    if member.block.second_moment is not SecondMoment.ELEMENT:
+        yield divisor()
+    if member.block.first_moment is FirstMoment.LOW_RANK:
+        yield factors()
+
+
+def _divisor(member: Member, portion: Portion, settings: StepSettings) -> Exchange[Tensor]:
+    """sqrt(v / debias) + eps of the outputs that are here, with v moved on."""
+    block, outputs = member.block, member.block.output_axis
+    squares = (row_square_sums if outputs == 0 else column_square_sums)(member.gradient)
+    groups = portion.groups[1 - outputs]
+    heads = None
+    if block.head_size > 1:
+        # A head may lie on several processes, so that all of them keep all heads.
+        here = portion.ranges[outputs]
+        heads = torch.arange(here.start, here.stop, device=squares.device) // block.head_size
+        squares = squares.new_zeros(block.shape[outputs] // block.head_size).index_add_(0, heads, squares)
+        groups = (*groups, *portion.groups[outputs])
+    total = yield from _total(squares.double(), groups)
+    mean = total.to(squares.dtype) / (block.head_size * block.shape[1 - outputs])
+    (root,) = move_shared_moments([member.state_tensor("exp_avg_sq")], [mean], settings)
+    return (root if heads is None else root[heads]).unsqueeze(outputs - 1)
+
+
+def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) -> Exchange[Factors]:
+    """As `step.py` has it: A and B, so that m is A B and the gradient's part, with the stored factors moved on."""
+    block = member.block
+    compute = torch.promote_types(member.weight.dtype, torch.float32)
+    stored = Factors(member.state_tensor("momentum_left"), member.state_tensor("momentum_right"))
+    carried = Factors(*(factor.to(compute) for factor in stored))
+    turned = block.output_axis == 1
+    start = carried.transpose() if turned else carried
+    gradient = member.gradient.to(compute)
+    inputs = portion.ranges[1 - block.output_axis]
+
+    def sketch() -> Tensor:
+        whole = start.right.new_empty((block.rank, block.shape[1 - block.output_axis]))
+        drawn = gaussian_sketch(settings.seed, settings.step, block.name, whole)
+        return drawn[:, inputs.start : inputs.stop]
+
+    found = yield from SHARDED_SOLVERS[settings.solver](
+        Momentum(gradient.mT if turned else gradient, start, settings.beta1),
+        Division(outputs=portion.groups[block.output_axis], inputs=portion.groups[1 - block.output_axis]),
+        iterations=settings.iterations,
+        fresh=settings.fresh,
+        sketch=sketch,
+    )
+    found = found.transpose() if turned else found
+    kept = Factors(*(factor.to(stored.left.dtype) for factor in found))
+    mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
+    for old, new in zip(stored, kept, strict=True):
+        old.copy_(new)
+    return mixed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Division:
+    """The processes that M's outputs and its inputs are divided among."""
+
+    outputs: Groups
+    inputs: Groups
+
+
+Solver = Callable[..., Exchange[Factors]]
+"""As `solvers.Solver`, of the part that is here, with a `Division` behind the momentum."""
+
+
+def _subspace(
+    momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch
+) -> Exchange[Factors]:
+    rows = momentum.carried.right
+    basis = momentum.carried.left.mT
+    for k in range(iterations):
+        start = yield from _start_rows(rows, among.inputs, fresh=fresh and k == 0, sketch=sketch)
+        product = yield from _total(momentum.rows_times_transposed(start), among.inputs)
+        basis = yield from _orthonormal_rows(product, among.outputs)
+        rows = yield from _total(momentum.rows_times(basis), among.outputs)
+    return Factors(basis.mT, rows)
+
+
+def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) -> Exchange[Tensor]:
+    """The rows to iterate from, at ordinary size; a sketch's rows where asked for, or where a row is zero."""
+    if fresh:
+        return sketch()
+    squares = yield from _total(rows.double().square().sum(dim=-1, keepdim=True), inputs)
+    even = rows * _powers_of_two(squares).to(rows.dtype)
+    return torch.where(squares == 0.0, sketch(), even) if bool((squares == 0.0).any()) else even
+
+
+def _descent(
+    momentum: Momentum, among: Division, *, together: bool, iterations: int, fresh: bool, sketch: Sketch
+) -> Exchange[Factors]:
+    """`gd`, which scales the rows of a factor together, and `scaled_gd`."""
+    precondition = divide_by_norm if together else solve_gram
+    left, right = momentum.carried.left.mT, momentum.carried.right
+    gram = yield from _gram(right, among.inputs)
+    if fresh or not bool(gram.any()):
+        right = sketch()
+        gram = yield from _gram(right, among.inputs)
+        product = yield from _total(momentum.rows_times_transposed(right), among.inputs)
+        left = solve_gram(gram.to(right.dtype), product)
+    for k in range(iterations):
+        eta = step_size(k, iterations)
+        # As in `solvers.py`: with other = U / s, the step is the same in y = rows / s.
+        unit, scale, gram = yield from _scaled_with_gram(right, among.inputs, together=together)
+        y = left / scale
+        product = yield from _total(momentum.rows_times_transposed(unit), among.inputs)
+        left = scale * (y - eta * precondition(gram, gram @ y - product))
+        unit, scale, gram = yield from _scaled_with_gram(left, among.outputs, together=together)
+        y = right / scale
+        product = yield from _total(momentum.rows_times(unit), among.outputs)
+        right = scale * (y - eta * precondition(gram, gram @ y - product))
+    return Factors(left.mT, right)
+
+
+def _scaled_with_gram(rows: Tensor, groups: Groups, *, together: bool) -> Exchange[tuple[Tensor, Tensor, Tensor]]:
+    """The rows at ordinary size, what they were multiplied with, and their Gram matrix."""
+    gram = yield from _gram(rows, groups)
+    squares = gram.diagonal()[:, None]
+    factor = _powers_of_two(squares.amax(dim=0, keepdim=True) if together else squares)
+    scale = factor.to(rows.dtype)
+    return rows * scale, scale, (gram * factor * factor.mT).to(rows.dtype)
+
+
+def _gram(rows: Tensor, groups: Groups) -> Exchange[Tensor]:
+    """X X^T in float64, of rows that are divided: worked out at ordinary size and in their own type."""
+    even, size = scaled_rows(rows) if rows.shape[-1] > 0 else (rows, rows.new_ones((rows.shape[0], 1)))
+    wide = size.double()
+    return (yield from _total((even @ even.mT).double() * wide * wide.mT, groups))
+
+
+def _powers_of_two(squares: Tensor) -> Tensor:
+    """Factors that bring rows of these squared lengths to ordinary size and change no digit; 1 for zero rows."""
+    ordinary = squares.isfinite() & (squares > 0.0)
+    exponent = torch.where(ordinary, squares, 1.0).frexp().exponent // 2
+    return torch.ldexp(torch.ones_like(squares), -exponent)
+
+
+def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
+    """An orthonormal basis of the span of r rows that are divided: Cholesky QR, twice.
+
+    Where a row is zero, or nearly depends on others (the bound is that of `low_rank.orthonormal_rows`), the basis is
+    that of the directions that the Gram matrix does tell apart, and as many of its rows are zero as it does not. They
+    start from a sketch at the next step. All processes decide alike: they have the same sum.
+    """
+    gram = yield from _gram(rows, outputs)
+    lengths = gram.diagonal().sqrt()[:, None]
+    inverse = torch.where(lengths > 0.0, 1.0 / lengths, 0.0)
+    gram = gram * inverse * inverse.mT
+    lower, failed = torch.linalg.cholesky_ex(gram)
+    tolerance = torch.finfo(rows.dtype).eps
+    smallest_pivot = lower.diagonal().amin()
+    if bool((failed != 0) | ~(smallest_pivot > 10.0 * tolerance**0.5)):
+        finite = bool(gram.isfinite().all())
+        values, vectors = torch.linalg.eigh(gram if finite else torch.zeros_like(gram))
+        known = values > 100.0 * gram.shape[-1] * tolerance
+        scales = torch.where(known, values, 1.0).rsqrt() * known * (1.0 if finite else torch.nan)
+        transform = (vectors * scales).mT
+    else:
+        one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+        transform = torch.linalg.solve_triangular(lower, one, upper=False)
+    # In two steps: the lengths of an idle block's rows, squared, would leave the range of the rows' type.
+    basis = transform.to(rows.dtype) @ torch.where(lengths > 0.0, rows / lengths.to(rows.dtype), 0.0)
+    again = yield from _total(basis @ basis.mT, outputs)
+    again.diagonal().add_((again.diagonal() < 0.5).to(again.dtype))  # rows of zeros stay
+    lower, _ = torch.linalg.cholesky_ex(again)
+    one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
+    inverse = torch.linalg.solve_triangular(lower, one, upper=False)
+    orthonormal: Tensor = inverse @ basis
+    return orthonormal
+
+
+SHARDED_SOLVERS: dict[str, Solver] = {
+    "subspace": _subspace,
+    "scaled_gd": partial(_descent, together=False),
+    "gd": partial(_descent, together=True),
+}
+"""`svd` is not among them: it needs the whole matrix."""

@@ -1,0 +1,131 @@
+"""The state of parameters that several processes share: which part of it is here, and how it is saved.
+
+The optimizer keeps plain tensors, the parts of each process. A state dict has every tensor at its whole shape, under
+the name that it has in one process: as a `DTensor` where processes hold parts of it, and as a plain tensor where all
+have the same. `torch.distributed.checkpoint` saves and loads both, for any number of processes.
+
+A `DTensor` divides its rows evenly. Blocks whose edges lie inside shards (the query rows of a fused matrix, one expert
+of a stack) are divided otherwise, and sent to where a `DTensor` has them when they are saved, and back when they are
+loaded: every process must take part in `state_dict` and `load_state_dict`.
+"""
+
+from math import ceil, prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+
+from ..plan.blocks import Block, SecondMoment
+from ..plan.sharding import Portion, is_distributed, portion_of
+
+
+def local_shape(block: Block, state_name: str, portion: Portion) -> tuple[int, ...]:
+    """The shape of what is here of that state."""
+    whole = block.state_shapes[state_name]
+    followed = _followed_axes(block, state_name)
+    return tuple(
+        size if axis is None else len(portion.ranges[axis]) for size, axis in zip(whole, followed, strict=True)
+    )
+
+
+def as_whole(local: Tensor, block: Block, state_name: str, parameter: DTensor) -> Tensor:
+    """What is saved of the part that is here: a `DTensor` of the whole shape, or the same tensor where it is whole."""
+    portion = portion_of(block, parameter)
+    placements = _placements(block, state_name, portion, parameter)
+    if all(placement.is_replicate() for placement in placements):
+        return local
+    if not portion.is_even:
+        local = _redistribute(local, block, state_name, parameter, to_even=True)
+    shape = block.state_shapes[state_name]
+    stride = tuple(prod(shape[dimension + 1 :]) for dimension in range(len(shape)))
+    return DTensor.from_local(
+        local, parameter.device_mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride
+    )
+
+
+def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> Tensor:
+    """The part that belongs here of what was saved, by this many processes or others."""
+    if not is_distributed(parameter):
+        return saved.full_tensor() if is_distributed(saved) else saved
+    portion = portion_of(block, parameter)
+    placements = _placements(block, state_name, portion, parameter)
+    if is_distributed(saved):
+        if saved.device_mesh == parameter.device_mesh and saved.placements == placements:
+            local = saved.to_local()
+            return local if portion.is_even else _redistribute(local, block, state_name, parameter, to_even=False)
+        saved = saved.full_tensor()
+    for dimension, axis in enumerate(_followed_axes(block, state_name)):
+        if axis is not None:
+            here = portion.ranges[axis]
+            saved = saved.narrow(dimension, here.start if here else 0, len(here))
+    return saved.clone()
+
+
+def _followed_axes(block: Block, state_name: str) -> tuple[int | None, ...]:
+    """The axis of the block that each dimension of that state follows, where a part of the block needs a part of it."""
+    if state_name == "momentum_left":
+        return (0, None)
+    if state_name == "momentum_right":
+        return (None, 1)
+    if state_name == "exp_avg_sq" and block.second_moment is not SecondMoment.ELEMENT:
+        return (block.output_axis if block.head_size == 1 else None,)
+    return tuple(range(len(block.shape)))
+
+
+def _placements(block: Block, state_name: str, portion: Portion, parameter: DTensor) -> tuple[Placement, ...]:
+    followed = _followed_axes(block, state_name)
+    return tuple(
+        Replicate() if axis is None or axis not in followed else Shard(followed.index(axis)) for axis in portion.axes
+    )
+
+
+def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTensor, *, to_even: bool) -> Tensor:
+    """Send the rows of a part to where a `DTensor` of the state's shape has them; or from there to where they are."""
+    portion = portion_of(block, parameter)
+    followed = _followed_axes(block, state_name)
+    (uneven,) = _uneven_axes(block, portion)
+    if uneven not in followed:
+        return local
+    mesh_dimension = portion.axes.index(uneven)
+    group, size = parameter.device_mesh.get_group(mesh_dimension), parameter.device_mesh.size(mesh_dimension)
+    dimension = followed.index(uneven)
+    rank = dist.get_rank(group)
+    length = block.shape[uneven]
+    owned = [_owned_range(block, parameter, mesh_dimension, uneven, other, size) for other in range(size)]
+    even = [_chunk(length, size, other) for other in range(size)]
+    sources, targets = (owned, even) if to_even else (even, owned)
+    rows = local.movedim(dimension, 0).contiguous()
+    sent = [len(_overlap(sources[rank], target)) for target in targets]
+    received = [len(_overlap(source, targets[rank])) for source in sources]
+    made = rows.new_empty((sum(received), *rows.shape[1:]))
+    dist.all_to_all_single(made, rows, received, sent, group=group)
+    return made.movedim(0, dimension).contiguous()
+
+
+def _uneven_axes(block: Block, portion: Portion) -> tuple[int, ...]:
+    """The axis that is divided otherwise than a `DTensor` of the block's shape would be."""
+    if block.part is not None and block.part.axis in portion.axes:
+        return (block.part.axis,)
+    return (0,)
+
+
+def _owned_range(block: Block, parameter: DTensor, mesh_dimension: int, axis: int, rank: int, size: int) -> range:
+    """Which rows of the block that rank holds."""
+    placement: Any = parameter.placements[mesh_dimension]
+    here = _chunk(parameter.shape[placement.dim], size, rank)
+    if block.index is not None and placement.dim == 0:
+        return range(block.shape[axis]) if block.index in here else range(0)
+    start, length = (block.part.start, block.part.length) if block.part is not None else (0, block.shape[axis])
+    return range(min(max(here.start - start, 0), length), min(max(here.stop - start, 0), length))
+
+
+def _chunk(length: int, parts: int, index: int) -> range:
+    """Which of so many rows a `DTensor` has on that rank, as `torch.chunk` divides them."""
+    step = ceil(length / parts)
+    return range(min(index * step, length), min((index + 1) * step, length))
+
+
+def _overlap(one: range, other: range) -> range:
+    return range(max(one.start, other.start), min(one.stop, other.stop))

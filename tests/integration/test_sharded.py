@@ -1,0 +1,305 @@
+"""AdaPM on parameters that processes share: two, three and four of them end where one does, exchange what the formula
+says, and go on from each other's checkpoints.
+
+Every process takes the whole batch, so that the mean of the gradients is that of one process but for rounding.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from optim.adapm import AdaPM, AdaPMMini
+from optim.errors import ShardedParametersError
+from optim.plan.blocks import FirstMoment
+from tests.factories.process_group import exit_codes, started
+from worker.distributed.process_group import ProcessGroup
+from worker.models import load_transformers
+
+STEPS = 50
+SAVED_AT = 3
+VOCABULARY = 61  # no number of processes here divides it
+
+# eps above what float32 leaves of GPT-2's key biases, whose gradient is zero: else the step makes noise of full size.
+OPTIONS: dict[str, Any] = {"lr": 3e-3, "rank_ratio": 0.1, "refresh_interval": 20, "eps": 1e-6}
+
+
+def model_of(family: str, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """d = 32; grouped queries but for GPT-2, whose matrices are in × out. Phi-3's are fused, out × in."""
+    load_transformers()
+    import transformers
+
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 9 if family == "llama" else 40,  # of 9 rows, the fourth process has none
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 32,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "pad_token_id": 0,
+    }
+    torch.manual_seed(0)
+    model: nn.Module
+    if family == "gpt2":
+        named: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32}
+        named |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=VOCABULARY, **named))
+    elif family == "phi3":
+        model = transformers.Phi3ForCausalLM(transformers.Phi3Config(**sizes))
+    elif family == "mixtral":
+        model = transformers.MixtralForCausalLM(
+            transformers.MixtralConfig(num_local_experts=3, num_experts_per_tok=2, **sizes)
+        )
+        model.set_experts_implementation("eager")  # grouped products have no float64
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
+    return nn.Module.to(model, dtype)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        tokens = torch.randint(0, VOCABULARY, (8, 16), generator=generator)
+        tokens[:, 1::2] = (tokens[:, ::2] * 3 + 1) % VOCABULARY
+        optimizer.zero_grad()
+        logits = model(tokens).logits
+        nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        optimizer.step()
+
+
+def split(model: nn.Module) -> nn.Module:
+    """The model, sharded by FSDP2 in place."""
+    from torch.distributed.fsdp import fully_shard
+
+    fully_shard(model)
+    return model
+
+
+def split_in_two_by_tensor_parallelism(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Llama, with MLP matrices divided by outputs (gate, up) and by inputs (down)."""
+    columns = {f"model.layers.0.mlp.{name}_proj": ColwiseParallel() for name in ("gate", "up")}
+    return parallelize_module(model, mesh, {**columns, "model.layers.0.mlp.down_proj": RowwiseParallel()})
+
+
+def meshes(size: int) -> dict[str, nn.Module]:
+    """Models that are not sharded over one dimension alone: those of two processes, or of four."""
+    from torch.distributed.fsdp import fully_shard
+
+    if size == 2:
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        return {"tensor parallelism": split_in_two_by_tensor_parallelism(model_of("llama even"), mesh)}
+    if size != 4:
+        return {}
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "shard"))
+    replicated, both = model_of("llama even"), model_of("llama even")
+    fully_shard(replicated, mesh=mesh)
+    fully_shard(split_in_two_by_tensor_parallelism(both, mesh["shard"]), mesh=mesh["data"])
+    return {"HSDP": replicated, "FSDP2 and tensor parallelism": both}
+
+
+def whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    return {
+        name: (value.full_tensor() if isinstance(value, DTensor) else value).detach()
+        for name, value in model.named_parameters()
+    }
+
+
+CASES: dict[str, tuple[str, type[AdaPM], torch.dtype, str]] = {
+    "gpt2": ("gpt2", AdaPM, torch.float64, "subspace"),
+    "gpt2 mini": ("gpt2", AdaPMMini, torch.float64, "subspace"),
+    "gpt2 float32": ("gpt2", AdaPM, torch.float32, "subspace"),
+    "llama": ("llama", AdaPM, torch.float64, "subspace"),
+    "llama mini": ("llama", AdaPMMini, torch.float64, "subspace"),
+    "llama mini float32": ("llama", AdaPMMini, torch.float32, "subspace"),
+    "llama scaled_gd": ("llama", AdaPM, torch.float64, "scaled_gd"),
+    "gpt2 gd": ("gpt2", AdaPM, torch.float64, "gd"),
+    "phi3": ("phi3", AdaPM, torch.float64, "subspace"),
+    "phi3 mini": ("phi3", AdaPMMini, torch.float64, "subspace"),
+    "mixtral mini": ("mixtral", AdaPMMini, torch.float64, "subspace"),
+    "llama even mini": ("llama even", AdaPMMini, torch.float64, "subspace"),
+}
+FEWER = ("gpt2 mini", "llama mini float32", "phi3 mini")
+"""What two and four processes are asked to do; three are asked for everything."""
+
+
+def steps_of(case: str) -> range:
+    return range(10 if case.endswith("gd") else STEPS)
+
+
+@cache
+def one_process(case: str) -> dict[str, Tensor]:
+    family, cls, dtype, solver = CASES[case]
+    model = model_of(family, dtype)
+    train(model, cls.for_model(model, solver=solver, **OPTIONS), steps_of(case))
+    return whole_weights(model)
+
+
+class CountedElements(TorchDispatchMode):
+    """Counts the all-reduces within and the elements that they sum."""
+
+    elements: list[int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "c10d":
+            assert "allreduce" in str(func)
+            self.elements.append(sum(tensor.numel() for tensor in args[0]))
+        return func(*args, **(kwargs or {}))
+
+
+def exchanged(model: nn.Module, optimizer: AdaPM) -> list[int]:
+    """Elements of each all-reduce of a step."""
+    optimizer.zero_grad()
+    model(torch.zeros((1, 8), dtype=torch.long)).logits.square().mean().backward()
+    counted = CountedElements()
+    with counted:
+        optimizer.step()
+    return counted.elements
+
+
+def checkpoint(folder: Path, model: nn.Module, optimizer: AdaPM, act: Callable[..., object]) -> dict[str, Any]:
+    """Save or load model and optimizer as torch's distributed checkpoints do."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    weights, state = get_state_dict(model, optimizer)
+    both = {"weights": weights, "state": state}
+    act(both, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
+    return both
+
+
+def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
+    """What each process does."""
+    from torch.distributed.checkpoint.state_dict_loader import load
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {"weights": {}, "exchanged": {}, "resumed": {}}
+    for case in CASES if group.size == 3 else FEWER:
+        family, cls, dtype, solver = CASES[case]
+        model = split(model_of(family, dtype))
+        optimizer = cls.for_model(model, solver=solver, **OPTIONS)
+        train(model, optimizer, steps_of(case))
+        found["weights"][case] = whole_weights(model)
+        found["exchanged"][case] = exchanged(model, optimizer)
+    for family in ("gpt2", "phi3", "mixtral"):
+        model = split(model_of(family))
+        optimizer = AdaPM.for_model(model, **OPTIONS)
+        if group.size == 4:
+            train(model, optimizer, range(SAVED_AT))
+            checkpoint(saved / family, model, optimizer, save)
+        else:
+            checkpoint(saved / family, model, optimizer, load)
+        train(model, optimizer, range(SAVED_AT, 2 * SAVED_AT))
+        found["resumed"][family] = whole_weights(model)
+    for name, model in meshes(group.size).items():
+        try:
+            optimizer = AdaPMMini.for_model(model, **OPTIONS)
+        except ShardedParametersError as error:
+            found[name] = str(error)
+            continue
+        train(model, optimizer, range(STEPS))
+        found["weights"][name] = whole_weights(model)
+    try:
+        AdaPM.for_model(split(model_of("llama")), solver="svd", **OPTIONS)
+    except ShardedParametersError as error:
+        found["svd"] = str(error)
+    torch.save(found, folder / f"{group.size}-{group.rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """What each process of each group found; the group of four first, whose checkpoints the others load."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "saved").mkdir()
+    results: dict[int, list[dict[str, Any]]] = {}
+    for size in (4, 3, 2, 1):
+        assert (
+            exit_codes(started(one_rank, folder / f"group-{size}", folder, folder / "saved", size=size)) == [0] * size
+        )
+        results[size] = [torch.load(folder / f"{size}-{rank}.pt", weights_only=True) for rank in range(size)]
+    return results
+
+
+def distance(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    assert set(one) == set(other)
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+@pytest.mark.parametrize(("size", "case"), [*((3, case) for case in CASES), *((n, c) for n in (2, 4) for c in FEWER)])
+def test_processes_that_share_a_model_end_where_one_ends_alone(found, size, case):
+    tolerance = 1e-12 if CASES[case][2] is torch.float64 else 1e-5
+    for rank in found[size]:
+        assert distance(rank["weights"][case], one_process(case)) < tolerance
+    start = whole_weights(model_of(CASES[case][0], CASES[case][2]))
+    assert distance(start, one_process(case)) > 0.01  # they went somewhere
+
+
+@pytest.mark.parametrize(("size", "name"), [(2, "tensor parallelism"), (4, "HSDP")])
+def test_other_meshes_end_there_too(found, size, name):
+    for rank in found[size]:
+        assert distance(rank["weights"][name], one_process("llama even mini")) < 1e-12
+
+
+def test_a_dimension_that_is_divided_twice_is_refused(found):
+    for rank in found[4]:
+        said = rank["FSDP2 and tensor parallelism"]
+        assert "AdaPMMini trains parameters each dimension of which is divided at most once" in said
+        assert "shard over one dimension of the mesh (FSDP2, HSDP)" in said
+
+
+def outputs_formula(model: nn.Module) -> list[int]:
+    """Of blocks that are divided by outputs: two Gram matrices and R."""
+    blocks = [block for block in AdaPM.for_model(model, **OPTIONS).plan if block.first_moment is FirstMoment.LOW_RANK]
+    grams = sum(block.rank**2 for block in blocks)
+    return [grams, grams, sum(block.rank * block.shape[1] for block in blocks)]
+
+
+def inputs_formula(model: nn.Module) -> list[int]:
+    """Of blocks that are divided by inputs: the lengths of R's rows, and X."""
+    blocks = [block for block in AdaPM.for_model(model, **OPTIONS).plan if block.first_moment is FirstMoment.LOW_RANK]
+    return [sum(block.rank for block in blocks), sum(block.rank * block.shape[1] for block in blocks)]
+
+
+def test_a_step_exchanges_what_the_formula_says(found):
+    """Two Gram matrices and R for blocks divided by outputs, in three all-reduces however many blocks there are."""
+    for rank in found[3]:
+        assert rank["exchanged"]["llama"] == outputs_formula(model_of("llama"))
+        assert rank["exchanged"]["phi3"] == outputs_formula(model_of("phi3"))
+        assert rank["exchanged"]["gpt2"] == inputs_formula(model_of("gpt2"))
+
+
+def test_second_moments_that_processes_have_in_common_ask_for_no_further_exchange(found):
+    for rank in found[3]:
+        # Per head, of queries and keys: four and two heads.
+        first, *others = outputs_formula(model_of("llama"))
+        assert rank["exchanged"]["llama mini"] == [first + 6, *others]
+        assert len(rank["exchanged"]["gpt2 mini"]) == 2
+
+
+@pytest.mark.parametrize("family", ["gpt2", "phi3", "mixtral"])
+def test_a_checkpoint_of_four_processes_goes_on_in_any_number(found, family):
+    model = model_of(family)
+    train(model, AdaPM.for_model(model, **OPTIONS), range(2 * SAVED_AT))
+    expected = whole_weights(model)
+    for ranks in found.values():
+        assert all(distance(rank["resumed"][family], expected) < 1e-12 for rank in ranks)
+
+
+def test_the_exact_solver_says_that_it_needs_whole_matrices(found):
+    assert "solver='svd' needs whole matrices" in found[2][0]["svd"]
+    assert "take one of subspace, scaled_gd, gd" in found[2][0]["svd"]
