@@ -22,7 +22,7 @@ from api.middleware.guards import (
     HostAndOriginMiddleware,
     QueryCheckMiddleware,
     SecurityHeadersMiddleware,
-    known_queries,
+    query_parameters,
 )
 from api.middleware.metrics import Meters, MetricsMiddleware
 from api.middleware.transfer import CompressionMiddleware, ETagMiddleware, HeadMiddleware
@@ -104,7 +104,7 @@ def create_app(
     app.add_middleware(CompressionMiddleware)
     app.add_middleware(ETagMiddleware)
     app.add_middleware(
-        QueryCheckMiddleware, known=known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
+        QueryCheckMiddleware, known=query_parameters((noun.router for noun in NOUNS if noun is not attempts), "/v1")
     )
     app.add_middleware(AdmissionMiddleware)
     app.add_middleware(BodyLimitMiddleware)

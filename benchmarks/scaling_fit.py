@@ -150,7 +150,7 @@ def covered(world: World, datasets: int, draws: int, seed: int = 0) -> Coverage:
     found = Coverage(form=FORMS[world.form].formula, world=world.name, datasets=datasets)
     ahead = BEYOND * max(parameters for parameters, _ in world.cells)
     # Figures and the largest left out take half of the time, and nothing of them is counted here.
-    with patch.multiple(fits, _held_out=lambda *_: None, _curves=lambda *_: ()):
+    with patch.multiple(fits, _check_largest=lambda *_: None, _curves=lambda *_: ()):
         for measured in planted(world, datasets, seed):
             found.add(fit_experiments(measured, form=world.form, predict=[(ahead, None)], draws=draws), world)
     return found

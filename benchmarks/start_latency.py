@@ -42,7 +42,7 @@ class Started:
             if time.monotonic() > deadline:
                 raise SystemExit(f"a run did not end: see {service.folder / 'api.log'}")
             time.sleep(0.1)
-        (run,) = services.runs.all(experiment_id)
+        (run,) = services.runs.read_all(experiment_id)
         (attempt,) = services.runs.attempts(run.id)
         if run.result is None or attempt.started_at is None:
             raise SystemExit(f"the run ended as {run.status}, {attempt.message}; it should have succeeded")

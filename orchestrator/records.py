@@ -362,6 +362,11 @@ class Difference(TestedDifference):
     rate_is_open: bool = False
     """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid: a
     better one beyond it could turn what the losses seem to say."""
+    at_look: bool = False
+    """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
+    chance_of_verdict: float | None = None
+    """There: the probability that the last seed's interval decides, if differences go on as they are; null where no
+    seed is left."""
 
     def decides(self) -> bool:
         """Whether the difference is shown to be more than chance: its interval leaves zero out."""
@@ -415,6 +420,34 @@ class Conclusion(StrEnum):
     """The baseline has nothing to hold it against."""
     NO_LOSS = "no_loss"
     """No run that counts has ended with a finite loss."""
+
+
+class SeedsStatus(StrEnum):
+    """Why a candidate of a sequential comparison gets another seed, or none."""
+
+    WAITING = "waiting"
+    """Runs of the next look have not ended."""
+    OPEN = "open"
+    """More seeds may decide."""
+    DECIDED = "decided"
+    """Better, worse, or as good."""
+    FUTILE = "futile"
+    """All seeds would hardly decide."""
+    ALL_USED = "all_used"
+    """There is no further seed."""
+    NO_VERDICT = "no_verdict"
+    """No seed can give one: it or the baseline lost a run, or had other rates to choose from."""
+
+
+class SeedsUsed(Record):
+    """How far seeds were added for one candidate of a sequential comparison."""
+
+    status: SeedsStatus
+    looks: int
+    """That were taken: every seed that the candidate had then had ended, and the baseline's too."""
+    seeds: int
+    most: int
+    """Seeds of the specification."""
 
 
 class LearningRateRow(Record):
@@ -507,6 +540,8 @@ class CandidateRow(Record):
     """Where the seeds that chose the rate judge it too: by how much that choice may have flattered the loss."""
     on_pareto_front: bool = False
     """No candidate has both a lower loss and less optimizer state."""
+    seeds_used: SeedsUsed | None = None
+    """Null for the baseline, which gets seeds as long as anybody does, and where all seeds run at once."""
 
     def best(self) -> LearningRateRow | None:
         """The runs that `val_loss` is the mean of."""

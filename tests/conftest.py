@@ -68,8 +68,7 @@ def _footprints_counted_here() -> Iterator[None]:
         return [answer(each) for each in questions]
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("orchestrator.specs.footprints", "worker.footprint.process"):
-            patch.setattr(f"{module}.count_footprints", count)
+        patch.setattr("orchestrator.specs.footprints.count_footprints", count)
         yield
 
 

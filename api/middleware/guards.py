@@ -226,7 +226,7 @@ class QueryCheckMiddleware:
         await self.app(scope, receive, send)
 
 
-def known_queries(routers: Iterable[APIRouter], prefix: str) -> Known:
+def query_parameters(routers: Iterable[APIRouter], prefix: str) -> Known:
     """The parameters of every route, by its line in the table of scopes: `GET /v1/runs`."""
     known = {
         f"{method} {prefix}{route.path}": tuple(_parameter_names(route.dependant))

@@ -72,7 +72,7 @@ def sweep_comparison(
 @router.get("/studies", tags=["studies"])
 def studies(found: StudiesDependency) -> Page[StudySummary]:
     """Every study with its plans at every scale, its experiments and its findings, in the paper's order."""
-    return Page(items=found.all())
+    return Page(items=found.summaries())
 
 
 @router.get("/studies/{name}", tags=["studies"], responses=problems(404))

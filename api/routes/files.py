@@ -60,7 +60,7 @@ def experiment_export(
 ) -> StreamingResponse:
     """A row for each run (`results`), or for each point of each run (`series`)."""
     experiments.get(experiment_id)  # one that does not exist is no empty file
-    return _export_file(runs, runs.all(experiment_id), name, f"{experiment_id}-{name}")
+    return _export_file(runs, runs.read_all(experiment_id), name, f"{experiment_id}-{name}")
 
 
 @router.get(
@@ -150,7 +150,7 @@ def experiment_provenance(
     experiment_id: ExperimentIdPath, experiments: ExperimentsDependency, runs: RunsDependency, request: Request
 ) -> Provenance:
     """Where the experiment's figures come from."""
-    return provenance(experiments.get(experiment_id), runs.all(experiment_id), request.app.version)
+    return provenance(experiments.get(experiment_id), runs.read_all(experiment_id), request.app.version)
 
 
 @router.get(
@@ -164,7 +164,7 @@ def bibliography(
 ) -> Response:
     """The bench, the experiment, and the paper of every optimizer in it."""
     experiment = experiments.get(experiment_id)
-    commits = provenance(experiment, runs.all(experiment_id), request.app.version).commits
+    commits = provenance(experiment, runs.read_all(experiment_id), request.app.version).commits
     text = bibtex(references(experiment, request.app.version, commits[0] if commits else None))
     headers = {"Content-Disposition": f'attachment; filename="{experiment_id}.bib"'}
     return Response(text, media_type=f"application/x-bibtex{TEXT}", headers=headers)
@@ -179,5 +179,5 @@ def experiment_document(
     request: Request,
 ) -> ExperimentDocument:
     """Specification, provenance, answer and every run with its result, as one JSON document."""
-    experiment, all_runs = experiments.get(experiment_id), tuple(runs.all(experiment_id))
+    experiment, all_runs = experiments.get(experiment_id), tuple(runs.read_all(experiment_id))
     return document(experiment, all_runs, analysis, request.app.version)

@@ -135,7 +135,7 @@ class Reader:
     def brief(self, experiment: AnyExperiment) -> Brief:
         """The experiment in a line; its rows are read once for each version. Of a damaged one there are none."""
         if isinstance(experiment, DamagedExperiment):
-            runs = self.runs.all(experiment.id)
+            runs = self.runs.read_all(experiment.id)
             hours = sum(run.device_seconds for run in runs) / SECONDS_PER_HOUR
             return Brief(experiment=experiment, rows=(), device_hours=hours)
         version = self.experiments.version(experiment.id)
@@ -236,7 +236,7 @@ class Reader:
     ) -> Snapshot:
         """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
         takes seconds, as long as it does."""
-        whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.all(experiment_id))
+        whole: ExperimentWithRuns = self.experiments.get(experiment_id), tuple(self.runs.read_all(experiment_id))
         experiment, runs = whole
         is_search = experiment.spec.answer is AnswerKind.FINDINGS
         complete = not (is_search and (brief or (soon and not importance.is_loaded())))

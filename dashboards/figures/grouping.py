@@ -60,7 +60,7 @@ def groupings(spec: ExperimentSpec) -> tuple[Grouping, ...]:
     if len(spec.seeds) > 1:
         found.append(Grouping(key="seed", title="seed", value=lambda run: str(run.seed), within="candidate"))
     names = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
-    return (*found, *(_by_option(name) for name in names))
+    return (*found, *(_option_grouping(name) for name in names))
 
 
 def find_grouping(spec: ExperimentSpec, key: str) -> Grouping | None:
@@ -86,7 +86,7 @@ def group_runs(runs: Iterable[RunRecord], grouping: Grouping) -> list[CurveGroup
     return groups[:MOST_GROUPS]
 
 
-def _by_option(name: str) -> Grouping:
+def _option_grouping(name: str) -> Grouping:
     """An option that some candidate sets; others have it at its default, or have none of that name."""
 
     def value(run: RunRecord) -> str:

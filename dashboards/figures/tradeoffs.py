@@ -123,7 +123,7 @@ def loss_by_price(
         return figure([], layout, theme, empty="Candidates with a result will appear here.")
     _set_ranges(layout, placed)
     front = [each for each in placed if each.is_on_front] if price == "memory" else _front(placed)
-    named = _named_sides(placed, front, layout, PLOTS_PIXELS["narrow" if narrow else "wide"])
+    named = _label_sides(placed, front, layout, PLOTS_PIXELS["narrow" if narrow else "wide"])
     data = [_mark(each, price, named.get(each.candidate)) for each in placed]
     if len(front) > 1:
         steps = sorted((each.cost, each.loss.mean) for each in front)
@@ -164,7 +164,7 @@ def _front(placed: Sequence[PricedLoss]) -> list[PricedLoss]:
     return front
 
 
-def _named_sides(
+def _label_sides(
     placed: Sequence[PricedLoss], front: Sequence[PricedLoss], layout: dict[str, Any], pixels: tuple[float, float]
 ) -> dict[str, str]:
     """Candidate → the side of its mark at which its name stands; without those whose name would cover something."""

@@ -231,7 +231,10 @@ def caption(comparison: Comparison) -> str:
 
 def _family(comparison: Comparison) -> str:
     comparisons = len(comparison.pairs) or len(comparison.rows) - 1
-    return f", both for all {comparisons} differences at once (95 %, Bonferroni)" if comparisons > 1 else " (95 %)"
+    looks = " and at all looks (alpha spending)" if any(row.seeds_used for row in comparison.rows) else ""
+    if comparisons > 1:
+        return f", both for all {comparisons} differences at once{looks} (95 %, Bonferroni)"
+    return f", both{looks} (95 %)" if looks else " (95 %)"
 
 
 def _tex_row(cells: Sequence[str]) -> str:

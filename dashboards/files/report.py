@@ -24,6 +24,7 @@ from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import Estimate, FitReport
 from orchestrator.export.document import Provenance, provenance
 from orchestrator.kinds.experiment import AnswerKind
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Value
 
@@ -83,7 +84,7 @@ class ReportSubject:
 def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     """The report of an experiment, ended or not; raises `NotFoundError`."""
     experiment = files.reader.experiments.get(experiment_id)
-    runs = tuple(files.reader.runs.all(experiment_id))
+    runs = tuple(files.reader.runs.read_all(experiment_id))
     found = provenance(experiment, runs, version)
     subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
     sections = SECTIONS[experiment.spec.answer](subject)
@@ -294,19 +295,24 @@ def _method(subject: ReportSubject) -> Sentences:
          + " Every run uses the whole budget; only the loss after the last step is ranked."),
         ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
         ("Tuning", spec.tuning_method()),
-        ("Seeds", f"{', '.join(map(str, spec.seeds))} (n = {len(spec.seeds)})."),
-        ("Statistics", _statistics(spec.answer)),
+        ("Seeds", f"{', '.join(map(str, spec.seeds))} (n {'≤' if spec.adds_seeds() else '='} {len(spec.seeds)})."),
+        ("Statistics", _statistics(spec)),
     ]  # fmt: skip
     return Sentences(lines=tuple(lines))
 
 
-def _statistics(answer: AnswerKind) -> str:
+def _statistics(spec: ExperimentSpec) -> str:
     common = (
         "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
         "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval excludes zero where p < "
         "0.05, and only there is a difference claimed. A mean over the surviving seeds alone is not a result."
     )
-    if answer is not AnswerKind.LAW:
+    if spec.adds_seeds():
+        common += (
+            " Seeds were added while a verdict was open, in the order above: intervals and p-values hold at all looks "
+            "together (Lan and DeMets' alpha spending, like O'Brien-Fleming, with exact levels of t-tests in a row)."
+        )
+    if spec.answer is not AnswerKind.LAW:
         return common
     return (
         "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "

@@ -11,8 +11,9 @@ from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
-from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, FootprintRequest, Footprints
+from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Footprints, footprint_question
 from worker.catalog import presets
+from worker.footprint.process import FootprintQuestion
 
 FIRST_MODEL = "gpt2-124m"
 Model = Annotated[str, Query(max_length=64)]
@@ -66,6 +67,6 @@ def memory_pages(footprints: Footprints) -> APIRouter:
     return router
 
 
-def _question(model: str, rank: str, dtype: str) -> FootprintRequest:
+def _question(model: str, rank: str, dtype: str) -> FootprintQuestion:
     """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
-    return FootprintRequest.parse(model, float(rank) if rank else None, dtype or None)
+    return footprint_question(model, float(rank) if rank else None, dtype or None)

@@ -68,9 +68,9 @@ class FitPages:
 
     def fits(self, request: Request) -> HTMLResponse:
         """The laws over the experiments that the query names; a choice of some where it names none."""
-        if not _named_ids(request):
+        if not _requested_ids(request):
             return self._choice("Scaling laws", "/fits", "How the loss scales with model size or training tokens.")
-        experiments = self._named_experiments(request)
+        experiments = self._requested_experiments(request)
         asked = LawQuery.parse(request)
         url = _address("/fits", experiments)
         try:
@@ -83,17 +83,17 @@ class FitPages:
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure over the experiments that the query names."""
-        return self.figure(self._named_experiments(request), BY_LAW[name], form, request, theme)
+        return self.figure(self._requested_experiments(request), BY_LAW[name], form, request, theme)
 
     def profiles(self, request: Request) -> HTMLResponse:
         """Performance profiles over the comparisons that the query names; a choice of some where it names none."""
-        if not _named_ids(request):
+        if not _requested_ids(request):
             return self._choice(
                 "Performance profiles",
                 "/profiles",
                 "How often each optimizer comes within a given factor of the fastest.",
             )
-        experiments = self._named_experiments(request)
+        experiments = self._requested_experiments(request)
         try:
             report = self._reader.analysis.profile([each.id for each in experiments])
         except ConflictError as error:
@@ -112,7 +112,7 @@ class FitPages:
         self, by: ProfileFigure, form: FileForm, request: Request, theme: ThemeName = "light"
     ) -> Response:
         """The profile's curves."""
-        experiments = self._named_experiments(request)
+        experiments = self._requested_experiments(request)
         report = self._reader.analysis.profile([each.id for each in experiments])
         drawn = PROFILE.draw(report, by, candidate_styles(experiments[0]), theme)
         title = PROFILE.title.format(by=by.replace("_", "-"))
@@ -155,9 +155,9 @@ class FitPages:
             "query": asked.query(asked.form),
         }
 
-    def _named_experiments(self, request: Request) -> list[ExperimentRecord]:
+    def _requested_experiments(self, request: Request) -> list[ExperimentRecord]:
         """Those that `experiments=a,b` names; raises `NotFoundError` for none, and for one that does not exist."""
-        ids = _named_ids(request)
+        ids = _requested_ids(request)
         if not ids:
             raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
         return [self._experiments.get(each) for each in ids]
@@ -199,7 +199,7 @@ def _address(path: str, experiments: Sequence[ExperimentRecord]) -> str:
     return f"{path}?{urlencode({'experiments': ','.join(each.id for each in experiments)}, safe=',')}"
 
 
-def _named_ids(request: Request) -> list[str]:
+def _requested_ids(request: Request) -> list[str]:
     """The ids of `experiments=a,b` or `experiments=a&experiments=b`, each once."""
     given = [part for value in request.query_params.getlist("experiments") for part in value.split(",")]
     return [each for each in dict.fromkeys(map(str.strip, given)) if each][:MOST_EXPERIMENTS]

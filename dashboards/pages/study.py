@@ -25,7 +25,7 @@ def study_pages(studies: Studies) -> APIRouter:
 
     @router.get("/studies")
     def list_studies() -> HTMLResponse:
-        return page("studies.html", studies=studies.all(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
+        return page("studies.html", studies=studies.summaries(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
 
     @router.get("/studies/{name}")
     def study_page(name: str) -> HTMLResponse:

@@ -158,7 +158,7 @@ class SubmitPages:
     def _form(self, form: SubmitForm, *, asked: bool, submit: bool = False, nonce: str = "") -> Response:
         fields = fields_of(form)
         found = self._specifications.preview(fields)
-        if submit and found.accepted():
+        if submit and found.is_acceptable():
             return self._submit(fields, nonce, found)
         by_field, others = field_faults(found.faults, form)
         return _page(
@@ -174,7 +174,7 @@ class SubmitPages:
         if fields is None:
             return _page(text=text, mode="yaml", asked=asked, refused=submit, nonce=nonce)
         found = self._specifications.preview(fields)
-        if submit and found.accepted():
+        if submit and found.is_acceptable():
             return self._submit(fields, nonce, found)
         return _page(
             text=text, mode="yaml", preview=found, others=list(found.faults), asked=asked, refused=submit, nonce=nonce

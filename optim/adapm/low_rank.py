@@ -21,7 +21,6 @@ the bias-corrected momentum, by one GEMM of inner size 2r.
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from math import log2
 from typing import NamedTuple
 
 import torch
@@ -139,48 +138,45 @@ def start_rows(right: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
     if fresh:
         return sketch()
     least, reads = _negligible_size(right.dtype), not devices.is_accelerator(right.device)
-    if reads and bool((right[..., 0, :].abs() >= least).any(dim=-1).all()):
+    if reads and bool((_largest_elements(right[..., :1, :]) >= least).all()):
         return right  # so nearly always, and the first rows are enough to see it
-    zero = right.abs().amax(dim=(-2, -1), keepdim=True) < least
+    zero = _largest_elements(right, dim=(-2, -1)) < least
     if reads and not bool(zero.any()):
         return right
     return torch.where(zero, sketch(), right)
 
 
 def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor]:
-    """The rows at ordinary size, and what they were multiplied with: no square of theirs leaves the range of floats.
+    """The rows at ordinary size, and what they were divided by: no square of theirs leaves the range of floats.
 
     A block whose gradient is zero, such as an expert that no token reaches, has a momentum that shrinks by b1 a step;
-    after some 180 steps the squares of a norm are 0. By powers of two, which change no digit.
+    after some 180 steps the squares of a norm are 0.
 
     Args:
         rows: r rows, or a batch of such.
-        together: One factor for all rows of a block instead of one a row.
+        together: One divisor for all rows of a block instead of one a row.
 
     Returns:
-        Rows whose largest element is in [1, 4), zero where it was negligible, as they are where it is not finite; and
-        the factors, r × 1 (1 × 1 if `together`).
+        Rows whose largest element is 1, as they are where it is negligible; and the divisors, r × 1 (1 × 1 if
+        `together`).
     """
-    largest = rows.abs().amax(dim=(-2, -1) if together else -1, keepdim=True)
-    exponent = torch.where(largest.isfinite(), largest, 1.0).frexp().exponent - 1
-    factor = torch.ldexp(torch.ones_like(largest), -exponent.clamp(max=_largest_exponent(rows.dtype)))
-    factor = torch.where(largest < _negligible_size(rows.dtype), 1.0, factor)
-    return torch.where(largest < _negligible_size(rows.dtype), 0.0, rows * factor), factor
+    size = _largest_elements(rows, dim=(-2, -1) if together else -1)
+    size.masked_fill_(size < _negligible_size(rows.dtype), 1.0)
+    return rows / size, size
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
     """An orthonormal basis of the span of r rows: Cholesky QR, twice, and a safer way for blocks it would fail on.
 
     The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix;
-    negligible ones become zero.
+    negligible ones stay as they are.
     Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds
     from above: below ten times sqrt(machine epsilon), or where the factorisation breaks down (rows that depend on
     each other, are zero or not finite), another way takes over. (Yamamoto et al., "Roundoff error analysis of the
     CholeskyQR2 algorithm", 2015.) On the CPU that is Householder's QR. An accelerator would have to wait for the host
     to decide, and is slow at it: there, see `_shifted_cholesky_qr`.
     """
-    even, _ = scaled_rows(rows)
-    unit = _unit_rows(even)
+    unit = _unit_rows(rows)
     gram = unit @ unit.mT
     lower, failed = torch.linalg.cholesky_ex(gram)
     smallest_pivot = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1)
@@ -189,7 +185,7 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
         return _shifted_cholesky_qr(unit, gram, bad)
     if not bool(bad.any()):
         return _orthonormalise_again(_divide_by_lower(unit, lower))
-    householder: Tensor = torch.linalg.qr(even.mT).Q.mT
+    householder: Tensor = torch.linalg.qr(unit.mT).Q.mT
     if bool(bad.all()):
         return householder
     basis = _orthonormalise_again(_divide_by_lower(unit, lower))
@@ -234,9 +230,15 @@ def _shifted_cholesky_qr(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
 
 
 def _unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length 1; zero ones as they are."""
-    length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    return rows / torch.where(length == 0.0, 1.0, length)
+    """Rows of length 1; negligible ones as they are."""
+    even, _ = scaled_rows(rows)
+    # No row whose largest element is 1 is shorter than 1.
+    return even.div_(torch.linalg.vector_norm(even, dim=-1, keepdim=True).clamp_min_(1.0))
+
+
+def _largest_elements(rows: Tensor, dim: int | tuple[int, int] = -1) -> Tensor:
+    """The largest absolute value of each row, or of each block; four times faster than by a norm."""
+    return rows.abs().amax(dim=dim, keepdim=True)
 
 
 def _negligible_size(dtype: torch.dtype) -> float:
@@ -245,8 +247,3 @@ def _negligible_size(dtype: torch.dtype) -> float:
     Far from the smallest number, so that a quotient by it stays in range.
     """
     return float(torch.finfo(dtype).tiny ** 0.75)
-
-
-def _largest_exponent(dtype: torch.dtype) -> int:
-    """Of two, so that its inverse is a number of full precision."""
-    return round(-log2(torch.finfo(dtype).tiny))

@@ -124,13 +124,13 @@ def _descend_factors(
         left = torch.where(restarted, best, left)
     for k in range(iterations):
         eta = step_size(k, iterations)
-        # With other = U / s, the step is the same in y = rows / s: y <- y - eta precondition(U U^T, U U^T y - U M).
-        unit, scale = scaled_rows(right, together=together)
-        gram, y = unit @ unit.mT, left / scale
-        left = scale * (y - eta * precondition(gram, gram @ y - momentum.rows_times_transposed(unit)))
-        unit, scale = scaled_rows(left, together=together)
-        gram, y = unit @ unit.mT, right / scale
-        right = scale * (y - eta * precondition(gram, gram @ y - momentum.rows_times(unit)))
+        # With other = s U, the step is the same in y = s rows: y <- y - eta precondition(U U^T, U U^T y - U M).
+        unit, size = scaled_rows(right, together=together)
+        gram, y = unit @ unit.mT, left * size
+        left = (y - eta * precondition(gram, gram @ y - momentum.rows_times_transposed(unit))) / size
+        unit, size = scaled_rows(left, together=together)
+        gram, y = unit @ unit.mT, right * size
+        right = (y - eta * precondition(gram, gram @ y - momentum.rows_times(unit))) / size
     return Factors(left.mT, right)
 
 

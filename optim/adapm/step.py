@@ -124,12 +124,11 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, *, largest: in
         else:
             numerators = pieces
         if divisors is not None:
-            updates = [one / _rows_of(root, rows) for one, root in zip(numerators, divisors, strict=True)]
+            roots = [_rows_of(divisor, rows) for divisor in divisors]
         else:
             stored = [member.state_tensor("exp_avg_sq")[rows] for member in batch]
             roots = element_divisors(stored, pieces, settings)
-            updates = [torch.div(one, root, out=root) for one, root in zip(numerators, roots, strict=True)]
-        _descend(blocks[0], [member.weight[rows] for member in batch], updates, settings)
+        _descend(blocks[0], [member.weight[rows] for member in batch], numerators, roots, settings)
 
 
 def _move_compiled(
@@ -198,7 +197,7 @@ def element_divisors(stored: list[Tensor], gradients: list[Tensor], settings: St
     torch._foreach_mul_(moments, settings.beta2)
     torch._foreach_addcmul_(moments, gradients, gradients, value=1.0 - settings.beta2)
     _round_into(stored, moments)
-    return [_root(moment, settings) for moment in moments]
+    return _roots(moments, settings)
 
 
 def shared_divisors(
@@ -229,8 +228,7 @@ def shared_divisors(
     torch._foreach_lerp_(moments, means, 1.0 - settings.beta2)
     _round_into(stored, moments)
     divisors = []
-    for block, moment in zip(blocks, moments, strict=True):
-        root = _root(moment, settings)
+    for block, root in zip(blocks, _roots(moments, settings), strict=True):
         neurons = root.repeat_interleave(block.head_size) if block.head_size > 1 else root
         divisors.append(neurons.unsqueeze(block.output_axis - 1))
     return divisors
@@ -240,11 +238,12 @@ def _rows_of(divisor: Tensor, rows: Rows) -> Tensor:
     return divisor if divisor.shape[0] == 1 else divisor[rows]
 
 
-def _root(moment: Tensor, settings: StepSettings) -> Tensor:
-    root = moment.sqrt()
+def _roots(moments: list[Tensor], settings: StepSettings) -> list[Tensor]:
+    roots = list(torch._foreach_sqrt(moments))
     if settings.second_debias != 1.0:
-        root.mul_(settings.second_debias**-0.5)
-    return root.add_(settings.eps)
+        torch._foreach_mul_(roots, settings.second_debias**-0.5)
+    torch._foreach_add_(roots, settings.eps)
+    return roots
 
 
 def _row_square_sums(gradient: Tensor) -> Tensor:
@@ -306,19 +305,24 @@ def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, 
     return found.transpose() if turned else found
 
 
-def _descend(block: Block, weights: list[Tensor], updates: list[Tensor], settings: StepSettings) -> None:
-    """W <- W - lr (clip(u) + weight_decay W), rounded once to the weight's type; `updates` are overwritten."""
-    lr = settings.lr
-    if block.first_moment is FirstMoment.FULL:
-        if settings.momentum_debias != 1.0:
-            torch._foreach_div_(updates, settings.momentum_debias)
-    elif settings.clip is not None:
-        for update in updates:
-            update.clamp_(-settings.clip, settings.clip)
-    if block.first_moment is FirstMoment.NONE:
-        lr *= settings.momentum_free_lr_scale
-    exact = [weight.to(update.dtype) for weight, update in zip(weights, updates, strict=True)]
+def _descend(
+    block: Block, weights: list[Tensor], numerators: list[Tensor], divisors: list[Tensor], settings: StepSettings
+) -> None:
+    """W <- W - lr (clip(m / divisor) + weight_decay W), rounded once to the weight's type."""
+    lr = settings.lr * (settings.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
+    exact = [weight.to(numerator.dtype) for weight, numerator in zip(weights, numerators, strict=True)]
     if block.decays and settings.weight_decay != 0.0:
         torch._foreach_mul_(exact, 1.0 - lr * settings.weight_decay)
-    torch._foreach_add_(exact, updates, alpha=-lr)
+    if block.first_moment is FirstMoment.FULL:
+        torch._foreach_addcdiv_(exact, numerators, divisors, value=-lr / settings.momentum_debias)
+    else:
+        shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
+        updates = [
+            torch.div(numerator, divisor, out=None if shared else divisor)
+            for numerator, divisor in zip(numerators, divisors, strict=True)
+        ]
+        if settings.clip is not None:
+            for update in updates:
+                update.clamp_(-settings.clip, settings.clip)
+        torch._foreach_add_(exact, updates, alpha=-lr)
     _round_into(weights, exact)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
 
+from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import SeedCoverage, TuningRun, grid_of, judged_rate, seed_coverage
-from orchestrator.records import Interval, RunRecord
+from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
 
 
@@ -29,17 +30,19 @@ class RateSummary:
     """Over the seeds that are not left out."""
     left_out: frozenset[int] = frozenset()
     """Seeds on which a run spiked, this one's or the one that it is held against."""
+    looks: Mapping[int, Look] | None = None
+    """Where seeds are added while verdicts are open."""
 
     def without(self, seeds: frozenset[int]) -> "RateSummary":
         """The same with these seeds left out of its loss."""
         losses = [loss for seed, loss in self.losses().items() if seed not in seeds]
-        return replace(self, val_loss=mean_interval(losses), left_out=seeds & self.losses().keys())
+        return replace(self, val_loss=mean_interval(losses, looks=self.looks), left_out=seeds & self.losses().keys())
 
     def losses(self) -> dict[int, float]:
         """The final validation loss of each seed that has a finite one."""
         return {run.seed: loss for run in self.runs if run.result and (loss := run.result.final_val_loss) is not None}
 
-    def by_seed(self) -> dict[int, RunRecord]:
+    def runs_by_seed(self) -> dict[int, RunRecord]:
         """The runs by their seeds."""
         return {run.seed: run for run in self.runs}
 
@@ -142,29 +145,42 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
     return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
 
 
+def looks_of(spec: ComparisonSpec, comparisons: int = 1) -> Mapping[int, Look] | None:
+    """The levels of its looks where it adds seeds, for each of so many intervals; None where all run at once."""
+    if spec.sequential is None:
+        return None
+    return looks(spec.sequential.first_seeds, len(spec.seeds), SIGNIFICANCE / comparisons)
+
+
 def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecord]) -> CandidateSummary:
     seeds = frozenset(spec.seeds)
     grid_runs = [run for run in runs if run.seed not in seeds] if spec.tuning else runs
     final_runs = tuple(run for run in runs if run.seed in seeds) if spec.tuning else ()
     grid = sorted({*candidate.learning_rates, *(run.lr for run in grid_runs)})
-    rates = tuple(_rate(lr, tuple(run for run in grid_runs if run.lr == lr)) for lr in grid)
+    own = looks_of(spec)
+    of_grid = None if spec.tuning else own
+    rates = tuple(_rate(lr, tuple(run for run in grid_runs if run.lr == lr), of_grid) for lr in grid)
     tuning_runs = [_tuning_run(run) for run in grid_runs]
     known = grid_of(tuning_runs)
     return CandidateSummary(
         candidate=candidate,
         rates=rates,
         chosen=min(rates, key=lambda rate: rate.key(known.means())),
-        final=_rate(final_runs[0].lr, final_runs) if final_runs else None,
+        final=_rate(final_runs[0].lr, final_runs, own) if final_runs else None,
         tuned=spec.tuning is not None,
         grid=known,
         judged_lr=judged_rate(tuning_runs),
     )
 
 
-def _rate(lr: float, runs: tuple[RunRecord, ...]) -> RateSummary:
+def _rate(lr: float, runs: tuple[RunRecord, ...], of: Mapping[int, Look] | None) -> RateSummary:
     losses = [run.result.final_val_loss for run in runs if run.result and run.result.final_val_loss is not None]
     return RateSummary(
-        lr=lr, runs=runs, coverage=seed_coverage([_tuning_run(run) for run in runs]), val_loss=mean_interval(losses)
+        lr=lr,
+        runs=runs,
+        coverage=seed_coverage([_tuning_run(run) for run in runs]),
+        val_loss=mean_interval(losses, looks=of),
+        looks=of,
     )
 
 

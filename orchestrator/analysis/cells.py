@@ -13,7 +13,7 @@ from orchestrator.records import CellRecord, ExperimentRecord, ExperimentWithRun
 def comparisons(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[ExperimentWithRuns, ...]:
     """The comparison of each of its cells; the experiment itself where it has none."""
     cells = experiment.spec.cells()
-    return tuple(_projected(experiment, runs, cell) for cell in cells) if cells else ((experiment, runs),)
+    return tuple(_cell_experiment(experiment, runs, cell) for cell in cells) if cells else ((experiment, runs),)
 
 
 def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key: str | None) -> ExperimentWithRuns:
@@ -25,12 +25,12 @@ def one_comparison(experiment: ExperimentRecord, runs: Sequence[RunRecord], key:
             raise NotFoundError(f"experiment {experiment.id} is no scaling experiment and has no cell {key!r}")
         return experiment, runs
     if not key:
-        return _projected(experiment, runs, cells[-1])
+        return _cell_experiment(experiment, runs, cells[-1])
     found = next((cell for cell in cells if cell.key == key), None)
     if found is None:
         known = ", ".join(cell.key for cell in cells)
         raise NotFoundError(f"experiment {experiment.id} has no cell {key!r}; it has {known}")
-    return _projected(experiment, runs, found)
+    return _cell_experiment(experiment, runs, found)
 
 
 def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[CellRecord, ...]:
@@ -50,11 +50,11 @@ def cell_records(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tup
             comparison=compare(record, mine),
         )
         for cell in cells
-        for record, mine in [_projected(experiment, runs, cell)]
+        for record, mine in [_cell_experiment(experiment, runs, cell)]
     )
 
 
-def _projected(experiment: ExperimentRecord, runs: Iterable[RunRecord], cell: Cell) -> ExperimentWithRuns:
+def _cell_experiment(experiment: ExperimentRecord, runs: Iterable[RunRecord], cell: Cell) -> ExperimentWithRuns:
     spec = experiment.spec
     mine = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
     comparison = spec.comparison(cell, {run.candidate: run.lr for run in mine})

@@ -13,13 +13,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from optim import catalog
-from orchestrator.analysis.candidates import CandidateSummary, RateSummary, summaries
+from orchestrator.analysis.candidates import CandidateSummary, RateSummary, looks_of, summaries
+from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, paired_difference
 from orchestrator.analysis.targets import first_reached, geometric_mean, leaves_out_one, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
+from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import SeedCoverage
 from orchestrator.records import (
     TENSORS,
@@ -32,9 +35,10 @@ from orchestrator.records import (
     Instability,
     LearningRateRow,
     RunRecord,
+    SeedsStatus,
+    SeedsUsed,
     TimeToTarget,
 )
-from orchestrator.sweeps.report import comparison_spec
 from worker.records.result import Result, Verdict
 from worker.spec.run import Workload
 
@@ -55,6 +59,17 @@ class ValidationCurve:
 
 Curves = Mapping[str, ValidationCurve]
 """By run id. A run without one has no time to target."""
+
+
+def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
+    """The comparison as which an experiment is judged. Raises `ConflictError` for a sweep."""
+    if (spec := experiment.spec.comparison()) is not None:
+        return spec
+    raise ConflictError(
+        f"experiment {experiment.id} is a sweep: its trials have one seed and say nothing of chance; "
+        f"`adapm-bench sweep show {experiment.id}` tells what was found, `adapm-bench sweep compare {experiment.id}` "
+        "compares the best of it over fresh seeds"
+    )
 
 
 def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Curves | None = None) -> Comparison:
@@ -86,7 +101,8 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     rows = tuple(
         row.model_copy(
             update={
-                "time_to_target": _time_to_target(row, each.best, baseline.best, curves or {}),
+                "time_to_target": _time_to_target(spec, row, each.best, baseline.best, curves or {}),
+                "seeds_used": None if row.is_baseline else _seeds_used(spec, row, each, baseline),
                 "verdict": verdict(row, baseline_row, task.loss_unit),
             }
         )
@@ -231,8 +247,9 @@ def _difference(
         regrets = each.regret(variance / 2, degrees), baseline.regret(variance / 2, degrees)
         return regrets[0] + (baseline.selection() or 0.0), regrets[1] + (each.selection() or 0.0)
 
+    levels = looks_of(spec, spec.comparison_count())
     found = paired_difference(
-        pairs.losses, pairs.baseline_losses, spec.comparison_count(), regret, evaluation_error(spec.workload)
+        pairs.losses, pairs.baseline_losses, spec.comparison_count(), regret, evaluation_error(spec.workload), levels
     )
     if found is None:
         return None
@@ -243,8 +260,28 @@ def _difference(
             "spiked": len(pairs.spiked),
             "baseline_spiked": len(pairs.baseline_spiked),
             "margin": spec.equivalence(),
+            "at_look": levels is not None,
         }
     )
+    left = len(spec.seeds) - found.spiked - found.baseline_spiked
+    if levels is not None and 1 < found.n < left and left in levels:
+        differences = [mine - theirs for mine, theirs in zip(pairs.losses, pairs.baseline_losses, strict=True)]
+        spread = statistics.stdev(differences)
+        below, above = regret(spread**2)
+        chance = chance_of_verdict(
+            found.mean,
+            spread / math.sqrt(found.n),
+            found.n,
+            left,
+            levels[left].level,
+            below=below,
+            above=above,
+            shared_error=found.evaluation_error,
+            margin=found.margin,
+            can_be_better=not baseline.rate_is_open(),
+            can_be_worse=not each.rate_is_open(),
+        )
+        found = found.model_copy(update={"chance_of_verdict": chance})
     untested: dict[str, object] = {"low": None, "high": None, "p_value": None}
     if each.planned_rates() != baseline.planned_rates() or found.spiked > found.baseline_spiked:
         return found.model_copy(update=untested)
@@ -255,6 +292,53 @@ def _difference(
     ):
         return found.model_copy(update=untested | {"rate_is_open": True})
     return found
+
+
+def _seeds_used(
+    spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, baseline: CandidateSummary
+) -> SeedsUsed | None:
+    if spec.sequential is None:
+        return None
+    mine = {run.seed for run in each.runs()} & {*spec.seeds}
+    awaited = [*each.runs(), *(run for run in baseline.runs() if run.seed in mine or run.seed not in spec.seeds)]
+    difference = row.difference
+    if not mine or any(run.status not in TERMINAL for run in awaited):
+        status = SeedsStatus.WAITING
+    elif row.conclusion in (Conclusion.BETTER, Conclusion.WORSE, Conclusion.AS_GOOD):
+        status = SeedsStatus.DECIDED
+    elif difference is None or row.conclusion is Conclusion.UNEQUALLY_TUNED:
+        status = SeedsStatus.NO_VERDICT
+    elif len(mine) == len(spec.seeds):
+        status = SeedsStatus.ALL_USED
+    elif difference.chance_of_verdict is not None and difference.chance_of_verdict < FUTILE:
+        status = SeedsStatus.FUTILE
+    else:
+        status = SeedsStatus.OPEN
+    planned, step = spec.sequential.first_seeds, spec.sequential.seeds_per_look
+    looks = 1 + math.ceil((len(mine) - planned) / step) - (status is SeedsStatus.WAITING) if mine else 0
+    return SeedsUsed(status=status, looks=looks, seeds=len(mine), most=len(spec.seeds))
+
+
+def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
+    """The next seeds of a sequential comparison: of each candidate whose verdict is open after a look, and of the
+    baseline wherever it lacks one of theirs; at the rates of their judged runs. Nothing that is there already."""
+    spec = comparison_spec(experiment)
+    if spec.sequential is None:
+        return ()
+    wanted = {
+        row.candidate: spec.seeds[: row.seeds_used.seeds + spec.sequential.seeds_per_look]
+        for row in compare(experiment, runs).rows
+        if row.seeds_used is not None and row.seeds_used.status is SeedsStatus.OPEN
+    }
+    wanted[spec.baseline_name()] = max(wanted.values(), key=len, default=())
+    known = {(run.candidate, run.lr, run.seed) for run in runs}
+    judged = {(run.candidate, run.lr): None for run in runs if run.seed in spec.seeds}
+    return tuple(
+        spec.candidate(name).planned_run(spec.workload, spec.resources, lr=lr, seed=seed)
+        for seed in spec.seeds
+        for name, lr in judged
+        if seed in wanted.get(name, ()) and (name, lr, seed) not in known
+    )
 
 
 def _all_pairs(
@@ -313,7 +397,9 @@ def _without_model(each: CandidateSummary) -> set[int]:
     return {run.seed for run in each.best.runs if run.result and run.result.verdict is not Verdict.CONVERGED}
 
 
-def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary, curves: Curves) -> TimeToTarget | None:
+def _time_to_target(
+    spec: ComparisonSpec, row: CandidateRow, best: RateSummary, baseline: RateSummary, curves: Curves
+) -> TimeToTarget | None:
     """For each common seed: when this run came down to the loss at which the baseline's run ended.
 
     A speed-up is told of a better candidate only. Of equal ones it would be a ratio that was selected: every seed gets
@@ -321,7 +407,7 @@ def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary,
     """
     if SeedCoverage.UNSTABLE in (best.coverage, baseline.coverage):
         return None
-    mine, theirs, targets = best.by_seed(), baseline.by_seed(), baseline.losses()
+    mine, theirs, targets = best.runs_by_seed(), baseline.runs_by_seed(), baseline.losses()
     stable = (mine.keys() & targets.keys()) - best.left_out - baseline.left_out
     seeds = [seed for seed in sorted(stable) if mine[seed].id in curves and theirs[seed].id in curves]
     if not seeds:
@@ -332,7 +418,8 @@ def _time_to_target(row: CandidateRow, best: RateSummary, baseline: RateSummary,
         for seed, each in zip(seeds, steps, strict=True)
     ]
     runs = [mine[seed] for seed in seeds]
-    speed_up = geometric_mean(ratios, row.difference.comparisons) if row.difference else None
+    comparisons = spec.comparison_count()
+    speed_up = geometric_mean(ratios, comparisons, looks_of(spec, comparisons)) if row.difference else None
     is_told = row.conclusion is Conclusion.BETTER and speed_up is not None and leaves_out_one(speed_up)
     return TimeToTarget(
         reached=sum(each < math.inf for each in steps),

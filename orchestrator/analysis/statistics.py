@@ -22,10 +22,11 @@ without spread have no interval and no p-value. The t-distribution is `scipy.spe
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from orchestrator.analysis.sequential import Look
 from orchestrator.records import SIGNIFICANCE, Difference, Interval
 
 # Student's t, chi-square and the normal distribution: `scipy.special`, loaded when the first interval is asked for.
@@ -77,11 +78,14 @@ ROUNDING = 8 * float(np.finfo(np.float64).eps)
 Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def mean_interval(values: Sequence[float], comparisons: int = 1) -> Interval | None:
+def mean_interval(
+    values: Sequence[float], comparisons: int = 1, looks: Mapping[int, Look] | None = None
+) -> Interval | None:
     """Mean of independent values with its 95 % t-interval: mean ± t_{n-1, 0.975} · s / sqrt(n).
 
-    With `comparisons` = k such intervals at once hold together with 95 %. None for an empty or non-finite sample;
-    without bounds where n = 1 or the values do not differ.
+    With `comparisons` = k such intervals at once hold together with 95 %, and with `looks` those of all numbers of
+    values that have one. None for an empty or non-finite sample; without bounds where n = 1, the values do not differ,
+    or n has no look.
     """
     sample = _finite(values)
     if sample is None:
@@ -91,7 +95,11 @@ def mean_interval(values: Sequence[float], comparisons: int = 1) -> Interval | N
     if found is None:
         return None
     mean, error = found
-    low, high = _bounds(mean, error, sample.size - 1, comparisons)
+    low, high = None, None
+    if looks is None:
+        low, high = _bounds(mean, error, sample.size - 1, SIGNIFICANCE / comparisons)
+    elif sample.size in looks:
+        low, high = _bounds(mean, error, sample.size - 1, looks[sample.size].level)
     return Interval(mean=mean, low=low, high=high, n=sample.size)
 
 
@@ -101,12 +109,14 @@ def paired_difference(
     comparisons: int = 1,
     regret: Callable[[float], tuple[float, float]] | None = None,
     shared_error: float = 0.0,
+    looks: Mapping[int, Look] | None = None,
 ) -> Difference | None:
     """Mean of `values - baseline`, pair by pair, with interval and p-value of the paired t-test among `comparisons`.
 
     `regret`: from the variance of the differences, how much lower each of the two, values and baseline, might have been
     at a better rate than its own. The true difference may lie so much below and above, and the interval covers it.
     `shared_error`: the standard error that all pairs have in common, and no number of them reduces.
+    `looks`: of a sequential comparison, by the number of pairs; without bounds and p-value where that has none.
 
     The p-value is two-sided, for the hypothesis that the mean difference is zero. None for no or non-finite pairs;
     raises `ValueError` for lengths that differ. Without bounds and p-value where n = 1 or the differences are equal.
@@ -127,8 +137,16 @@ def paired_difference(
         return None
     mean, error = found
     below, above = (0.0, 0.0) if regret is None or error is None else regret(error**2 * left.size)
+    look = None if looks is None else looks.get(left.size)
     low, high, p_value = t_test(
-        mean, error, left.size - 1, comparisons, below=below, above=above, shared_error=shared_error
+        mean,
+        None if looks is not None and look is None else error,
+        left.size - 1,
+        comparisons,
+        below=below,
+        above=above,
+        shared_error=shared_error,
+        look=look,
     )
     return Difference(
         mean=mean,
@@ -150,19 +168,22 @@ def t_test(
     below: float = 0.0,
     above: float = 0.0,
     shared_error: float = 0.0,
+    look: Look | None = None,
 ) -> tuple[float, float, float] | tuple[None, None, None]:
     """Low, high and two-sided p-value of an estimate with this standard error, one of so many `comparisons`: the
     interval leaves zero out exactly where p < 0.05. The truth may lie so much `below` and `above` what is estimated.
     A `shared_error` that is known, and normal, joins in squares: half of the interval is the root of the sum of the
-    squares of what either would have alone (G. Y. Zou and A. Donner, Stat. Med. 27, 2008). None of them without an
-    error, or where a bound is not finite."""
+    squares of what either would have alone (G. Y. Zou and A. Donner, Stat. Med. 27, 2008). At a `look` the interval has
+    that look's level, and the p-value is the share of its level that the data use up: at most 0.05 / k of it is spent
+    by all looks, and a smaller share by no more than the sum of their levels. None of them without an error, or where
+    a bound is not finite."""
     if error is None:
         return None, None, None
 
     def half(level: float) -> float:
         return math.hypot(t_quantile(degrees, level / 2) * error, normal_quantile(level / 2) * shared_error)
 
-    width = half(SIGNIFICANCE / comparisons)
+    width = half(look.level if look else SIGNIFICANCE / comparisons)
     low, high = estimate - width - below, estimate + width + above
     if not (np.isfinite(low) and np.isfinite(high)):
         return None, None, None
@@ -176,6 +197,11 @@ def t_test(
             middle = (least + most) / 2
             least, most = (middle, most) if half(math.exp(middle)) > beyond else (least, middle)
         p_value = math.exp(most)
+    if look is not None:
+        used = p_value / look.level
+        p_value = used * (
+            SIGNIFICANCE / comparisons if used >= 1 else min(look.all_levels, SIGNIFICANCE / comparisons / used)
+        )
     p_value = min(1.0, comparisons * p_value)
     # The quantile and the probability are rounded each for itself: at the very edge the interval decides.
     if low > 0 or high < 0:
@@ -206,9 +232,9 @@ def _mean_and_error(sample: Array, scale: float) -> tuple[float, float | None] |
     return mean, spread / float(np.sqrt(sample.size))
 
 
-def _bounds(mean: float, error: float | None, degrees: int, comparisons: int) -> tuple[float | None, float | None]:
+def _bounds(mean: float, error: float | None, degrees: int, level: float) -> tuple[float | None, float | None]:
     if error is None:
         return None, None
-    half = t_quantile(degrees, 1 - SIGNIFICANCE / comparisons / 2) * error
+    half = t_quantile(degrees, 1 - level / 2) * error
     low, high = mean - half, mean + half
     return (low, high) if np.isfinite(low) and np.isfinite(high) else (None, None)

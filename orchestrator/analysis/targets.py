@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
 
@@ -38,12 +39,14 @@ def first_reached(positions: Sequence[float], losses: Sequence[float], target: f
     return float(x[here - 1] + share * (x[here] - x[here - 1]))
 
 
-def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
+def geometric_mean(
+    ratios: Sequence[float], comparisons: int = 1, looks: Mapping[int, Look] | None = None
+) -> Interval | None:
     """The geometric mean of positive ratios with the 95 % t-interval of their logarithms, which holds together with
-    those of all `comparisons`; None for anything else."""
+    those of all `comparisons`, and at all `looks`; None for anything else."""
     if not ratios or min(ratios) <= 0:
         return None
-    logs = mean_interval(np.log(ratios).tolist(), comparisons)
+    logs = mean_interval(np.log(ratios).tolist(), comparisons, looks)
     if logs is None:
         return None
     with np.errstate(over="ignore"):
@@ -66,10 +69,10 @@ def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ..
     """
     known = [point for point in points if point is not None]
 
-    def beaten(point: tuple[float, float]) -> bool:
+    def is_beaten(point: tuple[float, float]) -> bool:
         return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in known)
 
-    return tuple(point is not None and not beaten(point) for point in points)
+    return tuple(point is not None and not is_beaten(point) for point in points)
 
 
 def profile(ratios: Sequence[float], tau: float) -> float:

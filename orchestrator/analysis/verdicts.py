@@ -17,6 +17,7 @@ from orchestrator.records import (
     Instability,
     LearningRateRow,
     RunRecord,
+    SeedsStatus,
 )
 from worker.records.result import Result, Verdict
 
@@ -64,7 +65,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
         case Conclusion.UNEQUALLY_TUNED if found is not None:
             return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
         case Conclusion.BETTER | Conclusion.WORSE | Conclusion.AS_GOOD | Conclusion.UNDECIDED if found is not None:
-            said = _difference(found, baseline.title, unit, _at_single_rates(row, baseline))
+            said = _difference(found, baseline.title, unit, _single_rates_phrase(row, baseline))
             if found.spiked or found.baseline_spiked:
                 return f"{said} Seeds with a spike left out: {_stability(row, baseline)}."
             return said
@@ -110,6 +111,7 @@ def notes(
     found = (
         *_about_progress(runs, rows),
         *_about_losses(rows),
+        *_about_looks(spec, rows),
         *_about_seeds(spec, rows),
         *_about_grid(spec, rows),
         *_about_choice(spec, rows),
@@ -168,7 +170,7 @@ def _not_compared(baseline: CandidateRow) -> str:
     return f"Not compared: no seed has a loss both here and for {name}."
 
 
-def _at_single_rates(row: CandidateRow, baseline: CandidateRow) -> str:
+def _single_rates_phrase(row: CandidateRow, baseline: CandidateRow) -> str:
     """At which learning rates, where neither had another: such a verdict says nothing of tuned optimizers."""
     if max(_planned_rates(row), _planned_rates(baseline)) > 1 or row.best_lr is None or baseline.best_lr is None:
         return ""
@@ -181,8 +183,9 @@ def _difference(found: Difference, baseline: str, unit: str, rates: str) -> str:
     gap = f"{signed(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
     if found.p_value is None or found.low is None or found.high is None:
-        return _untested(found, f"{gap} {side} {baseline}{rates}")
-    interval = "95 % interval" if found.comparisons == 1 else "simultaneous 95 % interval"
+        return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}")
+    kinds = ["simultaneous"] * (found.comparisons > 1) + ["sequential"] * found.at_look
+    interval = " ".join([*kinds, "95 % interval"])
     evidence = f"{interval} {signed(found.low)} to {signed(found.high)}, n = {found.n}, {p_text(found.p_value)}"
     if found.decides():
         less = f" It is shown to be less than the margin of {found.margin:g}{unit}." if found.is_within_margin() else ""
@@ -217,7 +220,7 @@ def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, 
     return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 
-def _untested(found: Difference, measured: str) -> str:
+def _unproven_sentence(found: Difference, measured: str) -> str:
     if found.rate_is_open:
         return (
             f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, and one beyond "
@@ -276,14 +279,40 @@ def _seeds_with_loss(row: CandidateRow) -> int:
     return (row.val_loss.n if row.val_loss else 0) + (best.left_out if best else 0)
 
 
+_STATUSES = {
+    SeedsStatus.WAITING: "the next look waits for runs",
+    SeedsStatus.OPEN: "more could decide",
+    SeedsStatus.DECIDED: "decided",
+    SeedsStatus.FUTILE: "hopeless: the others would hardly decide",
+    SeedsStatus.ALL_USED: "none is left",
+    SeedsStatus.NO_VERDICT: "no seed can give a verdict",
+}
+
+
+def _about_looks(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
+    used = [(row.title, row.seeds_used) for row in rows if row.seeds_used is not None]
+    if not used:
+        return
+    each = "; ".join(
+        f"{title} {_plural(of.seeds, 'seed')} and {_plural(of.looks, 'look')}, {_STATUSES[of.status]}"
+        for title, of in used
+    )
+    yield (
+        f"Seeds are added while verdicts are open, up to {len(spec.seeds)}: {each}. Intervals and p-values hold at all "
+        "looks together, whatever the reason was to stop."
+    )
+
+
 def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if len(spec.seeds) < FAIR_SEEDS:
         yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
     for row in rows:
-        if row.val_loss is not None and _seeds_with_loss(row) < len(spec.seeds):
-            seeds = _plural(len(spec.seeds), "seed")
+        best = row.best()
+        expected = best.runs_total if spec.sequential and best else len(spec.seeds)
+        if row.val_loss is not None and _seeds_with_loss(row) < expected:
+            seeds = _plural(expected, "seed")
             yield f"{row.title} has {_seeds_with_loss(row)} of its {seeds} at its best learning rate."
-    for place, row in enumerate(rows):
+    for place, row in enumerate(rows if spec.sequential is None else ()):
         if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):
             yield f"{row.title} has a lower mean than who ranks before it, of fewer seeds: all seeds rank before some."
     baseline = next(row for row in rows if row.is_baseline)
@@ -291,7 +320,9 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
         if row.difference is None or row.val_loss is None or baseline.val_loss is None:
             continue
         common = row.difference.n + row.difference.spiked + row.difference.baseline_spiked
-        if common < max(_seeds_with_loss(row), _seeds_with_loss(baseline)):
+        # Where seeds are added, the baseline has those of whoever needed most.
+        theirs = 0 if spec.sequential else _seeds_with_loss(baseline)
+        if common < max(_seeds_with_loss(row), theirs):
             yield f"{row.title} and {baseline.title} are paired over {_plural(common, 'common seed')} only."
     if any((best := row.best()) is not None and best.left_out for row in rows):
         yield (
@@ -311,7 +342,7 @@ def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         yield origin
     if spec.tuning:
         chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
-        yield f"Learning rates were chosen on {chosen} {_listed(spec.tuning.seeds)}; the losses are of other seeds."
+        yield f"Learning rates were chosen on {chosen} {_join(spec.tuning.seeds)}; the losses are of other seeds."
     extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
     if extended:
         yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
@@ -416,7 +447,7 @@ def _about_micro_batches(
     sizes = {size for found in by_candidate.values() for size in found}
     if len(sizes) > 1:
         each = "; ".join(
-            f"{row.title}: {_listed(sorted(by_candidate[row.candidate]))}"
+            f"{row.title}: {_join(sorted(by_candidate[row.candidate]))}"
             for row in rows
             if row.candidate in by_candidate
         )
@@ -427,10 +458,10 @@ def _about_micro_batches(
     share = spec.workload.budget.batch_sequences // spec.resources.process_count()
     asked = spec.workload.execution.micro_batch_sequences or share
     if len(sizes) == 1 and asked not in ("auto", *sizes):
-        yield f"All runs took micro-batches of {_listed(sizes)} instead of {asked}, for which memory did not suffice."
+        yield f"All runs took micro-batches of {_join(sizes)} instead of {asked}, for which memory did not suffice."
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _join(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
 

@@ -190,7 +190,7 @@ class Dispatcher:
 
     def _take_over(self, term: int) -> None:
         """Go on with what an earlier dispatcher left: adopt what still runs, and give the other runs back at once."""
-        adopted = self._runner.adopt(self._queue.live())
+        adopted = self._runner.adopt(self._queue.live_attempts())
         self._started = {
             (each.run_id, each.attempt): _Allocation(node=NodeId(each.node or ""), cpus=each.cpus, gpus=each.gpus)
             for each in adopted
@@ -207,7 +207,7 @@ class Dispatcher:
             return
         # Nearly all have been ended by their worker's own word; a transaction for each of them would be all that a
         # large cluster's dispatcher ever did.
-        live = self._queue.live_among([(each.run_id, each.attempt) for each in self._unsettled])
+        live = self._queue.find_live([(each.run_id, each.attempt) for each in self._unsettled])
         for each in self._unsettled:
             if (each.run_id, each.attempt) not in live:
                 log.info("attempt ended", run=each.run_id, attempt=each.attempt, message=each.message, released=False)

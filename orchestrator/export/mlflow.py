@@ -294,13 +294,13 @@ class MlflowCopy:
                 (files / "spec.json").write_text(run.spec.model_dump_json(indent=2))
             if run.result is not None:
                 (files / "result.json").write_text(run.result.model_dump_json(indent=2))
-            for checkpoint in self._kept_checkpoint(run):
+            for checkpoint in self._last_checkpoint(run):
                 (files / "checkpoint.json").write_text(checkpoint.model_dump_json(indent=2))
             with (files / "series.parquet").open("wb") as file:
                 write_series(_Known(columns), [run], file, Format.PARQUET)
             self._client.log_artifacts(run_id, folder)
 
-    def _kept_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
+    def _last_checkpoint(self, run: RunRecord) -> tuple[CheckpointNotice, ...]:
         """The last one; none of a run that succeeded, whose checkpoints are deleted."""
         return () if run.status is RunStatus.SUCCEEDED else self._runs.checkpoints(run.id)[-1:]
 
@@ -316,7 +316,7 @@ class MlflowCopy:
             tags["bench.spec_hash"] = run.spec.content_hash()
         if run.damaged is not None:
             tags["bench.damaged"] = run.damaged
-        for checkpoint in self._kept_checkpoint(run):
+        for checkpoint in self._last_checkpoint(run):
             tags["bench.checkpoint"] = f"{checkpoint.path} (step {checkpoint.step}, sha256 {checkpoint.sha256})"
         if run.result is None:
             return tags | ({"bench.reason": run.reason} if run.reason else {})

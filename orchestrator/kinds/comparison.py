@@ -21,6 +21,8 @@ from worker.spec.run import OptimizerSpec, Resources, Rules, RunSpec, Workload, 
 
 EQUIVALENCE_MARGIN = 0.01
 """Nats. Optimizers that were tuned alike differ by 0.002 to 0.013 on our workloads: less is no reason to choose one."""
+MOST_SEQUENTIAL_SEEDS = 64
+"""Reckoning the levels of so many looks takes a second."""
 MAX_RUNS = 10_000
 """One experiment's cap: 10,000 runs keep the submitting transaction below a few seconds."""
 
@@ -63,6 +65,15 @@ class Candidate(Spec):
             candidate=self.name(),
             spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
         )
+
+
+class Sequential(Spec):
+    """Seeds are added while a verdict is open: the first few of `seeds` begin, and not all may be needed."""
+
+    first_seeds: Annotated[int, Field(strict=True, ge=2, le=MOST_SEQUENTIAL_SEEDS)] = 3
+    """Of `seeds`, at the first look."""
+    seeds_per_look: Annotated[int, Field(strict=True, ge=1, le=MOST_SEQUENTIAL_SEEDS)] = 1
+    """Added for each candidate that is neither decided nor hopeless; more keep more devices at work, and cost runs."""
 
 
 Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
@@ -186,9 +197,39 @@ class ComparisonSpec(GridExperiment):
     tuning: Tuning | None = None
     """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
     all_pairs: AllPairs = omit_default(False)
+    sequential: Sequential | None = omit_default(None)
+    """Begin with a few of `seeds`, and add the others one after another for candidates whose verdict is open. Default:
+    all seeds at once."""
+
+    def further_faults(self) -> list[SpecFault]:
+        """What looks cannot go with."""
+        if self.sequential is None:
+            return []
+        if self.all_pairs:
+            return [(("all_pairs",), True, "cannot be sequential: each candidate's seeds end with its own verdict")]
+        if not self.sequential.first_seeds < len(self.seeds) <= MOST_SEQUENTIAL_SEEDS:
+            allowed = f"must be more than sequential.first_seeds, and at most {MOST_SEQUENTIAL_SEEDS}"
+            return [(("seeds",), len(self.seeds), allowed)]
+        return []
+
+    def grows(self) -> bool:
+        """Where it tunes first, and where seeds are added."""
+        return super().grows() or self.adds_seeds()
+
+    def adds_seeds(self) -> bool:
+        """Where it is sequential."""
+        return self.sequential is not None
+
+    def may_need_less(self) -> bool:
+        """Where grids are extended, and where verdicts may need fewer seeds."""
+        return super().may_need_less() or self.adds_seeds()
+
+    def first_seeds(self) -> tuple[int, ...]:
+        """Those that judged runs begin with."""
+        return self.seeds[: self.sequential.first_seeds] if self.sequential else self.seeds
 
     def run_count(self) -> int:
-        """How many runs there will be; with tuning, at most."""
+        """How many runs there will be; with tuning, or where seeds are added, at most."""
         return sum(self._run_count_of(candidate) for candidate in self.candidates)
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
@@ -196,7 +237,7 @@ class ComparisonSpec(GridExperiment):
         tunes first."""
         return tuple(
             candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed)
-            for seed in (self.tuning.seeds if self.tuning else self.seeds)
+            for seed in (self.tuning.seeds if self.tuning else self.first_seeds())
             for position in range(max(len(candidate.learning_rates) for candidate in self.candidates))
             for candidate in self.candidates
             for lr in candidate.learning_rates[position : position + 1]
@@ -207,7 +248,7 @@ class ComparisonSpec(GridExperiment):
         if self.tuning is None:
             return ()
         candidate = self.candidate(group.candidate)
-        pairs = self.tuning.next_pairs(candidate.learning_rates, self.seeds, runs)
+        pairs = self.tuning.next_pairs(candidate.learning_rates, self.first_seeds(), runs)
         return tuple(candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed) for lr, seed in pairs)
 
     def shares(self) -> tuple[Share, ...]:

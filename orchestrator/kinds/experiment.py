@@ -125,6 +125,10 @@ class Experiment(Spec):
         """Whether runs are added after the submission."""
         return False
 
+    def adds_seeds(self) -> bool:
+        """Whether looks at the results so far add seeds (`analysis.comparison.added_runs`)."""
+        return False
+
     def may_need_less(self) -> bool:
         """Whether `run_count`, and what the runs do, are upper bounds: tuning may need fewer rates, a sweep stops
         trials early or runs out of its device-hours."""

@@ -177,7 +177,7 @@ def prune_remote(
     """Delete what no run needs there; returns how many files went. Raises `RemoteFolderError`."""
     names = _group_by_run(folder.sizes())
     removed = 0
-    for run_id, (status, told) in _known_runs(database, names).items():
+    for run_id, (status, told) in _read_runs(database, names).items():
         if stopping():
             break
         superfluous = remote_surplus(names[run_id], status, told, keep)
@@ -222,20 +222,20 @@ def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
     return dict(found)
 
 
-def _known_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
+def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
     """Of each of these runs that there is: its state, and what was told of."""
     found: dict[str, tuple[RunStatus, KnownCheckpoints]] = {}
     wanted = list(run_ids)
     with database.reading() as connection:
         for start in range(0, len(wanted), RUNS_AT_ONCE):
             some = wanted[start : start + RUNS_AT_ONCE]
-            told = _known_checkpoints(connection, some)
+            told = _read_checkpoints(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
                 found[row.id] = row.status, told.get(row.id, KnownCheckpoints())
     return found
 
 
-def _known_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, KnownCheckpoints]:
+def _read_checkpoints(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, KnownCheckpoints]:
     this = checkpoints.c
     newest = (
         sa.select(this.run_id, this.attempt, sa.func.max(this.step).label("step"))
@@ -264,6 +264,6 @@ def _forget_remote_surplus(database: Database, run_id: str, names: Sequence[str]
         if found is None or found[0].status not in TERMINAL:
             return []
         status = found[0].status
-        told = _known_checkpoints(connection, [run_id]).get(run_id, KnownCheckpoints())
+        told = _read_checkpoints(connection, [run_id]).get(run_id, KnownCheckpoints())
         forget_checkpoints(connection, run_id, checkpoint_policy(status, keep))
         return remote_surplus(names, status, told, keep)

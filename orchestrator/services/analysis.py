@@ -1,6 +1,6 @@
 """`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from sqlalchemy.engine import Connection
@@ -15,11 +15,13 @@ from orchestrator.analysis.profiles import ProfileReport, profiles
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
+from orchestrator.specs.footprints import Footprints
 from orchestrator.store import reads, series
 from orchestrator.store.database import Database
 from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
-from worker.footprint.cache import FootprintCache, OptimizerOptions
+from worker.footprint.process import FootprintQuestion
+from worker.records.footprint import Footprint
 from worker.spec.run import Workload
 
 MAX_CURVES = 4_096
@@ -36,32 +38,31 @@ class Analysis:
     Every method may raise `StoreError`, and `NotFoundError` where an experiment does not exist.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, footprints: Footprints) -> None:
+        self._database, self._footprints = database, footprints
         self._curves: dict[str, ValidationCurve] = {}
         self._ended = EndedRuns()
-        self._footprints = FootprintCache()
 
     def compare(
         self, experiment_id: str, cell: str | None = None, *, of: ExperimentWithRuns | None = None
     ) -> Comparison:
         """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
         experiment that of one cell, by its key, or of its largest model."""
-        experiment, runs = one_comparison(*(of or self._measured(experiment_id)), cell)
+        experiment, runs = one_comparison(*(of or self._read(experiment_id)), cell)
         return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
         baseline's loss left out; raises `ConflictError` for an experiment of another kind."""
-        return cell_records(*self._measured(experiment_id))
+        return cell_records(*self._read(experiment_id))
 
     def sweep(self, experiment_id: str, *, importance: bool = True) -> SweepReport:
         """What a sweep found so far; raises `ConflictError` where the experiment is none."""
-        return report.report(*self._measured(experiment_id), importance=importance)
+        return report.report(*self._read(experiment_id), importance=importance)
 
     def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
         """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
-        experiment, runs = self._measured(experiment_id)
+        experiment, runs = self._read(experiment_id)
         found = report.report(experiment, runs)
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
 
@@ -80,27 +81,35 @@ class Analysis:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
         `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a model may be
         missing the first time."""
-        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._measured(each))]
+        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]
-        wanted = {
-            each.name(): OptimizerOptions.from_fields(each.optimizer, each.options)
+        questions = {
+            (each.name(), model): FootprintQuestion(model=model, optimizers=(each.optimizer,), options=each.options)
             for each in first.candidates
-            if not getattr(each, "rules", ())
+            if not each.rules
+            for model in dict.fromkeys(each.model for each in targets if each.model)
         }
-        models = {each.model for each in targets if each.model}
-        keys = {(name, model): (model, want) for name, want in wanted.items() for model in models}
-        known = self._footprints.count(list(keys.values()), wait=wait)
-        needs = {asked: known[key] for asked, key in keys.items() if key in known}
+        needs = self._count(questions, wait=wait)
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
+
+    def _count(
+        self, questions: Mapping[tuple[str, str], FootprintQuestion], *, wait: bool
+    ) -> dict[tuple[str, str], Footprint]:
+        """The answers that there are, or that come while this waits; the others are counted meanwhile."""
+        known = {key: self._footprints.ask(question) for key, question in questions.items()}
+        if wait and None in known.values():
+            self._footprints.wait(questions.values())
+            known = {key: self._footprints.find(question) for key, question in questions.items()}
+        return {key: found for key, found in known.items() if found is not None}
 
     def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
         """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""
-        for experiment, runs in comparisons(*self._measured(experiment_id)):
+        for experiment, runs in comparisons(*self._read(experiment_id)):
             curves = self._curves_of(comparison.compared_runs(experiment, runs))
             yield experiment.spec.workload, comparison.compare(experiment, runs, curves)
 
-    def _measured(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    def _read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)

@@ -51,7 +51,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
             most_waiting=settings.waiting_runs,
         ),
         runs=runs,
-        analysis=Analysis(database),
+        analysis=Analysis(database, footprints),
         specifications=specifications,
         attempts=Attempts(database, policy, storage, keep_best=settings.keep_checkpoints == "best"),
         monitor=Monitor(database, storage, free_bytes=settings.free_bytes),

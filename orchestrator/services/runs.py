@@ -60,7 +60,7 @@ class Runs:
         with self._database.reading() as connection:
             return reads.run_page(connection, where=where, sort=sort, limit=limit, after=after)
 
-    def all(self, experiment_id: str) -> Iterator[RunRecord]:
+    def read_all(self, experiment_id: str) -> Iterator[RunRecord]:
         """Every run of an experiment by position, read page by page."""
         after: str | None = None
         while page := self.page(experiment_id=experiment_id, limit=PAGE, after=after):

@@ -12,8 +12,9 @@ from statistics import fmean, median
 
 from orchestrator.kinds.experiment import Share
 from orchestrator.records import RunRecord
-from orchestrator.specs.footprints import FootprintRequest, Footprints
+from orchestrator.specs.footprints import Footprints, footprint_question
 from worker.catalog import presets
+from worker.footprint.process import FootprintQuestion
 from worker.records.result import Record
 from worker.spec.run import Workload
 
@@ -118,7 +119,7 @@ def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:
     return Pace(device=device, by_optimizer=means, start_seconds=median(starts), runs=len(starts))
 
 
-def _question(share: Share) -> FootprintRequest | None:
+def _question(share: Share) -> FootprintQuestion | None:
     """The question whose answer holds for the share; None where only a count of its own would tell."""
     model, options = share.workload.model, share.options
     if model not in presets.names() or share.has_rules:
@@ -128,6 +129,6 @@ def _question(share: Share) -> FootprintRequest | None:
     if presets.preset(model).vocabulary_of_tokenizer and share.workload.data.tokenizer != "byte":
         return None
     try:
-        return FootprintRequest.parse(model, options.get("rank_ratio"), options.get("state_dtype"))
+        return footprint_question(model, options.get("rank_ratio"), options.get("state_dtype"))
     except ValueError:
         return None

@@ -89,13 +89,13 @@ def short_json(value: Any, depth: int = 2) -> Any:
     if isinstance(value, bytes):
         return _short(value[: LONGEST_TEXT + 1].decode("utf-8", "replace"))
     if isinstance(value, Mapping):
-        return _shown_object(value, depth)
+        return _object_text(value, depth)
     if isinstance(value, list | tuple):
-        return _shown_list(value, depth)
+        return _list_text(value, depth)
     return _short(encodable(str(value)))
 
 
-def _shown_object(value: Mapping[Any, Any], depth: int) -> Any:
+def _object_text(value: Mapping[Any, Any], depth: int) -> Any:
     if depth == 0:
         return "{…}" if value else {}
     items = list(value.items())[:MOST_ITEMS]
@@ -103,7 +103,7 @@ def _shown_object(value: Mapping[Any, Any], depth: int) -> Any:
     return {_short(encodable(str(key))): short_json(item, depth - 1) for key, item in items} | more
 
 
-def _shown_list(value: list[Any] | tuple[Any, ...], depth: int) -> Any:
+def _list_text(value: list[Any] | tuple[Any, ...], depth: int) -> Any:
     if depth == 0:
         return "[…]" if value else []
     more = ["…"] if len(value) > MOST_ITEMS else []
@@ -126,11 +126,11 @@ def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> Fault:
         return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}")
     path, model, in_union = _walk(location, root)
     value = None if error["type"] == "missing" else short_json(error["input"])
-    allowed = SCALAR_EXPECTED if in_union else _allowed(error, model, path)
+    allowed = SCALAR_EXPECTED if in_union else _expectation(error, model, path)
     return Fault(pointer=pointer(path), value=value, allowed=encodable(allowed), source=source)
 
 
-def _allowed(error: Mapping[str, Any], model: type[BaseModel] | None, path: Location) -> str:
+def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: Location) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "unknown_name":
         meant = nearest(context["value"], context["known"].split(", "))
@@ -166,9 +166,9 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
     here: Any = root
     model = root if isinstance(root, type) else None
     for step in location:
-        here = _unwrapped(here)
+        here = _unwrap(here)
         if get_origin(here) in (Union, UnionType):
-            here = _tagged(here, step)
+            here = _arm_with_tag(here, step)
             if here is None:
                 return tuple(path), model, True
             model = here
@@ -183,9 +183,9 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
     return tuple(path), model, False
 
 
-def _tagged(union: Any, tag: int | str) -> type[BaseModel] | None:
+def _arm_with_tag(union: Any, tag: int | str) -> type[BaseModel] | None:
     """The arm of a discriminated union that bears the tag; None where the union is none."""
-    for arm in map(_unwrapped, get_args(union)):
+    for arm in map(_unwrap, get_args(union)):
         fields = arm.model_fields if isinstance(arm, type) and issubclass(arm, BaseModel) else {}
         if any(get_origin(field.annotation) is Literal and field.default == tag for field in fields.values()):
             return cast("type[BaseModel]", arm)
@@ -200,11 +200,11 @@ def _item_of(annotation: Any) -> Any:
     return arguments[0] if arguments and get_origin(annotation) in (tuple, list) else None
 
 
-def _unwrapped(annotation: Any) -> Any:
+def _unwrap(annotation: Any) -> Any:
     """`annotation` without `Annotated` and without `| None`: pydantic gives neither a step in a location."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, UnionType):
         arms = [arm for arm in get_args(annotation) if arm is not type(None)]
-        return _unwrapped(arms[0]) if len(arms) == 1 else annotation
+        return _unwrap(arms[0]) if len(arms) == 1 else annotation
     return annotation

@@ -1,7 +1,7 @@
-"""Footprints for pages: what every optimizer keeps for a model, counted in a short-lived process, kept on disk.
+"""Footprints for pages and predictions: what optimizers keep for a model, counted in another process, kept on disk.
 
     ask(question) ── known on disk ──► Footprint
-          └── unknown ──► None, and one process at a time counts; asked again seconds later, it is known
+          └── unknown ──► None, and one process at a time counts; asked seconds later, or after `wait`, it is known
 
 The count needs torch, which the api process never loads. An answer is kept under a digest of everything that it
 depends on: the question, the code of `optim` and of the models, and the versions of the libraries.
@@ -9,14 +9,15 @@ depends on: the question, the code of `optim` and of the models, and the version
 
 import hashlib
 import json
+import math
 import subprocess
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Condition, Thread
 
 import structlog
 from pydantic import ValidationError
@@ -24,7 +25,7 @@ from pydantic import ValidationError
 from optim.catalog import Scalar
 from worker.catalog import presets
 from worker.files import write_atomically
-from worker.footprint.process import FootprintQuestion, count_footprints
+from worker.footprint.process import FootprintAnswer, FootprintQuestion, count_footprints
 from worker.records.footprint import Footprint
 
 log = structlog.get_logger(__name__)
@@ -37,29 +38,19 @@ SOURCES = ("optim", "worker/footprint", "worker/models.py", "worker/records/foot
 """The code that a count depends on: folders with all that is in them, and files."""
 RETRY_SECONDS = 60.0
 """A count that came to nothing is tried again when somebody asks after so long: memory may have been short."""
+MOST_WAITING = 2
+"""Callers that wait for a count, each on a thread that workers' reports need; others are answered at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FootprintRequest:
-    """For which model, with which options; None is each optimizer's own default."""
-
-    model: str
-    rank_ratio: float | None = None
-    state_dtype: str | None = None
-
-    @classmethod
-    def parse(cls, model: str, rank_ratio: object, state_dtype: object) -> "FootprintRequest":
-        """A question as somebody may ask it; raises `ValueError` for values that are not among those above."""
-        ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
-        dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)
-        if (rank_ratio is not None and ratio is None) or (state_dtype is not None and dtype is None):
-            raise ValueError(f"no footprint is kept for rank ratio {rank_ratio} and state of {state_dtype}")
-        return cls(model=model, rank_ratio=ratio, state_dtype=dtype)
-
-    def options(self) -> dict[str, Scalar]:
-        """Given to every optimizer that has such an option."""
-        given: dict[str, Scalar] = {"rank_ratio": self.rank_ratio, "state_dtype": self.state_dtype}
-        return {name: value for name, value in given.items() if value is not None}
+def footprint_question(model: str, rank_ratio: object = None, state_dtype: object = None) -> FootprintQuestion:
+    """For all optimizers, those with such an option at that value; None is each one's own default. Raises `ValueError`
+    for values that are not among those above."""
+    ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
+    dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)
+    if (rank_ratio is not None and ratio is None) or (state_dtype is not None and dtype is None):
+        raise ValueError(f"no footprint is kept for rank ratio {rank_ratio} and state of {state_dtype}")
+    options: dict[str, Scalar | None] = {"rank_ratio": ratio, "state_dtype": dtype}
+    return FootprintQuestion(model=model, options={name: value for name, value in options.items() if value is not None})
 
 
 class Footprints:
@@ -68,19 +59,20 @@ class Footprints:
     def __init__(self, folder: Path) -> None:
         """`folder` keeps the answers; it is made with the first one."""
         self._folder = folder
-        self._lock = Lock()
-        self._asked: list[FootprintRequest] = []
-        self._failed: dict[FootprintRequest, tuple[str, float]] = {}
+        self._changed = Condition()
+        self._asked: dict[Path, FootprintQuestion] = {}
+        self._failed: dict[Path, tuple[str, float]] = {}
         """Why, and when."""
+        self._waiters = BoundedSemaphore(MOST_WAITING)
 
-    def find(self, question: FootprintRequest) -> Footprint | None:
+    def find(self, question: FootprintQuestion) -> Footprint | None:
         """The answer, if it was counted before. Cheap."""
         try:
             return Footprint.model_validate_json(self._path(question).read_bytes())
         except (OSError, ValidationError):
             return None
 
-    def ask(self, question: FootprintRequest) -> Footprint | None:
+    def ask(self, question: FootprintQuestion) -> Footprint | None:
         """The answer, or None while it is being counted; raises `KeyError` for a model that has no preset."""
         presets.preset(question.model)
         found = self.find(question)
@@ -88,53 +80,68 @@ class Footprints:
             self._begin(question)
         return found
 
-    def failure(self, question: FootprintRequest) -> str | None:
-        """Why the last count of this question came to nothing; None while it is tried again."""
-        with self._lock:
-            return self._failed.get(question, (None, 0.0))[0]
+    def wait(self, questions: Iterable[FootprintQuestion]) -> None:
+        """Until those that were asked are counted, or cannot be; at once where enough threads wait already."""
+        paths = [self._path(each) for each in questions]
+        if self._waiters.acquire(blocking=False):
+            try:
+                with self._changed:
+                    self._changed.wait_for(lambda: not any(path in self._asked for path in paths))
+            finally:
+                self._waiters.release()
 
-    def _begin(self, question: FootprintRequest) -> None:
-        with self._lock:
-            if question in self._asked or not self._may_be_tried(question):
+    def failure(self, question: FootprintQuestion) -> str | None:
+        """Why the last count of this question came to nothing; None while it is tried again."""
+        with self._changed:
+            return self._failed.get(self._path(question), (None, 0.0))[0]
+
+    def _begin(self, question: FootprintQuestion) -> None:
+        path = self._path(question)
+        with self._changed:
+            _, failed_at = self._failed.get(path, ("", -math.inf))
+            if path in self._asked or time.monotonic() - failed_at < RETRY_SECONDS:
                 return
-            self._failed.pop(question, None)
-            self._asked.append(question)
+            self._failed.pop(path, None)
+            self._asked[path] = question
             if len(self._asked) == 1:
                 Thread(target=self._count_all, name="footprints", daemon=True).start()
 
-    def _may_be_tried(self, question: FootprintRequest) -> bool:
-        return question not in self._failed or time.monotonic() - self._failed[question][1] >= RETRY_SECONDS
-
     def _count_all(self) -> None:
-        """Count what was asked, one after another, until nothing is left."""
-        while True:
-            with self._lock:
-                if not self._asked:
-                    return
-                question = self._asked[0]
-            fault = None
-            try:
-                self._count(question)
-            except (OSError, ValueError, subprocess.SubprocessError) as error:
-                log.warning("a footprint could not be counted", model=question.model, error=str(error))
-                fault = f"The count for {question.model} came to nothing: {error}"
-            with self._lock:
-                self._asked.remove(question)
-                if fault is not None:
-                    self._failed[question] = (fault, time.monotonic())
+        """Count what was asked, all that waits in one process, until nothing is left."""
+        with self._changed:
+            asked = dict(self._asked)
+        while asked:
+            failed = self._count(asked)
+            with self._changed:
+                self._failed |= failed
+                for path in asked:
+                    del self._asked[path]
+                self._changed.notify_all()
+                asked = dict(self._asked)
 
-    def _count(self, question: FootprintRequest) -> None:
-        """Ask a process, and keep its answer only if it is one."""
-        (answer,) = count_footprints([FootprintQuestion(model=question.model, options=question.options())])
-        if (found := answer.footprint) is None:
-            raise ValueError(answer.fault)
-        path = self._path(question)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, found.model_dump_json())
+    def _count(self, asked: dict[Path, FootprintQuestion]) -> dict[Path, tuple[str, float]]:
+        """Keep what a process answers; why, and when, the others came to nothing."""
+        failed: dict[Path, tuple[str, float]] = {}
+        try:
+            answers = count_footprints(list(asked.values()))
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            answers = [FootprintAnswer(fault=str(error))] * len(asked)
+        for (path, question), answer in zip(asked.items(), answers, strict=True):
+            fault = answer.fault
+            if answer.footprint is not None:
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(path, answer.footprint.model_dump_json())
+                except OSError as error:
+                    fault = str(error)
+            if fault is not None:
+                log.warning("a footprint could not be counted", model=question.model, error=fault)
+                failed[path] = f"The count for {question.model} came to nothing: {fault}", time.monotonic()
+        return failed
 
-    def _path(self, question: FootprintRequest) -> Path:
-        asked = json.dumps([question.model, question.options(), code_digest()], sort_keys=True)
-        return self._folder / f"{hashlib.sha256(asked.encode()).hexdigest()[:32]}.json"
+    def _path(self, question: FootprintQuestion) -> Path:
+        asked = [question.model, question.options, code_digest(), *(question.optimizers or ())]
+        return self._folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
 
 @cache

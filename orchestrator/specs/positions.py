@@ -38,19 +38,19 @@ class Places:
 
     def __init__(self, text: str, form: TextForm) -> None:
         self._places: dict[str, SourcePosition] = {}
-        for path, place in _found(text, form):
+        for path, place in _field_places(text, form):
             self._places.setdefault(pointer(path), place)
 
-    def of(self, where: str) -> SourcePosition:
+    def position(self, where: str) -> SourcePosition:
         """The place of that pointer; of what would hold it, where it is missing or a default."""
         while where and where not in self._places:
             where = where.rpartition("/")[0]
         return self._places.get(where, SourcePosition(1, 1))
 
 
-def _found(text: str, form: TextForm) -> Iterator[tuple[SpecPath, SourcePosition]]:
+def _field_places(text: str, form: TextForm) -> Iterator[tuple[SpecPath, SourcePosition]]:
     if form is TextForm.TOML:
-        yield from _of_toml(text)
+        yield from _toml_places(text)
         return
     # JSON may be indented by tabs, YAML may not; within JSON's strings there are none.
     loader = SpecLoader(text.replace("\t", " ") if form is TextForm.JSON else text)
@@ -65,33 +65,33 @@ def _found(text: str, form: TextForm) -> Iterator[tuple[SpecPath, SourcePosition
         loader.dispose()
     if root is not None:
         yield (), _place(root)
-        yield from _of_node(root, ())
+        yield from _node_places(root, ())
 
 
-def _of_node(node: yaml.Node, path: SpecPath) -> Iterator[tuple[SpecPath, SourcePosition]]:
+def _node_places(node: yaml.Node, path: SpecPath) -> Iterator[tuple[SpecPath, SourcePosition]]:
     """The places below a node: of a member its key's, of an item its own."""
     if len(path) >= MAX_DEPTH:
         return
     if isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
             yield (*path, position), _place(item)
-            yield from _of_node(item, (*path, position))
+            yield from _node_places(item, (*path, position))
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag != _MERGE:
                 yield (*path, str(key.value)), _place(key)
-                yield from _of_node(value, (*path, str(key.value)))
+                yield from _node_places(value, (*path, str(key.value)))
         for key, value in node.value:  # after its own members, which win
             if key.tag == _MERGE:
                 for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    yield from _of_node(merged, path)
+                    yield from _node_places(merged, path)
 
 
 def _place(node: yaml.Node) -> SourcePosition:
     return SourcePosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def _of_toml(text: str) -> Iterator[tuple[SpecPath, SourcePosition]]:
+def _toml_places(text: str) -> Iterator[tuple[SpecPath, SourcePosition]]:
     table: SpecPath = ()
     arrays: dict[SpecPath, int] = {}
     for place, statement in _statements(text):

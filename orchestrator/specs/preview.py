@@ -79,7 +79,7 @@ class Preview(Record):
     power: DesignPower | None = None
     """Null where nothing is compared, and where no earlier comparison of this workload tells how noisy it is."""
 
-    def accepted(self) -> bool:
+    def is_acceptable(self) -> bool:
         """Whether it can be submitted as it is."""
         return not self.faults and not self.missing
 
@@ -110,14 +110,14 @@ def preview(
         steps=sum(part.runs * part.workload.budget.steps for part in parts),
         tokens=sum(part.tokens() for part in parts),
         batch_unit=spec.workload.task.batch_unit,
-        cost=_within(estimates.cost(parts, measured), budget),
+        cost=_limit_hours(estimates.cost(parts, measured), budget),
         device_hours_budget=budget,
         memory=tuple(estimates.memory(parts, footprints)),
         power=power(spec),
     )
 
 
-def _within(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:
+def _limit_hours(cost: CostEstimate | None, budget: float | None) -> CostEstimate | None:
     """Nothing takes longer than it may."""
     if cost is None or budget is None:
         return cost

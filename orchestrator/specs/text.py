@@ -34,7 +34,7 @@ class TextForm(StrEnum):
     TOML = "TOML"
 
     @classmethod
-    def of(cls, path: PurePath) -> "TextForm":
+    def from_path(cls, path: PurePath) -> "TextForm":
         """The language of a file with that name."""
         return {".json": cls.JSON, ".toml": cls.TOML}.get(path.suffix.lower(), cls.YAML)
 

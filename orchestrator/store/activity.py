@@ -82,7 +82,7 @@ def activity(database: Database, connection: Connection, *, waiting: int) -> Act
     failed = failed.where(runs.c.status == RunStatus.FAILED, runs.c.ended_at > now - DAY_SECONDS, is_kept)
     return Activity(
         now=now,
-        at_work=_at_work(connection, now),
+        at_work=_runs_at_work(connection, now),
         waiting=_waiting(connection, waiting, now),
         waiting_total=int(connection.execute(in_queue).scalar_one()),
         failures=_failures(connection),
@@ -110,7 +110,7 @@ def _failures(connection: Connection) -> tuple[AttemptSpan, ...]:
     return tuple(AttemptSpan(**row._mapping) for row in connection.execute(query))
 
 
-def _at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
+def _runs_at_work(connection: Connection, now: float) -> tuple[RunAtWork, ...]:
     columns = [runs.c[name] for name in (*RUN_FIELDS, "step", "steps_total", "tokens_per_second", "attempt")]
     joined = runs.join(attempts, sa.and_(attempts.c.run_id == runs.c.id, attempts.c.attempt == runs.c.attempt)).join(
         experiments, experiments.c.id == runs.c.experiment_id

@@ -131,7 +131,7 @@ def run_page(
 
 def run_versions(connection: Connection, experiment_id: str) -> dict[str, int]:
     """Run → version, of every run of an experiment by position. Raises `NotFoundError`."""
-    number = _kept_experiment(connection, experiment_id).number
+    number = _find_experiment(connection, experiment_id).number
     query = sa.select(runs.c.id, runs.c.version).where(runs.c.experiment_number == number).order_by(runs.c.position)
     return {row.id: row.version for row in connection.execute(query)}
 
@@ -173,7 +173,7 @@ def version(connection: Connection) -> int:
 
 def experiment_version(connection: Connection, experiment_id: str) -> int:
     """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
-    row = _kept_experiment(connection, experiment_id)
+    row = _find_experiment(connection, experiment_id)
     return int(row.revision) + int(connection.execute(_VERSION, {"number": row.number}).scalar_one() or 0)
 
 
@@ -186,7 +186,7 @@ def trace_parent(connection: Connection, run_id: str) -> str | None:
 
 def require_experiment(connection: Connection, experiment_id: str) -> None:
     """Raise `NotFoundError` unless there is such an experiment, and `DeletedError` if it is deleted."""
-    _kept_experiment(connection, experiment_id)
+    _find_experiment(connection, experiment_id)
 
 
 def require_run(connection: Connection, run_id: str) -> None:
@@ -213,7 +213,7 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
     )
 
 
-def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
+def _find_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
     """Number and revision of one that is not deleted. Raises `NotFoundError`."""
     row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
@@ -225,7 +225,7 @@ def _kept_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
 
 def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnElement[bool]]:
     if where.experiment_id is not None:
-        yield runs.c.experiment_number == _kept_experiment(connection, where.experiment_id).number
+        yield runs.c.experiment_number == _find_experiment(connection, where.experiment_id).number
     else:
         yield is_kept
     for name in ("status", "candidate", "optimizer", "model", "seed"):

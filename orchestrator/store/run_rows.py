@@ -159,7 +159,7 @@ def lock_held_runs(
     rows = connection.execute(_ATTEMPTS, {"ids": sorted(found)}).all() if found else []
     by_key = {(row.run_id, row.attempt): row for row in rows}
     return [
-        _held_run(found[run_id], now, by_key[run_id, attempt])
+        _read_held_run(found[run_id], now, by_key[run_id, attempt])
         if (run_id, attempt) in by_key and _matches(by_key[run_id, attempt].token_hash, token)
         else None
         for run_id, attempt, token in claims
@@ -179,7 +179,7 @@ def _matches(stored: str, token: str) -> bool:
     return secrets.compare_digest(stored, token_hash(token))
 
 
-def _held_run(run: RunRow, now: float, row: Any) -> HeldRun:
+def _read_held_run(run: RunRow, now: float, row: Any) -> HeldRun:
     return HeldRun(
         run=run,
         now=now,

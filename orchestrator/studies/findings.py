@@ -86,7 +86,7 @@ class Finding(Record):
 def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: bool) -> Finding:
     """What may be said: of a claim about large models nothing, as long as only tiny ones were trained for minutes; of a
     difference to what was not tuned to its end nothing either."""
-    judgement = _at_most_undecided(judgement, untuned_baselines(evidence))
+    judgement = _cap_at_undecided(judgement, untuned_baselines(evidence))
     is_limited = about_large_models and judgement.measured is not ClaimVerdict.MISSING
     limits = SCALE_WORDS[evidence.scale] if is_limited else ""
     return Finding(
@@ -118,7 +118,7 @@ def untuned_baselines(evidence: Evidence) -> tuple[str, ...]:
     )
 
 
-def _at_most_undecided(judgement: Judgement, untuned: tuple[str, ...]) -> Judgement:
+def _cap_at_undecided(judgement: Judgement, untuned: tuple[str, ...]) -> Judgement:
     if not untuned or judgement.measured is ClaimVerdict.MISSING:
         return judgement
     notes = (f"Nothing is decided against what is not tuned: {'; '.join(untuned)}.", *judgement.notes)

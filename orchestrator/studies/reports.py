@@ -31,7 +31,7 @@ class Studies:
         self._gathered: dict[tuple[str, StudyScale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
         self._lock = Lock()
 
-    def all(self) -> tuple[StudySummary, ...]:
+    def summaries(self) -> tuple[StudySummary, ...]:
         """Every study."""
         return tuple(self._summary(each) for each in all_studies())
 
@@ -99,7 +99,7 @@ class Studies:
         return EvidenceSource(
             compare=self._analysis.compare,
             sweep=self._analysis.sweep,
-            runs=self._runs.all,
+            runs=self._runs.read_all,
             observations=self._runs.observations,
             fit=self._fit,
         )

@@ -136,7 +136,7 @@ def _finding(study: Study, evidence: Evidence | None) -> Finding | None:
 
 def deviations(own: Evidence, published: Evidence) -> tuple[str, ...]:
     """Every part and figure that both have is compared; what cannot be is said to be so."""
-    return (*_of_parts(own, published), *_of_figures(own, published))
+    return (*_part_differences(own, published), *_figure_differences(own, published))
 
 
 def comparable(own: Evidence, published: Evidence) -> bool:
@@ -163,7 +163,7 @@ def _outside(own: Measure, published: Measure) -> str | None:
     return f"{own.name}: {own.value:.4g}, outside of the published {published.low:.4g} to {published.high:.4g}."
 
 
-def _of_parts(own: Evidence, published: Evidence) -> Iterator[str]:
+def _part_differences(own: Evidence, published: Evidence) -> Iterator[str]:
     for part in own.parts:
         other = published.part(part.name)
         if other is None or not part.complete:
@@ -173,10 +173,10 @@ def _of_parts(own: Evidence, published: Evidence) -> Iterator[str]:
             continue
         for mine in part.candidates:
             if (theirs := other.candidate(mine.candidate)) is not None:
-                yield from _of_candidate(part, mine, theirs)
+                yield from _candidate_differences(part, mine, theirs)
 
 
-def _of_candidate(part: PartEvidence, mine: CandidateOutcome, theirs: CandidateOutcome) -> Iterator[str]:
+def _candidate_differences(part: PartEvidence, mine: CandidateOutcome, theirs: CandidateOutcome) -> Iterator[str]:
     name = f"{part.name}, {mine.title}"
     if mine.lost != theirs.lost:
         yield f"{name}: {mine.lost} runs without a trained model, published {theirs.lost}."
@@ -197,7 +197,7 @@ def _bounds(published: Interval) -> tuple[float, float]:
     return published.low, published.high
 
 
-def _of_figures(own: Evidence, published: Evidence) -> Iterator[str]:
+def _figure_differences(own: Evidence, published: Evidence) -> Iterator[str]:
     if own.computed and published.computed and own.computed_by != published.computed_by:
         yield "The computation has changed since its figures were published."
         return

@@ -46,17 +46,6 @@ def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
     )
 
 
-def comparison_spec(experiment: ExperimentRecord) -> ComparisonSpec:
-    """The comparison as which an experiment is judged. Raises `ConflictError` for a sweep."""
-    if (spec := experiment.spec.comparison()) is not None:
-        return spec
-    raise ConflictError(
-        f"experiment {experiment.id} is a sweep: its trials have one seed and say nothing of chance; "
-        f"`adapm-bench sweep show {experiment.id}` tells what was found, `adapm-bench sweep compare {experiment.id}` "
-        "compares the best of it over fresh seeds"
-    )
-
-
 def report(experiment: ExperimentRecord, runs: Iterable[RunRecord], *, importance: bool = True) -> SweepReport:
     """What a sweep found so far; without `importance` in no time: Optuna alone takes seconds to import."""
     spec = sweep_spec(experiment)

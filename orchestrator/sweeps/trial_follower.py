@@ -64,7 +64,7 @@ def reports(
         seen_version = now.version
         for last in new:
             yield last
-        if now.ended():
+        if now.has_ended():
             if (word := last_word(now, last, steps_total)) is not None:
                 yield word
             return

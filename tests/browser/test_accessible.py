@@ -7,7 +7,7 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.specs.footprints import FootprintRequest
+from orchestrator.specs.footprints import footprint_question
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.evidence import StudyScale
@@ -62,7 +62,7 @@ def test_forms_and_words_have_no_serious_fault(eyes, site, monkeypatch):
     assert _faults_of(eyes, site, *paths) == []
 
 
-ASKED = FootprintRequest(model="gpt2-124m")
+ASKED = footprint_question("gpt2-124m")
 
 
 def _half_done(site: Site) -> str:

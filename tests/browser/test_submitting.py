@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from orchestrator.specs.footprints import FootprintRequest
+from orchestrator.specs.footprints import footprint_question
 from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
@@ -40,7 +40,7 @@ def test_the_form_has_its_model_counted(eyes, site):
     watched = eyes.look()
     page = watched.open(site.url + "/new")
     expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"), timeout=60_000)
-    assert site.footprints.find(FootprintRequest(model="gpt2-nano")) is not None
+    assert site.footprints.find(footprint_question("gpt2-nano")) is not None
     assert watched.complaints == []
 
 

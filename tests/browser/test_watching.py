@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from orchestrator.specs.footprints import FootprintRequest
+from orchestrator.specs.footprints import footprint_question
 from tests.factories.playing import DEMO
 from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.parts import Probes
@@ -67,7 +67,7 @@ def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeyp
     assert watched.complaints == []
 
 
-ASKED = FootprintRequest(model="gpt2-124m")
+ASKED = footprint_question("gpt2-124m")
 
 
 def test_probes_and_the_log_stand_on_the_runs_page(eyes, site):

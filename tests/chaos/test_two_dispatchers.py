@@ -139,7 +139,7 @@ def test_a_run_on_a_cluster_outlives_its_dispatcher(
 def actors_of(url: str) -> list[str]:
     """The first words of the names of actors that carry out attempts."""
     database = Database(url)
-    names = [each.actor or "cold" for each in Queue(database, LeasePolicy()).live()]
+    names = [each.actor or "cold" for each in Queue(database, LeasePolicy()).live_attempts()]
     database.close()
     return [name.partition("-")[0] for name in names]
 

@@ -57,7 +57,7 @@ def damage(store: Store, column: sa.Column[str], key: sa.Column[str], id: str, h
 
 def exported(store: Store, experiment_id: str) -> str:
     file = io.BytesIO()
-    write_results(store.runs.all(experiment_id), file, Format.CSV)
+    write_results(store.runs.read_all(experiment_id), file, Format.CSV)
     return file.getvalue().decode()
 
 
@@ -189,7 +189,7 @@ def test_damaged_points_are_left_out_and_counted(store: Store) -> None:
     assert [point.step for point in store.runs.points(good.run_id)] == list(range(1, 9))
     assert (store.runs.damaged_points(bad.run_id), store.runs.damaged_points(good.run_id)) == (5, 0)
     file = io.BytesIO()
-    write_series(store.runs, store.runs.all(experiment.id), file, Format.CSV)
+    write_series(store.runs, store.runs.read_all(experiment.id), file, Format.CSV)
     assert file.getvalue().count(b"\n") == 1 + 3 + 8
     (fault,) = maintenance.faults(store.database)
     assert fault == f"chunks {bad.run_id} 1 0: the stored points is not what was written (its checksum is another)"

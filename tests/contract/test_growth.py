@@ -10,10 +10,10 @@ import pytest
 
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, RunAction, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import RunRecord
+from orchestrator.records import RunRecord, SeedsStatus
 from orchestrator.store.queue.queue import Queue
 from tests.contract.conftest import Store, sqlite_file
 from tests.contract.test_queue_races import ROUNDS, together
@@ -313,3 +313,134 @@ def test_retrying_one_run_of_a_cancelled_tuning_revives_its_candidate_alone(stor
     for second in begin(store, 2):
         finish(store, second)
     assert store.experiments.get(experiment.id).counts.done()
+
+
+def looked_at(optimizers: tuple[str, ...] = ("adamw", "adapm"), tuning: Tuning | None = None) -> ComparisonSpec:
+    """At one rate each, or at the best of a grid, over up to six seeds."""
+    rates = RATES if tuning else (2e-3,)
+    spec = comparison_spec(optimizers=optimizers, learning_rates=rates, seeds=range(1, 7), tuning=tuning)
+    return spec.model_copy(update={"sequential": Sequential()})
+
+
+NOISE = (0.0, 0.0, 0.04, -0.03, 0.05, -0.04, 0.03)
+"""By seed."""
+
+
+def finish_at(store: Store, lease: Lease, gap: float = 0.0) -> None:
+    """AdaPM is off by so much, and its differences vary."""
+    off = gap + NOISE[lease.spec.seed % 7] if lease.spec.optimizer.name == "adapm" else 0.0
+    store.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss(lease) + off))
+
+
+def seeds_of(store: Store, id: str, name: str) -> list[int]:
+    return [run.seed for run in store.runs.page(experiment_id=id) if run.candidate == name]
+
+
+def test_seeds_are_added_until_a_verdict_is_there(store: Store) -> None:
+    experiment = store.experiments.submit(looked_at()).experiment
+    assert (experiment.counts.total, experiment.counts.growing) == (6, True)
+    looks = 0
+    while leases := begin(store, 9):
+        looks += 1
+        for lease in leases:
+            finish_at(store, lease, -0.25)
+    ended = store.experiments.get(experiment.id).counts
+    assert ended.done() and 6 < ended.total < 12
+    assert (
+        seeds_of(store, experiment.id, "adamw") == seeds_of(store, experiment.id, "adapm") == list(range(1, 3 + looks))
+    )
+    (row,) = (row for row in store.analysis.compare(experiment.id).rows if row.seeds_used)
+    assert row.seeds_used is not None
+    assert (row.seeds_used.status, row.seeds_used.seeds, row.seeds_used.looks) == (
+        SeedsStatus.DECIDED,
+        ended.total // 2,
+        looks,
+    )
+
+
+def test_a_look_waits_for_all_runs_and_a_repeated_finish_adds_nothing(store: Store) -> None:
+    experiment = store.experiments.submit(looked_at()).experiment
+    leases = begin(store, 9)
+    for lease in leases:
+        assert store.experiments.get(experiment.id).counts.total == 6
+        finish_at(store, lease, -0.25)
+    assert store.experiments.get(experiment.id).counts.total == 8
+    for lease in leases:
+        finish_at(store, lease, -0.25)
+    assert store.experiments.get(experiment.id).counts.total == 8
+
+
+def test_a_tuned_comparison_looks_at_its_phase_two(store: Store) -> None:
+    spec = looked_at(tuning=Tuning(seeds=(0,), extend_grid=0))
+    experiment = store.experiments.submit(spec).experiment
+    while leases := begin(store, 9):
+        for lease in leases:
+            finish_at(store, lease, -3.0)
+    ended = store.experiments.get(experiment.id).counts
+    assert (ended.total, ended.done()) == (2 * (3 + 3), True)
+
+
+def test_of_two_processes_that_end_the_last_two_runs_exactly_one_looks(store: Store) -> None:
+    for _ in range(ROUNDS):
+        experiment = store.experiments.submit(looked_at()).experiment
+        *first, one, other = begin(store, 6)
+        for lease in first:
+            finish_at(store, lease, -0.25)
+        assert together(*(partial(finish_at, store, lease, -0.25) for lease in (one, other))) == [None, None]
+        assert seeds_of(store, experiment.id, "adapm") == seeds_of(store, experiment.id, "adamw") == [1, 2, 3, 4]
+        store.experiments.apply(experiment.id, RunAction.CANCEL)
+
+
+def test_a_cancelled_comparison_that_is_retried_looks_again(store: Store) -> None:
+    experiment = store.experiments.submit(looked_at()).experiment
+    for lease in begin(store, 5):
+        finish_at(store, lease, -0.25)
+    store.experiments.apply(experiment.id, RunAction.CANCEL)
+    assert store.experiments.get(experiment.id).counts.done()
+    store.experiments.apply(experiment.id, RunAction.RETRY)
+    for lease in begin(store, 5):
+        finish_at(store, lease, -0.25)
+    assert store.experiments.get(experiment.id).counts.total == 8
+
+
+SEQUENTIAL_FINISHER = FINISHER.replace(
+    "2.3 + lease.spec.optimizer.lr", "2.3 + (lease.spec.optimizer.name == 'adapm') * (lease.spec.seed % 3 / 20 - 0.4)"
+)
+
+
+def test_processes_that_are_killed_between_looks_lose_and_double_nothing(tmp_path: Path) -> None:
+    """What a kill -9 leaves is what another process goes on from: the same seeds as without one."""
+    found = []
+    for kills in (False, True):
+        folder = tmp_path / str(kills)
+        folder.mkdir()
+        with sqlite_file(folder) as database:
+            services = make_services(database)
+            ids = [services.experiments.submit(looked_at()).experiment.id for _ in range(3)]
+            (file,) = folder.glob("*.sqlite3")
+            command = [sys.executable, "-c", SEQUENTIAL_FINISHER, f"sqlite:///{file}"]
+            start = partial(
+                subprocess.Popen,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+            if kills:
+                with start(command) as doomed:
+                    assert doomed.stdout is not None and doomed.stdin is not None
+                    doomed.stdin.write("go\n")
+                    doomed.stdin.flush()
+                    for _ in range(20):  # "ready", and the ends of 19 runs of 18 first ones
+                        doomed.stdout.readline()
+                    doomed.kill()
+                Queue(database, LeasePolicy()).interrupt_all()
+            with start(command) as last:
+                last.communicate("go\n")
+            counts = [services.experiments.get(id).counts for id in ids]
+            assert all(each.done() for each in counts)
+            found.append(
+                [sorted((run.candidate, run.seed) for run in services.runs.page(experiment_id=id)) for id in ids]
+            )
+    assert found[0] == found[1]
+    assert all(6 < len(runs) < 12 and len(set(runs)) == len(runs) for runs in found[0])

@@ -128,7 +128,7 @@ def test_a_claim_places_every_run_on_a_node_that_has_room_for_it(store: Store) -
     submit(store, seeds=(1, 2, 3), cpus=2)
     placed = store.queue.claim(FreeCapacity(nodes((3, 0), (3, 0))), 10)
     assert [node for _, node in placed] == ["n0", "n1"]
-    assert [(each.run_id, each.attempt, each.node) for each in store.queue.live()] == [
+    assert [(each.run_id, each.attempt, each.node) for each in store.queue.live_attempts()] == [
         (lease.run_id, 1, node) for lease, node in placed
     ]
 

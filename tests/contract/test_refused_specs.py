@@ -17,14 +17,17 @@ from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec
 from worker.spec.run import OptimizerSpec
 
+LOST = "lost-optimizer"
+"""No package of any test offers it: what a process has loaded once, it knows for good."""
+
 
 def lose_the_optimizer(store: Store, experiment_id: str) -> None:
-    """As if the experiment had been submitted while `signum` was allowed."""
+    """As if the experiment had been submitted while `LOST` was allowed."""
     with store.database.writing() as connection:
         for table, key in ((experiments, experiments.c.id), (run_specs, run_specs.c.run_id)):
             mine = key.startswith(experiment_id)
             for id, text in connection.execute(sa.select(key, table.c.spec).where(mine)).all():
-                values = written(table, text.replace('"adamw"', '"signum"'))
+                values = written(table, text.replace('"adamw"', f'"{LOST}"'))
                 connection.execute(sa.update(table).where(key == id).values(values))
 
 
@@ -35,7 +38,7 @@ def written(table: sa.Table, text: str) -> dict[str, object]:
     return {"spec": text, "checksum": checksum(text)}
 
 
-@pytest.fixture(params=["", "signum"])
+@pytest.fixture(params=["", LOST])
 def lost(request: pytest.FixtureRequest, store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
     """An experiment whose optimizer is not allowed any more, or is, and its package is gone."""
     experiment = store.experiments.submit(comparison_spec(seeds=(1,))).experiment
@@ -52,7 +55,7 @@ def test_a_run_that_is_refused_today_waits_with_its_fault_and_others_are_leased(
     assert run.status is RunStatus.QUEUED
     assert run.reason is not None
     assert "optimizer" in run.reason
-    assert "signum" in run.reason
+    assert LOST in run.reason
     assert store.claim(cpus=3, limit=3) == ()
 
 
@@ -60,7 +63,7 @@ def test_it_is_leased_once_it_is_allowed_again(store: Store, lost: str, monkeypa
     assert store.claim(cpus=4, limit=4) == ()
     with store.database.writing() as connection:
         query = sa.select(run_specs.c.spec).where(run_specs.c.run_id == f"{lost}-0000")
-        text = connection.execute(query).scalar_one().replace('"signum"', '"adamw"')
+        text = connection.execute(query).scalar_one().replace(f'"{LOST}"', '"adamw"')
         mine = sa.update(run_specs).where(run_specs.c.run_id == f"{lost}-0000")
         connection.execute(mine.values(written(run_specs, text)))
     store.pass_time(REFUSED_SECONDS + 1)
@@ -71,10 +74,10 @@ def test_it_is_leased_once_it_is_allowed_again(store: Store, lost: str, monkeypa
 def test_it_can_be_read_and_cancelled(store: Store, lost: str) -> None:
     spec = store.experiments.page()[0].spec
     assert isinstance(spec, ComparisonSpec)
-    assert spec.candidates[0].optimizer == "signum"
+    assert spec.candidates[0].optimizer == LOST
     (run,) = store.runs.page()
     assert run.spec is not None
-    assert run.spec.optimizer.name == "signum"
+    assert run.spec.optimizer.name == LOST
     cancelled = store.experiments.apply(lost, RunAction.CANCEL)
     assert cancelled.counts.by_status == {RunStatus.CANCELLED: 1}
 
@@ -94,6 +97,6 @@ def test_a_newer_rule_does_not_hide_what_is_older() -> None:
 
 
 def test_a_package_that_is_gone_is_a_fault_of_the_specification(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "signum")
+    monkeypatch.setenv(VARIABLE, LOST)
     with pytest.raises(ValueError, match="no installed package offers"):
-        OptimizerSpec(name="signum", lr=0.1)
+        OptimizerSpec(name=LOST, lr=0.1)

@@ -15,7 +15,7 @@ import pytest
 from api.app import NOUNS
 from api.auth.scopes import ROUTES, Access
 from api.client.client import Client
-from api.middleware.guards import LIKE_PAGES, known_queries
+from api.middleware.guards import LIKE_PAGES, query_parameters
 from api.routes import attempts, files
 from orchestrator.export.files import write_results
 from orchestrator.jobs import Lease
@@ -134,7 +134,7 @@ def test_pages_and_their_figures_take_what_is_added_to_their_addresses(
 
 
 def test_every_operation_for_users_but_figures_knows_its_parameters() -> None:
-    known = known_queries((noun.router for noun in NOUNS if noun is not attempts), "/v1")
+    known = query_parameters((noun.router for noun in NOUNS if noun is not attempts), "/v1")
     users = {route for access, routes in ROUTES.items() if access is not Access.LEASE for route in routes}
     assert {route for route in users if " /v1/" in route} - known.keys() == {*LIKE_PAGES, "GET /v1/openapi.json"}
 

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import NOUNS, create_app
-from api.middleware.guards import known_queries
+from api.middleware.guards import query_parameters
 from api.openapi import FILE
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.composition import Services
@@ -119,7 +119,7 @@ def test_nul_in_a_query_is_refused_on_both_databases(both: tuple[TestClient, Ser
     experiment_id = services.experiments.submit(comparison_spec()).experiment.id
     names = {"experiment_id": experiment_id, "run_id": f"{experiment_id}-0000"}
     sent = Counter[str]()
-    for operation, parameters in known_queries((noun.router for noun in NOUNS), "/v1").items():
+    for operation, parameters in query_parameters((noun.router for noun in NOUNS), "/v1").items():
         method, _, path = operation.partition(" ")
         for name in parameters:
             answer = client.request(method, filled(path, names), params={name: "a\0b"})

@@ -40,7 +40,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def experiment(service: Service) -> str:
     """One in which every outcome occurs, and a run that waits."""
     found = service.experiments.submit(comparison_spec(learning_rates=(1e-3,), seeds=range(len(WORDS)))).experiment
-    runs = {run.id: run for run in service.runs.all(found.id)}
+    runs = {run.id: run for run in service.runs.read_all(found.id)}
     for run in runs.values():
         if run.seed == 6:
             service.runs.apply(run.id, RunAction.CANCEL)
@@ -82,7 +82,7 @@ def test_rest_keeps_its_words_and_they_say_the_same(service: Service, experiment
     assert record["counts"]["by_verdict"] == {"diverged": 1, "out_of_memory": 1, "stopped_early": 1}
     counts = StateCounts.model_validate(record["counts"])
     assert {state.value.replace("_", " "): number for state, number in counts.by_outcome().items()} == COUNTED
-    runs = service.runs.all(experiment)
+    runs = service.runs.read_all(experiment)
     assert [run.state_word() for run in runs] == list(WORDS)
 
 
@@ -116,7 +116,7 @@ def test_pages(service: Service, experiment: str) -> None:
     assert bar == COUNTED_WORDS
     for word, number in COUNTED.items():
         assert word == "queued" or f">{word} {number}</a>" in html, "the choices of the run table add up"
-    for run, word in zip(service.runs.all(experiment), WORDS, strict=True):
+    for run, word in zip(service.runs.read_all(experiment), WORDS, strict=True):
         seen = page(service, f"/runs/{run.id}")
         assert f">{word}</span>" in seen.partition("</h1>")[2][:200]
         assert "converged" not in text(seen) and "succeeded" not in text(seen)
@@ -133,5 +133,5 @@ def test_report_and_files(service: Service, experiment: str) -> None:
     rows = sorted(told, key=lambda row: int(row["position"]))
     assert [row["outcome"] for row in rows] == list(WORDS)
     assert {row["status"] for row in rows} <= {status.value for status in RunStatus}
-    for run, word in zip(service.runs.all(experiment), WORDS, strict=True):
+    for run, word in zip(service.runs.read_all(experiment), WORDS, strict=True):
         assert f"{run.id} {run.candidate} {run.model} 0.001 {run.seed} {word}" in report

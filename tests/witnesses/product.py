@@ -130,4 +130,4 @@ def unpacked(folder: Path) -> Path:
 
 def fields_of(path: Path) -> dict[str, Any]:
     """What a file with a specification says."""
-    return parse(path.read_text(), str(path), TextForm.of(path))
+    return parse(path.read_text(), str(path), TextForm.from_path(path))

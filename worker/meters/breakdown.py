@@ -155,7 +155,7 @@ class ObservedStep:
         for part, storages in self.before.items():
             parts[part] += sum(storages.values())
         parts[BreakdownPart.OTHER] += self.unnamed_bytes
-        kept = self._kept_gradient_bytes()
+        kept = self._gradient_bytes_before()
         parts[BreakdownPart.GRADIENTS] += kept
         parts[BreakdownPart.OTHER] -= kept if self.unnamed_bytes else 0
         for block in self.recorded.allocations:
@@ -182,7 +182,7 @@ class ObservedStep:
             return BreakdownPart.OPTIMIZER_STATE
         return BreakdownPart.ACTIVATIONS if block.is_alive(marks[mark(Phase.FORWARD)][1]) else BreakdownPart.OTHER
 
-    def _kept_gradient_bytes(self) -> int:
+    def _gradient_bytes_before(self) -> int:
         """Gradients that lie in memory from before the step: DDP's buffers."""
         allocated = {block.address for block in self.recorded.allocations}
         kept = (a for a in self.gradients if a not in allocated and self._find_part_before(a) is None)

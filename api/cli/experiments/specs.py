@@ -43,14 +43,14 @@ class SpecText:
         """Name every fault with its line, `comparison.yaml:12:5: /seeds: …`, and end the command."""
         places, lines = Places(self.text, self.form), [headline]
         for fault in faults:
-            place = f"{self.source}:{places.of(fault.pointer)}: " if fault.source == "body" else ""
+            place = f"{self.source}:{places.position(fault.pointer)}: " if fault.source == "body" else ""
             lines.append(f"  {place}{fault.text()}")
         refuse("\n".join(lines))
 
 
 def read_spec(path: Path) -> SpecText:
     """The specification in a file (`-`: standard input); ends the command where there is none."""
-    source, form = ("<stdin>" if str(path) == STDIN else str(path)), TextForm.of(path)
+    source, form = ("<stdin>" if str(path) == STDIN else str(path)), TextForm.from_path(path)
     try:
         text = _read(path)
         return SpecText(source=source, text=text, form=form, fields=parse(text, source, form))

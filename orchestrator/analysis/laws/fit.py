@@ -15,6 +15,7 @@ import numpy as np
 
 from optim import catalog
 from orchestrator.analysis.candidates import summaries
+from orchestrator.analysis.comparison import comparison_spec
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
@@ -50,8 +51,7 @@ from orchestrator.analysis.statistics import t_test
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, ExperimentWithRuns
-from orchestrator.sweeps.report import comparison_spec
-from worker.footprint.cache import FootprintBytes
+from worker.records.footprint import Footprint
 from worker.records.result import Verdict
 
 DRAWS = 1_000
@@ -85,7 +85,7 @@ class Sample:
     states: tuple[tuple[int, int], ...] = ()
     """Parameters, and bytes of optimizer state there; ascending."""
 
-    def of(self, keys: Container[tuple[int, int, int]]) -> "Sample":
+    def restrict(self, keys: Container[tuple[int, int, int]]) -> "Sample":
         """Those of its runs."""
         kept = [each for each in zip(self.keys, self.losses, strict=True) if each[0] in keys]
         return replace(self, keys=tuple(key for key, _ in kept), losses=tuple(loss for _, loss in kept))
@@ -151,7 +151,7 @@ def fit_experiments(
     *,
     form: FormName | None = None,
     predict: Iterable[tuple[int, int | None] | Target] = (),
-    needs: Mapping[tuple[str, str], FootprintBytes] | None = None,
+    needs: Mapping[tuple[str, str], Footprint] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
     """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
@@ -169,9 +169,9 @@ def fit_experiments(
         names = ", ".join(each.candidate for each in samples) or "none"
         raise FitError(f"the baseline {baseline!r} is not a candidate of every experiment; common ones: {names}")
     chosen = FORMS[form or _form(samples)]
-    fitted = {each.candidate: _fitted(each, chosen, draws) for each in samples}
+    fitted = {each.candidate: _fit_law(each, chosen, draws) for each in samples}
     asked = tuple(Target(*each) for each in predict)
-    wanted = _said(asked, chosen, samples)
+    wanted = _predictable_targets(asked, chosen, samples)
     rows = [
         _row(
             each,
@@ -269,7 +269,7 @@ def _form(samples: Sequence[Sample]) -> FormName:
     return "n" if sizes > FORMS["n"].size() else "n0"
 
 
-def _said(asked: Sequence[Target], form: LawForm, samples: Sequence[Sample]) -> tuple[Target, ...]:
+def _predictable_targets(asked: Sequence[Target], form: LawForm, samples: Sequence[Sample]) -> tuple[Target, ...]:
     """What the law can say something about: one of tokens alone knows the sizes that were trained, and no others."""
     if SIZE in form.variables:
         return tuple(asked)
@@ -277,7 +277,7 @@ def _said(asked: Sequence[Target], form: LawForm, samples: Sequence[Sample]) -> 
     return tuple(each for each in asked if each.parameters in trained)
 
 
-def _fitted(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
+def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
     """None where there are fewer cells than coefficients and one more."""
     if too_few(sample.points(), form):
         return None
@@ -302,7 +302,7 @@ def _pair(fitted: FittedLaw | None, baseline: FittedLaw | None, draws: int) -> t
     mine, theirs = (
         each
         if common.issuperset(each.sample.keys)
-        else _law_only(_fitted(each.sample.of(common), each.law.form, draws))
+        else _law_only(_fit_law(each.sample.restrict(common), each.law.form, draws))
         for each in (mine, theirs)
     )
     return (mine, theirs) if mine and theirs else None
@@ -315,7 +315,7 @@ def _row(
     is_baseline: bool,
     form: LawForm,
     predict: Sequence[Target],
-    needs: Mapping[tuple[str, str], FootprintBytes],
+    needs: Mapping[tuple[str, str], Footprint],
     comparisons: int,
 ) -> CandidateFit:
     law, coefficients = _law_only(fitted), _coefficients(fitted) if fitted else {}
@@ -328,7 +328,7 @@ def _row(
         coefficients=coefficients,
         no_law=no_law(coefficients),
         relative_error=_relative_error(fitted) if fitted else None,
-        held_out=_held_out(sample, form) if law else None,
+        held_out=_check_largest(sample, form) if law else None,
         predictions=tuple(_prediction(law, each, needs) for each in predict) if law else (),
         against_baseline=_differences(*pair, comparisons) if pair else (),
         loss_differences=differences,
@@ -384,7 +384,7 @@ def _tokens(fitted: FittedLaw, wanted: Target) -> int:
     return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
 
 
-def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], FootprintBytes]) -> Prediction:
+def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
     tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
     exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
     return Prediction(
@@ -408,11 +408,11 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     )
 
 
-def _held_out(sample: Sample, form: LawForm) -> HeldOut | None:
+def _check_largest(sample: Sample, form: LawForm) -> HeldOut | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis = 0 if 0 in form.variables else 1
     largest = max(key[axis] for key in sample.keys)
-    fitted = _fitted(sample.of({key for key in sample.keys if key[axis] < largest}), form, DRAWS // 4)
+    fitted = _fit_law(sample.restrict({key for key in sample.keys if key[axis] < largest}), form, DRAWS // 4)
     if fitted is None:
         return None
     left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
@@ -442,8 +442,8 @@ def _loss_differences(fitted: FittedLaw, baseline: FittedLaw) -> tuple[LossDiffe
     """The two laws' losses apart, at every size (or budget): where the larger exponent loses
     more, this says so. A band over all of them, by the largest deviation in standard errors of each draw."""
     places = _places(fitted)
-    values = np.array([_apart(fitted.law, baseline.law, *place) for place in places])
-    drawn = np.stack([_apart(fitted.draws, baseline.draws, *place) for place in places])
+    values = np.array([_loss_difference(fitted.law, baseline.law, *place) for place in places])
+    drawn = np.stack([_loss_difference(fitted.draws, baseline.draws, *place) for place in places])
     bands = simultaneous_intervals(values, drawn, fitted.degrees())
     return tuple(
         LossDifference(
@@ -456,7 +456,9 @@ def _loss_differences(fitted: FittedLaw, baseline: FittedLaw) -> tuple[LossDiffe
 def _drift(fitted: FittedLaw, baseline: FittedLaw, differences: Sequence[LossDifference], comparisons: int) -> Drift:
     first, last = differences[0], differences[-1]
     value = last.difference.value - first.difference.value
-    at_first, at_last = (_apart(fitted.draws, baseline.draws, each.parameters, each.tokens) for each in (first, last))
+    at_first, at_last = (
+        _loss_difference(fitted.draws, baseline.draws, each.parameters, each.tokens) for each in (first, last)
+    )
     low, high, p = t_test(value, spread_of(at_last - at_first), fitted.degrees(), comparisons)
     return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, comparisons=comparisons)
 
@@ -470,7 +472,7 @@ def _places(fitted: FittedLaw) -> list[tuple[int, int]]:
     return [largest[key] for key in sorted(largest)]
 
 
-def _apart(law: Law, other: Law, parameters: int, tokens: int) -> Array:
+def _loss_difference(law: Law, other: Law, parameters: int, tokens: int) -> Array:
     return np.asarray(law.losses(parameters, tokens) - other.losses(parameters, tokens))
 
 
@@ -539,10 +541,10 @@ def law_curves(
         return (_curve("", [(largest.parameters, each) for each in grid], predict),)
     if form.variables == (0,):
         return (_curve("", [(each, tokens_at(each)) for each in grid], predict),)
-    return _by_budget(points, grid, predict)
+    return _budget_curves(points, grid, predict)
 
 
-def _by_budget(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Predictor) -> tuple[LawCurve, ...]:
+def _budget_curves(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Predictor) -> tuple[LawCurve, ...]:
     tokens = sorted({point.tokens for point in points})
     ratios = sorted({float(f"{point.tokens / point.parameters:.2g}") for point in points})
     if len(ratios) < len(tokens):

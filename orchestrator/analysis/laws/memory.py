@@ -12,20 +12,21 @@ import numpy as np
 
 from orchestrator.analysis.laws.records import Estimate, MemoryPrediction
 from orchestrator.analysis.statistics import t_quantile
-from worker.footprint.cache import FootprintBytes
+from worker.records.footprint import Footprint
 
 FLOAT32_BYTES = 4
 """Parameters and gradients are kept in float32; `bf16` is autocast."""
 
 
-def count_state(need: FootprintBytes) -> MemoryPrediction | None:
-    """Of a model of the catalog; None where its optimizer cannot be counted without running it."""
-    if need.state_bytes is None:
+def count_state(need: Footprint) -> MemoryPrediction | None:
+    """Of a model of the catalog and one optimizer; None where it cannot be counted without running it."""
+    state_bytes = need.optimizers[0].state_bytes
+    if state_bytes is None:
         return None
     return MemoryPrediction(
         parameter_bytes=need.parameter_bytes,
         gradient_bytes=need.gradient_bytes,
-        state_bytes=Estimate(value=need.state_bytes, low=need.state_bytes, high=need.state_bytes),
+        state_bytes=Estimate(value=state_bytes, low=state_bytes, high=state_bytes),
         exact=True,
     )
 

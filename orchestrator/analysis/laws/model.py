@@ -123,7 +123,7 @@ def fit(form: LawForm, cells: Observations) -> Law:
     x, y = _variables(form, cells.logs() - centre), np.log(cells.losses)
     descended = descend(form, _starts(form, cells.losses), x, np.broadcast_to(y, (1, y.size)))
     best = descended[int(np.argmin(_objective(form, descended, x, y)))]
-    return Law(form=form, theta=_polished(form, best, x, y), centre=centre)
+    return Law(form=form, theta=_polish(form, best, x, y), centre=centre)
 
 
 def bootstrap(law: Law, cells: Observations, mixtures: Array) -> Law:
@@ -198,13 +198,13 @@ def descend(form: LawForm, theta: Array, x: Array, y: Array) -> Array:
     Levenberg-Marquardt on weighted least squares: a residual beyond delta weighs delta / |r|, which has the gradient of
     Huber's loss. A step that does not lower a member's objective is not taken, and its damping grows.
     """
-    theta = _bounded(form, np.array(theta, dtype=np.float64), y)
+    theta = _clip_to_bounds(form, np.array(theta, dtype=np.float64), y)
     y = np.broadcast_to(y, (len(theta), y.shape[1]))
     damping, value = np.full(len(theta), 1e-2), _objective(form, theta, x, y)
     active = np.arange(len(theta))
     for _ in range(DESCENT_STEPS):
         step = _step(form, theta[active], x, y[active], damping[active])
-        trial = _bounded(form, theta[active] - step, y)
+        trial = _clip_to_bounds(form, theta[active] - step, y)
         trial_value = _objective(form, trial, x, y[active])
         gain = value[active] - trial_value
         better = gain > 0
@@ -218,7 +218,7 @@ def descend(form: LawForm, theta: Array, x: Array, y: Array) -> Array:
 
 
 def _step(form: LawForm, theta: Array, x: Array, y: Array, damping: Array) -> Array:
-    log_losses, jacobian = _with_jacobian(form, theta, x)
+    log_losses, jacobian = _losses_and_jacobian(form, theta, x)
     residuals = log_losses - y
     weights = HUBER_DELTA / np.maximum(np.abs(residuals), HUBER_DELTA)
     weighted = jacobian * weights[..., None]
@@ -230,7 +230,7 @@ def _step(form: LawForm, theta: Array, x: Array, y: Array, damping: Array) -> Ar
     return step
 
 
-def _with_jacobian(form: LawForm, theta: Array, x: Array) -> tuple[Array, Array]:
+def _losses_and_jacobian(form: LawForm, theta: Array, x: Array) -> tuple[Array, Array]:
     """Log losses B × n, and their derivatives B × n × p."""
     terms = _terms(form, theta, x)
     log_losses = _lse(terms)
@@ -271,7 +271,7 @@ def _variables(form: LawForm, centred: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _bounded(form: LawForm, theta: Array, y: Array) -> Array:
+def _clip_to_bounds(form: LawForm, theta: Array, y: Array) -> Array:
     """Keep exponents within their bounds, and E above what counts as zero: below, nothing would change any more."""
     terms = form.floor + len(form.variables)
     theta[..., terms:] = np.clip(theta[..., terms:], -MAX_EXPONENT, MAX_EXPONENT)
@@ -295,16 +295,16 @@ def _starts(form: LawForm, losses: Array) -> Array:
     return np.concatenate(starts)
 
 
-def _polished(form: LawForm, theta: Array, x: Array, y: Array) -> Array:
+def _polish(form: LawForm, theta: Array, x: Array, y: Array) -> Array:
     """The same minimum by L-BFGS, as Hoffmann et al. find it, where that is lower still."""
     from scipy.optimize import minimize  # 0.2 s of import that only a fit needs
 
     def value_and_gradient(at: Array) -> tuple[float, Array]:
-        log_losses, jacobian = _with_jacobian(form, at[None], x)
+        log_losses, jacobian = _losses_and_jacobian(form, at[None], x)
         residuals = log_losses[0] - y
         gradient = jacobian[0].T @ np.clip(residuals, -HUBER_DELTA, HUBER_DELTA)
         return float(_objective(form, at, x, y)), gradient
 
     found = minimize(value_and_gradient, theta, jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-12})
     better = np.isfinite(found.fun) and found.fun < _objective(form, theta, x, y)
-    return _bounded(form, np.asarray(found.x), y) if better else theta
+    return _clip_to_bounds(form, np.asarray(found.x), y) if better else theta

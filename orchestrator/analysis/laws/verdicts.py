@@ -39,7 +39,7 @@ def fit_verdict(row: CandidateFit, form: LawForm) -> str:
         return reason
     if row.no_law:
         return f"No law found: {row.no_law}. Nothing is predicted."
-    sentences = [*_exponents(row), *_floor(row), *_against_baseline(row, form), *_held_out(row)]
+    sentences = [*_exponents(row), *_floor(row), *_against_baseline(row, form), *_held_out_sentences(row)]
     return " ".join(sentences)
 
 
@@ -119,7 +119,7 @@ def _against_baseline(row: CandidateFit, form: LawForm) -> list[str]:
     return [f"Against the baseline {at_both}: {shown}, {signed(change.value)} nats ({interval}{p_text(p)})."]
 
 
-def _held_out(row: CandidateFit) -> list[str]:
+def _held_out_sentences(row: CandidateFit) -> list[str]:
     if row.held_out is None:
         return ["Too few sizes to leave the largest one out: the law is not checked by a prediction."]
     error = row.held_out.error

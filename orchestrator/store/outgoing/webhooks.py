@@ -172,24 +172,24 @@ def _delivery(row: sa.RowMapping) -> DeliveryRecord:
     return DeliveryRecord.model_validate(values | {"next_try_at": next_try_at})
 
 
-def _of_newest(column: str) -> sa.ScalarSelect[Any]:
+def _newest_message_column(column: str) -> sa.ScalarSelect[Any]:
     """The column of a webhook's newest message that was tried."""
     tried = (webhook_messages.c.tries > 0) | webhook_messages.c.settled_at.is_not(None)
     query = sa.select(webhook_messages.c[column]).where(webhook_messages.c.webhook_id == webhooks.c.id, tried)
     return query.order_by(webhook_messages.c.created_at.desc(), webhook_messages.c.id).limit(1).scalar_subquery()
 
 
-def _of_messages(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+def _message_query(*conditions: sa.ColumnElement[bool], what: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     return sa.select(what).where(webhook_messages.c.webhook_id == webhooks.c.id, *conditions).scalar_subquery()
 
 
 _STATE = webhook_messages.c.state
 _WEBHOOKS = sa.select(
     *[webhooks.c[name] for name in ("id", "url", "experiment_id", "key_id", "created_at")],
-    _of_messages(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
-    _of_messages(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label(
+    _message_query(_STATE == DeliveryState.WAITING, what=sa.func.count()).label("waiting"),
+    _message_query(_STATE == DeliveryState.DELIVERED, what=sa.func.max(webhook_messages.c.settled_at)).label(
         "delivered_at"
     ),
-    _of_newest("last_error").label("last_error"),
+    _newest_message_column("last_error").label("last_error"),
 )
 _MESSAGES = sa.select(*[column for column in webhook_messages.c if column.name != "body"])

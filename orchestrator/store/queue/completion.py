@@ -101,7 +101,7 @@ def fail(run_id: str, attempt: int, token: str, failure: Failure) -> Ending:
 
     def lose(connection: Connection, held: HeldRun, policy: LeasePolicy) -> RunRow:
         if failure.kind is FailureKind.OUT_OF_MEMORY:
-            again = with_smaller_micro_batch(connection, held.run, held.now)
+            again = retry_with_half_micro_batch(connection, held.run, held.now)
             if again is not None:
                 return again
         if failure.kind is FailureKind.STORAGE_FULL:
@@ -137,7 +137,7 @@ def record_endings(
         return answers
 
 
-def with_smaller_micro_batch(connection: Connection, run: RunRow, now: float) -> RunRow | None:
+def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float) -> RunRow | None:
     """A live, locked run whose attempt ran out of memory, as it goes on; None where that is no way for it.
 
     Its next attempt takes half the micro-batch and twice the accumulation: what is trained stays the same, and so the

@@ -1,6 +1,7 @@
-"""Growth: the runs that a tuned experiment gets while it goes, each once, in the transaction that ends a run.
+"""Growth: the runs that an experiment gets while it goes, each once, in the transaction that ends a run.
 
     a run ends ─► its experiment's row is locked ─► what its kind says that follows is queued
+                                                 └► of a sequential comparison the next seeds of who is undecided
 
 Of two processes that end the last two runs of a candidate at once, the second one waits at the experiment's row and
 then sees both ended; one that is killed has ended no run and added none. Locks are taken in one order: runs, then
@@ -14,11 +15,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from orchestrator.analysis.comparison import added_runs
 from orchestrator.errors import DamagedError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId, RunAction, RunId
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
-from orchestrator.store import integrity
+from orchestrator.records import RunFilter
+from orchestrator.store import integrity, reads
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, note_endings, tell
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
@@ -102,6 +106,32 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
     groups = _tuning_groups(connection, row.number, ended)
     with trust_stored_names():  # an end must be taken down even where what follows from it would be refused today
         planned = [run for group, known in groups.items() for run in spec.follow_up_runs(group, known)]
+    _queue_runs(connection, row, spec, planned, ended, now)
+    if spec.adds_seeds():
+        with trust_stored_names():
+            seeds = _next_seeds(connection, row, spec)
+        _queue_runs(connection, row, spec, seeds, ended, now)
+    if not _may_still_grow(connection, row.number, spec):
+        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
+
+
+def _next_seeds(connection: Connection, row: sa.Row[Any], spec: ExperimentSpec) -> tuple[PlannedRun, ...]:
+    """What a look adds, from all runs as of now; nothing before any is judged."""
+    judged = sa.select(runs.c.id).where(runs.c.experiment_number == row.number, runs.c.seed.in_(spec.seeds)).limit(1)
+    if connection.execute(judged).first() is None:
+        return ()
+    of_all = reads.run_page(connection, where=RunFilter(experiment_id=row.id), sort=None, limit=None, after=None)
+    return added_runs(reads.experiment(connection, row.id), of_all)
+
+
+def _queue_runs(
+    connection: Connection,
+    row: sa.Row[Any],
+    spec: ExperimentSpec,
+    planned: Sequence[PlannedRun],
+    ended: Collection[RunId],
+    now: float,
+) -> None:
     if planned:
         last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
         insert_runs(
@@ -116,8 +146,6 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
             limits=_limits_of_follow_ups(connection, spec, row.created_at, ended, now),
             trace_parent=row.trace_parent,
         )
-    if not _may_still_grow(connection, row.number, spec):
-        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 
 
 def _limits_of_follow_ups(
@@ -154,10 +182,15 @@ def _tuning_groups(connection: Connection, number: int, ended: Collection[RunId]
 
 
 def _may_still_grow(connection: Connection, number: int, spec: ExperimentSpec) -> bool:
-    """Whether anything can follow by itself: a run of phase 1 has not ended, and its group has no phase 2 yet.
+    """Whether anything can follow by itself: a run of phase 1 has not ended, and its group has no phase 2 yet; where
+    seeds are added, any run has not ended.
 
     A group whose runs have all ended gets more only in the transaction that ended the last of them.
     """
+    if spec.adds_seeds():
+        awaited = runs.c.status.not_in(TERMINAL)
+        query = sa.select(runs.c.id).where(runs.c.experiment_number == number, awaited).limit(1)
+        return connection.execute(query).first() is not None
     mine, in_phase_two = runs.c.experiment_number == number, runs.c.seed.in_(spec.seeds)
     waiting = mine & ~in_phase_two & runs.c.status.not_in(TERMINAL)
     done = sa.select(*GROUP).where(mine, in_phase_two)

@@ -91,7 +91,7 @@ class Queue:
                 [{"of_run": run, "of_attempt": attempt, "by_actor": name} for (run, attempt), name in actors.items()],
             )
 
-    def live(self) -> tuple[LiveAttempt, ...]:
+    def live_attempts(self) -> tuple[LiveAttempt, ...]:
         """Every attempt that holds a lease."""
         of_attempt = (attempts.c.run_id, attempts.c.attempt, attempts.c.node, attempts.c.actor)
         query = sa.select(*of_attempt, runs.c.cpus, runs.c.gpus)
@@ -99,7 +99,7 @@ class Queue:
         with self._database.reading() as connection:
             return tuple(LiveAttempt(**row._mapping) for row in connection.execute(live.order_by(attempts.c.run_id)))
 
-    def live_among(self, ended: Collection[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+    def find_live(self, ended: Collection[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
         """Those of the (run, attempt) that hold a lease: a look that takes no lock, for many at once."""
         query = sa.select(attempts.c.run_id, attempts.c.attempt).where(
             attempts.c.run_id.in_([run_id for run_id, _ in ended]), attempts.c.ended_at.is_(None)
@@ -134,7 +134,7 @@ class Queue:
             message = message or f"attempt {attempt} was {outcome}"
             if node_died and _lost_nodes_in_a_row(connection, run, message) + 1 >= MOST_NODES_LOST:
                 outcome = AttemptOutcome.LOST
-            smaller = completion.with_smaller_micro_batch(connection, run, now) if out_of_memory else None
+            smaller = completion.retry_with_half_micro_batch(connection, run, now) if out_of_memory else None
             self._lose(connection, [run], outcome, message, now, after=smaller)
             return True
 
@@ -156,7 +156,7 @@ class Queue:
             with self._database.writing() as connection:
                 found, now = lock(self._database, connection, expired, wait=False)
                 expired_runs = _still_expired(connection, found, now)
-                for reason, silent in self._by_silence(connection, expired_runs):
+                for reason, silent in self._group_by_silence(connection, expired_runs):
                     self._lose(connection, silent, AttemptOutcome.LOST, reason, now)
                 return tuple((run.id, run.attempt) for run in expired_runs)
         except DiskFullError:
@@ -308,7 +308,9 @@ class Queue:
         ]
         move(connection, zip(live, moved, strict=True), now)
 
-    def _by_silence(self, connection: Connection, expired: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
+    def _group_by_silence(
+        self, connection: Connection, expired: Sequence[RunRow]
+    ) -> Iterator[tuple[str, list[RunRow]]]:
         """Those whose worker has never been heard, and those that it is not heard of any more; each with the words."""
         moments = _attempt_times(connection, expired, "expires_at")
         never = [run for run in expired if moments[run.id][0] is None]

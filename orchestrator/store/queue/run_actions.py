@@ -75,12 +75,12 @@ def _outcomes(
 ) -> list[RunRow | None]:
     found = list(found)
     stopping = [run.id for run in found if run.status is RunStatus.PAUSING]
-    working = _with_live_worker(connection, stopping) if stopping and action is RunAction.RESUME else frozenset()
+    working = _runs_with_worker(connection, stopping) if stopping and action is RunAction.RESUME else frozenset()
     decide = ACTIONS[action]
     return [decide(run, Circumstances(now=now, policy=policy, at_work=run.id in working)) for run in found]
 
 
-def _with_live_worker(connection: Connection, ids: list[RunId]) -> frozenset[str]:
+def _runs_with_worker(connection: Connection, ids: list[RunId]) -> frozenset[str]:
     query = sa.select(attempts.c.run_id).where(
         attempts.c.run_id.in_(ids), attempts.c.ended_at.is_(None), attempts.c.started_at.is_not(None)
     )

@@ -138,7 +138,7 @@ def _store_together(
         for (position, each), experiment_id in zip(ordered, ids, strict=True):
             number = numbers.get(experiment_id)
             if number is None:
-                answers[position] = _known_experiment(connection, each)
+                answers[position] = _find_submitted(connection, each)
                 continue
             if each.by in room and len(each.planned) > room[each.by]:
                 connection.execute(sa.delete(experiments).where(experiments.c.number == number))
@@ -226,7 +226,7 @@ def _room_of_keys(
     return {key_id: max(most_waiting - waiting.get(key_id, 0), 0) for key_id in key_ids}
 
 
-def _known_experiment(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
+def _find_submitted(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
     known = connection.execute(_BY_KEY, {"key": submittal.key}).one()
     if known.spec_hash != submittal.spec_hash:
         return IdempotencyError(

@@ -53,7 +53,7 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` where a row is not what it
     was when it was locked (which a lock makes impossible; the guard is there to stay right if a lock is forgotten).
     """
-    pairs = [(before, _with_moments(before, after, now)) for before, after in changes]
+    pairs = [(before, _set_moments(before, after, now)) for before, after in changes]
     if not pairs:
         return
     for before, after in pairs:
@@ -133,7 +133,7 @@ def longest_backoff_seconds(policy: LeasePolicy) -> float:
     return float(min(policy.backoff_seconds * 2 ** (policy.max_failures - 1), MAX_BACKOFF_SECONDS) * MAX_JITTER)
 
 
-def _with_moments(before: RunRow, after: RunRow, now: float) -> RunRow:
+def _set_moments(before: RunRow, after: RunRow, now: float) -> RunRow:
     """`after` with the moments that follow from its status."""
     asked = after.status in (RunStatus.CANCELLING, RunStatus.PAUSING)
     return replace(

@@ -40,7 +40,7 @@ class TrialState:
     verdict: Verdict | None
     final_val_loss: float | None
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it can change no more by itself."""
         return self.status in TERMINAL
 

@@ -67,7 +67,7 @@ class Effects:
     comparisons: int
     """How many intervals hold together at the level of confidence, by Bonferroni."""
 
-    def of(self, values: Values) -> Interval | None:
+    def sum(self, values: Values) -> Interval | None:
         """What these values add to the loss together, against their references; None for one that no trial had."""
         weights = np.array([float(values.get(name) == value) for name, value in self.columns])
         if not all(each in self.columns for each in values.items()):
@@ -129,7 +129,7 @@ class Role:
         """What a value of the hyperparameter means."""
         return self.planned if value == PLAN else str(value)
 
-    def kept(self) -> tuple[str, ...]:
+    def choices(self) -> tuple[str, ...]:
         """All that it may keep, the cheapest first."""
         return tuple(each for each in CHEAPEST_FIRST if each in (self.planned, *self.others))
 
@@ -189,7 +189,7 @@ def judge(evidence: Evidence) -> Judgement:
     if effects is None or searched is None or fresh is None:
         return missing(f"{len(trials)} trained trials are too few to tell the blocks apart")
     found = {role: _cheapest(role, searched) for role in ROLES}
-    measures = [_cost(role, kept, effects) for role in ROLES for kept in role.kept() if kept != FULL]
+    measures = [_cost(role, kept, effects) for role in ROLES for kept in role.choices() if kept != FULL]
     measures += [
         _total("AdaPM's plan, all roles", {role: role.planned for role in ROLES}, effects),
         _total("the plan found, all roles, by the other half of the trials", found, fresh),
@@ -227,21 +227,21 @@ def _trial(sweep: str, run: RunOutcome) -> SearchTrial:
 
 def _total(name: str, plan: Mapping[Role, str], effects: Effects) -> Measure:
     """What a whole plan adds to the loss against full momentum everywhere."""
-    return measure(name, effects.of({role.name: kept for role, kept in plan.items() if kept != FULL}))
+    return measure(name, effects.sum({role.name: kept for role, kept in plan.items() if kept != FULL}))
 
 
 def _answer(role: Role, effects: Effects) -> ClaimVerdict:
     """Whether the role bears out AdaPM's plan: what it saves is cheap, and what it does not save would be dear."""
     if role.planned != FULL:
         return opposite(lies_above(_cost(role, role.planned, effects), MARGIN_NATS))
-    return lies_above(_cost(role, role.kept()[-2], effects), MARGIN_NATS)
+    return lies_above(_cost(role, role.choices()[-2], effects), MARGIN_NATS)
 
 
 def _cheapest(role: Role, effects: Effects) -> str:
     """The least that is shown to cost no more than the margin."""
     cheap = (
         kept
-        for kept in role.kept()
+        for kept in role.choices()
         if kept == FULL or lies_above(_cost(role, kept, effects), MARGIN_NATS) is ClaimVerdict.FAILS
     )
     return next(cheap)
@@ -251,7 +251,7 @@ def _cost(role: Role, kept: str, effects: Effects) -> Measure:
     words = {NONE: "none", LOW: "low rank"}[kept]
     return measure(
         f"{role.name}: {words}",
-        effects.of({role.name: kept}),
+        effects.sum({role.name: kept}),
         note="as AdaPM's plan" if kept == role.planned else "",
     )
 

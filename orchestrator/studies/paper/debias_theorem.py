@@ -36,12 +36,12 @@ def compute() -> Numbers:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # thousands of tiny decompositions: threads would only wait for each other
     try:
-        return _followed(mean, generator)
+        return _follow_momentum(mean, generator)
     finally:
         torch.set_num_threads(threads)
 
 
-def _followed(mean: "Tensor", generator: "Generator") -> Numbers:
+def _follow_momentum(mean: "Tensor", generator: "Generator") -> Numbers:
     import torch
 
     from optim.adapm.low_rank import Factors, Momentum

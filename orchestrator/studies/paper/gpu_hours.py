@@ -105,16 +105,16 @@ def _answer(share: Measure, batch: float | None, baseline: float | None) -> Clai
 
 def _micro_batch(part: PartEvidence, candidate: str) -> float | None:
     """The smallest over the seeds; None where none was trained."""
-    return min(_observed(part, candidate, "micro_batch").values(), default=None)
+    return min(_observations(part, candidate, "micro_batch").values(), default=None)
 
 
 def _shares(part: PartEvidence, candidate: str) -> list[float]:
     """AdamW's tokens a second by the candidate's, of each seed."""
-    speeds, of_adamw = (_observed(part, name, "tokens_per_second") for name in (candidate, "adamw"))
+    speeds, of_adamw = (_observations(part, name, "tokens_per_second") for name in (candidate, "adamw"))
     return [of_adamw[seed] / speeds[seed] for seed in sorted(speeds.keys() & of_adamw.keys())]
 
 
-def _observed(part: PartEvidence, candidate: str, name: str) -> dict[int, float]:
+def _observations(part: PartEvidence, candidate: str, name: str) -> dict[int, float]:
     """By seed, of the runs that were trained."""
     return {run.seed: run.observed[name] for run in ended_well(part.runs_of(candidate)) if name in run.observed}
 

@@ -106,7 +106,7 @@ def judge(evidence: Evidence) -> Judgement:
             found = measure(f"exponent of {name}, {regime}", mean_interval(slopes), claimed=exponent(b))
             measures.append(found)
             bounds.append(_below(found))
-    gains = {regime: _at_largest(evidence, regime) for regime in REGIMES}
+    gains = {regime: _largest_outcome(evidence, regime) for regime in REGIMES}
     helped, hindered = gains["a > b"], gains["a <= b"]
     if helped is None or hindered is None:
         return missing("the largest T has no accelerated SGD")
@@ -128,7 +128,7 @@ _NOTES = (
 )
 
 
-def _at_largest(evidence: Evidence, regime: str) -> CandidateOutcome | None:
+def _largest_outcome(evidence: Evidence, regime: str) -> CandidateOutcome | None:
     parts = [each for each in evidence.parts if each.name.startswith(f"{regime},")]
     largest = max(parts, key=lambda part: max((run.tokens or 0 for run in part.runs), default=0))
     return largest.candidate(ASGD)

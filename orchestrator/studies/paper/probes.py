@@ -69,7 +69,7 @@ def _plans(optimizer: str, kinds: tuple[ProbeName, ...], *, window_steps: int = 
     return found
 
 
-def _by_role(
+def _values_by_role(
     observations: Sequence[Observation], probe: str, read: Callable[[Mapping[str, float]], float]
 ) -> dict[str, float]:
     """Role → mean over its blocks at the first step that was observed."""
@@ -111,7 +111,9 @@ def _most_in_every_role(roles: Sequence[str], figure: str) -> Callable[[Evidence
 
 def near_zero_shares(observations: Sequence[Observation]) -> Numbers:
     """Role → the larger of the shares of rows and of columns near zero."""
-    return _by_role(observations, "gradient-sparsity", lambda v: max(v["rows_near_zero"], v["columns_near_zero"]))
+    return _values_by_role(
+        observations, "gradient-sparsity", lambda v: max(v["rows_near_zero"], v["columns_near_zero"])
+    )
 
 
 GRADIENT_SPARSITY = Study(
@@ -132,7 +134,7 @@ GRADIENT_SPARSITY = Study(
 
 def top_energy_shares(observations: Sequence[Observation]) -> Numbers:
     """Role → share of the energy in the top 5 % of the singular values."""
-    return _by_role(observations, "momentum-spectrum", lambda v: v["energy_top_5_percent"])
+    return _values_by_role(observations, "momentum-spectrum", lambda v: v["energy_top_5_percent"])
 
 
 MOMENTUM_SPECTRUM = Study(

@@ -41,7 +41,8 @@ def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, servi
             told = f"{formats.difference(row.difference.mean)} {formats.p_value(row.difference.p_value)}"
             assert f"{told} {formats.size(row.optimizer_state_bytes)}" in text
     assert (
-        f"{formats.hours(sum(run.device_seconds for run in services.runs.all(experiment.id)) / 3600)} device-h" in text
+        f"{formats.hours(sum(run.device_seconds for run in services.runs.read_all(experiment.id)) / 3600)} device-h"
+        in text
     )
 
 
@@ -97,7 +98,7 @@ def test_leaderboard_holds_what_the_comparison_says(client, services, finished):
 
 def test_peak_memory_is_that_of_the_tensors_and_the_process_is_a_detail(client, services, finished):
     rows = services.analysis.compare(finished).rows
-    runs = [run for run in services.runs.all(finished) if run.result is not None]
+    runs = [run for run in services.runs.read_all(finished) if run.result is not None]
     largest = {
         row.candidate: max(run.result.memory_breakdown.peak_bytes for run in runs if run.candidate == row.candidate)
         for row in rows
@@ -272,7 +273,7 @@ def test_damaged_rows_are_marked_and_everything_else_is_shown(services, player):
     experiment = services.experiments.submit(DEMO).experiment
     broken = services.experiments.submit(DEMO.model_copy(update={"name": "broken"})).experiment
     player.finish()
-    first, second, third, whole = [run.id for run in services.runs.all(experiment.id)][:4]
+    first, second, third, whole = [run.id for run in services.runs.read_all(experiment.id)][:4]
     with services.keyring._database.writing() as connection:
         for statement in (
             f"UPDATE results SET result = '{{' WHERE run_id = '{first}'",

@@ -146,7 +146,7 @@ def test_another_dispatcher_learns_the_name_of_a_process_that_was_ready(desk: De
     desk.submit(seeds=2)
     desk.runner.warm = ["warm-1"]
     desk.dispatcher.tick()
-    assert [each.actor for each in desk.queue.live()] == ["warm-1", None]
+    assert [each.actor for each in desk.queue.live_attempts()] == ["warm-1", None]
 
 
 def test_a_dead_process_frees_its_place_and_its_run_is_tried_again(desk: Desk) -> None:

@@ -1,18 +1,20 @@
-"""A footprint that could not be counted is told, and tried again after a while."""
+"""A footprint is counted once; one that could not be is told, and tried again after a while."""
 
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from orchestrator.specs import footprints as module
-from orchestrator.specs.footprints import FootprintRequest, Footprints
+from orchestrator.specs.footprints import Footprints
 from tests.factories.waiting import until
+from worker.footprint.count import footprint
 from worker.footprint.process import FootprintAnswer, FootprintQuestion
 from worker.records.footprint import Footprint
 
-QUESTION = FootprintRequest(model="gpt2-tiny")
+QUESTION = FootprintQuestion(model="gpt2-tiny")
 COUNTED = Footprint(
     model="gpt2-tiny", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(), baseline_bytes=8, notes=()
 )
@@ -50,3 +52,37 @@ def test_a_failed_count_is_told_and_tried_again(
     until(lambda: footprints.find(QUESTION), "it is counted")
     assert footprints.failure(QUESTION) is None
     assert footprints.ask(QUESTION) == COUNTED
+
+
+def test_options_count_and_one_that_cannot_be_counted_loses_no_other(tmp_path: Path):
+    tiny = FootprintQuestion(model="gpt2-tiny", optimizers=("adapm",), options={"rank_ratio": 0.2})
+    bad = FootprintQuestion(model="gpt2-tiny", optimizers=("no-optimizer",))
+    footprints = Footprints(tmp_path)
+    assert [footprints.ask(each) for each in (bad, tiny)] == [None, None]
+    footprints.wait((bad, tiny))
+    assert footprints.ask(tiny) == footprint("gpt2-tiny", ["adapm"], {"rank_ratio": 0.2})
+    assert footprints.find(bad) is None
+    assert "no-optimizer" in str(footprints.failure(bad))
+    assert Footprints(tmp_path).find(tiny) == footprints.find(tiny)
+
+
+def test_what_is_asked_meanwhile_is_counted_together_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    counted: list[list[str]] = []
+    go_on = Event()
+
+    def count_slowly(questions: Sequence[FootprintQuestion]) -> list[FootprintAnswer]:
+        counted.append([each.model for each in questions])
+        assert go_on.wait(60)
+        return [FootprintAnswer(footprint=COUNTED)] * len(questions)
+
+    monkeypatch.setattr(module, "count_footprints", count_slowly)
+    footprints = Footprints(tmp_path)
+    first, *others = (FootprintQuestion(model=name) for name in ("gpt2-tiny", "gpt2-nano", "gpt2-mini"))
+    footprints.ask(first)
+    until(lambda: counted, "the count has begun")
+    for question in (first, *others, *others):
+        assert footprints.ask(question) is None
+    go_on.set()
+    footprints.wait((first, *others))
+    assert counted == [["gpt2-tiny"], ["gpt2-nano", "gpt2-mini"]]
+    assert [footprints.ask(each) for each in (first, *others)] == [COUNTED] * 3

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.specs.footprints import FootprintRequest, Footprints
+from orchestrator.specs.footprints import Footprints, footprint_question
 from orchestrator.specs.preview import preview
 from orchestrator.specs.text import parse
 from tests.integration.api_service import comparison_fields
@@ -24,7 +24,7 @@ def look(fields, footprints, measured=()):
 
 def test_runs_steps_and_tokens_are_counted(footprints):
     found = look(comparison_fields(), footprints)
-    assert found.accepted()
+    assert found.is_acceptable()
     assert (found.runs, found.steps, found.tokens) == (4, 40, 40 * 2 * 128)
     assert found.cost is None
     assert found.memory == ()
@@ -33,7 +33,7 @@ def test_runs_steps_and_tokens_are_counted(footprints):
 @pytest.mark.parametrize("fields", [None, [], "text", {}, {"name": 3}])
 def test_anything_else_has_faults_and_nothing_more(footprints, fields):
     found = look(fields, footprints)
-    assert not found.accepted()
+    assert not found.is_acceptable()
     assert found.faults
     assert found.runs is None
 
@@ -56,7 +56,7 @@ def test_memory_is_that_of_the_footprint_which_was_counted(footprints, monkeypat
         {"optimizer": "adapm", "learning_rates": [0.1], "options": {"solver": "svd"}, "label": "other solver"},
     ]
     found = look(comparison_fields(candidates=candidates), footprints)
-    assert asked == [FootprintRequest(model="gpt2-tiny", rank_ratio=0.1)]
+    assert asked == [footprint_question("gpt2-tiny", 0.1)]
     assert [(one.candidate, one.state_bytes, one.total_bytes) for one in found.memory] == [("adapm", 7, 15)]
 
 

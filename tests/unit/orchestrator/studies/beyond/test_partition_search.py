@@ -113,7 +113,7 @@ def test_effects_lie_within_their_intervals_as_often_as_these_say() -> None:
     references = {role.name: "full" for role in ROLES}
     inside = count = 0
     for _ in range(200):
-        drawn = [{role.name: chance.choice(role.kept()) for role in ROLES} for _ in range(60)]
+        drawn = [{role.name: chance.choice(role.choices()) for role in ROLES} for _ in range(60)]
         trials = [
             SearchTrial(sweep=str(place % 3), values=values, loss=planted(values, chance.gauss(0, 0.03)))
             for place, values in enumerate(drawn)
@@ -121,7 +121,7 @@ def test_effects_lie_within_their_intervals_as_often_as_these_say() -> None:
         found = main_effects(trials, references)
         assert found is not None
         for role, kept in found.columns:
-            interval = found.of({role: kept})
+            interval = found.sum({role: kept})
             assert interval is not None and interval.low is not None and interval.high is not None
             inside += interval.low <= COSTS.get(role, {}).get(kept, 0.0) <= interval.high
             count += 1
@@ -134,10 +134,10 @@ def test_effects_are_those_of_least_squares() -> None:
     trials = [SearchTrial(sweep="a", values={"x": "off" if n % 2 else "on"}, loss=n**0.5) for n in range(16)]
     found = main_effects(trials, {"x": "off"})
     assert isinstance(found, Effects)
-    interval = found.of({"x": "on"})
+    interval = found.sum({"x": "on"})
     on, off = ([each.loss for each in trials if each.values["x"] == value] for value in ("on", "off"))
     assert interval is not None and interval.mean == pytest.approx(np.mean(on) - np.mean(off))
-    assert found.of({"x": "elsewhere"}) is None and found.of({"y": "on"}) is None
+    assert found.sum({"x": "elsewhere"}) is None and found.sum({"y": "on"}) is None
     assert main_effects(trials[:11], {"x": "off"}) is None, "nine degrees of freedom are too few"
 
 

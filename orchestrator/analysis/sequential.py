@@ -1,0 +1,153 @@
+"""Looks at a comparison while it goes: boundaries that hold the error of all looks together.
+
+A sequential comparison (`ComparisonSpec.sequential`) looks at the paired differences after the first n₀ seeds and after
+further ones, and stops where it likes. A usual 95 % interval at each look would leave zero out in 15 % of experiments
+with ten looks at equal optimizers. So each look n has a level of its own, and spends a part of the error
+
+    α(n / N) = 2 − 2 Φ(z_{α/2} / √(n / N))        (K. K. G. Lan and D. L. DeMets, Biometrika 70, 1983)
+
+which is next to nothing early, and all of α at the last of N seeds. What is left for each look is not read off the
+normal's tables, since three seeds are not normal: with u_n = Σx / √Σx², whose t is √(n−1) u / √(n − u²), of normal
+differences without a mean
+
+    u_{n+1} = u_n cos φ + sin φ,        φ with the density ∝ cos^{n−1} φ, independent of u_1 … u_n
+
+because the direction of (x_1 … x_n) says nothing of its length. So t-tests in a row are a chain of one dimension,
+whatever the variance is, and the levels are exact, by integration over cells of |u|.
+
+Each seed count from n₀ to N has its level, looked at or not. An interval at the level of its n is a repeated confidence
+interval (C. Jennison and B. W. Turnbull, JRSS B 51, 1989): all of them hold together, so that the one at the end holds
+whatever the reason was to stop, futility too.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+CELLS = 200
+"""Of |u| between zero and the boundary: levels to three digits."""
+FUTILE = 0.1
+"""Below this chance of a verdict by the last seed, more seeds are not worth their runs."""
+NODES = 16
+"""Spreads that a chance is averaged over."""
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a test with so many pairs may spend."""
+
+    level: float
+    """Two-sided, of the t-test at this look."""
+    all_levels: float
+    """The sum over all looks, which bounds what they spend together at whatever share of their levels."""
+
+
+@lru_cache(maxsize=256)
+def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
+    """Number of pairs → its look, from the first to the last; together they spend `alpha`."""
+    from scipy.special import betainc  # a fifth of a second that only sequential comparisons ask for
+
+    levels: dict[int, float] = {}
+    u = shares = np.zeros(0)
+    for n in range(first, most + 1):
+        spend = _spent(n / most, alpha) - (_spent((n - 1) / most, alpha) if n > first else 0.0)
+        if n == first:
+            low, high = 0.0, math.sqrt(n)
+            for _ in range(60):
+                bound = (low + high) / 2
+                low, high = (bound, high) if _beyond(bound, n) > spend else (low, bound)
+            edges = _cells(high, n)
+            shares = np.diff(betainc(0.5, (n - 1) / 2, np.minimum(edges**2 / n, 1.0)))
+        else:
+            low, high = 0.0, math.sqrt(n)
+            for _ in range(60):
+                bound = (low + high) / 2
+                crossed = float(shares @ (1 - _within(np.array([bound]), u, n - 1)[:, 0]))
+                low, high = (bound, high) if crossed > spend else (low, bound)
+            edges = _cells(high, n)
+            shares = np.diff(shares @ _within(edges, u, n - 1))
+        u = (edges[1:] + edges[:-1]) / 2
+        levels[n] = _beyond(high, n)
+    total = sum(levels.values())
+    return {n: Look(level=level, all_levels=total) for n, level in levels.items()}
+
+
+def chance_of_verdict(
+    mean: float,
+    error: float,
+    pairs: int,
+    most: int,
+    level: float,
+    *,
+    below: float = 0.0,
+    above: float = 0.0,
+    shared_error: float = 0.0,
+    margin: float | None = None,
+    can_be_better: bool = True,
+    can_be_worse: bool = True,
+) -> float:
+    """The probability that the interval of the last seed decides, if differences go on as the `pairs` so far: it leaves
+    zero out, or lies within the margin. The truth is as likely anywhere that the pairs allow (a flat prior), and the
+    spread is averaged over its chi-square. `below`, `above`: what tuning leaves open; `level`: of the last look; what a
+    rate at an edge leaves open forbids to call the candidate better or worse, and either to call it as good."""
+    from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
+
+    if error <= 0:  # differences that do not vary are no evidence, and more of them are none either
+        return 0.0
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    degrees = pairs - 1
+    spread = error * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
+    half = np.hypot(-stdtrit(most - 1, level / 2) * spread / math.sqrt(most), -ndtri(level / 2) * shared_error)
+    moves = spread * math.sqrt((most - pairs) / (most * pairs))
+    better, worse = -half - above, half + below
+
+    def under(value: Array) -> Array:
+        return np.asarray(ndtr((value - mean) / moves))
+
+    chance = np.zeros(NODES)
+    if can_be_better:
+        chance += under(better)
+    if can_be_worse:
+        chance += 1 - under(worse)
+    if margin is not None and can_be_better and can_be_worse:
+        low, high = np.maximum(half + below - margin, better), np.minimum(margin - half - above, worse)
+        chance += np.maximum(under(high) - under(low), 0.0)
+    return float(weights @ chance) / 2
+
+
+def _spent(share: float, alpha: float) -> float:
+    """Of alpha, when so large a share of the seeds is in."""
+    from scipy.special import ndtr, ndtri  # as above
+
+    return float(2 * ndtr(ndtri(alpha / 2) / math.sqrt(share)))
+
+
+def _beyond(bound: float, n: int) -> float:
+    """P(|u_n| > bound), of no other look: that of one coordinate of a point on the sphere in n dimensions."""
+    from scipy.special import betaincc  # as above
+
+    return float(betaincc(0.5, (n - 1) / 2, min(bound**2 / n, 1.0)))
+
+
+def _cells(bound: float, n: int) -> Array:
+    """Edges of cells up to the boundary, the narrower the nearer to √n, where little of u is much of t."""
+    return np.asarray(math.sqrt(n) * np.sin(np.linspace(0.0, math.asin(min(bound / math.sqrt(n), 1.0)), CELLS + 1)))
+
+
+def _within(bounds: Array, u: Array, n: int) -> Array:
+    """P(|u_{n+1}| ≤ bound) for each u_n (rows) and each bound: u_{n+1} = √(1 + u²) sin(φ + atan u)."""
+    from scipy.special import betainc  # as above
+
+    def chance(angle: Array) -> Array:
+        """P(φ ≤ angle)."""
+        clipped = np.clip(angle, -math.pi / 2, math.pi / 2)
+        return np.asarray(0.5 + np.sign(clipped) / 2 * betainc(0.5, n / 2, np.sin(clipped) ** 2))
+
+    start = np.arctan(u)[:, None]
+    reach = np.arcsin(np.minimum(bounds[None, :] / np.sqrt(1 + u**2)[:, None], 1.0))
+    return chance(reach - start) - chance(-reach - start) + 1 - chance(math.pi - reach - start)

@@ -1,0 +1,238 @@
+"""Looks at a comparison while it goes: their levels, what they spend together, and what becomes of candidates."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from orchestrator.analysis.comparison import added_runs, compare
+from orchestrator.analysis.sequential import chance_of_verdict, looks
+from orchestrator.analysis.statistics import paired_difference
+from orchestrator.kinds.comparison import ComparisonSpec, Sequential
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.records import RunRecord, SeedsStatus
+from tests.factories.comparison import Outcome, experiment_record, run_record
+from tests.factories.stores import comparison_spec, result
+from worker.records.result import Verdict
+
+
+def spent(alpha: float, share: float) -> float:
+    """Lan and DeMets' function, from scipy's normal."""
+    return float(2 * stats.norm.sf(stats.norm.isf(alpha / 2) / share**0.5))
+
+
+@pytest.mark.parametrize(("first", "most", "alpha"), [(3, 10, 0.05), (2, 10, 0.01), (3, 7, 0.0125), (5, 20, 0.05)])
+def test_t_tests_of_equal_candidates_spend_what_each_look_may(first: int, most: int, alpha: float) -> None:
+    """By half a million simulated experiments: at every look the share that has crossed a boundary by then."""
+    draws, random = 500_000, np.random.default_rng(2)
+    total, squares, crossed = np.zeros(draws), np.zeros(draws), np.zeros(draws, dtype=bool)
+    for n in range(1, most + 1):
+        pairs = random.standard_normal(draws)
+        total, squares = total + pairs, squares + pairs**2
+        if n >= first:
+            error = np.sqrt((squares - total**2 / n) / (n - 1) / n)
+            crossed |= np.abs(total / n) > stats.t.isf(looks(first, most, alpha)[n].level / 2, n - 1) * error
+            expected = spent(alpha, n / most)
+            assert abs(crossed.mean() - expected) < 4 * (expected / draws) ** 0.5 + 1e-5
+
+
+def test_the_first_look_spends_its_share_exactly() -> None:
+    assert looks(3, 10, 0.05)[3].level == pytest.approx(spent(0.05, 0.3), rel=1e-9)
+
+
+def test_with_many_seeds_the_boundaries_are_the_published_ones() -> None:
+    """Five looks at O'Brien-Fleming-like boundaries (Jennison and Turnbull 2000; `gsDesign`): 4.877, 3.357, 2.680,
+    2.290, 2.031. Looks at every seed spend sooner than at every fifth of them, so that the last one, which has all of
+    alpha, is a little above the published one, and below that of continuous looks, 2.24."""
+    last = stats.norm.isf(looks(3, 64, 0.05)[64].level / 2)
+    assert 2.031 < last < 2.24
+
+
+@settings(max_examples=25, deadline=None)
+@given(first=st.integers(2, 6), more=st.integers(1, 12), comparisons=st.integers(1, 9))
+def test_later_looks_have_more_of_alpha_and_none_has_all_of_it(first: int, more: int, comparisons: int) -> None:
+    found = looks(first, first + more, 0.05 / comparisons)
+    levels = [found[n].level for n in range(first, first + more + 1)]
+    assert all(one < other for one, other in pairwise(levels))
+    assert levels[-1] < 0.05 / comparisons < sum(levels)
+    assert found[first].all_levels == pytest.approx(sum(levels))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.floats(-1, 1), min_size=3, max_size=8),
+    st.integers(1, 9),
+    st.floats(0, 0.2),
+    st.floats(0, 0.2),
+)
+def test_interval_and_p_value_of_a_look_agree(
+    values: list[float], comparisons: int, regret: float, shared: float
+) -> None:
+    found = paired_difference(
+        values,
+        [0.0] * len(values),
+        comparisons,
+        lambda variance: (regret, regret),
+        shared,
+        looks(3, 8, 0.05 / comparisons),
+    )
+    once = paired_difference(values, [0.0] * len(values), comparisons, lambda variance: (regret, regret), shared)
+    assert found is not None
+    assert once is not None
+    if found.low is None or found.high is None or found.p_value is None:
+        assert once.low is None
+        return
+    assert found.decides() is (found.p_value < 0.05)
+    assert once.low is not None
+    assert once.p_value is not None
+    assert found.low <= once.low
+    assert found.p_value >= once.p_value or found.p_value == pytest.approx(once.p_value)
+
+
+def test_without_a_look_at_so_many_pairs_there_is_no_test() -> None:
+    found = paired_difference([1.0, 1.1], [0.0, 0.0], looks=looks(3, 8, 0.05))
+    assert found is not None
+    assert found.mean == pytest.approx(1.05)
+    assert (found.low, found.p_value) == (None, None)
+
+
+@pytest.mark.parametrize(("mean", "margin"), [(0.0, None), (0.004, 0.01), (-0.01, 0.01), (0.002, 0.001)])
+def test_the_chance_of_a_verdict_is_that_of_simulated_seeds(mean: float, margin: float | None) -> None:
+    """Truths drawn from what four pairs allow, and six more pairs each; the spread is that of the last interval."""
+    random, pairs, most, level = np.random.default_rng(5), 4, 10, 0.03
+    spread = 0.006 * np.sqrt((pairs - 1) / random.chisquare(pairs - 1, 200_000))
+    truth = mean + spread / pairs**0.5 * random.standard_normal(spread.size)
+    later = truth + spread / (most - pairs) ** 0.5 * random.standard_normal(spread.size)
+    last = (pairs * mean + (most - pairs) * later) / most
+    half = stats.t.isf(level / 2, most - 1) * spread / most**0.5
+    decided = np.abs(last) > half
+    if margin is not None:
+        decided |= np.abs(last) + half < margin
+    found = chance_of_verdict(mean, 0.006 / pairs**0.5, pairs, most, level, margin=margin)
+    assert found == pytest.approx(decided.mean(), abs=0.01)
+
+
+SEEDS = tuple(range(8))
+
+
+def sequential(optimizers: tuple[str, ...] = ("adamw", "adapm"), per_look: int = 1) -> ComparisonSpec:
+    """At one rate each, and with text enough that its error is none."""
+    spec = comparison_spec(optimizers=optimizers, learning_rates=(1e-3,), seeds=SEEDS)
+    evaluation = spec.workload.evaluation.model_copy(update={"sequences": 10**9})
+    workload = spec.workload.model_copy(update={"evaluation": evaluation})
+    update = {"sequential": Sequential(seeds_per_look=per_look), "workload": workload}
+    return spec.model_copy(update=update)
+
+
+def played(spec: ComparisonSpec, losses: dict[str, tuple[Outcome, ...]]) -> list[RunRecord]:
+    """All runs, where those of each candidate end so, by their seeds."""
+    records: list[RunRecord] = []
+    planned: tuple[PlannedRun, ...] = spec.first_runs()
+    while planned:
+        records += [
+            run_record(each, len(records) + place, losses[each.candidate][each.spec.seed])
+            for place, each in enumerate(planned)
+        ]
+        planned = added_runs(experiment_record(spec, len(records)), records)
+    return records
+
+
+NOISE = (0.0, 0.004, -0.003, 0.002, -0.004, 0.001, 0.003, -0.002)
+LEVEL = tuple(3.0 + 0.01 * seed for seed in SEEDS)
+
+
+def off_by(shift: float, noise: float = 1.0) -> tuple[Outcome, ...]:
+    return tuple(level + shift + noise * each for level, each in zip(LEVEL, NOISE, strict=True))
+
+
+def statuses(spec: ComparisonSpec, records: list[RunRecord]) -> dict[str, tuple[SeedsStatus, int, int]]:
+    rows = compare(experiment_record(spec, len(records)), records).rows
+    return {
+        row.candidate: (row.seeds_used.status, row.seeds_used.seeds, row.seeds_used.looks)
+        for row in rows
+        if row.seeds_used
+    }
+
+
+def test_it_begins_with_the_first_seeds() -> None:
+    assert sorted({run.spec.seed for run in sequential().first_runs()}) == [0, 1, 2]
+    assert sequential().run_count() == 16
+    assert sequential().may_need_less()
+
+
+def test_clear_differences_end_early_and_open_ones_go_on_with_the_baseline() -> None:
+    spec = sequential(("adamw", "adapm", "lion"))
+    records = played(spec, {"adamw": off_by(0, 0), "adapm": off_by(-1), "lion": off_by(0.0045)})
+    found = statuses(spec, records)
+    assert found["adapm"] == (SeedsStatus.DECIDED, 3, 1)
+    assert found["lion"][0] is SeedsStatus.DECIDED
+    assert 3 < found["lion"][1] < 8
+    seeds = {name: {run.seed for run in records if run.candidate == name} for name in ("adamw", "lion")}
+    assert seeds["adamw"] == seeds["lion"]
+
+
+def test_a_hopeless_candidate_gets_no_more_seeds() -> None:
+    """Its differences vary by far more than the margin."""
+    spec = sequential()
+    noise = tuple(50 * each for each in (0.01, -0.01, 0.001, 0.01, -0.01, 0.01, -0.01, 0.0))
+    losses: tuple[Outcome, ...] = tuple(level + each for level, each in zip(LEVEL, noise, strict=True))
+    records = played(spec, {"adamw": off_by(0, 0), "adapm": losses})
+    assert statuses(spec, records)["adapm"] == (SeedsStatus.FUTILE, 3, 1)
+
+
+def test_a_lost_run_ends_it_without_a_verdict() -> None:
+    spec = sequential()
+    lost: tuple[Outcome, ...] = (result(final_val_loss=None, verdict=Verdict.DIVERGED), *off_by(0)[1:])
+    records = played(spec, {"adamw": off_by(0, 0), "adapm": lost})
+    assert statuses(spec, records)["adapm"] == (SeedsStatus.NO_VERDICT, 3, 1)
+
+
+def test_looks_wait_for_every_run_of_their_seeds() -> None:
+    spec = sequential()
+    losses = {"adamw": off_by(0, 0), "adapm": off_by(0.0045)}
+    first = [
+        run_record(each, place, losses[each.candidate][each.spec.seed]) for place, each in enumerate(spec.first_runs())
+    ]
+    assert {(run.candidate, run.spec.seed) for run in added_runs(experiment_record(spec, 6), first)} == {
+        ("adamw", 3),
+        ("adapm", 3),
+    }
+    waiting = [*first[:-1], run_record(spec.first_runs()[-1], 5, None)]
+    assert added_runs(experiment_record(spec, 6), waiting) == ()
+    assert statuses(spec, waiting)["adapm"] == (SeedsStatus.WAITING, 3, 0)
+
+
+def test_what_a_look_adds_is_added_once() -> None:
+    """Planned from the runs that there are, whoever asks, and however often."""
+    spec = sequential(per_look=2)
+    records = played(spec, {"adamw": off_by(0, 0), "adapm": off_by(0.0045)})
+    assert len({(run.candidate, run.seed) for run in records}) == len(records)
+    assert statuses(spec, records)["adapm"][1] in (5, 7, 8)
+    assert added_runs(experiment_record(spec, len(records)), records) == ()
+
+
+def test_the_page_says_how_many_looks_and_why_it_stopped() -> None:
+    spec = sequential()
+    records = played(spec, {"adamw": off_by(0, 0), "adapm": off_by(-1)})
+    answer = compare(experiment_record(spec, len(records)), records)
+    row = next(each for each in answer.rows if not each.is_baseline)
+    assert "(sequential 95 % interval" in row.verdict
+    assert any("3 seeds and 1 look, decided" in note for note in answer.notes)
+    assert not any("of its 8 seeds" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize(
+    ("update", "where"),
+    [({"all_pairs": True}, "all_pairs"), ({"seeds": (1, 2, 3)}, "seeds"), ({"seeds": tuple(range(65))}, "seeds")],
+)
+def test_what_looks_cannot_go_with_is_refused(update: dict[str, object], where: str) -> None:
+    fields = comparison_spec(seeds=SEEDS).model_dump(mode="json") | {"sequential": {}} | update
+    with pytest.raises(ValueError, match=where):
+        ComparisonSpec.model_validate(fields)
+
+
+def test_a_specification_without_looks_keeps_its_json() -> None:
+    assert "sequential" not in comparison_spec().model_dump(mode="json")
