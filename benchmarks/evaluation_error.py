@@ -5,7 +5,7 @@
 Trains a few optimizers on the same text and seed, takes the loss of every validation token, and prints for each pair
 the standard deviation of the difference of a sequence's mean loss, times the root of the sequence's tokens. Divided by
 the root of all validation tokens that is the standard error of the difference of the two final losses, which
-`orchestrator.analysis.verdicts.EVALUATION_ERROR` stands for. Two minutes on one core.
+`orchestrator.analysis.comparison.EVALUATION_ERROR` stands for. Two minutes on one core.
 """
 
 import argparse

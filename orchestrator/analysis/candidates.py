@@ -17,7 +17,15 @@ from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import SeedCoverage, TuningRun, best_rate, grid_of, judged_rate, seed_coverage
+from orchestrator.kinds.tuning import (
+    SeedCoverage,
+    TuningRun,
+    best_rate,
+    grid_of,
+    judged_rate,
+    seed_coverage,
+    tried_rates,
+)
 from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
@@ -76,6 +84,8 @@ class CandidateSummary:
     tuned: bool
     grid: Grid
     """The runs of `rates`, complete and without spikes."""
+    tried: tuple[float, ...]
+    """The rates that say something of the basin: without those of runs that failed or were cancelled."""
     judged_lr: float | None
     """The rate that phase 2 would have by the grid as it is now."""
     planned: tuple[float, ...]
@@ -123,7 +133,7 @@ class CandidateSummary:
         """Seen from the judged rate."""
         if self.settings:
             return None
-        return basin(self.grid, [rate.lr for rate in self.rates], (self.final or self.chosen).lr)
+        return basin(self.grid, self.tried, (self.final or self.chosen).lr)
 
     def selection(self) -> float | None:
         """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too:
@@ -210,6 +220,7 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
         final=_rate(final_runs[0].lr, final_runs, own) if final_runs else None,
         tuned=spec.tuning is not None,
         grid=known,
+        tried=tried_rates(tuning_runs),
         judged_lr=best_rate(tuning_runs) if settings else judged_rate(tuning_runs),
         planned=planned,
         settings=settings,

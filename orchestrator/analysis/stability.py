@@ -5,7 +5,7 @@ interval says less: t-intervals need noise without such tails. So losses are com
 were stable, and how often a candidate's runs are not is a figure of its own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from math import comb
 from statistics import median, stdev
 
@@ -39,9 +39,11 @@ def spikes(
     )
 
 
-def instability(lost: Collection[int], ended: Collection[int], baseline_lost: Collection[int] | None) -> Instability:
+def instability(
+    lost: Collection[Hashable], ended: Collection[Hashable], baseline_lost: Collection[Hashable] | None
+) -> Instability:
     """How many of a candidate's judged runs that ended were lost, and whether that is more than the baseline lost on
-    the same seeds; None for the baseline itself."""
+    the same seeds (of laws: cells and seeds); None for the baseline itself."""
     low, high = clopper_pearson(len(lost), len(ended))
     p_value = None
     if baseline_lost is not None:

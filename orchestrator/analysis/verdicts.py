@@ -211,14 +211,19 @@ def _search_phrase(spec: ComparisonSpec) -> str:
 
 
 def _stability(row: CandidateRow, baseline: CandidateRow | None) -> str:
+    return stability_text(
+        row.instability, baseline.instability if baseline else None, baseline.title if baseline else ""
+    )
+
+
+def stability_text(mine: Instability | None, theirs: Instability | None, baseline: str) -> str:
     """`2 of 10 runs spiked or diverged (95 % interval 3 to 56 %), 0 of 10 of AdamW's (p = 0.5)`."""
-    mine, theirs = row.instability, baseline.instability if baseline else None
     if mine is None:
         return "no run has ended"
     said = f"{mine.lost} of {_plural(mine.runs, 'run')} spiked or diverged (95 % interval {_percent(mine)})"
-    if theirs is None or baseline is None or mine.p_value is None:
+    if theirs is None or mine.p_value is None:
         return said
-    return f"{said}, {theirs.lost} of {theirs.runs} of {baseline.title}'s ({p_text(mine.p_value)})"
+    return f"{said}, {theirs.lost} of {theirs.runs} of {baseline}'s ({p_text(mine.p_value)})"
 
 
 def _percent(share: Instability) -> str:

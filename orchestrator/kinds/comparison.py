@@ -154,6 +154,7 @@ class GridExperiment(Experiment):
     tuning: Tuning | None = None
     unequal_grids: UnequalGrids = False
     equivalence_margin: EquivalenceMargin = omit_default(None)
+    all_pairs: AllPairs = omit_default(False)
     resources: Resources = Resources()
     priority: Priority = 0
     max_run_seconds: RunSeconds = omit_default(None)
@@ -232,7 +233,6 @@ class ComparisonSpec(GridExperiment):
     kind: Literal["comparison"] = "comparison"
     tuning: Tuning | None = None
     """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
-    all_pairs: AllPairs = omit_default(False)
     sequential: Sequential | None = omit_default(None)
     """Begin with a few of `seeds`, and add the others one after another for candidates whose verdict is open. Default:
     all seeds at once."""

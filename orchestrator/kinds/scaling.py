@@ -305,6 +305,7 @@ class ScalingSpec(GridExperiment):
             "baseline": self.baseline,
             "unequal_grids": self.unequal_grids,
             "equivalence_margin": self.equivalence_margin,
+            "all_pairs": self.all_pairs,
             "resources": self.resources,
             "priority": self.priority,
         }

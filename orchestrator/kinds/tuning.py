@@ -143,7 +143,7 @@ class Tuning(Spec):
         grid = sorted({run.lr for run in runs})
         if len(grid) - len(planned_rates) < self.extend_grid:
             rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best) or rate_between(runs)
-            if rate is not None:
+            if rate is not None and rate not in grid:  # one whose runs failed may lie in the middle of a gap
                 return tuple((rate, seed) for seed in self.seeds)
         judged = judged_rate(runs) or best
         return tuple((judged, seed) for seed in seeds)
@@ -186,8 +186,22 @@ def grid_of(runs: Iterable[TuningRun]) -> basin.Grid:
 def judged_rate(runs: Sequence[TuningRun]) -> float | None:
     """The rate for phase 2: the lowest point of the basin about the best rate, a step back from it where it lies beside
     a lost one, or the best rate where it lies at an edge; None where no run has a loss."""
-    found = basin.basin(grid_of(runs), sorted(_by_rate(runs)))
+    found = basin.basin(grid_of(runs), tried_rates(runs))
     return best_rate(runs) if found is None else found.vertex
+
+
+def tried_rates(runs: Iterable[TuningRun]) -> tuple[float, ...]:
+    """The rates that say something of the basin, ascending: those that were trained on every seed, and those at which a
+    run diverged. A run that failed, was cancelled or had too little memory says nothing of its rate."""
+    return tuple(
+        lr
+        for lr, each in sorted(_by_rate(runs).items())
+        if seed_coverage(each) is SeedCoverage.COMPLETE or _diverged(each)
+    )
+
+
+def _diverged(runs: Iterable[TuningRun]) -> bool:
+    return any(run.verdict is Verdict.DIVERGED for run in runs)
 
 
 def _by_rate(runs: Iterable[TuningRun]) -> dict[float, list[TuningRun]]:
@@ -210,16 +224,13 @@ def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
 
 
 def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
-    """The rate between the best one and a neighbour that lost a seed: such a basin ends in a cliff, and its lowest
-    point lies just before it. None where both neighbours were trained, or the cliff is near."""
+    """The rate between the best one and a neighbour at which a run diverged: such a basin ends in a cliff, and its
+    lowest point lies just before it. None where neither did, or the cliff is near."""
     by_rate = _by_rate(runs)
-    ordered = sorted(by_rate)
+    ordered = sorted({*tried_rates(runs), best})
     place = ordered.index(best)
     for other in ordered[max(place - 1, 0) : place + 2]:
-        if (
-            seed_coverage(by_rate[other]) in (SeedCoverage.UNSTABLE, SeedCoverage.EMPTY)
-            and max(other / best, best / other) > basin.NEAR
-        ):
+        if other != best and _diverged(by_rate[other]) and max(other / best, best / other) > basin.NEAR:
             return _middle(best, other)
     return None
 
@@ -228,7 +239,7 @@ def rate_between(runs: Sequence[TuningRun]) -> float | None:
     """The rate in the middle of the wider gap beside the best one, of equal gaps beside the lower neighbour. None where
     the basin is not coarse, or rises by noise alone: chance would place another rate."""
     known = grid_of(runs)
-    found, means = basin.basin(known, sorted(_by_rate(runs))), known.means()
+    found, means = basin.basin(known, tried_rates(runs)), known.means()
     if found is None or not found.is_coarse():
         return None
     below, best, above = found.rates

@@ -211,9 +211,12 @@ def _curation(story: Story, experiment_id: str) -> None:
 
 def _several(story: Story, services: Services, player: Player, experiment_id: str) -> None:
     """A law, a sweep, and what several experiments say together."""
-    for fields in (scaling_fields(), sweep_fields()):
+    # One rate each, and three seeds: at the edge of a grid, and on two seeds, no cell would have a verdict.
+    candidates = [{"optimizer": name, "learning_rates": [0.002]} for name in ("adamw", "adapm")]
+    scaling = scaling_fields(candidates=candidates, seeds=[1, 2, 3])
+    for fields in (scaling, sweep_fields()):
         story.ask("POST /v1/experiments/validate", fields, called=fields["kind"])
-    law = story.ask("POST /v1/experiments", scaling_fields(), called="scaling")["experiment"]["id"]
+    law = story.ask("POST /v1/experiments", scaling, called="scaling")["experiment"]["id"]
     player.finish()
     story.ask(f"GET {EXPERIMENT}/cells", experiment_id=law)
     story.ask("GET /v1/fits", query={"experiment": law, "predict": "1e9"})

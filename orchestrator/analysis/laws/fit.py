@@ -5,7 +5,9 @@
 A cell is a model size at a token budget and counts once, as the mean of its seeds: they share what its tuning missed,
 and more of them are no more sizes. Two candidates are held against each other on the cells and seeds that both have,
 with draws in common. A candidate is the same one in every experiment by its name. Runs without a trained model are
-left out, and counted: those that have not ended apart from those that have.
+left out, and counted: those that have not ended apart from those that have. So are runs whose loss spiked: one of them
+widens the intervals of exponents tenfold, and at the end of a line of sizes moves the exponent itself. How often a
+candidate's runs spike or diverge is judged apart.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -47,7 +49,8 @@ from orchestrator.analysis.laws.records import (
 )
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import fit_notes, fit_verdict, no_law, too_few
-from orchestrator.analysis.statistics import t_test
+from orchestrator.analysis.stability import instability
+from orchestrator.analysis.statistics import normal_quantile, t_test
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, ExperimentWithRuns
@@ -61,8 +64,21 @@ SEED = 20_251_009
 COLLINEAR = 0.98
 """Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
 
+SPIKE = 8.0
+"""A run spiked that lies so many spreads above its cell's median. Of runs with normal noise one in 500 to 10,000 is
+called so, with noise of Student's t with three degrees of freedom one in 250; of runs that end 0.5 nats too high two
+thirds are found with 3 seeds, nine tenths with 5."""
+LEAST_SPIKE = 0.01
+"""Nor is anything a spike that is less than 1 % of the loss."""
+LEAST_BELOW = 4
+"""Fewer runs below their medians do not tell what is usual."""
+
 SIZE, TOKENS = 0, 1
 """The places of N and D among a form's variables."""
+
+
+Key = tuple[int, int, int]
+"""Parameters, tokens and seed of a run."""
 
 
 class FitError(ConflictError):
@@ -75,17 +91,22 @@ class Sample:
 
     candidate: str
     title: str
-    keys: tuple[tuple[int, int, int], ...]
-    """Parameters, tokens and seed of each run."""
+    keys: tuple[Key, ...]
     losses: tuple[float, ...]
     left_out: int
     """Runs at the best rate that ended without a trained model: they diverged, or failed."""
     not_ended: int = 0
     """Runs at the best rate that wait or are at work."""
+    spiked: int = 0
+    """Runs that ended with a loss, and do not count."""
+    unstable: frozenset[tuple[int, int]] = frozenset()
+    """These, and those that diverged or ran out of memory, by the place of their experiment and their seed …"""
+    ended: frozenset[tuple[int, int]] = frozenset()
+    """… of those that ended with a result."""
     states: tuple[tuple[int, int], ...] = ()
     """Parameters, and bytes of optimizer state there; ascending."""
 
-    def restrict(self, keys: Container[tuple[int, int, int]]) -> "Sample":
+    def restrict(self, keys: Container[Key]) -> "Sample":
         """Those of its runs."""
         kept = [each for each in zip(self.keys, self.losses, strict=True) if each[0] in keys]
         return replace(self, keys=tuple(key for key, _ in kept), losses=tuple(loss for _, loss in kept))
@@ -141,8 +162,7 @@ class FittedLaw:
             with np.errstate(divide="ignore"):
                 logs = self.estimate(np.log(value), np.log(draws))
             return Estimate(value=float(value), low=_exp(logs.low), high=_exp(logs.high))
-        found = stretched_interval(float(value), draws, self.degrees())
-        low, high = found or (None, None)
+        low, high = stretched_interval(float(value), draws, self.degrees())
         return Estimate(value=float(value), low=low, high=high)
 
 
@@ -177,7 +197,7 @@ def fit_experiments(
             each,
             fitted[each.candidate],
             _pair(fitted[each.candidate], fitted[baseline], draws),
-            each.candidate == baseline,
+            next(other for other in samples if other.candidate == baseline),
             chosen,
             wanted,
             needs or {},
@@ -186,18 +206,20 @@ def fit_experiments(
         for each in samples
     ]
     ranked = sorted(rows, key=lambda row: not row.is_baseline)
+    first = ranked[0]
     return FitReport(
         experiments=tuple(dict.fromkeys(experiment.id for experiment, _ in measured)),
         form=chosen.name,
         formula=chosen.formula,
         baseline=baseline,
         draws=draws,
-        fits=tuple(row.model_copy(update={"verdict": fit_verdict(row, chosen)}) for row in ranked),
+        fits=tuple(row.model_copy(update={"verdict": fit_verdict(row, first, chosen)}) for row in ranked),
         notes=fit_notes(
             [experiment for experiment, _ in measured],
             ranked,
             chosen,
             left_out={each.title: each.left_out for each in samples},
+            spiked={each.title: each.spiked for each in samples},
             not_ended={each.title: each.not_ended for each in samples},
             unsaid=[each for each in asked if each not in wanted],
         ),
@@ -217,42 +239,77 @@ def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
 
 def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     """The candidates that every experiment has, in the order of the first one."""
-    by_candidate: dict[str, list[tuple[tuple[int, int, int], float]]] = {}
+    losses: dict[str, list[tuple[Key, float]]] = {}
+    places: dict[str, list[tuple[int, int]]] = {}
+    ended: dict[str, set[tuple[int, int]]] = {}
+    unstable: dict[str, set[tuple[int, int]]] = {}
     left_out: dict[str, int] = {}
     not_ended: dict[str, int] = {}
     states: dict[str, dict[int, int]] = {}
     titles: dict[str, str] = {}
     count: dict[str, int] = {}
-    for experiment, runs in measured:
+    for place, (experiment, runs) in enumerate(measured):
         for each in summaries(comparison_spec(experiment), runs):
             name = each.candidate.name()
             titles[name] = each.candidate.label or catalog.entry(each.candidate.optimizer).title
             count[name] = count.get(name, 0) + 1
-            kept = by_candidate.setdefault(name, [])
             for run in each.best.runs:
                 result = run.result
                 if result is not None:
                     states.setdefault(name, {})[result.parameters] = result.optimizer_state_bytes
                 if run.status not in TERMINAL:
                     not_ended[name] = not_ended.get(name, 0) + 1
-                elif result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
+                    continue
+                if result is not None:
+                    ended.setdefault(name, set()).add((place, run.seed))
+                if result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
                     left_out[name] = left_out.get(name, 0) + 1
-                else:
-                    kept.append(((result.parameters, result.tokens, run.seed), float(result.final_val_loss or 0)))
+                    if result is not None and result.verdict is not Verdict.CONVERGED:
+                        unstable.setdefault(name, set()).add((place, run.seed))
+                    continue
+                key = (result.parameters, result.tokens, run.seed)
+                losses.setdefault(name, []).append((key, float(result.final_val_loss or 0)))
+                places.setdefault(name, []).append((place, run.seed))
     order = [candidate.name() for candidate in measured[0][0].spec.candidates]
-    return tuple(
-        Sample(
-            candidate=name,
-            title=titles[name],
-            keys=tuple(key for key, _ in sorted(by_candidate[name])),
-            losses=tuple(loss for _, loss in sorted(by_candidate[name])),
-            left_out=left_out.get(name, 0),
-            not_ended=not_ended.get(name, 0),
-            states=tuple(sorted(states.get(name, {}).items())),
+    found = []
+    for name in order:
+        if count[name] < len(measured):
+            continue
+        measured_losses = losses.get(name, [])
+        spiked = _spiked(measured_losses)
+        stable = sorted(each for each, out in zip(measured_losses, spiked, strict=True) if not out)
+        found.append(
+            Sample(
+                candidate=name,
+                title=titles[name],
+                keys=tuple(key for key, _ in stable),
+                losses=tuple(loss for _, loss in stable),
+                left_out=left_out.get(name, 0),
+                not_ended=not_ended.get(name, 0),
+                spiked=sum(spiked),
+                unstable=frozenset(unstable.get(name, set()))
+                | {run for run, out in zip(places.get(name, []), spiked, strict=True) if out},
+                ended=frozenset(ended.get(name, set())),
+                states=tuple(sorted(states.get(name, {}).items())),
+            )
         )
-        for name in order
-        if count[name] == len(measured)
-    )
+    return tuple(found)
+
+
+def _spiked(losses: Sequence[tuple[Key, float]]) -> list[bool]:
+    """Whether each run ended far above the median of its cell, in cells with three runs and more. A spike raises a
+    loss: what is usual is how far runs lie below their medians."""
+    cells: dict[tuple[int, int], list[float]] = {}
+    for key, loss in losses:
+        cells.setdefault(key[:2], []).append(float(np.log(loss)))
+    above = [
+        float(np.log(loss) - np.median(cells[key[:2]])) if len(cells[key[:2]]) > 2 else 0.0 for key, loss in losses
+    ]
+    below = [-each for each in above if each < 0]
+    if len(below) < LEAST_BELOW:
+        return [False] * len(losses)
+    limit = max(SPIKE * float(np.median(below)) / normal_quantile(0.75), LEAST_SPIKE)
+    return [by > limit for by in above]
 
 
 def _form(samples: Sequence[Sample]) -> FormName:
@@ -283,18 +340,12 @@ def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
         return None
     cells = sample.cells()
     law = fit(form, cells)
-    return FittedLaw(sample=sample, law=law, draws=bootstrap(law, cells, _mixtures(draws, len(cells.losses))))
-
-
-def _mixtures(draws: int, n: int) -> Array:
-    """How each draw mixes the residuals: the same for all samples of as many cells, so that equal cells are drawn as
-    pairs."""
-    return np.random.default_rng(SEED).standard_normal((draws, n, n))
+    return FittedLaw(sample=sample, law=law, draws=bootstrap(law, cells, draws, SEED))
 
 
 def _pair(fitted: FittedLaw | None, baseline: FittedLaw | None, draws: int) -> tuple[FittedLaw, FittedLaw] | None:
-    """The laws of a candidate and of the baseline, both fitted to the cells and seeds that both have; None where one
-    of them is no law, and for the baseline itself."""
+    """The laws of a candidate and of the baseline, both fitted to the cells and seeds that both have, and drawn
+    together; None where one of them is no law, and for the baseline itself."""
     mine, theirs = _law_only(fitted), _law_only(baseline)
     if mine is None or theirs is None or mine is theirs:
         return None
@@ -305,14 +356,17 @@ def _pair(fitted: FittedLaw | None, baseline: FittedLaw | None, draws: int) -> t
         else _law_only(_fit_law(each.sample.restrict(common), each.law.form, draws))
         for each in (mine, theirs)
     )
-    return (mine, theirs) if mine and theirs else None
+    if mine is None or theirs is None:
+        return None
+    drawn = bootstrap(mine.law, mine.sample.cells(), draws, SEED, (theirs.law, theirs.sample.cells()))
+    return replace(mine, draws=drawn), theirs
 
 
 def _row(
     sample: Sample,
     fitted: FittedLaw | None,
     pair: tuple[FittedLaw, FittedLaw] | None,
-    is_baseline: bool,
+    baseline: Sample,
     form: LawForm,
     predict: Sequence[Target],
     needs: Mapping[tuple[str, str], Footprint],
@@ -323,7 +377,7 @@ def _row(
     return CandidateFit(
         candidate=sample.candidate,
         title=sample.title,
-        is_baseline=is_baseline,
+        is_baseline=sample is baseline,
         points=_fitted_points(sample, law),
         coefficients=coefficients,
         no_law=no_law(coefficients),
@@ -335,6 +389,11 @@ def _row(
         drift=_drift(*pair, differences, comparisons) if pair else None,
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
+        instability=instability(
+            sample.unstable, sample.ended, None if sample is baseline else sample.ended & baseline.unstable
+        )
+        if sample.ended
+        else None,
         verdict="",
     )
 
@@ -432,7 +491,7 @@ def _differences(fitted: FittedLaw, baseline: FittedLaw, comparisons: int) -> tu
             value = float(mine[name] - theirs[name])
             drawn = fitted.draws.coefficients()[name] - baseline.draws.coefficients()[name]
             tests = comparisons * len(fitted.law.form.variables)
-            low, high, p = t_test(value, spread_of(drawn), fitted.degrees(), tests)
+            low, high, p = t_test(value, spread_of(drawn, tests), fitted.degrees(), tests)
             apart = Estimate(value=value, low=low, high=high)
             found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
     return tuple(found)
@@ -459,7 +518,7 @@ def _drift(fitted: FittedLaw, baseline: FittedLaw, differences: Sequence[LossDif
     at_first, at_last = (
         _loss_difference(fitted.draws, baseline.draws, each.parameters, each.tokens) for each in (first, last)
     )
-    low, high, p = t_test(value, spread_of(at_last - at_first), fitted.degrees(), comparisons)
+    low, high, p = t_test(value, spread_of(at_last - at_first, comparisons), fitted.degrees(), comparisons)
     return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, comparisons=comparisons)
 
 
@@ -490,8 +549,7 @@ def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint) -> 
         for mine, theirs in ((fitted.law, baseline.law), (fitted.draws, baseline.draws))
     )
     finite = bool(np.isfinite(value))
-    bounded = finite and bool(np.isfinite(drawn).all()) and bool((drawn > 0).all())
-    interval = baseline.estimate(value, drawn, positive=True) if bounded else None
+    interval = baseline.estimate(value, drawn, positive=True) if finite else None
     return DataEfficiency(
         parameters=point.parameters,
         tokens=point.tokens,

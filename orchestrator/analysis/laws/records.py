@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.records import TestedDifference
+from orchestrator.records import Instability, TestedDifference
 from worker.records.result import Record
 
 FormName = Literal["n", "n0", "d", "d0", "nd"]
@@ -151,6 +151,8 @@ class CandidateFit(Record):
     """Null without both laws."""
     data_efficiency: tuple[DataEfficiency, ...]
     curves: tuple[LawCurve, ...] = ()
+    instability: Instability | None = None
+    """Of the runs at its best rates, in all cells; null while none has ended."""
     verdict: str
     """One sentence or a few."""
 

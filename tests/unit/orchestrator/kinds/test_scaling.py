@@ -33,6 +33,13 @@ def test_sizes_times_budgets_are_cells_with_their_own_steps() -> None:
     ]
 
 
+def test_every_cell_holds_all_pairs_where_the_experiment_does() -> None:
+    spec = scaling_spec(all_pairs=True)
+    assert all(spec.comparison(cell).all_pairs for cell in spec.cells())
+    assert not any(scaling_spec().comparison(cell).all_pairs for cell in spec.cells())
+    assert read_spec(spec.model_dump_json()) == spec
+
+
 def test_a_cell_is_a_comparison_with_its_sizes_rates_micro_batch_and_warm_up() -> None:
     spec = scaling_spec(
         sizes=[

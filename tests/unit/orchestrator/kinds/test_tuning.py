@@ -62,6 +62,39 @@ def test_beside_a_rate_that_diverged_one_a_step_back_is_judged() -> None:
     assert follow(spec(), *below)[0] == (3e-3, 1)
 
 
+@pytest.mark.parametrize("verdict", [None, Verdict.OUT_OF_MEMORY])
+def test_a_rate_whose_run_failed_or_was_cancelled_is_no_cliff(verdict: Verdict | None) -> None:
+    """Nothing was learned about it: the basin goes through the rates beside it, and the best one at the edge of those
+    is judged as it is."""
+    assert follow(spec(), ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, None, verdict=verdict))[0] == (2e-3, 1)
+    assert follow(spec(4), ended(1e-3, 2.5), ended(2e-3, 2.3), ended(4e-3, None, verdict=verdict))[0] == (2e-3, 1)
+    runs = [ended(1e-3, 2.4), ended(2e-3, 2.3), ended(4e-3, None, verdict=verdict), ended(8e-3, 2.5)]
+    assert judged_rate(runs) == judged_rate([run for run in runs if run.loss is not None])
+    assert follow(spec(4), *runs)[0] == (judged_rate(runs), 1), "the middle of the gap is the rate that failed"
+    one_seed = [ended(4e-3, 2.31, seed=0), ended(4e-3, None, seed=1, verdict=verdict)]
+    two_seeds = [ended(lr, loss, seed) for lr, loss in ((1e-3, 2.5), (2e-3, 2.3)) for seed in (0, 1)]
+    assert judged_rate([*two_seeds, *one_seed]) == 2e-3
+
+
+@given(st.lists(st.floats(2.0, 4.0), min_size=3, max_size=7), st.sampled_from((1.3, 2.0, 3.0)))
+def test_the_judged_rate_is_nearer_to_the_best_than_to_any_other(losses: list[float], factor: float) -> None:
+    """So that no measured hill between two valleys is judged, however many valleys there are."""
+    rates = [float(f"{1e-3 * factor**place:.12g}") for place in range(len(losses))]
+    runs = [ended(lr, loss) for lr, loss in zip(rates, losses, strict=True)]
+    best, judged = best_rate(runs), judged_rate(runs)
+    assert best is not None and judged is not None
+    assert abs(math.log(judged / best)) <= math.log(factor) / 2 + 5e-3, "rates are rounded to three digits"
+
+
+def test_a_hill_within_a_gap_of_the_grid_is_measured_first() -> None:
+    """Valleys at 2e-3 and 4e-3: the parabola's vertex lies between them, and so does the next rate."""
+    of, trials = spec(extend_grid=6), [ended(1e-3, 2.4), ended(2e-3, 2.0), ended(4e-3, 2.01), ended(8e-3, 2.4)]
+    assert judged_rate(trials) == 2.78e-3
+    assert follow(of, *trials) == ((2.83e-3, 0),)
+    judged = judged_rate([*trials, ended(2.83e-3, 2.2)])
+    assert judged is not None and judged < 2.2e-3
+
+
 def test_a_coarse_basin_is_halved_in_its_wider_gap_until_it_rises_little() -> None:
     """Rates a factor of ten apart, the loss 0.02 nats a factor of two off 2e-3, squared."""
 
