@@ -188,7 +188,7 @@ def _about_shared_errors(rows: Sequence[CandidateFit], form: LawForm) -> list[st
     unknown = " From so few sizes that error cannot be told: any share of it is taken to be as likely." * few
     return [
         "The budgets of a size may share an error, such as that of its tuning; intervals allow for it. Simulated, they "
-        f"hold in 93 to 97 % of experiments with such errors, and in 93 to 100 % without.{unknown}"
+        f"hold in 93 to 100 % of experiments, with such errors or without.{unknown}"
     ]
 
 
