@@ -1,4 +1,5 @@
-# One image for every process of the bench: `docker build --target cpu .`, or `--target cuda` for machines with NVIDIA GPUs.
+# `docker build --target cpu .` is an image for every process of the bench. `--target cuda` is for machines with NVIDIA GPUs
+# that train, without a web stack and the database; `--target api` serves REST and pages alone, without torch, Ray and MLflow.
 
 # Of the image that everything begins with: `docker build --build-arg PYTHON_DIGEST=sha256:…`; docs/deployment.md has how
 # it is found. There is no default: a tag alone names other bytes tomorrow.
@@ -24,11 +25,15 @@ RUN pip install --no-cache-dir --constraint constraints.txt torch
 # What the bench itself needs is installed onto either torch; a change of our code builds from here on only.
 FROM build-cpu AS installed-cpu
 COPY . .
-RUN pip install --no-cache-dir --constraint constraints.txt '.[postgres,s3]'
+RUN pip install --no-cache-dir --constraint constraints.txt '.[all,postgres,s3]'
 
 FROM build-cuda AS installed-cuda
 COPY . .
-RUN pip install --no-cache-dir --constraint constraints.txt '.[postgres,low-bit,s3]'
+RUN pip install --no-cache-dir --constraint constraints.txt '.[worker,low-bit,s3]'
+
+FROM build AS installed-api
+COPY . .
+RUN pip install --no-cache-dir --constraint constraints.txt '.[api,postgres,s3]'
 
 FROM base AS run
 ARG COMMIT=unknown
@@ -42,6 +47,9 @@ CMD ["adapm-bench", "--help"]
 FROM run AS cuda
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=installed-cuda /opt/venv /opt/venv
+
+FROM run AS api
+COPY --from=installed-api /opt/venv /opt/venv
 
 FROM run AS cpu
 COPY --from=installed-cpu /opt/venv /opt/venv

@@ -51,7 +51,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "installing pinned packages into $(VENV): a minute or two, once"
-	@$(call quietly,-e .)
+	@$(call quietly,-e '.[all]')
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

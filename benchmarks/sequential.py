@@ -3,13 +3,16 @@
     OMP_NUM_THREADS=1 python -m benchmarks.sequential --json benchmarks/results/sequential.json
 
 The worlds are those of `benchmarks/verdicts.py`: optimizers whose true losses are known, tuned on seeds of their own
-and judged on others. Each experiment is made twice with the same losses: with all seeds at once, and sequentially,
-where `added_runs` plans what follows after each look as the store does. Printed, in per cent of experiments: those in
-which any of the equal candidates was called better or worse, and of candidates that are truly better by 0.01 nats and
-by 0.02 those that were found to be, and of equal ones those that were called as good within 0.01; for both designs.
-Then the judged runs that were saved, and the runs of the whole experiment, tuning included.
+and judged on others; or with one rate each, which is the best one. Each experiment is made twice with the same losses:
+with all seeds at once, and sequentially, where `added_runs` plans what follows after each look as the store does.
+Printed, for both, of experiments with equal candidates (`/0`), and with such that are better by 0.01 and 0.02 nats
+(`/1`, `/2`): the share in which any of the equal ones was called better or worse, the intervals that hold the
+true difference, the judged runs and all runs of an experiment, the share of equal ones called as good within 0.01
+nats or of better ones that were found, and why candidates got no more seeds.
 
-"Fixed of equal power" is how many seeds at once it takes to find as many of the better and as many of the equal ones.
+`--fixed 5 7` tries smaller numbers of seeds at once beside: how many it takes to find as much as the sequential design.
+
+At the end the stored studies are gone through anew: their judged losses, seed by seed, at one rate each.
 """
 
 import argparse
@@ -31,6 +34,8 @@ from orchestrator.kinds.tuning import TuningRun
 from orchestrator.records import CandidateRow, RunRecord
 from tests.factories.comparison import experiment_record, run_record
 from worker.records.result import Verdict
+
+PUBLISHED = Path(__file__).parents[1] / "orchestrator/studies/published"
 
 
 class RememberedRuns:
@@ -141,9 +146,53 @@ def simulate(world: World, experiments: int, fixed: Sequence[int], seed: int = 0
         random = np.random.default_rng([seed, gain, *world.name().encode(), world.candidates, world.seeds])
         for _ in range(experiments):
             truths, runs = optimizers(world, shifts, random), RememberedRuns(world, random)
+            if world.rates == 1:  # it is the best one of all, or they would not be equal
+                for truth in truths:
+                    truth.best = 0.0
             for name, spec in designs.items():
                 count(tallies[f"{name}/{gain:g}"], spec, conducted(spec, truths, runs, template), shifts)
     return tallies
+
+
+def replay() -> Iterator[dict[str, object]]:
+    """The parts of the stored studies whose candidates all have three judged seeds and more: at once, and sequentially
+    with the first look at three of five seeds, or at two of three."""
+    for file in sorted(PUBLISHED.glob("*.json")):
+        for part in json.loads(file.read_text()).get("parts", ()):
+            rates = {each["candidate"]: each.get("best_lr") for each in part["candidates"]}
+            losses: dict[str, dict[int, float]] = {}
+            for run in part["runs"]:
+                if run["seed"] and run.get("loss") is not None and rates.get(run["candidate"]) == run["lr"]:
+                    losses.setdefault(run["candidate"], {})[run["seed"]] = run["loss"]
+            seeds = sorted(set.intersection(*map(set, losses.values()))) if losses else []
+            if len(losses) < 2 or losses.keys() != rates.keys() or len(seeds) < 3:
+                continue
+            baseline = next(each["candidate"] for each in part["candidates"] if each.get("is_baseline"))
+            names = [baseline, *(name for name in losses if name != baseline)]
+            whole = specification(World(rates=1, tuning_seeds=0, candidates=2))
+            whole = whole.model_copy(
+                update={
+                    "candidates": tuple(whole.candidates[0].model_copy(update={"label": name}) for name in names),
+                    "seeds": tuple(seeds),
+                }
+            )
+            first = 3 if len(seeds) > 3 else 2
+            looked_at = whole.model_copy(update={"sequential": Sequential(first_seeds=first)})
+            found: dict[str, object] = {"study": file.stem, "part": part["name"], "seeds": len(seeds)}
+            for design, spec in (("fixed", whole), ("sequential", looked_at)):
+                records: list[RunRecord] = []
+                planned = spec.first_runs()
+                while planned:
+                    begun = len(records)
+                    records += [
+                        run_record(each, begun + place, losses[each.candidate][each.spec.seed])
+                        for place, each in enumerate(planned)
+                    ]
+                    planned = added_runs(experiment_record(spec, len(records)), records)
+                rows = compare(experiment_record(spec, len(records)), records).rows
+                words = {row.candidate: row.conclusion.value for row in rows if not row.is_baseline}
+                found |= {f"{design}_runs": len(records), f"{design}_conclusions": words}
+            yield found
 
 
 def worlds() -> Iterator[World]:
@@ -189,12 +238,17 @@ def main() -> None:
             shares = tally.shares()
             found.append(asdict(world) | {"design": name, "experiments": tally.experiments_of_all} | shares)
             print(f"    {name:14}" + "  ".join(f"{key} {value:g}" for key, value in shares.items()), flush=True)
+    replayed = list(replay())
+    for part in replayed:
+        print(f"{part['study']}, {part['part']}: {part['fixed_runs']} → {part['sequential_runs']} runs")
+        print(f"    {part['fixed_conclusions']} → {part['sequential_conclusions']}")
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
         told = {
             "command": " ".join(["python -m benchmarks.sequential", *sys.argv[1:]]),
             "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
             "worlds": found,
+            "studies": replayed,
         }
         given.json.write_text(json.dumps(told, indent=2) + "\n")
 

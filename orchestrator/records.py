@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from optim.catalog import Scalar
 from orchestrator.annotations import Note
 from orchestrator.jobs import OUTCOMES, TERMINAL, AttemptOutcome, Outcome, RunStatus, TimeLimit, outcome_of, state_word
 from orchestrator.kinds.registry import ExperimentSpec
@@ -361,6 +362,9 @@ class Difference(TestedDifference):
     rate_is_open: bool = False
     """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid: a
     better one beyond it could turn what the losses seem to say."""
+    luck_of_draws: float = 0.0
+    """Where tuning searches by drawn settings: how far the difference moves, at 95 %, without a random half of the
+    draws. The interval reaches so much farther to either side."""
     at_look: bool = False
     """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
     chance_of_verdict: float | None = None
@@ -462,6 +466,8 @@ class LearningRateRow(Record):
     run_ids: tuple[str, ...]
     left_out: int = 0
     """Seeds that `val_loss` does not hold because a run of them spiked, this candidate's or the baseline's."""
+    setting: dict[str, Scalar] = Field(default_factory=dict)
+    """Where tuning searches more than the rate: all that is searched, as it was tried with this rate."""
 
 
 class TimeToTarget(Record):

@@ -102,6 +102,15 @@ class VerbGroup(TyperGroup):
         super().__init__(**attributes)
         self.commands = cast("Any", LazyCommands())
 
+    def invoke(self, ctx: Any) -> Any:
+        """Call the verb. A host with some of the bench's extras alone has not all that every verb needs."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if f"{error.name}".partition(".")[0] in ("api", "dashboards", "optim", "orchestrator", "worker"):
+                raise
+            refuse(f"this needs {error.name}, which is not installed; run: pip install 'adapm-bench[all]'")
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """List the verbs by their docstrings, without importing them."""
         shown = {name: TyperCommand(name, help=summary(name)) for name in VERBS if name not in PROCESSES}

@@ -344,11 +344,14 @@ class Endpoints:
         return restored
 
     @Endpoint
-    def clone_experiment(self, experiment_id: str, name: str | None = None, key: str | None = None) -> Submission:
-        """Submit an experiment's specification again, under another name if one is given; an earlier call with the
-        same `key` made it, if the answer says so."""
+    def clone_experiment(
+        self, experiment_id: str, name: str | None = None, key: str | None = None, *, fresh_seeds: int | None = None
+    ) -> Submission:
+        """Submit an experiment's specification again, under another name if one is given, and over so many
+        `fresh_seeds` instead of its own; an earlier call with the same `key` made it, if the answer says so."""
         path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
-        return self._ask("POST", path, Submission, again=True, content=json_body({"name": name}), headers=headers)
+        wanted = {"name": name} | ({} if fresh_seeds is None else {"fresh_seeds": fresh_seeds})
+        return self._ask("POST", path, Submission, again=True, content=json_body(wanted), headers=headers)
 
     @Endpoint
     def runs(self, *, experiment_id: str | None = None, status: RunStatus | None = None) -> tuple[RunRecord, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import Field
 
 from api.middleware.authentication import caller_of
 from api.records import ExperimentChange, Page
@@ -71,6 +72,9 @@ class CloneRequest(Record):
 
     name: Name | None = None
     """Null is the name of the experiment that is cloned."""
+    fresh_seeds: Annotated[int, Field(strict=True, ge=1, le=256)] | None = None
+    """So many seeds on which it was neither tuned nor judged, the next numbers, instead of its own: the question once
+    more, answered by itself. Null: the same seeds."""
 
 
 @router.post(
@@ -248,7 +252,8 @@ def clone(
 ) -> Response:
     """Queue a new experiment with the same specification; `cloned_from` says of which it is a clone."""
     by = caller.key.id if caller.key else None
-    made = experiments.clone(experiment_id, wanted.name if wanted else None, key, by=by)
+    wanted = wanted or CloneRequest()
+    made = experiments.clone(experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, by=by)
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
     return json_response(made, 201 if made.created else 200, headers)
 

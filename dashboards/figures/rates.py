@@ -31,7 +31,8 @@ def learning_rates(
     """Final validation loss by learning rate: a line through the means, a small mark per seed, × where one diverged.
 
     Where a comparison tunes first, the line is dotted and its marks are hollow: it is of the tuning seeds, which chose
-    the rate. The full mark is the mean of the compared seeds, which ran at that rate alone.
+    the rate. The full mark is the mean of the compared seeds, which ran at that rate alone. Trials that were searched
+    over more than the rate have no line.
     """
     rows = [row for row in comparison.rows if row.candidate not in view.hidden]
     tuning_seeds = frozenset(comparison.tuning_seeds)
@@ -44,6 +45,8 @@ def learning_rates(
         if tuning_seeds:
             tried = [run for run in mine if run.seed in tuning_seeds]
             traces = [_tuning_line(row.title, means, colour, chosen, comparison.tuning_seeds)]
+            if any(one.setting for one in row.learning_rates):
+                traces[0]["mode"] = "markers"  # neighbours differ in more than their rates: no line joins them
             traces += [_seed_marks(row.title, tried, colour, "tuning seed")] if len(tuning_seeds) > 1 else []
             mean = row.final.val_loss if row.final else None
             traces += [_mean_line(row.title, [(row.final.lr, mean.mean)], colour, chosen)] if row.final and mean else []

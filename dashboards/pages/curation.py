@@ -25,6 +25,8 @@ from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedErr
 from orchestrator.records import AnyExperiment, ExperimentRecord
 from orchestrator.services.experiments import Experiments
 
+MOST_SEEDS = 256
+"""Of one experiment."""
 MOST_DELETED = 200
 """On one page; `adapm-bench ls --deleted` lists more."""
 OVERTAKEN = 412
@@ -128,17 +130,23 @@ class CurationPages:
 
     def ask_to_clone(self, experiment_id: str) -> Response:
         """What a clone would be."""
-        return self._ask("clone.html", experiment_id, name=None)
+        return self._ask("clone.html", experiment_id, name=None, fresh_seeds=None)
 
     def clone(self, experiment_id: str, pairs: Sent) -> Response:
         """Queue it; the same page sent twice makes one clone."""
         sent = dict(pairs)
         name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
         key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
+        count = sent.get("fresh_seeds", "").strip()
+        asked = {"name": name, "fresh_seeds": count}
+        if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SEEDS):
+            trouble = f"Fresh seeds must be a number from 1 to {MOST_SEEDS}."
+            return self._ask("clone.html", experiment_id, **asked, trouble=trouble, status=422)
         try:
-            made = self._experiments.clone(experiment_id, name, key, by=_caller_id())
+            fresh_seeds = int(count) if count else None
+            made = self._experiments.clone(experiment_id, name, key, fresh_seeds=fresh_seeds, by=_caller_id())
         except (ConflictError, MissingDataError) as error:
-            return self._ask("clone.html", experiment_id, name=name, trouble=str(error), status=409)
+            return self._ask("clone.html", experiment_id, **asked, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
 
     def ask_to_delete(self, experiment_id: str) -> Response:

@@ -15,8 +15,8 @@ smaller than a piece are worked on several at a time (`step.py`), up to one piec
 Products: torch multiplies float32 matrices through MKL, which falls back to its AVX2 kernels on processors that are not
 Intel's; oneDNN, the other library inside torch, writes its kernels for the instructions that it finds. On one idle AMD
 core with AVX-512, G 768 × 3072 and 38 rows: X G^T 78 against 149 GFLOP/s, X G 81 against 191, L R 80 against 202. It is
-slow on small matrices, and very slow where rows do not lie next to each other: those go to MKL. torch reaches oneDNN
-for float32 only through the operator that its own compiler emits for linear layers,
+slow on small matrices, which go to MKL, and very slow where rows do not lie next to each other: solvers get a copy of
+such a slice. torch reaches oneDNN for float32 only through the operator that its own compiler emits for linear layers,
 `torch.ops.mkldnn._linear_pointwise`; where a release lacks it, everything goes through `torch.mm`.
 """
 
@@ -90,14 +90,7 @@ _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[
 
 def times_transposed(rows: Tensor, matrix: Tensor) -> Tensor:
     """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
-    if (
-        _HAS_ONEDNN
-        and matrix.ndim == 2
-        and rows.shape[0] * matrix.numel() >= _ONEDNN_FROM
-        and (matrix.is_contiguous() or matrix.mT.is_contiguous())
-        and matrix.dtype is rows.dtype is torch.float32
-        and not is_accelerator(matrix.device)
-    ):
+    if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
         return product
     return rows @ matrix.mT
@@ -106,3 +99,22 @@ def times_transposed(rows: Tensor, matrix: Tensor) -> Tensor:
 def times(rows: Tensor, matrix: Tensor) -> Tensor:
     """X G (r × n), for r rows X of length m and G m × n; or a batch of such."""
     return times_transposed(rows, matrix.mT)
+
+
+def pack(matrix: Tensor, *, rows: int) -> Tensor:
+    """The matrix, copied where that makes products with so many rows faster: a slice of a fused matrix has gaps."""
+    return matrix.contiguous() if _suits_onednn(rows, matrix) and not _is_packed(matrix) else matrix
+
+
+def _suits_onednn(rows: int, matrix: Tensor) -> bool:
+    return (
+        _HAS_ONEDNN
+        and matrix.ndim == 2
+        and rows * matrix.numel() >= _ONEDNN_FROM
+        and matrix.dtype is torch.float32
+        and not is_accelerator(matrix.device)
+    )
+
+
+def _is_packed(matrix: Tensor) -> bool:
+    return matrix.is_contiguous() or matrix.mT.is_contiguous()

@@ -180,11 +180,13 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     gram = unit @ unit.mT
     lower, failed = torch.linalg.cholesky_ex(gram)
     smallest_pivot = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1)
-    bad = ((failed != 0) | ~(smallest_pivot > 10.0 * torch.finfo(rows.dtype).eps ** 0.5))[..., None, None]
-    if devices.is_accelerator(rows.device):
-        return _shifted_cholesky_qr(unit, gram, bad)
-    if not bool(bad.any()):
+    good = (failed == 0) & (smallest_pivot > 10.0 * torch.finfo(rows.dtype).eps ** 0.5)
+    reads = not devices.is_accelerator(rows.device)
+    if reads and bool(good.all()):
         return _orthonormalise_again(_divide_by_lower(unit, lower))
+    bad = ~good[..., None, None]
+    if not reads:
+        return _shifted_cholesky_qr(unit, gram, bad)
     householder: Tensor = torch.linalg.qr(unit.mT).Q.mT
     if bool(bad.all()):
         return householder

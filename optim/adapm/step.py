@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
 from . import compiled
-from .devices import Rows, chunk_elements, row_chunks, times
+from .devices import Rows, chunk_elements, pack, row_chunks, times
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
 from .solvers import SOLVERS
@@ -303,7 +303,7 @@ def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepS
     compute = gradient.dtype
     stored = [(member.state_tensor("momentum_left"), member.state_tensor("momentum_right")) for member in batch]
     carried = Factors(*(_stack(list(factors), compute) for factors in zip(*stored, strict=True)))
-    found = _solve_factors(batch, gradient, carried, settings)
+    found = _solve_factors(batch, pack(gradient, rows=batch[0].block.rank), carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
     kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
     mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)

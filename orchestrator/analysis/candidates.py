@@ -6,17 +6,24 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from statistics import fmean
 from types import MappingProxyType
+
+import numpy as np
 
 from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import SeedCoverage, TuningRun, grid_of, judged_rate, seed_coverage
+from orchestrator.kinds.tuning import SeedCoverage, TuningRun, best_rate, grid_of, judged_rate, seed_coverage
+from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
+
+HALVES = 1000
+"""Random halves of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +78,10 @@ class CandidateSummary:
     """The runs of `rates`, complete and without spikes."""
     judged_lr: float | None
     """The rate that phase 2 would have by the grid as it is now."""
+    planned: tuple[float, ...]
+    """The rates that it began with; of a search those of its trials, in their order."""
+    settings: Mapping[float, Setting]
+    """Of a search, what each trial tries; empty where the rate alone is tuned."""
 
     @property
     def best(self) -> RateSummary:
@@ -86,7 +97,7 @@ class CandidateSummary:
 
     def planned_rates(self) -> int:
         """The size of the grid before its edge was followed: that rule is the same for all and favours nobody."""
-        return len(self.candidate.learning_rates)
+        return len(self.planned)
 
     def overtaken_by(self) -> float | None:
         """The rate that the grid asks for now, where runs that were retried have changed it since phase 2 began."""
@@ -96,8 +107,9 @@ class CandidateSummary:
 
     def regret(self, variance: float, degrees: int) -> float:
         """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
-        without a basin. Runs have a variance: that of the basin's, and one from the judged runs with so many degrees of
-        freedom, which are the grid's own where there is no phase 2."""
+        without a basin, and of a search, whose draws `luck_of_draws` holds against another's. Runs have a variance:
+        that of the basin's, and one from the judged runs with so many degrees of freedom, which are the grid's own
+        where there is no phase 2."""
         seen = self._basin()
         if seen is None:
             return 0.0
@@ -109,6 +121,8 @@ class CandidateSummary:
 
     def _basin(self) -> Basin | None:
         """Seen from the judged rate."""
+        if self.settings:
+            return None
         return basin(self.grid, [rate.lr for rate in self.rates], (self.final or self.chosen).lr)
 
     def selection(self) -> float | None:
@@ -122,9 +136,13 @@ class CandidateSummary:
         fresh = [min(rates, key=lambda losses: sum(losses.values()) - losses[seed])[seed] for seed in rates[0]]
         return max(fmean(fresh) - chosen, 0.0)
 
+    def rates_have_edges(self) -> bool:
+        """Whether the lowest and the highest rate say where a grid ends; those of a search are drawn."""
+        return not self.settings
+
     def rate_is_open(self) -> bool:
         """Whether the best rate lies at the edge of several, or no basin is known: nothing is known of a better one."""
-        if len(self.rates) == 1 or (self.tuned and self.final is None):
+        if not self.rates_have_edges() or len(self.rates) == 1 or (self.tuned and self.final is None):
             return False
         return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
 
@@ -145,6 +163,28 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
     return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
 
 
+def luck_of_draws(one: CandidateSummary, other: CandidateSummary) -> float:
+    """How far the difference of two searches' best losses moves, at 95 %, where a random half of the draws is left out
+    of both; 0 without a search. Halves of the same draws: where two losses answer alike to every setting, luck is the
+    same for both, and nothing moves."""
+    if not (one.settings and other.settings) or len(one.planned) != len(other.planned):
+        return 0.0
+    means = [
+        np.array([means.get(rate, np.inf) for rate in each.planned])
+        for each in (one, other)
+        for means in [each.grid.means()]
+    ]
+    random, count = np.random.default_rng(0), len(one.planned)
+    halves = np.argsort(random.random((HALVES, count)), axis=1)[:, : (count + 1) // 2]
+    lowest = [values[halves].min(axis=1) for values in means]
+    whole = [float(values.min()) for values in means]
+    if not all(map(isfinite, whole)):
+        return 0.0
+    trained = np.isfinite(lowest[0]) & np.isfinite(lowest[1])
+    moved = np.abs((lowest[0] - lowest[1])[trained] - (whole[0] - whole[1]))
+    return float(np.quantile(moved, 1 - SIGNIFICANCE)) if moved.size else 0.0
+
+
 def looks_of(spec: ComparisonSpec, comparisons: int = 1) -> Mapping[int, Look] | None:
     """The levels of its looks where it adds seeds, for each of so many intervals; None where all run at once."""
     if spec.sequential is None:
@@ -156,7 +196,8 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
     seeds = frozenset(spec.seeds)
     grid_runs = [run for run in runs if run.seed not in seeds] if spec.tuning else runs
     final_runs = tuple(run for run in runs if run.seed in seeds) if spec.tuning else ()
-    grid = sorted({*candidate.learning_rates, *(run.lr for run in grid_runs)})
+    planned, settings = spec.planned_rates(candidate.name()), spec.settings(candidate.name())
+    grid = sorted({*planned, *(run.lr for run in grid_runs)})
     own = looks_of(spec)
     of_grid = None if spec.tuning else own
     rates = tuple(_rate(lr, tuple(run for run in grid_runs if run.lr == lr), of_grid) for lr in grid)
@@ -169,7 +210,9 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
         final=_rate(final_runs[0].lr, final_runs, own) if final_runs else None,
         tuned=spec.tuning is not None,
         grid=known,
-        judged_lr=judged_rate(tuning_runs),
+        judged_lr=best_rate(tuning_runs) if settings else judged_rate(tuning_runs),
+        planned=planned,
+        settings=settings,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from optim import catalog
-from orchestrator.analysis.candidates import CandidateSummary, RateSummary, looks_of, summaries
+from orchestrator.analysis.candidates import CandidateSummary, RateSummary, looks_of, luck_of_draws, summaries
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, paired_difference
@@ -24,6 +24,7 @@ from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import SeedCoverage
+from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import (
     TENSORS,
     CandidatePair,
@@ -84,7 +85,9 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         row.model_copy(
             update={
                 "is_baseline": standing.is_baseline,
-                "edge_of_grid": row.edge_of_grid and spec.origin_of_rates() is None,
+                "edge_of_grid": row.edge_of_grid
+                and standing.summary.rates_have_edges()
+                and spec.origin_of_rates() is None,
                 "difference": standing.difference,
                 "instability": standing.instability,
                 "selection_gain": standing.summary.selection(),
@@ -103,7 +106,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
             update={
                 "time_to_target": _time_to_target(spec, row, each.best, baseline.best, curves or {}),
                 "seeds_used": None if row.is_baseline else _seeds_used(spec, row, each, baseline),
-                "verdict": verdict(row, baseline_row, task.loss_unit),
+                "verdict": verdict(row, baseline_row, task.loss_unit, spec),
             }
         )
         for each, row in zip(found, concluded, strict=True)
@@ -239,13 +242,14 @@ def _difference(
         return None
     degrees = len(pairs.losses) - 1
     regrets = (0.0, 0.0)
+    luck = luck_of_draws(each, baseline)
 
     def regret(variance: float) -> tuple[float, float]:
         """Half of what the differences vary is the one's, half the other's. Where the choice flattered the baseline's
         loss, the truth lies below the difference as well; where the candidate's, above."""
         nonlocal regrets
         regrets = each.regret(variance / 2, degrees), baseline.regret(variance / 2, degrees)
-        return regrets[0] + (baseline.selection() or 0.0), regrets[1] + (each.selection() or 0.0)
+        return regrets[0] + luck + (baseline.selection() or 0.0), regrets[1] + luck + (each.selection() or 0.0)
 
     levels = looks_of(spec, spec.comparison_count())
     found = paired_difference(
@@ -261,6 +265,7 @@ def _difference(
             "baseline_spiked": len(pairs.baseline_spiked),
             "margin": spec.equivalence(),
             "at_look": levels is not None,
+            "luck_of_draws": luck,
         }
     )
     left = len(spec.seeds) - found.spiked - found.baseline_spiked
@@ -334,7 +339,7 @@ def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple
     known = {(run.candidate, run.lr, run.seed) for run in runs}
     judged = {(run.candidate, run.lr): None for run in runs if run.seed in spec.seeds}
     return tuple(
-        spec.candidate(name).planned_run(spec.workload, spec.resources, lr=lr, seed=seed)
+        spec.planned_run(name, lr=lr, seed=seed)
         for seed in spec.seeds
         for name, lr in judged
         if seed in wanted.get(name, ()) and (name, lr, seed) not in known
@@ -369,7 +374,7 @@ def _all_pairs(
                 other_title=other_row.title,
                 difference=row.difference,
                 conclusion=row.conclusion,
-                verdict=verdict(row, other_row, spec.workload.task.loss_unit),
+                verdict=verdict(row, other_row, spec.workload.task.loss_unit, spec),
             )
         )
     return tuple(found)
@@ -480,18 +485,18 @@ def _row(each: CandidateSummary) -> CandidateRow:
         device_hours=sum(run.device_seconds for run in each.runs()) / SECONDS_PER_HOUR,
         verdict="",
         conclusion=Conclusion.NO_LOSS,
-        learning_rates=tuple(_rate_row(rate) for rate in each.rates),
+        learning_rates=tuple(_rate_row(rate, each.settings) for rate in each.rates),
         verdicts=dict(Counter(run.result.verdict for run in each.runs() if run.result)),
         outcomes=dict(Counter(outcome for run in each.runs() if (outcome := run.outcome()) is not None)),
-        final=_rate_row(each.final) if each.final else None,
+        final=_rate_row(each.final, each.settings) if each.final else None,
         tuning=each.tuned and each.final is None,
-        extended_rates=len(each.rates) - len(each.candidate.learning_rates),
+        extended_rates=len(each.rates) - each.planned_rates(),
         run_device_hours=statistics.fmean(ended) if ended else None,
         energy_joules=_energy(best.results()),
     )
 
 
-def _rate_row(rate: RateSummary) -> LearningRateRow:
+def _rate_row(rate: RateSummary, settings: Mapping[float, Setting]) -> LearningRateRow:
     return LearningRateRow(
         lr=rate.lr,
         val_loss=rate.val_loss,
@@ -501,6 +506,7 @@ def _rate_row(rate: RateSummary) -> LearningRateRow:
         out_of_memory=sum(result.verdict is Verdict.OUT_OF_MEMORY for result in rate.results()),
         run_ids=tuple(run.id for run in rate.runs),
         left_out=len(rate.left_out),
+        setting=dict(settings.get(rate.lr, {})),
     )
 
 

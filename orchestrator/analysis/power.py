@@ -105,7 +105,10 @@ def _gauss_legendre() -> tuple[Array, Array]:
 
 def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower | None:
     """What the comparison can show, by the noise of those of the runs that trained its workload; None where no earlier
-    experiment trained two candidates on two seeds of it."""
+    experiment trained two candidates on two seeds of it, and where tuning searches more than the rate: nothing tells
+    before how far its draws are luck."""
+    if spec.tuning and spec.tuning.search:
+        return None
     runs = tuple(runs)
     found = noise(compared_losses(spec.workload, runs))
     if found is None or found.paired_sd == 0:

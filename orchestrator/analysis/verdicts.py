@@ -7,8 +7,11 @@ are made of it last, and nobody reads them back; numbers in them are rounded to 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from optim.catalog import Scalar
 from orchestrator.jobs import TERMINAL, Outcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.kinds.tuning_search import AXES, axes_in_words
 from orchestrator.records import (
     SIGNIFICANCE,
     CandidateRow,
@@ -51,8 +54,9 @@ def conclusion(row: CandidateRow, baseline: CandidateRow) -> Conclusion:
     return Conclusion.BETTER if row.difference.mean < 0 else Conclusion.WORSE
 
 
-def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
-    """The conclusion on a candidate as a sentence; `unit` follows a loss: " nats", or nothing."""
+def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, spec: ComparisonSpec) -> str:
+    """The conclusion on a candidate as a sentence; `unit` follows a loss: " nats", or nothing. Where more than the rate
+    was tuned, it says what was and what was not."""
     best, found = row.best(), row.difference
     match row.conclusion:
         case Conclusion.UNSTABLE if best is not None and (lost := _lost_seeds(best)):
@@ -65,7 +69,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
         case Conclusion.UNEQUALLY_TUNED if found is not None:
             return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
         case Conclusion.BETTER | Conclusion.WORSE | Conclusion.AS_GOOD | Conclusion.UNDECIDED if found is not None:
-            said = _difference(found, baseline.title, unit, _single_rates_phrase(row, baseline))
+            said = _difference(found, baseline.title, unit, _single_rates_phrase(row, baseline)) + _search_phrase(spec)
             if found.spiked or found.baseline_spiked:
                 return f"{said} Seeds with a spike left out: {_stability(row, baseline)}."
             return said
@@ -195,6 +199,15 @@ def _difference(found: Difference, baseline: str, unit: str, rates: str) -> str:
     if found.is_within_margin():
         return f"As good as {baseline} within {found.margin:g}{unit}: {gap} {side} it on average{rates} ({evidence})."
     return f"No difference to {baseline} shown: {gap} {side} it on average{rates} ({evidence})."
+
+
+def _search_phrase(spec: ComparisonSpec) -> str:
+    """` Tuned: lr, beta2; 8 trials each. Not tuned: warm-up, beta1, weight decay, clip.`; nothing without a search."""
+    if spec.tuning is None or not spec.tuning.search:
+        return ""
+    untuned = [axis for axis in AXES if axis not in spec.tuning.search]
+    said = f" Tuned: {axes_in_words(spec.tuning.search)}; {spec.tuning.trials} trials each."
+    return f"{said} Not tuned: {axes_in_words(untuned)}." if untuned else said
 
 
 def _stability(row: CandidateRow, baseline: CandidateRow | None) -> str:
@@ -342,7 +355,9 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
 def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if (origin := spec.origin_of_rates()) is not None:
         yield origin
-    if spec.tuning:
+    if spec.tuning and spec.tuning.search:
+        yield from _about_search(spec, spec.tuning, rows)
+    elif spec.tuning:
         chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
         yield f"Learning rates were chosen on {chosen} {_join(spec.tuning.seeds)}; the losses are of other seeds."
     extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
@@ -359,8 +374,33 @@ def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
             f"{row.title} ({row.best_lr:g})" for row in sorted(at_edge, key=lambda row: not row.is_baseline)
         )
         yield f"Best learning rate at the edge of the grid, a better one may lie outside: {named}."
-    if len({len(candidate.learning_rates) for candidate in spec.candidates}) > 1:
+    if len({len(candidate.learning_rates) for candidate in spec.candidates}) > 1 and not (
+        spec.tuning and spec.tuning.search
+    ):
         yield "The candidates have grids of different sizes: they are not tuned equally."
+
+
+def _about_search(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[CandidateRow]) -> Iterator[str]:
+    """What was tuned, what was found, whom an axis is missing for, and how far the draws were luck."""
+    yield spec.tuning_method()
+    for row in rows:
+        if (best := row.best()) is not None and best.setting:
+            found = ", ".join(f"{name} {_setting_text(value)}" for name, value in best.setting.items())
+            yield f"{row.title}, {'judged' if row.final else 'best so far'} at: {found}."
+    for row in rows:
+        if missing := spec.candidate(row.candidate).missing_axes(spec.workload, tuning):
+            yield f"{row.title} is not searched over {axes_in_words(missing)}: it has none, or one of zero."
+    luck = [(row.title, row.difference.luck_of_draws) for row in rows if row.difference]
+    if luck:
+        each = ", ".join(f"{title} {value:.4f}" for title, value in luck)
+        yield (
+            "The intervals cover the luck of the draws: so far a difference moves without a random half of them"
+            f"{_in(spec.workload.task.loss_unit)}: {each}. More trials make it smaller."
+        )
+
+
+def _setting_text(value: Scalar) -> str:
+    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
 def _about_choice(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:

@@ -12,9 +12,11 @@ from pydantic import Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
+from orchestrator.kinds import tuning_search
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, Priority, Seeds
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
+from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Setting, axes_in_words
 from orchestrator.names import CandidateName
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.run import OptimizerSpec, Resources, Rules, RunSpec, Workload, option_faults
@@ -55,16 +57,41 @@ class Candidate(Spec):
         """What tables, figures and colours call this candidate."""
         return self.label or self.optimizer
 
-    def planned_run(self, workload: Workload, resources: Resources, *, lr: float, seed: int) -> PlannedRun:
-        """One run of the candidate."""
-        if self.warmup_steps is not None:
-            schedule = workload.schedule.model_copy(update={"warmup_steps": self.warmup_steps})
+    def planned_run(
+        self, workload: Workload, resources: Resources, *, lr: float, seed: int, setting: Setting | None = None
+    ) -> PlannedRun:
+        """One run of the candidate; `setting`: of a trial that searches more than the rate."""
+        changed = dict(setting or {}) | {"lr": lr}
+        workload = self._own_workload(workload)
+        if (warmup := changed.pop("warmup_steps", None)) is not None:
+            schedule = workload.schedule.model_copy(update={"warmup_steps": warmup})
             workload = workload.model_copy(update={"schedule": schedule})
-        optimizer = OptimizerSpec(name=self.optimizer, lr=lr, options=self.options, rules=self.rules)
+        if "clip_grad_norm" in changed:
+            workload = workload.model_copy(update={"clip_grad_norm": changed.pop("clip_grad_norm")})
+        del changed["lr"]
+        optimizer = OptimizerSpec(name=self.optimizer, lr=lr, options={**self.options, **changed}, rules=self.rules)
         return PlannedRun(
             candidate=self.name(),
             spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
         )
+
+    def trials(self, workload: Workload, tuning: Tuning) -> tuple[Setting, ...]:
+        """The settings that a search tries, one after another."""
+        own = self._own_workload(workload)
+        count, seed = tuning.trials or 1, tuning.seeds[0]
+        return tuning_search.trials(self.optimizer, self.options, self.learning_rates, own, tuning.search, count, seed)
+
+    def missing_axes(self, workload: Workload, tuning: Tuning) -> tuple[Axis, ...]:
+        """What the search has and this candidate has not."""
+        own = self._own_workload(workload)
+        return tuning_search.missing_axes(self.optimizer, self.options, self.learning_rates, own, tuning.search)
+
+    def _own_workload(self, workload: Workload) -> Workload:
+        """With the candidate's own warm-up."""
+        if self.warmup_steps is None:
+            return workload
+        schedule = workload.schedule.model_copy(update={"warmup_steps": self.warmup_steps})
+        return workload.model_copy(update={"schedule": schedule})
 
 
 class Sequential(Spec):
@@ -155,10 +182,19 @@ class GridExperiment(Experiment):
 
     def may_need_less(self) -> bool:
         """Where grids are extended: some need no further rate."""
-        return self.tuning is not None and self.tuning.extend_grid > 0
+        return self.tuning is not None and not self.tuning.search and self.tuning.extend_grid > 0
 
     def tuning_method(self) -> str:
         """How learning rates are chosen from grids, on which seeds, and at which size."""
+        if self.tuning and self.tuning.search:
+            untuned = [axis for axis in AXES if axis not in self.tuning.search]
+            also = f"; not tuned: {axes_in_words(untuned)}" if untuned else ""
+            return (
+                f"Tuned by random search: {axes_in_words(self.tuning.search)}; {self.tuning.trials} settings of each "
+                f"candidate, on tuning seeds ({', '.join(map(str, self.tuning.seeds))}), none of them a compared "
+                f"one{also}. The same draws for all, each mapped to the candidate's own range; the first setting is "
+                "its own."
+            )
         if self.tuning:
             sentences = [
                 f"Learning rates were chosen on seeds {', '.join(map(str, self.tuning.seeds))}, which are not among "
@@ -202,7 +238,12 @@ class ComparisonSpec(GridExperiment):
     all seeds at once."""
 
     def further_faults(self) -> list[SpecFault]:
-        """What looks cannot go with."""
+        """What looks cannot go with, and ranges too narrow to draw distinct rates from."""
+        trials = self.tuning.trials if self.tuning else None
+        for place, candidate in enumerate(self.candidates if trials else ()):
+            if len(self.settings(candidate.name())) < (trials or 0):
+                allowed = "must be one rate, or reach farther apart: its trials would repeat rates"
+                return [(("candidates", place, "learning_rates"), list(candidate.learning_rates), allowed)]
         if self.sequential is None:
             return []
         if self.all_pairs:
@@ -235,21 +276,55 @@ class ComparisonSpec(GridExperiment):
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Seed by seed, so that early results already span every candidate: all of them, or those of phase 1 where it
         tunes first."""
+        rates = {candidate: self.planned_rates(candidate) for candidate in self.names()}
+        settings = {candidate: self.settings(candidate) for candidate in self.names()}
         return tuple(
-            candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed)
+            candidate.planned_run(
+                self.workload, self.resources, lr=lr, seed=seed, setting=settings[candidate.name()].get(lr)
+            )
             for seed in (self.tuning.seeds if self.tuning else self.first_seeds())
-            for position in range(max(len(candidate.learning_rates) for candidate in self.candidates))
+            for position in range(max(map(len, rates.values())))
             for candidate in self.candidates
-            for lr in candidate.learning_rates[position : position + 1]
+            for lr in rates[candidate.name()][position : position + 1]
         )
+
+    def names(self) -> tuple[str, ...]:
+        """Of the candidates."""
+        return tuple(candidate.name() for candidate in self.candidates)
+
+    def planned_rates(self, name: str) -> tuple[float, ...]:
+        """The rates that a candidate begins with: its grid, or those of its trials, in their order."""
+        return tuple(self.settings(name)) or self.candidate(name).learning_rates
+
+    def settings(self, name: str) -> Mapping[float, Setting]:
+        """By their rates, the settings that a search tries for a candidate; none where the rate alone is tuned."""
+        if self.tuning is None or not self.tuning.search:
+            return {}
+        found = self.candidate(name).trials(self.workload, self.tuning)
+        return {lr: each for each in found if isinstance(lr := each["lr"], float)}
+
+    def planned_run(self, name: str, *, lr: float, seed: int) -> PlannedRun:
+        """One run of a candidate, with all that goes with that rate."""
+        candidate, setting = self.candidate(name), self.settings(name).get(lr)
+        return candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed, setting=setting)
+
+    def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
+        """The searched fields, as the run has them; none where the rate alone is tuned, or at a rate of no trial."""
+        if self.tuning is None or not self.tuning.search:
+            return {}
+        own = run.optimizer.options | {
+            "lr": run.optimizer.lr,
+            "warmup_steps": run.workload.schedule.warmup_steps,
+            "clip_grad_norm": run.workload.clip_grad_norm,
+        }
+        return {field: own[field] for axis in AXES if axis in self.tuning.search and (field := FIELDS[axis]) in own}
 
     def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
         """More of the candidate's grid, or its best rate on the seeds that count."""
         if self.tuning is None:
             return ()
-        candidate = self.candidate(group.candidate)
-        pairs = self.tuning.next_pairs(candidate.learning_rates, self.first_seeds(), runs)
-        return tuple(candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed) for lr, seed in pairs)
+        pairs = self.tuning.next_pairs(self.planned_rates(group.candidate), self.first_seeds(), runs)
+        return tuple(self.planned_run(group.candidate, lr=lr, seed=seed) for lr, seed in pairs)
 
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""
@@ -258,7 +333,7 @@ class ComparisonSpec(GridExperiment):
                 candidate=candidate.name(),
                 optimizer=candidate.optimizer,
                 options=candidate.options,
-                searched=frozenset(),
+                searched=frozenset(),  # a search changes nothing that is kept: it draws no beta of zero
                 has_rules=bool(candidate.rules),
                 workload=self.workload,
                 runs=self._run_count_of(candidate),
@@ -270,7 +345,8 @@ class ComparisonSpec(GridExperiment):
         rates = len(candidate.learning_rates)
         if self.tuning is None:
             return rates * len(self.seeds)
-        return (rates + self.tuning.extend_grid) * len(self.tuning.seeds) + len(self.seeds)
+        trials = self.tuning.trials or rates + self.tuning.extend_grid
+        return trials * len(self.tuning.seeds) + len(self.seeds)
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "ComparisonSpec":
         """Itself."""

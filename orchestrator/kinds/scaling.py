@@ -21,7 +21,7 @@ from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.schema import WHOLE_NUMBER, Spec, SpecFault, raise_faults, require_known
+from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, raise_faults, require_known
 from worker.spec.run import Execution, Schedule, Workload
 
 DIGITS = 12
@@ -47,6 +47,9 @@ class ScalingTuning(Tuning):
 
     @model_validator(mode="after")
     def _require_rule(self) -> Self:
+        if self.search and not is_stored():
+            allowed = "must be left out: scaling experiments tune the learning rate alone"
+            raise_faults(type(self).__name__, [(("search",), list(self.search), allowed)])
         smallest = self.at == "smallest-size"
         if smallest is (self.transfer is not None):
             return self

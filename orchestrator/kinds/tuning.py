@@ -9,21 +9,25 @@ Rates that phase 1 cannot tell apart lie about the lowest point of one basin (`b
 beside a rate that diverged, one a step back from the best. The
 seeds of phase 2 are others than those of phase 1: a rate that was chosen because it was lowest on a seed is flattered
 by that seed. A candidate goes on as soon as its own runs have ended; nothing depends on another candidate's.
+
+With `search` phase 1 has drawn settings of several hyperparameters instead of a grid (`tuning_search.py`). No two of a
+candidate's have the same rate, so that a rate stands for its setting; the best setting is judged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import log, sqrt
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from orchestrator.kinds import basin
 from orchestrator.kinds.fields import TuningSeeds
+from orchestrator.kinds.tuning_search import Axis
 from worker.records.result import Verdict
-from worker.schema import Spec
+from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 
 LARGEST_RATE = 1e6
 """The bound of `worker.spec.run.LearningRate`; a grid is not extended beyond it."""
@@ -92,6 +96,37 @@ class Tuning(Spec):
     """A candidate gets up to so many rates more, one after another: beyond an edge of its grid until the best one is
     interior; between the best one and a rate that diverged; and between the best one and its neighbours while their
     losses rise too far above it to say where the basin is lowest. The table says who did."""
+    search: Annotated[tuple[Axis, ...], Field(max_length=6)] = omit_default(())
+    """Hyperparameters that are tuned, `lr` among them, instead of the rate alone. Where a candidate gives one rate it
+    is the middle of what is searched; where it gives several, all between the lowest and the highest."""
+    method: Literal["random"] | None = omit_default(None)
+    """How they are searched: settings drawn around each candidate's own, the same draws for all candidates."""
+    trials: Annotated[int, Field(strict=True, ge=2, le=256)] | None = omit_default(None)
+    """Settings of each candidate, each on every tuning seed. The first one is its own, undrawn."""
+
+    @model_validator(mode="after")
+    def _require_whole_search(self) -> Self:
+        if not is_stored():
+            raise_faults(type(self).__name__, [*self._search_faults()])
+        return self
+
+    def _search_faults(self) -> Iterator[SpecFault]:
+        if not self.search:
+            for name in ("method", "trials"):
+                if (value := getattr(self, name)) is not None:
+                    yield (name,), value, "needs search: the hyperparameters to tune, such as [lr, beta2, weight_decay]"
+            return
+        if "lr" not in self.search:
+            yield ("search",), list(self.search), "must contain lr: no optimizer is judged at an untuned rate"
+        for place, axis in enumerate(self.search):
+            if axis in self.search[:place]:
+                yield ("search", place), axis, "is given twice; each must differ"
+        if self.method is None:
+            yield ("method",), None, "must be random, where search names what is tuned"
+        if self.trials is None:
+            yield ("trials",), None, "must be given with search: how many settings each candidate tries"
+        if self.extend_grid not in (0, EXTEND_GRID):
+            yield ("extend_grid",), self.extend_grid, "must be left out with search: there is no grid to extend"
 
     def next_pairs(
         self, planned_rates: Sequence[float], seeds: Sequence[int], runs: Sequence[TuningRun]
@@ -103,6 +138,8 @@ class Tuning(Spec):
         best = best_rate(runs)
         if best is None:
             return ()
+        if self.search:
+            return tuple((best, seed) for seed in seeds)
         grid = sorted({run.lr for run in runs})
         if len(grid) - len(planned_rates) < self.extend_grid:
             rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best) or rate_between(runs)

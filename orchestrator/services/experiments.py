@@ -173,12 +173,25 @@ class Experiments:
             return reads.any_experiment(connection, experiment_id)
 
     def clone(
-        self, experiment_id: str, name: str | None = None, key: str | None = None, *, by: str | None = None
+        self,
+        experiment_id: str,
+        name: str | None = None,
+        key: str | None = None,
+        *,
+        fresh_seeds: int | None = None,
+        by: str | None = None,
     ) -> Submission:
-        """Submit the same specification again, under another name if one is given; the new experiment says what it is
-        a clone of. Raises `ConflictError` where the specification would be refused today."""
+        """Submit the same specification again, under another name if one is given, and over so many `fresh_seeds`: the
+        next numbers, on which it was neither tuned nor judged. The new experiment says what it is a clone of. Raises
+        `ConflictError` where the specification would be refused today."""
         source = self.get(experiment_id)
         fields = source.spec.model_dump(mode="json") | ({} if name is None else {"name": name})
+        if fresh_seeds is not None:
+            if source.spec.has_driver:
+                raise ConflictError(f"experiment {source.id} is a {source.spec.title}, whose trials are not judged")
+            tuning = getattr(source.spec, "tuning", None)
+            first = max(*source.spec.seeds, *(tuning.seeds if tuning else ()), -1) + 1
+            fields["seeds"] = list(range(first, first + fresh_seeds))
         try:
             spec = registry.read_spec(json.dumps(fields))
         except ValidationError as error:

@@ -61,11 +61,7 @@ def experiment_record(
 
 def second_phase(spec: ComparisonSpec, best: float) -> tuple[PlannedRun, ...]:
     """The runs of phase 2 of a tuned comparison in which every candidate's best rate is the same."""
-    return tuple(
-        each.planned_run(spec.workload, spec.resources, lr=best, seed=seed)
-        for each in spec.candidates
-        for seed in spec.seeds
-    )
+    return tuple(spec.planned_run(each.name(), lr=best, seed=seed) for each in spec.candidates for seed in spec.seeds)
 
 
 def records(

@@ -1,13 +1,10 @@
 """`pip install ./optim`: the package `adapm`, built from a clean checkout, used where only torch is installed."""
 
 import re
-import subprocess
 import sys
 import tomllib
 import venv
 import zipfile
-from collections.abc import Iterator
-from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from shutil import copy, copytree
 
@@ -16,6 +13,7 @@ from packaging.requirements import Requirement
 
 import optim
 from tests.architecture.tree import REPOSITORY, product_files
+from tests.factories.environments import link_distributions, run
 
 README = (REPOSITORY / "optim" / "README.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((REPOSITORY / "optim" / "pyproject.toml").read_text(encoding="utf-8"))
@@ -27,18 +25,6 @@ SNIPPETS = {
 }
 """Heading → its first snippet."""
 (TRAINER_BUILDS_IT,) = re.findall(r"```python\n([^`]*?optimizer_cls_and_kwargs.*?)```", README, re.DOTALL)
-
-
-def run(*command: object, cwd: Path, path: Path | None = None) -> str:
-    """What the command prints; it sees no variable of ours but `path` as `PYTHONPATH`."""
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(cwd), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    if path is not None:
-        environment["PYTHONPATH"] = str(path)
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def make_wheel(source: Path, folder: Path) -> Path:
@@ -73,30 +59,6 @@ def checkout(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def wheel(checkout: Path, folder: Path) -> Path:
     return make_wheel(checkout, folder / "wheel")
-
-
-def distributions(*names: str) -> Iterator[Distribution]:
-    """Those distributions and all that they need here."""
-    waiting, seen = list(names), set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name.lower().replace("_", "-") in seen:
-            continue
-        seen.add(name.lower().replace("_", "-"))
-        found = distribution(name)
-        yield found
-        needed = map(Requirement, found.requires or ())
-        waiting += [each.name for each in needed if each.marker is None or each.marker.evaluate({"extra": ""})]
-
-
-def link_distributions(folder: Path, *names: str) -> Path:
-    """A folder to import from in which those distributions alone are, with what they need."""
-    folder.mkdir()
-    for each in distributions(*names):
-        for top in {file.parts[0] for file in each.files or () if file.parts[0] not in {"..", "__pycache__"}}:
-            if not (folder / top).exists():
-                (folder / top).symlink_to(Path(str(each.locate_file(top))))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +109,10 @@ def test_the_benchs_wheel_has_optim_whatever_was_built_inside_of_it(checkout: Pa
 
 
 def test_both_distributions_want_the_same_of_others():
-    core = {Requirement(line).name: line for line in BENCH["project"]["dependencies"]}
     extras = BENCH["project"]["optional-dependencies"]
-    assert PROJECT["project"]["dependencies"] == [core["torch"]]
+    assert PROJECT["project"]["dependencies"] == [
+        line for line in extras["worker"] if Requirement(line).name == "torch"
+    ]
     assert PROJECT["project"]["optional-dependencies"] == {name: extras[name] for name in ("baselines", "low-bit")}
     assert PROJECT["project"]["requires-python"] == BENCH["project"]["requires-python"]
 

@@ -152,6 +152,25 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
     assert provenance["cloned_from"] == experiment_id
 
 
+def test_a_clone_may_have_fresh_seeds(http: httpx2.Client, service: Service, cli: Cli) -> None:
+    """The next numbers, by REST, by the command line and from the page; a number that is none is said on the page."""
+    experiment_id = submit(service)
+    seeds = http.get(f"/v1/experiments/{experiment_id}").json()["spec"]["seeds"]
+    fresh = [max(seeds) + 1, max(seeds) + 2, max(seeds) + 3]
+    path = f"/experiments/{experiment_id}/clone"
+    made = http.post(f"/v1{path}", json={"fresh_seeds": 3}).json()["experiment"]
+    assert (made["spec"]["seeds"], made["cloned_from"]) == (fresh, experiment_id)
+    copy = json.loads(cli("clone", experiment_id, "--fresh-seeds", "3", "--json").stdout)["experiment"]
+    assert copy["spec"]["seeds"] == fresh
+    assert http.post(f"/v1{path}", json={"fresh_seeds": 0}).status_code == 422
+    refused = http.post(path, data={"nonce": "a", "fresh_seeds": "many"})
+    assert (refused.status_code, "a number from 1 to 256" in refused.text) == (422, True)
+    answer = http.post(path, data={"nonce": "b", "fresh_seeds": "3"})
+    assert answer.status_code == 303
+    shown = http.get(f"/v1{answer.headers['Location']}").json()
+    assert shown["spec"]["seeds"] == fresh
+
+
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
     assert client.add_labels(cancelled, "b", "a").labels == ("a", "b")
     annotate = client._annotate

@@ -104,11 +104,11 @@ def test_the_example_of_the_documentation_is_accepted(cli):
     assert submission["created"] is True
 
 
-@pytest.mark.parametrize("name", ["example.yaml", "example-scaling.yaml", "example-sweep.yaml"])
+@pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml"])
 def test_validate_takes_every_kind_and_stores_nothing(cli, service: Service, name: str):
     before = len(service.experiments.page())
     found = pure_json(cli("validate", REPOSITORY / "docs" / name, "--json"))
-    assert found["kind"] in name.replace("example.yaml", "comparison")
+    assert found["kind"] in name.replace("example.yaml", "comparison").replace("search", "comparison")
     assert len(service.experiments.page()) == before
 
 

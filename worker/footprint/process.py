@@ -68,8 +68,12 @@ def main() -> None:
 
 def answer(wanted: FootprintQuestion) -> FootprintAnswer:
     """Count it in this process, which loads torch."""
-    from worker.footprint.count import footprint  # brings torch, which who asks never loads
-
+    try:
+        from worker.footprint.count import footprint  # brings torch, which who asks never loads
+    except ModuleNotFoundError as error:
+        return FootprintAnswer(
+            fault=f"counting needs {error.name}, which this host has not; run: pip install 'adapm-bench[worker]'"
+        )
     try:
         return FootprintAnswer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options))
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others

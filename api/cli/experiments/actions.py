@@ -19,6 +19,10 @@ from orchestrator.records import AnyExperiment, RunRecord
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
+FreshSeeds = Annotated[
+    int | None,
+    typer.Option("--fresh-seeds", min=1, max=256, help="So many seeds that it has not used, instead of its own."),
+]
 Key = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same clone.")]
 
 
@@ -87,10 +91,17 @@ def restore(id: Id, url: Url = None, json: Json = False) -> None:
     print_json(experiment) if json else print_state(experiment)
 
 
-def clone(id: Id, name: Name = None, key: Key = None, url: Url = None, json: Json = False) -> None:
+def clone(
+    id: Id,
+    name: Name = None,
+    fresh_seeds: FreshSeeds = None,
+    key: Key = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
     """Queue an experiment's specification again, as a new experiment that names the original."""
     with open_client(url) as client:
-        submission = client.clone_experiment(id, name, key)
+        submission = client.clone_experiment(id, name, key, fresh_seeds=fresh_seeds)
     if json:
         print_json(submission)
     else:

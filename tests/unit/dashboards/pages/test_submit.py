@@ -109,7 +109,7 @@ def example(name: str) -> str:
     return (DOCS / name).read_text()
 
 
-@pytest.mark.parametrize("name", ["example.yaml", "example-scaling.yaml", "example-sweep.yaml"])
+@pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml"])
 def test_a_copy_of_any_kind_says_the_same_and_can_be_submitted(client, services, name):
     made = services.experiments.submit(validate_spec(parse(example(name), name))).experiment
     page = client.get(f"/new?from={made.id}").text

@@ -52,3 +52,13 @@ def test_both_products_agree_with_float64(library, dtype, turned, part):
 def test_a_batch_is_multiplied_matrix_by_matrix(library):
     matrices, rows = torch.randn(3, 8, 6), torch.randn(3, 2, 6)
     torch.testing.assert_close(devices.times_transposed(rows, matrices), rows @ matrices.mT)
+
+
+def test_a_slice_is_copied_only_where_products_with_it_are_large():
+    part = torch.randn(512, 1536)[:, 512:1024]
+    packed = devices.pack(part, rows=26)
+    assert packed.is_contiguous() and torch.equal(packed, part)
+    assert devices.pack(part, rows=1) is part
+    assert devices.pack(packed.mT, rows=26).data_ptr() == packed.data_ptr()
+    with devices.simulate_accelerator():
+        assert devices.pack(part, rows=26) is part

@@ -12,7 +12,7 @@ from orchestrator.specs.text import brief, parse, to_yaml
 from tests.factories.playing import DEMO
 
 DOCS = Path(__file__).parents[4] / "docs"
-EXPERIMENTS = ("example.yaml", "example-scaling.yaml", "example-sweep.yaml")
+EXPERIMENTS = ("example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml")
 RUNS = ("example-run.yaml", "example-sft.yaml", "example-rlhf.yaml", "example-regression.yaml")
 
 

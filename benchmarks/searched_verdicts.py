@@ -1,0 +1,181 @@
+"""How often verdicts are wrong where tuning searches several hyperparameters: optimizers whose true losses are known.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.searched_verdicts --json benchmarks/results/searched_verdicts.json
+
+Each experiment draws, plans and judges with the product's own functions: `ComparisonSpec.settings`,
+`Tuning.next_pairs`, `compare`. A run's loss is
+
+    the sum over the axes of a curvature times the squared distance from the optimum + an effect of its seed + noise
+
+where 1 is the distance from the middle of a prior to its end. The rate costs 0.1 nats at that distance, every other
+axis 0.02. Optima lie anywhere within 0.6 of the middle: "alike" the same for both candidates, "near" 0.2 apart at
+most on each axis, "apart" independent of one another. Noise is that of `benchmarks.verdicts`.
+
+Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
+hold the true difference of the optimizers' minima; how often one that is truly better by 0.01 or 0.03 nats was found to
+be; then half the width of the interval and the mean of what the best trial lies above its optimizer's minimum, in
+thousandths of a nat.
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+
+from benchmarks.verdicts import LOSS, PAIRED_SPREAD, SEED_SPREAD, record
+from orchestrator.analysis.comparison import compare
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning, TuningRun
+from orchestrator.kinds.tuning_search import AXES, FACTORS, FIELDS, Axis, Setting
+from tests.factories.comparison import experiment_record, run_record
+from tests.factories.stores import comparison_spec
+from worker.records.result import Verdict
+
+RATE, STEPS, WARMUP = 1e-3, 1000, 100
+MIDDLES: Mapping[Axis, float] = {
+    "lr": RATE, "warmup": WARMUP, "beta1": 0.1, "beta2": 0.05, "weight_decay": 0.1, "clip": 1.0
+}  # fmt: skip
+"""Of AdamW's priors; of a beta as 1 - beta."""
+STEEP, FLAT = 0.1, 0.02
+WITHIN = 0.6
+GAINS = (0.01, 0.03)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What the optimizers are like, and how they are compared."""
+
+    axes: int
+    trials: int
+    optima: Literal["alike", "near", "apart"]
+    tuning_seeds: int = 3
+    seeds: int = 5
+
+
+def specification(world: World, first_seed: int) -> ComparisonSpec:
+    """As a user would submit it; the first tuning seed draws the settings."""
+    found = comparison_spec(learning_rates=(RATE,), seeds=range(world.seeds), steps=STEPS)
+    workload = found.workload.model_copy(
+        update={
+            "evaluation": found.workload.evaluation.model_copy(update={"sequences": 10**9}),
+            "schedule": found.workload.schedule.model_copy(update={"warmup_steps": WARMUP}),
+        }
+    )
+    return found.model_copy(
+        update={
+            "workload": workload,
+            "candidates": tuple(
+                Candidate(optimizer="adamw", label=name, learning_rates=(RATE,)) for name in ("one", "other")
+            ),
+            "tuning": Tuning(
+                seeds=tuple(range(first_seed, first_seed + world.tuning_seeds)),
+                search=("lr", "beta2", "weight_decay", "warmup", "beta1", "clip")[: world.axes],
+                method="random",
+                trials=world.trials,
+            ),
+        }
+    )
+
+
+def excess(setting: Setting, optimum: Mapping[Axis, float]) -> float:
+    """What a setting's loss lies above the lowest one."""
+    total = 0.0
+    for axis, best in optimum.items():
+        value = setting[FIELDS[axis]]
+        assert isinstance(value, int | float)
+        place = math.log((1 - value if axis in ("beta1", "beta2") else value) / MIDDLES[axis]) / math.log(FACTORS[axis])
+        total += (STEEP if axis == "lr" else FLAT) * (place - best) ** 2
+    return total
+
+
+def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str, float]:
+    """So many experiments whose second candidate is better by `gain`."""
+    random = np.random.default_rng([seed, world.axes, world.trials, world.seeds, *world.optima.encode()])
+    decided = held = 0
+    widths, missed = [], []
+    for number in range(experiments):
+        spec = specification(world, 1000 + world.tuning_seeds * number)
+        assert spec.tuning is not None
+        template = run_record(spec.first_runs()[0], 0, LOSS, "e")
+        searched = [axis for axis in AXES if axis in spec.tuning.search]
+        first = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
+        reach = {"alike": 0.0, "near": 0.2, "apart": 0.0}[world.optima]
+        second = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
+        if world.optima == "apart":
+            second = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
+        effects: dict[int, float] = {}
+        ended: list[tuple[str, TuningRun]] = []
+        for name, optimum, shift in (("one", first, 0.0), ("other", second, -gain)):
+            settings, rates = spec.settings(name), spec.planned_rates(name)
+            tried: list[TuningRun] = []
+            pending = tuple((lr, each) for each in spec.tuning.seeds for lr in rates)
+            while pending:
+                for lr, each in pending:
+                    effect = effects.setdefault(each, float(random.normal(0, SEED_SPREAD)))
+                    noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
+                    loss = LOSS + excess(settings[lr], optimum) + shift + effect + noise
+                    tried.append(TuningRun(lr=lr, seed=each, ended=True, verdict=Verdict.CONVERGED, loss=loss))
+                pending = spec.tuning.next_pairs(rates, spec.seeds, tried)
+            missed.append(excess(settings[tried[-1].lr], optimum))
+            ended += [(name, run) for run in tried]
+        records = [record(template, place, *each) for place, each in enumerate(ended)]
+        row = next(
+            row for row in compare(experiment_record(spec, len(records), "e"), records).rows if not row.is_baseline
+        )
+        decided += row.conclusion.value == "better" or (gain == 0 and row.conclusion.value == "worse")
+        if row.difference and row.difference.low is not None and row.difference.high is not None:
+            held += row.difference.low <= (-gain if row.candidate == "other" else gain) <= row.difference.high
+            widths.append((row.difference.high - row.difference.low) / 2)
+    return {
+        "decided": decided / experiments,
+        "held": held / len(widths),
+        "half_width": float(np.median(widths)),
+        "missed": float(np.mean(missed)),
+    }
+
+
+def main() -> None:
+    """Simulate, print, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=200, help="in each world")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="write the result here")
+    given = parser.parse_args()
+    begun, found = perf_counter(), []
+    heads = ("false", "held", *(f"found {gain:g}" for gain in GAINS), "half width", "missed")
+    print(f"{'world':44}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    worlds = [
+        World(axes=axes, trials=trials, optima=optima, seeds=seeds)
+        for optima in ("alike", "near", "apart")
+        for axes, trials, seeds in ((2, 8, 5), (3, 16, 5), (6, 8, 5), (6, 24, 5), (6, 24, 10))
+    ]
+    for world in worlds:
+        equal = simulate(world, given.experiments, 0.0, given.seed)
+        power = [simulate(world, given.experiments // 4, gain, given.seed)["decided"] for gain in GAINS]
+        shares = [equal["decided"], equal["held"], *power]
+        found.append(asdict(world) | {"false": equal["decided"], "power": power} | equal)
+        title = f"{world.optima}, {world.axes} axes, {world.trials} trials, {world.seeds} seeds"
+        cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
+        print(f"{title:44}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
+    print(f"{perf_counter() - begun:.0f} s")
+    if given.json:
+        told = {
+            "command": " ".join(["python -m benchmarks.searched_verdicts", *sys.argv[1:]]),
+            "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+            "experiments": given.experiments,
+            "worlds": found,
+        }
+        given.json.write_text(json.dumps(told, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

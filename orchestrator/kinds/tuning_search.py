@@ -1,0 +1,131 @@
+"""Random search of tuning: which axes are searched, the priors of each candidate, and the trials drawn of them. Pure.
+
+    a share of (0, 1) for each trial and axis, from the first tuning seed ─► the candidate's own prior at that share
+                                                                          └► trial 1: its own setting, undrawn
+
+All candidates get the same shares: where two of them have the same defaults they try the same settings, and the luck of
+the draws is the same for both. What each prior reaches, as a factor to either side of what the candidate has without a
+search (its option, or the catalog's default; the workload's warm-up and clipping), is a table below.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import exp, log
+from random import Random
+from types import MappingProxyType
+from typing import Literal
+
+from optim import catalog
+from optim.catalog import Scalar
+from orchestrator.kinds.search_spaces import RATE_FACTOR
+from worker.spec.run import Workload
+
+Axis = Literal["lr", "warmup", "beta1", "beta2", "weight_decay", "clip"]
+AXES: tuple[Axis, ...] = ("lr", "warmup", "beta1", "beta2", "weight_decay", "clip")
+FIELDS: Mapping[Axis, str] = MappingProxyType({axis: axis for axis in AXES}) | {
+    "warmup": "warmup_steps",
+    "clip": "clip_grad_norm",
+}
+"""What specifications and tables call the value of an axis."""
+WORDS: Mapping[Axis, str] = MappingProxyType({"warmup": "warm-up", "weight_decay": "weight decay"})
+Setting = Mapping[str, Scalar]
+"""The value of each field of one trial."""
+
+FACTORS: Mapping[Axis, float] = MappingProxyType(
+    {"lr": RATE_FACTOR, "warmup": 4.0, "beta1": 4.0, "beta2": 4.0, "weight_decay": 10.0, "clip": 4.0}
+)
+"""How far a prior reaches to either side; of a beta, which averages over 1 / (1 - beta) steps, in 1 - beta."""
+WIDEST_SLACK = 0.9
+"""No beta below 0.1 is tried: it would be no average."""
+WARMUP_SHARES = (0.01, 0.2)
+"""Of all steps, where there is no warm-up to begin with."""
+USUAL_CLIP = 1.0
+"""The middle of the prior where gradients are not clipped (AdaPM's paper, section 5.1)."""
+DIGITS = 4
+"""Drawn values are rounded to so many digits."""
+SHARES = 1000
+"""Rates are drawn at so many places of their prior, each once: a trial is known by its rate."""
+
+
+def trials(
+    optimizer: str,
+    options: Mapping[str, Scalar],
+    rates: Sequence[float],
+    workload: Workload,
+    search: Sequence[Axis],
+    count: int,
+    seed: int,
+) -> tuple[Setting, ...]:
+    """The settings that one candidate tries, the first being its own. `workload` has the candidate's own warm-up."""
+    found = {axis: _own_and_prior(optimizer, options, rates, workload, axis) for axis in AXES if axis in search}
+    known = {axis: prior for axis, prior in found.items() if prior is not None}
+    shares = {axis: _shares(axis, count - 1, seed) for axis in known}
+    own: Setting = {FIELDS[axis]: value for axis, (value, _, _) in known.items()}
+    return (
+        own,
+        *(
+            {FIELDS[axis]: _drawn(axis, low, high, shares[axis][place]) for axis, (_, low, high) in known.items()}
+            for place in range(count - 1)
+        ),
+    )
+
+
+def missing_axes(
+    optimizer: str, options: Mapping[str, Scalar], rates: Sequence[float], workload: Workload, search: Sequence[Axis]
+) -> tuple[Axis, ...]:
+    """What a candidate is not searched over: it has no such option, or one that is zero, of no scale."""
+    return tuple(each for each in search if _own_and_prior(optimizer, options, rates, workload, each) is None)
+
+
+def axes_in_words(axes: Iterable[Axis]) -> str:
+    """`lr, beta2, weight decay`."""
+    return ", ".join(WORDS.get(axis, axis) for axis in axes)
+
+
+def _shares(axis: Axis, count: int, seed: int) -> Sequence[float]:
+    """Those of one axis, whatever other axes are searched: the first n of more trials are those of n trials."""
+    random, taken = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311
+    while len(taken) < count:
+        taken[random.randrange(SHARES)] = None
+    return [(place + 0.5) / SHARES for place in taken]
+
+
+def _own_and_prior(
+    optimizer: str, options: Mapping[str, Scalar], rates: Sequence[float], workload: Workload, axis: Axis
+) -> tuple[Scalar, float, float] | None:
+    """The candidate's own value, and the ends of the prior; those of a beta as 1 - beta."""
+    factor = FACTORS[axis]
+    if axis == "lr":
+        if len(rates) > 1:
+            low, high = min(rates), max(rates)
+            return _rounded((low * high) ** 0.5), low, high
+        return rates[0], rates[0] / factor, rates[0] * factor
+    if axis == "warmup":
+        steps, own = workload.budget.steps, workload.schedule.warmup_steps
+        if steps < 2:
+            return None
+        longest = max(own, steps // 2)
+        low, high = (own / factor, own * factor) if own else (share * steps for share in WARMUP_SHARES)
+        return own, max(1.0, low), float(min(max(1.0, high), longest))
+    if axis == "clip":
+        middle = workload.clip_grad_norm or USUAL_CLIP
+        return workload.clip_grad_norm, middle / factor, middle * factor
+    option = catalog.entry(optimizer).option(axis)
+    if option is None:
+        return None
+    value = options.get(axis, option.default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return None
+    if axis in ("beta1", "beta2"):
+        return value, (1 - value) / factor, min((1 - value) * factor, WIDEST_SLACK)
+    return value, value / factor, min(value * factor, option.maximum or value * factor)
+
+
+def _drawn(axis: Axis, low: float, high: float, share: float) -> float | int:
+    value = exp(log(low) + share * (log(high) - log(low)))
+    if axis == "warmup":
+        return round(value)
+    return round(1 - _rounded(value), 12) if axis in ("beta1", "beta2") else _rounded(value)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

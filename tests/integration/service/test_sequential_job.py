@@ -1,0 +1,37 @@
+"""A sequential comparison through the real service: seeds are trained on Ray until the verdict is there."""
+
+import pytest
+
+from api.client.client import Client
+from orchestrator.kinds.comparison import Candidate, Sequential
+from orchestrator.records import Conclusion, SeedsStatus
+from tests.integration.small_comparison import small_comparison
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+
+def test_a_clear_difference_needs_a_few_of_many_seeds(service_url: str) -> None:
+    """AdamW at a rate that trains, against one that hardly moves a weight: the first looks decide."""
+    candidates = (
+        Candidate(optimizer="adamw", learning_rates=(4e-3,), label="usual"),
+        Candidate(optimizer="adamw", learning_rates=(1e-6,), label="idle"),
+    )
+    update = {"candidates": candidates, "baseline": "usual", "sequential": Sequential()}
+    spec = small_comparison(seeds=tuple(range(1, 11))).model_copy(update=update)
+    with Client(service_url, timeout_seconds=300) as client:
+        assert client.validate(spec).growing
+        id = client.submit(spec).experiment.id
+        for _ in client.watch(id, pause_seconds=0.3):
+            pass
+        runs, answer = client.runs(experiment_id=id), client.compare(id)
+    row = next(each for each in answer.rows if not each.is_baseline)
+    assert row.conclusion is Conclusion.WORSE
+    assert row.seeds_used is not None
+    assert row.seeds_used.status is SeedsStatus.DECIDED
+    assert 3 <= row.seeds_used.seeds < 10
+    assert row.seeds_used.looks == row.seeds_used.seeds - 2
+    seeds = list(range(1, row.seeds_used.seeds + 1))
+    for name in ("usual", "idle"):
+        assert sorted(run.seed for run in runs if run.candidate == name) == seeds
+    assert "sequential 95 % interval" in row.verdict
+    assert answer.complete

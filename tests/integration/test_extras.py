@@ -1,0 +1,150 @@
+"""A host has what its part of the bench needs and no more: the client, the api, a worker, the dispatcher."""
+
+import os
+import socket
+import subprocess
+import tomllib
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from packaging.requirements import Requirement
+
+from tests.architecture.tree import PACKAGES, REPOSITORY
+from tests.factories.environments import link_distributions, run, variables
+from tests.factories.waiting import until
+
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WEB = {"fastapi", "starlette", "uvicorn", "httptools", "plotly", "matplotlib"}
+HEAVY = {"torch", "transformers", "datasets", "tokenizers", "ray", "mlflow"}
+STORE = {"sqlalchemy", "alembic", "scipy", "optuna"}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python without any package."""
+    home = tmp_path_factory.mktemp("python") / "environment"
+    venv.create(home, symlinks=True)
+    return home / "bin" / "python"
+
+
+def requirements(*extras: str) -> Iterator[str]:
+    """What `pip install adapm-bench[extras]` asks for."""
+    yield from (*PROJECT["dependencies"], *(line for extra in extras for line in _of_extra(extra)))
+
+
+def _of_extra(extra: str) -> Iterator[str]:
+    for line in PROJECT["optional-dependencies"][extra]:
+        asked = Requirement(line)
+        if asked.name == PROJECT["name"]:
+            for other in asked.extras:
+                yield from _of_extra(other)
+        else:
+            yield line
+
+
+def install(folder: Path, *extras: str) -> Path:
+    """The bench with these extras, to import from."""
+    installed = link_distributions(folder / "installed", *requirements(*extras))
+    for package in PACKAGES:
+        (installed / package).symlink_to(REPOSITORY / package)
+    information = installed / "adapm_bench-0.1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.4\nName: adapm-bench\nVersion: 0.1.0\n")
+    return installed
+
+
+@contextmanager
+def api_process(python: Path, path: Path, folder: Path) -> Iterator[str]:
+    """`adapm-bench api` over a fresh SQLite file; its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(python), *f"-m api.cli api --port {port} --data {folder} --watch-stdin".split()]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=variables(folder, path), cwd=folder
+        )
+    url = f"http://127.0.0.1:{port}"
+
+    def answers() -> bool:
+        try:
+            return httpx2.get(f"{url}/healthz").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    try:
+        until(answers, "the api answers", or_ended=process)
+        yield url
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_an_api_without_torch_serves_a_client_without_anything(python: Path, tmp_path: Path):
+    api = install(tmp_path / "api", "api")
+    client = install(tmp_path / "client")
+    assert not (HEAVY & set(os.listdir(api)))
+    assert not ((HEAVY | WEB | STORE) & set(os.listdir(client)))
+    with api_process(python, api, tmp_path) as url:
+        call = (python, "-m", "api.cli")
+        example = REPOSITORY / "docs" / "example.yaml"
+        run(*call, "submit", example, "--url", url, cwd=tmp_path, path=client)
+        (experiment,) = [each["id"] for each in httpx2.get(f"{url}/api/v1/experiments").json()["items"]]
+        assert experiment in run(*call, "ls", "--url", url, cwd=tmp_path, path=client)
+        pages = ("/", f"/experiments/{experiment}", "/queue", "/memory", "/studies", "/new", "/docs", "/metrics")
+        answers = {page: httpx2.get(url + page, follow_redirects=True).status_code for page in pages}
+        assert answers == dict.fromkeys(pages, 200)
+
+        def why_not() -> bool:
+            return "adapm-bench[worker]" in httpx2.get(f"{url}/memory").text
+
+        until(why_not, "the memory page says what is missing")
+
+
+def test_a_worker_trains_without_a_web_stack(python: Path, tmp_path: Path):
+    worker = install(tmp_path / "worker", "worker")
+    assert not ((WEB | STORE | {"mlflow"}) & set(os.listdir(worker)))
+    program = """
+import datasets, ray, tokenizers, worker.attempt, worker.rank_attempt
+import orchestrator.dispatch.attempt_actor, orchestrator.dispatch.distributed_runner
+from worker.models import outline_model
+print(sum(each.numel() for each in outline_model("gpt2-tiny").parameters()))
+"""
+    assert run(python, "-c", program, cwd=tmp_path, path=worker) == "858880\n"
+    specification = (REPOSITORY / "docs" / "example-regression.yaml").read_text(encoding="utf-8")
+    (tmp_path / "run.yaml").write_text(specification.replace("steps: 4000", "steps: 200"))
+    printed = run(python, "-m", "api.cli", "run", "run.yaml", cwd=tmp_path, path=worker)
+    assert "Optimizer state" in printed, printed
+
+
+def test_a_dispatcher_needs_no_torch_and_no_web_stack(python: Path, tmp_path: Path):
+    dispatcher = install(tmp_path / "dispatcher", "orchestrator")
+    processes = "api.processes.dispatcher, api.processes.sweep_driver, orchestrator.sweeps.search, mlflow"
+    program = f"import sys, {processes}; print('torch' in sys.modules, 'uvicorn' in sys.modules)"
+    assert run(python, "-c", program, cwd=tmp_path, path=dispatcher).split() == ["False", "False"]
+    assert "torch" not in os.listdir(dispatcher)
+
+
+@pytest.mark.parametrize(("verb", "package"), [("up", "sqlalchemy"), ("plan gpt2-tiny", "torch")])
+def test_a_verb_that_needs_more_says_how_to_get_it(verb: str, package: str, python: Path, tmp_path: Path):
+    client = install(tmp_path / "client")
+    done = subprocess.run(
+        [python, "-m", "api.cli", *verb.split()],
+        env=variables(tmp_path, client),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    way_out = f"this needs {package}, which is not installed; run: pip install 'adapm-bench[all]'\n"
+    assert (done.returncode, done.stderr) == (2, way_out)
+
+
+def test_all_is_every_part():
+    assert {Requirement(line).name for line in requirements("all")} == {
+        Requirement(line).name for line in requirements("api", "worker", "orchestrator")
+    }
