@@ -110,6 +110,7 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "phi3": causal("phi3"),
     "modernbert": masked("modernbert", cls_token_id=1, sep_token_id=2),
     "gpt-neox": causal("gpt_neox"),
+    "gpt-neox-japanese": causal("gpt_neox_japanese", intermediate_multiple_size=2),
     "bloom": causal("bloom", n_layer=1, n_head=4),
     "falcon-7b": causal("falcon", multi_query=True, new_decoder_architecture=False),
     "falcon-rw": causal("falcon", multi_query=False, new_decoder_architecture=False, alibi=True, parallel_attn=False),
@@ -121,6 +122,7 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "deberta": masked("deberta", **_DEBERTA),
     "minimax": causal("minimax", **_HYBRID, num_local_experts=2),
     "qwen3-next": causal("qwen3_next", **_HYBRID, **_SHARED_EXPERT, **_DELTA),
+    "qwen3.5": causal("qwen3_5_text", **_HYBRID, **_DELTA),
     # Query, key and value apart.
     "gpt-neo": causal("gpt_neo", num_layers=1, attention_types=[[["global"], 1]]),
     "gptj": causal("gptj", rotary_dim=4),
@@ -167,6 +169,7 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "deepseek-v2": causal("deepseek_v2", **_LATENT, **_ROUTED, first_k_dense_replace=0),
     "deepseek-v2-lite": causal("deepseek_v2", **{**_LATENT, "q_lora_rank": None}, first_k_dense_replace=1),
     "deepseek-v3": causal("deepseek_v3", **_LATENT, **_ROUTED, first_k_dense_replace=0, n_group=1, topk_group=1),
+    "deepseek-v3.2": causal("deepseek_v32", **_LATENT, **_ROUTED, first_k_dense_replace=0, n_group=1, topk_group=1),
     "minicpm3": causal("minicpm3", **_LATENT),
     # State spaces, linear recurrences, short convolutions.
     "mamba": causal("mamba", state_size=4, time_step_rank=4),
@@ -205,6 +208,19 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     ),
     "bamba": causal("bamba", **_MAMBA2, num_hidden_layers=2, attn_layer_indices=[1]),
     "falcon-h1": causal("falcon_h1", **_MAMBA2, mamba_d_ssm=64),
+    "nemotron-h": causal(
+        "nemotron_h",
+        num_hidden_layers=3,
+        layers_block_type=["mamba", "attention", "moe"],
+        mamba_num_heads=8,
+        mamba_head_dim=8,
+        ssm_state_size=4,
+        n_groups=1,
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=24,
+        moe_shared_expert_intermediate_size=24,
+    ),
     "granitemoehybrid": causal(
         "granitemoehybrid",
         **_MAMBA2,

@@ -1,5 +1,7 @@
 """The groups that optimizers of matrices need, from the planner."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -60,7 +62,10 @@ def test_torchs_muon_takes_the_matrices_and_adamw_the_rest():
     groups = matrix_groups(model)
     flat = [one.value for one in groups.matrices if not one.is_stack]
     rest = [one.value for one in groups.weights if not one.is_vector and not any(one.value is each for each in flat)]
-    adamw = [{"params": rest}, {"params": [one.value for one in groups.vectors], "weight_decay": 0.0}]
+    adamw: list[dict[str, Any]] = [
+        {"params": rest},
+        {"params": [one.value for one in groups.vectors], "weight_decay": 0.0},
+    ]
     optimizers = (torch.optim.Muon(flat, lr=0.02), torch.optim.AdamW(adamw, lr=1e-2))
     tokens = torch.arange(48).reshape(3, 16)
     losses = []

@@ -5,7 +5,7 @@ import torch
 
 from optim.plan.blocks import BlockKind, BlockPlan
 from tests.plans.architectures import ARCHITECTURES, outline
-from tests.plans.write import TABLES, plan_of
+from tests.plans.write import DOCUMENT, TABLES, document_of_roles, plan_of
 
 PLANS: dict[str, BlockPlan] = {}
 
@@ -17,7 +17,7 @@ def plan(name: str) -> BlockPlan:
 
 
 def test_every_architecture_has_a_table_and_every_table_an_architecture():
-    assert len(ARCHITECTURES) >= 60
+    assert len(ARCHITECTURES) >= 100
     assert {table.stem for table in TABLES.glob("*.txt")} == set(ARCHITECTURES)
 
 
@@ -44,3 +44,10 @@ def test_blocks_have_names_of_their_own_and_none_is_unplaced(name: str):
     keys = [(block.parameter, block.key(state)) for block in plan(name) for state in block.state_shapes]
     assert len(set(keys)) == len(keys)
     assert not [block.name for block in plan(name) if block.kind is BlockKind.OTHER]
+
+
+def test_the_document_has_todays_table_of_roles_and_every_kind():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert document_of_roles(text) == text
+    reasons = text.partition("## What each kind keeps")[2].partition("\n\n**")[0]
+    assert not [kind for kind in BlockKind if kind is not BlockKind.OTHER and f"`{kind}`" not in reasons]
