@@ -23,7 +23,7 @@ from ..baselines.scale import Scale
 from ..baselines.shampoo import Shampoo
 from ..errors import UnplacedWeightsError
 from ..plan.blocks import BlockKind
-from ..plan.groups import Group, Weight, decay_groups, drop_empty_groups, pairs, weights
+from ..plan.groups import Group, Weight, decay_groups, drop_empty_groups, matrix_groups, pairs, weights
 from ..plan.placement import Unknown
 
 # The devices on which torch has a fused AdamW that needs no extra care. It is the honest baseline for speed: on a CPU
@@ -55,9 +55,6 @@ def _adapm_arguments(
 ) -> dict[str, Any]:
     dtype = None if state_dtype is None else cast("torch.dtype", getattr(torch, state_dtype))
     return {**options, "betas": (beta1, beta2), "state_dtype": dtype, "unknown": cast(Unknown, unknown)}
-
-
-_HIDDEN = frozenset({BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.ATTENTION_OUTPUT, BlockKind.MLP})
 
 
 def sgd(model: nn.Module, *, lr: float, weight_decay: float) -> torch.optim.Optimizer:
@@ -201,12 +198,11 @@ muon = _hidden_factory(Muon, "orthogonal")
 
 def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Group]:
     """Attention and MLP matrices, with the mark and apart by how they are stored; all other matrices; vectors."""
-    chosen = weights(model)
-    hidden = [one for one in chosen if one.kinds <= _HIDDEN and one.is_matrix]
-    others = [one for one in chosen if not one.is_vector and one not in hidden]
+    chosen = matrix_groups(model)
+    others = [one for one in chosen.weights if not (one.is_vector or one.is_hidden)]
     groups: list[Group] = [
         {
-            "params": pairs(one for one in hidden if one.output_axis == axis),
+            "params": pairs(one for one in chosen.matrices if one.output_axis == axis),
             "weight_decay": weight_decay,
             mark: True,
             "output_axis": axis,
@@ -214,13 +210,13 @@ def _hidden_groups(model: nn.Module, weight_decay: float, mark: str) -> list[Gro
         for axis in (0, 1)
     ]
     groups.append({"params": pairs(others), "weight_decay": weight_decay})
-    groups.append({"params": pairs(one for one in chosen if one.is_vector), "weight_decay": 0.0})
+    groups.append({"params": pairs(chosen.vectors), "weight_decay": 0.0})
     return drop_empty_groups(groups)
 
 
 def _groups_of_vectors(model: nn.Module, weight_decay: float) -> list[Group]:
     """The groups of `decay_groups`, each with whether it is the one of `vectors`."""
-    vectors = {one.name for one in weights(model) if one.is_vector}
+    vectors = {one.name for one in matrix_groups(model).vectors}
     groups = decay_groups(model, weight_decay)
     return [{**group, "vectors": any(name in vectors for name, _ in group["params"])} for group in groups]
 

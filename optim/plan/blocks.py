@@ -33,6 +33,16 @@ class BlockKind(StrEnum):
     """A factor of a LoRA update, or trained prompts."""
     TASK_HEAD = "task_head"
     """A map behind the Transformer's layers that is no LM head: pooler, transform, classifier."""
+    LATENT = "latent"
+    """A map to or from the latents of latent attention (DeepSeek)."""
+    GATE = "gate"
+    """A map to the gate of an attention's output, or of another map's."""
+    MIXER = "mixer"
+    """A weight of a layer that mixes tokens without attention: state-space models, linear recurrences, short
+    convolutions."""
+    CONVOLUTION = "convolution"
+    PROJECTION = "projection"
+    """A map between the widths of embeddings, layers and heads, or of relative positions."""
     POSITION_BIAS = "position_bias"
     """A table of attention biases by relative position, as T5 has it."""
     VECTOR = "vector"
@@ -70,10 +80,15 @@ PAPER_FIRST_MOMENTS: Mapping[BlockKind, FirstMoment] = MappingProxyType(
         BlockKind.KEY: FirstMoment.LOW_RANK,  # paper, §4.1 (2)
         BlockKind.MLP: FirstMoment.LOW_RANK,  # paper, §4.1 (2)
         BlockKind.VALUE: FirstMoment.FULL,  # paper, §4.1 (3)
-        # The paper is silent on the rest. All of it is small, so nothing is risked for it.
+        # The paper is silent on the rest, and nobody has measured it: nothing is risked.
         BlockKind.ROUTER: FirstMoment.FULL,
         BlockKind.ADAPTER: FirstMoment.FULL,
         BlockKind.TASK_HEAD: FirstMoment.FULL,
+        BlockKind.LATENT: FirstMoment.FULL,
+        BlockKind.GATE: FirstMoment.FULL,
+        BlockKind.MIXER: FirstMoment.FULL,
+        BlockKind.CONVOLUTION: FirstMoment.FULL,
+        BlockKind.PROJECTION: FirstMoment.FULL,
         BlockKind.POSITION_BIAS: FirstMoment.FULL,
         BlockKind.VECTOR: FirstMoment.FULL,  # together less than 0.1 % of the state
         BlockKind.OTHER: FirstMoment.FULL,
@@ -96,6 +111,11 @@ ADAM_MINI_SECOND_MOMENTS: Mapping[BlockKind, SecondMoment] = MappingProxyType(
         BlockKind.ADAPTER: SecondMoment.NEURON,
         BlockKind.ROUTER: SecondMoment.ELEMENT,
         BlockKind.TASK_HEAD: SecondMoment.ELEMENT,
+        BlockKind.LATENT: SecondMoment.ELEMENT,
+        BlockKind.GATE: SecondMoment.ELEMENT,
+        BlockKind.MIXER: SecondMoment.ELEMENT,
+        BlockKind.CONVOLUTION: SecondMoment.ELEMENT,
+        BlockKind.PROJECTION: SecondMoment.ELEMENT,
         BlockKind.POSITION_BIAS: SecondMoment.ELEMENT,
         BlockKind.VECTOR: SecondMoment.ELEMENT,
         BlockKind.OTHER: SecondMoment.ELEMENT,

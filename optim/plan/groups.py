@@ -1,5 +1,6 @@
-"""Parameter groups as `torch.optim` takes them: one list or several groups, of parameters with names or without; and
-which of a model's parameters are vectors, matrices or stacks of matrices."""
+"""Which of a model's parameters are hidden matrices, embeddings, heads or vectors, for optimizers without a block plan
+of their own; and parameter groups as `torch.optim` takes them: one list or several groups, of parameters with names or
+without."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -33,6 +34,66 @@ class Weight:
     def is_matrix(self) -> bool:
         """Whether it is one, or a stack of such, and no tensor of another kind (a convolution's)."""
         return not self.is_vector and (self.value.ndim == 2 or self.is_stack)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it is a matrix of the layers, or a stack of such: of attention or an MLP."""
+        return self.is_matrix and self.kinds <= _HIDDEN
+
+
+_HIDDEN = frozenset(
+    {
+        *(BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.ATTENTION_OUTPUT, BlockKind.MLP),
+        # Moonlight, the first large model of Muon's, has latent attention (Liu et al., arXiv 2502.16982).
+        *(BlockKind.LATENT, BlockKind.GATE),
+    }
+)
+_HEADS = frozenset({BlockKind.LM_HEAD, BlockKind.TASK_HEAD})
+
+
+@dataclass(frozen=True)
+class MatrixGroups:
+    """A model's trainable parameters, apart as optimizers of matrices want them; each is in one of the five lists."""
+
+    weights: tuple[Weight, ...]
+    """All, in the model's order."""
+
+    @property
+    def matrices(self) -> list[Weight]:
+        """Hidden matrices and stacks of experts: what Muon, Dion, GaLore and the like are for."""
+        return [one for one in self.weights if one.is_hidden]
+
+    @property
+    def embeddings(self) -> list[Weight]:
+        """Tables of tokens and positions, heads that are tied to one too."""
+        return [one for one in self._rest if BlockKind.EMBEDDING in one.kinds]
+
+    @property
+    def heads(self) -> list[Weight]:
+        """LM heads that are not tied, and task heads."""
+        return [one for one in self._rest if one.kinds <= _HEADS]
+
+    @property
+    def others(self) -> list[Weight]:
+        """Routers, adapters, convolutions, the weights of state-space layers, and what no role places."""
+        return [one for one in self._rest if BlockKind.EMBEDDING not in one.kinds and not one.kinds <= _HEADS]
+
+    @property
+    def vectors(self) -> list[Weight]:
+        """Norms, biases and scalars, which never decay."""
+        return [one for one in self.weights if one.is_vector]
+
+    @property
+    def _rest(self) -> list[Weight]:
+        return [one for one in self.weights if not one.is_vector and not one.is_hidden]
+
+
+def matrix_groups(model: nn.Module) -> MatrixGroups:
+    """Divide the trainable parameters of a model, which may be on `meta`, as the block plan sees them.
+
+    Nothing is refused: what no role places is in `others`.
+    """
+    return MatrixGroups(tuple(weights(model)))
 
 
 def weights(model: nn.Module) -> list[Weight]:

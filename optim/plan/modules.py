@@ -13,21 +13,28 @@ from torch import Tensor, nn
 
 from .blocks import BlockKind
 
-# The names under which public code keeps the same thing: Hugging Face, nanoGPT, nanochat, Meta's Llama, timm.
+# The names under which public code keeps the same thing: Hugging Face, nanoGPT, nanochat, Meta's Llama, timm,
+# torchtune, torchtitan, litgpt, OLMo-core, lucidrains.
 ROLES: Mapping[str, BlockKind] = {
-    **dict.fromkeys(("q_proj", "query", "q_lin", "q_attn", "c_q", "wq", "to_q", "q"), BlockKind.QUERY),
-    **dict.fromkeys(("k_proj", "key", "k_lin", "c_k", "wk", "to_k", "k"), BlockKind.KEY),
-    **dict.fromkeys(("v_proj", "value", "v_lin", "c_v", "wv", "to_v", "v"), BlockKind.VALUE),
     **dict.fromkeys(
-        ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "Wo", "proj", "o"), BlockKind.ATTENTION_OUTPUT
+        ("q_proj", "query", "query_proj", "q_lin", "q_attn", "c_q", "wq", "w_q", "to_q", "q"), BlockKind.QUERY
+    ),
+    **dict.fromkeys(("k_proj", "key", "key_proj", "k_lin", "c_k", "wk", "w_k", "to_k", "k"), BlockKind.KEY),
+    **dict.fromkeys(("v_proj", "value", "value_proj", "v_lin", "c_v", "wv", "w_v", "to_v", "v"), BlockKind.VALUE),
+    **dict.fromkeys(
+        (
+            *("o_proj", "out_proj", "output_proj", "c_proj", "dense", "out_lin"),
+            *("wo", "Wo", "w_out", "to_out", "proj", "o"),
+        ),
+        BlockKind.ATTENTION_OUTPUT,
     ),
 }
-FUSED = frozenset({"c_attn", "qkv_proj", "qkv", "Wqkv", "attn_qkv"})
+FUSED = frozenset({"c_attn", "qkv_proj", "qkv", "Wqkv", "attn_qkv", "to_qkv", "to_kv"})
 """Query, key and value in one map, in this order; in GPT-2's cross-attention key and value."""
 FUSED_OTHERWISE = frozenset({"CodeGenAttention", "GPTBigCodeAttention", "MiniMaxLightningAttention"})
-"""Modules of `transformers` whose fused map has such a name but another order: by groups of query, value and key, or by
-heads. Their weights are refused, not guessed."""
-FUSED_GATES = frozenset({"gate_up_proj", "gate_up", "Wi", "w12"})
+"""Modules of `transformers` whose fused map has such a name but another order, by groups of query, value and key, or by
+heads, which the table of roles knows. What does not divide as it says is refused, not guessed."""
+FUSED_GATES = frozenset({"gate_up_proj", "gate_up", "Wi", "w12", "input_linear"})
 """The two input maps of a gated MLP in one."""
 MLP_NAMES = frozenset(
     {
@@ -37,9 +44,12 @@ MLP_NAMES = frozenset(
 )
 """Needed only where an MLP is as wide as the model, which no shape tells from any other pair of square maps."""
 
-_HEADS = ("num_heads", "n_head", "n_heads", "num_attention_heads")
-_KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head")
-_HEAD_SIZES = ("head_dim", "head_size", "attention_head_size", "d_head", "key_value_proj_dim")
+_HEADS = ("num_heads", "n_head", "n_heads", "num_attention_heads", "heads")
+_KEY_VALUE_HEADS = (
+    *("num_key_value_heads", "num_kv_heads", "n_kv_heads", "n_kv_head", "kv_heads"),
+    "n_query_groups",  # litgpt's: the queries of a group share a key and value
+)
+_HEAD_SIZES = ("head_dim", "head_size", "attention_head_size", "d_head", "dim_head", "key_value_proj_dim")
 WRAPPED = "base_layer"
 """Where an adapter's wrapper keeps the linear map that it adapts."""
 

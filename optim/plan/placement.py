@@ -24,7 +24,8 @@ from .blocks import (
     rank_of,
 )
 from .modules import plain_name, sites
-from .roles import BlockRole, find_roles, vocabularies
+from .role_table import BlockRole
+from .roles import find_roles, vocabularies
 from .rules import Rule, check_rules, merge_rules
 from .sharding import refuse_sharded
 from .skeleton import skeleton
@@ -68,8 +69,8 @@ def plan_blocks(model: nn.Module, **options: Unpack[PlanOptions]) -> BlockPlan:
     plan, unplaced = _make_plan(model, policy)
     if unplaced and policy.unknown == "error":
         raise UnplacedWeightsError(
-            f"no rule of the block plan places {', '.join(unplaced)}; "
-            f'say unknown="full" to keep full Adam moments for them, give them a momentum by rules=[Rule(...)], '
+            f"no rule of the block plan places {', '.join(unplaced)}; say what they are by register_role(Role(...)), "
+            f'unknown="full" to keep full Adam moments for them, give them a momentum by rules=[Rule(...)], '
             f"or freeze them"
         )
     return plan

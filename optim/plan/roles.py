@@ -1,14 +1,13 @@
 """Which blocks a parameter is: one function a role, asked in order; the first that answers is right.
 
-    vector · LoRA factor, prompt · embedding · attention · BERT's attention output · router · experts · MLP
-    · LM head · task head
+    LoRA factor, prompt · vector · the table · embedding · convolution · attention · BERT's attention output · router
+    · experts · MLP · LM head · task head
 
 A role's function gives the parameter's places, or nothing where the role is not its. Nothing from all of them means
-that the weight is unknown.
+that the weight is unknown. The table (`role_table.py`) names what structure does not tell, by the class of a module.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from torch import nn
 
@@ -30,6 +29,7 @@ from .modules import (
     is_attention,
     resembles_attention,
 )
+from .role_table import BlockRole, table_roles
 
 Vocabularies = frozenset[Map]
 """The maps that an LM head can be: from the width of a token embedding to its tokens."""
@@ -42,25 +42,6 @@ TASK_HEADS = frozenset(
     }
 )
 _QUERY_KEY_VALUE = (BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockRole:
-    """The role of a parameter or of a part of it; the fields are `Block`'s."""
-
-    kind: BlockKind
-    output_axis: int = 0
-    head_size: int = 1
-    part: Slice | None = None
-    index: int | None = None
-    label: str = ""
-
-    def shape(self, parameter: tuple[int, ...]) -> tuple[int, ...]:
-        """The block's shape in a parameter of that shape."""
-        sizes = list(parameter if self.index is None else parameter[1:])
-        if self.part is not None:
-            sizes[self.part.axis] = self.part.length
-        return tuple(sizes)
 
 
 def find_roles(where: Sequence[Site], vocabularies: Vocabularies) -> tuple[BlockRole, ...]:
@@ -88,11 +69,13 @@ def vocabularies(model: nn.Module) -> Vocabularies:
 
 
 def _vector(site: Site) -> Iterator[BlockRole]:
-    """Fewer than two dimensions, or nothing in them; the biases of experts and of `nn.MultiheadAttention` are stacks of
-    vectors."""
+    """Fewer than two dimensions, or nothing in them, or a parameter of its own with one dimension above 1 (a class
+    token, the scales of IA3); the biases of experts and of `nn.MultiheadAttention` are stacks of vectors."""
     stacked_bias = site.tensor.ndim == 2 and site.name.endswith("_bias") and expert_stacks(site.module) is not None
     attention_bias = isinstance(site.module, nn.MultiheadAttention) and site.name in ("bias_k", "bias_v")
-    if site.tensor.ndim < 2 or site.tensor.numel() == 0 or stacked_bias or attention_bias:
+    shape = site.tensor.shape
+    lone = site.name != "weight" and site.tensor.numel() == max(shape, default=1)
+    if site.tensor.ndim < 2 or site.tensor.numel() == 0 or lone or stacked_bias or attention_bias:
         yield BlockRole(kind=BlockKind.VECTOR)
 
 
@@ -120,6 +103,12 @@ def _embedding(site: Site) -> Iterator[BlockRole]:
         yield BlockRole(kind=BlockKind.EMBEDDING)
     elif site.name in _POSITIONS and site.tensor.ndim == 3 and site.tensor.shape[0] == 1:
         yield BlockRole(kind=BlockKind.EMBEDDING, index=0, label="0")
+
+
+def _convolution(site: Site) -> Iterator[BlockRole]:
+    """The kernel of a convolution: patches of an image, frames of sound, the taps of a short one."""
+    if isinstance(site.module, nn.modules.conv._ConvNd) and site.name == "weight":
+        yield BlockRole(kind=BlockKind.CONVOLUTION)
 
 
 def _torch_attention(site: Site) -> Iterator[BlockRole]:
@@ -151,6 +140,17 @@ def _attention(site: Site) -> Iterator[BlockRole]:
         yield BlockRole(kind=kind, output_axis=axis, head_size=heads.size)
 
 
+def _latent_attention(site: Site) -> Iterator[BlockRole]:
+    """The output, and a query without latent, of attention whose keys and values come from latents (DeepSeek)."""
+    if site.map is None or "kv_b_proj" not in child_maps(site.parent):
+        return
+    kind, heads = ROLES.get(site.module_name), heads_of(site.parent)
+    if kind is BlockKind.ATTENTION_OUTPUT:
+        yield BlockRole(kind=kind, output_axis=site.output_axis)
+    elif kind is BlockKind.QUERY and heads is not None and site.map.outputs % heads.query == 0:
+        yield BlockRole(kind=kind, output_axis=site.output_axis, head_size=site.map.outputs // heads.query)
+
+
 def _fused_roles(kinds: Sequence[BlockKind], heads: Heads, axis: int, outputs: int) -> Iterator[BlockRole]:
     """These kinds in this order along the output axis; nothing where the widths do not add up."""
     if outputs != sum(heads.width(kind) for kind in kinds):
@@ -168,7 +168,11 @@ def _sibling_output(site: Site) -> Iterator[BlockRole]:
         return
     for around in site.modules[-2:-4:-1]:
         cores = [child for child in around.children() if is_attention(child) and not holds_output(child)]
-        if len(cores) == 1 and [sizes for _, sizes in feed_forward_maps(around)] == [site.map]:
+        if (
+            len(cores) == 1
+            and cores[0] not in site.modules
+            and [sizes for _, sizes in feed_forward_maps(around)] == [site.map]
+        ):
             yield BlockRole(kind=BlockKind.ATTENTION_OUTPUT, output_axis=site.output_axis)
             return
 
@@ -252,8 +256,22 @@ def _task_head(site: Site) -> Iterator[BlockRole]:
         yield BlockRole(kind=BlockKind.TASK_HEAD, output_axis=site.output_axis)
 
 
+def _table(site: Site) -> Iterator[BlockRole]:
+    """What the table of roles says."""
+    yield from table_roles(site)
+
+
 _Role = Callable[[Site], Iterator[BlockRole]]
 
-_WHEREVER_TIED: tuple[_Role, ...] = (_vector, _adapter, _embedding)
+_WHEREVER_TIED: tuple[_Role, ...] = (_adapter, _vector, _table, _embedding)
 """Asked at every place of a tied parameter: a tied LM head is an embedding."""
-_INSIDE_LAYERS: tuple[_Role, ...] = (_torch_attention, _attention, _sibling_output, _router, _experts, _mlp)
+_INSIDE_LAYERS: tuple[_Role, ...] = (
+    _convolution,
+    _torch_attention,
+    _attention,
+    _latent_attention,
+    _sibling_output,
+    _router,
+    _experts,
+    _mlp,
+)

@@ -1,4 +1,4 @@
-"""What the documents say about using AdaPM runs as it stands there: the Python of README and docs/optimizers.md."""
+"""What the documents say about using AdaPM runs as it stands there: the Python of README and of two pages of docs."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from optim.adapm import AdaPM, AdaPMMini
 from worker.checks.tiny_models import batch, loss_of, tiny_gpt2
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = (ROOT / "docs" / "optimizers.md", ROOT / "README.md")
+DOCUMENTS = (ROOT / "docs" / "optimizers.md", ROOT / "docs" / "roles.md", ROOT / "README.md")
 
 
 def blocks() -> list[str]:

@@ -182,14 +182,14 @@ def test_a_fused_linear_is_split_along_its_rows():
 
 
 class Strange(nn.Module):
-    """Weights that no rule places: a lone map, a raw matrix, a convolution, a fused projection that does not add up."""
+    """Weights that no rule places: a lone map, raw tensors, a fused projection that does not add up."""
 
     def __init__(self) -> None:
         super().__init__()
         self.wte = nn.Embedding(64, 32)
         self.mixer = nn.Linear(32, 7)
         self.table = nn.Parameter(torch.zeros(5, 6))
-        self.conv = nn.Conv1d(4, 4, 3, bias=False)
+        self.kernel = nn.Parameter(torch.zeros(4, 4, 3))
         self.attn = CausalSelfAttention()
         self.attn.c_attn = nn.Linear(32, 95, bias=False)
 
@@ -198,8 +198,9 @@ def test_weights_that_no_rule_places_are_all_named_in_one_error_with_the_way_out
     with pytest.raises(UnplacedWeightsError) as caught:
         plan_blocks(Strange())
     assert str(caught.value) == (
-        "no rule of the block plan places table (5, 6), mixer.weight (7, 32), conv.weight (4, 4, 3), "
-        'attn.c_attn.weight (95, 32); say unknown="full" to keep full Adam moments for them, '
+        "no rule of the block plan places table (5, 6), kernel (4, 4, 3), mixer.weight (7, 32), "
+        "attn.c_attn.weight (95, 32); say what they are by register_role(Role(...)), "
+        'unknown="full" to keep full Adam moments for them, '
         "give them a momentum by rules=[Rule(...)], or freeze them"
     )
 
@@ -208,13 +209,13 @@ def test_unknown_full_keeps_adams_moments_for_them():
     plan = plan_blocks(Strange(), second_moments=ADAM_MINI_SECOND_MOMENTS, unknown="full")
     placed = {block.parameter: (block.kind, block.first_moment, block.second_moment) for block in plan}
     kept = (BlockKind.OTHER, FirstMoment.FULL, SecondMoment.ELEMENT)
-    for name in ("table", "mixer.weight", "conv.weight", "attn.c_attn.weight"):
+    for name in ("table", "mixer.weight", "kernel", "attn.c_attn.weight"):
         assert placed[name] == kept
 
 
 def test_frozen_weights_need_no_place():
     model = Strange()
-    for value in (model.table, model.mixer.weight, model.conv.weight, model.attn.c_attn.weight):
+    for value in (model.table, model.mixer.weight, model.kernel, model.attn.c_attn.weight):
         value.requires_grad_(False)
     placed = [block.parameter for block in plan_blocks(model)]
     assert placed == ["wte.weight", "mixer.bias", "attn.c_proj.weight"]

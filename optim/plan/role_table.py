@@ -1,0 +1,300 @@
+"""The table of roles: what the weights of a library's modules are, where structure alone does not tell.
+
+    module (its class)   weight                     is, along its outputs
+    GPTNeoXAttention     query_key_value.weight     query, key, value for each query head
+    Mamba2Mixer          *                          mixer
+
+`roles.py` asks the table before it looks at structure. Rows are data: `register_role` adds those of a library that is
+not here, and later rows win. Most modules need none: separate query, key, value and output maps, fused ones in this
+order, gated and plain MLPs, experts and embeddings are found by what they are.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Literal
+
+from torch import nn
+
+from ..errors import RuleError
+from .blocks import BlockKind, Slice
+from .modules import Heads, Site, heads_of
+
+Repeats = int | Literal["query head", "key-value head"]
+"""How often the kinds of a fused weight follow each other: once, a fixed number of times, or for every head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockRole:
+    """The role of a parameter or of a part of it; the fields are `Block`'s."""
+
+    kind: BlockKind
+    output_axis: int = 0
+    head_size: int = 1
+    part: Slice | None = None
+    index: int | None = None
+    label: str = ""
+
+    def shape(self, parameter: tuple[int, ...]) -> tuple[int, ...]:
+        """The block's shape in a parameter of that shape."""
+        sizes = list(parameter if self.index is None else parameter[1:])
+        if self.part is not None:
+            sizes[self.part.axis] = self.part.length
+        return tuple(sizes)
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the weights of that name are in modules of that class.
+
+    A fused weight is several kinds in a row. Query, key and value are as wide as their heads say, other kinds share the
+    outputs equally. With `repeats` that row follows itself: GPT-NeoX has query, key and value of the first head, then
+    those of the second, and each head's is a block of its own.
+    """
+
+    module: str
+    """A shell pattern (`*`, `?`, `[…]`) for the name of the module's class or of one that it inherits from."""
+    weight: str
+    """A shell pattern for the weight's name from that module on: `query_key_value.weight`."""
+    kinds: BlockKind | tuple[BlockKind, ...]
+    """What it is; several in their order along the outputs."""
+    _: KW_ONLY
+    repeats: Repeats = 1
+    heads: Heads | Callable[[nn.Module], Heads] | None = None
+    """The module's heads; None where it has them under one of the usual names (`num_heads`, `num_kv_heads`, …)."""
+    output_axis: int | None = None
+    """The axis of a matrix that counts outputs; None for 0, and 1 for GPT-2's `Conv1D`."""
+    is_stack: bool = False
+    """Whether its first dimension counts experts, each a matrix of its own."""
+
+    def __post_init__(self) -> None:
+        if not self.sequence:
+            raise RuleError(f"the role of {self.weight!r} in {self.module!r} names no kind; give it a BlockKind")
+        if self.repeats not in ("query head", "key-value head") and not (
+            isinstance(self.repeats, int) and self.repeats >= 1
+        ):
+            raise RuleError(
+                f"the role of {self.weight!r} in {self.module!r} repeats {self.repeats!r}; say how often, at least 1, "
+                f"or for every 'query head' or 'key-value head'"
+            )
+
+    @property
+    def sequence(self) -> tuple[BlockKind, ...]:
+        """The kinds, a single one too."""
+        return (self.kinds,) if isinstance(self.kinds, BlockKind) else tuple(self.kinds)
+
+    def fits_class(self, cls: type) -> bool:
+        """Whether it speaks of modules of that class."""
+        return any(fnmatchcase(base.__name__, self.module) for base in cls.__mro__)
+
+    def blocks(self, site: Site, module: nn.Module) -> tuple[BlockRole, ...]:
+        """The blocks of the weight that lives there, in a module that the role speaks of.
+
+        Raises:
+            RuleError: the weight cannot be divided as the role says.
+        """
+        shape = tuple(site.tensor.shape)
+        if self.is_stack and len(shape) != 3:
+            raise self._error(site, "is no stack of matrices")
+        matrix = shape[1:] if self.is_stack else shape
+        axis = site.output_axis if self.output_axis is None else self.output_axis
+        if len(self.sequence) > 1 or self.repeats != 1 or set(self.sequence) & _HEADED:
+            if len(matrix) != 2:
+                raise self._error(site, "is no matrix")
+            parts = tuple(self._parts(site, module, axis, matrix[axis]))
+        else:
+            parts = (BlockRole(kind=self.sequence[0], output_axis=axis),)
+        if not self.is_stack:
+            return parts
+        return tuple(
+            BlockRole(
+                kind=part.kind,
+                output_axis=axis,
+                head_size=part.head_size,
+                part=part.part,
+                index=expert,
+                label=".".join(filter(None, (str(expert), part.label or (part.part and str(part.kind)) or ""))),
+            )
+            for expert in range(shape[0])
+            for part in parts
+        )
+
+    def _parts(self, site: Site, module: nn.Module, axis: int, outputs: int) -> Iterator[BlockRole]:
+        heads = self._heads(module)
+        sizes = self._sizes(heads, outputs)
+        repeats = self._number(heads)
+        is_even = heads is None or len(self.sequence) == 1 or all(size % heads.size == 0 for size in sizes or ())
+        if repeats is None or sizes is None or sum(sizes) * repeats != outputs or not is_even:
+            raise self._error(site, f"cannot be divided so by {heads or 'unknown heads'}")
+        if len(sizes) * repeats == 1:
+            yield BlockRole(kind=self.sequence[0], output_axis=axis, head_size=self._head_size(heads, 0, sizes[0]))
+            return
+        start = 0
+        for repeat in range(repeats):
+            for position, (kind, size) in enumerate(zip(self.sequence, sizes, strict=True)):
+                names = [str(repeat)] if repeats > 1 else []
+                names += [str(position)] if self.sequence.count(kind) > 1 else []
+                yield BlockRole(
+                    kind=kind,
+                    output_axis=axis,
+                    head_size=self._head_size(heads, position, size),
+                    part=Slice(axis=axis, start=start, length=size),
+                    label=".".join([*names, str(kind)]) if names else "",
+                )
+                start += size
+
+    def _heads(self, module: nn.Module) -> Heads | None:
+        if self.heads is None:
+            return heads_of(module)
+        return self.heads if isinstance(self.heads, Heads) else self.heads(module)
+
+    def _number(self, heads: Heads | None) -> int | None:
+        if isinstance(self.repeats, int):
+            return self.repeats
+        if heads is None:
+            return None
+        return heads.query if self.repeats == "query head" else heads.key_value
+
+    def _sizes(self, heads: Heads | None, outputs: int) -> list[int] | None:
+        """Outputs of each kind in one repetition."""
+        number = self._number(heads)
+        if number is None:
+            return None
+        if heads is not None and len(self.sequence) > 1 and set(self.sequence) <= _HEADED:
+            if self.repeats == "query head":
+                return [heads.size] * len(self.sequence)
+            return [heads.width(kind) // number for kind in self.sequence]
+        return [outputs // (number * len(self.sequence))] * len(self.sequence)
+
+    def _head_size(self, heads: Heads | None, position: int, size: int) -> int:
+        kind = self.sequence[position]
+        if heads is None or kind not in _HEADED:
+            return 1
+        if len(self.sequence) > 1:
+            return heads.size
+        number = heads.query if kind is BlockKind.QUERY else heads.key_value
+        return size // number if size % number == 0 else 1
+
+    def _error(self, site: Site, fault: str) -> RuleError:
+        name = ".".join((*site.path, site.name))
+        return RuleError(
+            f"{name} {tuple(site.tensor.shape)} {fault}, as the role of {self.weight!r} in {self.module!r} says; "
+            f"register another role for it"
+        )
+
+
+def register_role(role: Role) -> None:
+    """Add a row to the table, for every plan from now on; it wins over those that are there.
+
+    A registered role that fits a weight and cannot divide it is an error of the plan; rows that come with the table
+    leave such a weight to the others.
+    """
+    _REGISTERED.insert(0, role)
+    _rows_of.cache_clear()
+
+
+def table_roles(site: Site) -> tuple[BlockRole, ...]:
+    """What the table says of the weight that lives there; empty where it says nothing."""
+    for is_registered in (True, False):
+        for depth, module in enumerate(site.modules):
+            name = ".".join((*site.path[depth:], site.name))
+            cls: type = type(module)
+            for role in _rows_of(cls, is_registered):
+                if not fnmatchcase(name, role.weight):
+                    continue
+                try:
+                    return role.blocks(site, module)
+                except RuleError:
+                    if is_registered:
+                        raise
+    return ()
+
+
+_REGISTERED: list[Role] = []
+
+
+@lru_cache(maxsize=4096)
+def _rows_of(cls: type, is_registered: bool) -> tuple[Role, ...]:
+    rows: Sequence[Role] = _REGISTERED if is_registered else SHIPPED
+    return tuple(role for role in rows if role.fits_class(cls))
+
+
+_Q, _K, _V, _OUT = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.ATTENTION_OUTPUT
+_HEADED = frozenset({_Q, _K, _V})
+_LATENT, _MIXER, _GATE = BlockKind.LATENT, BlockKind.MIXER, BlockKind.GATE
+_CONVOLUTION, _PROJECTION = BlockKind.CONVOLUTION, BlockKind.PROJECTION
+_MIXING_MODULES = (
+    *("*MambaMixer", "*Mamba2Mixer", "*MambaLayer", "BambaMixer", "FalconH1Mixer"),
+    *("*GatedDeltaNet", "*DeltaAttention", "*ShortConv", "*RecurrentBlock", "RwkvSelfAttention", "xLSTMLayer"),
+)
+
+SHIPPED: tuple[Role, ...] = (
+    # Query, key and value of each head, or of each key-value head and the queries that share it, after each other.
+    Role("GPTNeoX*Attention", "query_key_value.weight", (_Q, _K, _V), repeats="query head"),
+    Role("BloomAttention", "query_key_value.weight", (_Q, _K, _V), repeats="query head"),
+    Role("PersimmonAttention", "query_key_value.weight", (_Q, _K, _V), repeats="query head"),
+    Role("FalconAttention", "query_key_value.weight", (_Q, _K, _V), repeats="key-value head"),
+    Role("GPTBigCodeAttention", "c_attn.weight", (_Q, _K, _V), repeats="key-value head"),
+    Role("CausalSelfAttention", "attn.weight", (_Q, _K, _V), repeats="key-value head"),  # litgpt before `qkv`
+    Role("CodeGenAttention", "qkv_proj.weight", (_Q, _V, _K), repeats=4),  # as for four TPU cores
+    Role("DisentangledSelfAttention", "in_proj.weight", (_Q, _K, _V), repeats="query head"),
+    Role("MiniMaxLightningAttention", "qkv_proj.weight", (_Q, _K, _V), repeats="query head"),
+    Role("Qwen3Next*Attention", "q_proj.weight", (_Q, _GATE), repeats="query head"),
+    Role("Qwen3_5*Attention", "q_proj.weight", (_Q, _GATE), repeats="query head"),
+    # Outputs of these.
+    Role("GPTNeoX*Attention", "dense.weight", _OUT),
+    Role("BloomAttention", "dense.weight", _OUT),
+    Role("PersimmonAttention", "dense.weight", _OUT),
+    Role("FalconAttention", "dense.weight", _OUT),
+    Role("GPTBigCodeAttention", "c_proj.weight", _OUT),
+    Role("CausalSelfAttention", "proj.weight", _OUT),
+    Role("CodeGenAttention", "out_proj.weight", _OUT),
+    Role("DebertaAttention", "output.dense.weight", _OUT),
+    Role("MiniMaxLightningAttention", "out_proj.weight", _OUT),
+    Role("MiniMaxLightningAttention", "output_gate.weight", _GATE),
+    Role("Attention", "to_out.0.weight", _OUT),  # lucidrains, with dropout behind it
+    # A second set for tokens that everybody looks at.
+    Role("LongformerSelfAttention", "query_global.weight", _Q),
+    Role("LongformerSelfAttention", "key_global.weight", _K),
+    Role("LongformerSelfAttention", "value_global.weight", _V),
+    # Latent attention: what leads to the latents and from them. Its output, and a query without latent, are found by
+    # structure.
+    Role("*", "q_a_proj.weight", _LATENT),
+    Role("*", "q_b_proj.weight", _LATENT),
+    Role("*", "kv_a_proj_with_mqa.weight", _LATENT),
+    Role("*", "kv_b_proj.weight", _LATENT),
+    Role("*Indexer", "*.weight", _LATENT),  # which tokens sparse attention looks at
+    # Layers that mix tokens without attention, whole. What is no `weight` there decays no more than a bias does:
+    # decay rates (`A_log`), skips (`D`), biases, some of them matrices.
+    *(
+        Role(module, name, kind)
+        for module in _MIXING_MODULES
+        for name, kind in (("*weight", _MIXER), ("*", BlockKind.VECTOR))
+    ),
+    Role("RwkvFeedForward", "receptance.weight", _GATE),
+    # Experts under names of their own: experts × out × in.
+    Role("GroupedExperts", "w[123]", BlockKind.MLP, is_stack=True),  # torchtitan
+    Role("TokenChoiceTopKRouter", "gate.weight", BlockKind.ROUTER),
+    Role("NemotronHExperts", "*_proj", BlockKind.MLP, is_stack=True),
+    Role("NemotronHTopkRouter", "weight", BlockKind.ROUTER),
+    # Maps between widths, and of relative positions.
+    Role("OPTDecoder", "project_*.weight", _PROJECTION),
+    Role("AlbertTransformer", "embedding_hidden_mapping_in.weight", _PROJECTION),
+    Role("*", "embeddings_project.weight", _PROJECTION),
+    Role("DisentangledSelfAttention", "pos_*.weight", _PROJECTION),
+    Role("*FeatureProjection", "projection.weight", _PROJECTION),
+    Role("Zamba*HybridLayer", "linear.weight", _PROJECTION),
+    # Heads behind the layers.
+    Role("*LMHead", "dense.weight", BlockKind.TASK_HEAD),
+    Role("AlbertMLMHead", "dense.weight", BlockKind.TASK_HEAD),
+    Role("ElectraGeneratorPredictions", "dense.weight", BlockKind.TASK_HEAD),
+    Role("ElectraDiscriminatorPredictions", "dense*.weight", BlockKind.TASK_HEAD),
+    Role("CLIP*", "*_projection.weight", BlockKind.TASK_HEAD),
+    Role("EsmContactPredictionHead", "regression.weight", BlockKind.TASK_HEAD),
+    Role("*ForCTC", "lm_head.weight", BlockKind.TASK_HEAD),
+    # Adapters; a convolution whose norm is a parameter of its own.
+    Role("Zamba2MLP", "*_adapter_list.*.weight", BlockKind.ADAPTER),
+    Role("ParametrizedConv?d", "parametrizations.weight.original1", _CONVOLUTION),
+)
+"""The rows that come with the library; `docs/roles.md` gives the reason of each kind."""

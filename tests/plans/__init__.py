@@ -1,0 +1,1 @@
+"""Block plans of many architectures as readable tables, which `python -m tests.plans.write` writes."""

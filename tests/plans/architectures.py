@@ -1,0 +1,290 @@
+"""A small model of each architecture that the planner is held to: of `transformers` by its configuration, and of other
+libraries as modules with their names (`libraries.py`). Width 32, 100 tokens, four heads of 8."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForCTC,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForSpeechSeq2Seq,
+)
+
+from tests.plans import libraries
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "intermediate_size": 80,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 34,
+}
+TOKENS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A model of `transformers`: its type, what is built of it, and what is set beside `SIZES`."""
+
+    model_type: str
+    head: Any = AutoModelForCausalLM
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> nn.Module:
+        """The model, on torch's default device."""
+        defaults = AutoConfig.for_model(self.model_type)
+        known = defaults.to_dict()
+        names = {name: defaults.attribute_map.get(name, name) for name in SIZES}
+        sizes = {own: SIZES[name] for name, own in names.items() if own in known}
+        model: nn.Module = self.head.from_config(type(defaults)(**{**sizes, **TOKENS, **self.more}))
+        return model
+
+
+def masked(model_type: str, **more: Any) -> Shrunk:
+    """A model for masked words."""
+    return Shrunk(model_type, AutoModelForMaskedLM, more)
+
+
+def causal(model_type: str, **more: Any) -> Shrunk:
+    """A model for the next word."""
+    return Shrunk(model_type, AutoModelForCausalLM, more)
+
+
+def image(model_type: str, **more: Any) -> Shrunk:
+    """A model for images of 2 × 2 patches."""
+    return Shrunk(model_type, AutoModelForImageClassification, {"image_size": 16, "patch_size": 8, **more})
+
+
+def pair(model_type: str) -> Shrunk:
+    """A text and an image model beside each other."""
+    both = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 1, "num_attention_heads": 4}
+    text = {**both, "vocab_size": 100, "max_position_embeddings": 16, **TOKENS}
+    vision = {**both, "image_size": 16, "patch_size": 8}
+    return Shrunk(model_type, AutoModel, {"projection_dim": 16, "text_config": text, "vision_config": vision})
+
+
+_LAYERS = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 80, "decoder_ffn_dim": 80}
+_ENCODER_DECODER = {"d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4, **_LAYERS}
+_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 80, "num_layers": 1, "num_heads": 4}
+_MAMBA = {"mamba_d_state": 4, "mamba_dt_rank": 4}
+_MAMBA2 = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 4}
+_LATENT = {
+    "q_lora_rank": 12,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "head_dim": 4,
+    "num_key_value_heads": 4,
+}
+_ROUTED = {"n_routed_experts": 2, "n_shared_experts": 1, "num_experts_per_tok": 1, "moe_intermediate_size": 24}
+_EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 24}
+_SHARED_EXPERT = {**_EXPERTS, "shared_expert_intermediate_size": 40}
+_DELTA = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+_HYBRID = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
+_DEBERTA = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 16}
+
+ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
+    # Query, key and value fused.
+    "gpt2": causal("gpt2"),
+    "openai-gpt": causal("openai-gpt"),
+    "mpt": causal("mpt"),
+    "phi3": causal("phi3"),
+    "modernbert": masked("modernbert", cls_token_id=1, sep_token_id=2),
+    "gpt-neox": causal("gpt_neox"),
+    "gpt-neox-japanese": causal("gpt_neox_japanese", intermediate_multiple_size=2),
+    "bloom": causal("bloom", n_layer=1, n_head=4),
+    "falcon-7b": causal("falcon", multi_query=True, new_decoder_architecture=False),
+    "falcon-rw": causal("falcon", multi_query=False, new_decoder_architecture=False, alibi=True, parallel_attn=False),
+    "falcon-40b": causal("falcon", new_decoder_architecture=True, num_kv_heads=2),
+    "persimmon": causal("persimmon"),
+    "codegen": causal("codegen", n_ctx=34, rotary_dim=4),
+    "bigcode-multi-query": causal("gpt_bigcode", multi_query=True),
+    "bigcode-multi-head": causal("gpt_bigcode", multi_query=False),
+    "deberta": masked("deberta", **_DEBERTA),
+    "minimax": causal("minimax", **_HYBRID, num_local_experts=2),
+    "qwen3-next": causal("qwen3_next", **_HYBRID, **_SHARED_EXPERT, **_DELTA),
+    "qwen3.5": causal("qwen3_5_text", **_HYBRID, **_DELTA),
+    # Query, key and value apart.
+    "gpt-neo": causal("gpt_neo", num_layers=1, attention_types=[[["global"], 1]]),
+    "gptj": causal("gptj", rotary_dim=4),
+    "opt": causal("opt", word_embed_proj_dim=32, ffn_dim=80),
+    "opt-350m": causal("opt", word_embed_proj_dim=16, ffn_dim=80),
+    "llama": causal("llama"),
+    "mistral": causal("mistral"),
+    "qwen2": causal("qwen2"),
+    "qwen3": causal("qwen3"),
+    "gemma": causal("gemma"),
+    "gemma2": causal("gemma2"),
+    "gemma3": causal("gemma3_text"),
+    "phi": causal("phi", num_key_value_heads=4),
+    "stablelm": causal("stablelm"),
+    "starcoder2": causal("starcoder2"),
+    "olmo": causal("olmo"),
+    "olmo2": causal("olmo2"),
+    "cohere": causal("cohere"),
+    "cohere2": causal("cohere2"),
+    "granite": causal("granite"),
+    "nemotron": causal("nemotron"),
+    "glm": causal("glm"),
+    "glm4": causal("glm4"),
+    "exaone4": causal("exaone4"),
+    "smollm3": causal("smollm3"),
+    "helium": causal("helium"),
+    "ernie4.5": causal("ernie4_5"),
+    "hunyuan": causal("hunyuan_v1_dense"),
+    "seed-oss": causal("seed_oss"),
+    "nanochat": causal("nanochat"),
+    "xglm": causal("xglm", d_model=32, attention_heads=4, num_layers=1, ffn_dim=80),
+    "biogpt": causal("biogpt"),
+    # Mixtures of experts.
+    "mixtral": causal("mixtral", num_local_experts=2),
+    "qwen2-moe": causal("qwen2_moe", **_SHARED_EXPERT),
+    "qwen3-moe": causal("qwen3_moe", **_EXPERTS),
+    "olmoe": causal("olmoe", **_EXPERTS),
+    "phimoe": causal("phimoe", num_local_experts=2),
+    "granitemoe": causal("granitemoe", num_local_experts=2, num_experts_per_tok=1),
+    "llama4": causal("llama4_text", num_local_experts=2, intermediate_size_mlp=80),
+    "gpt-oss": causal("gpt_oss", num_local_experts=2, num_experts_per_tok=1, rope_parameters={"rope_theta": 1e4}),
+    "glm4-moe": causal("glm4_moe", **_ROUTED, first_k_dense_replace=0),
+    # Latent attention.
+    "deepseek-v2": causal("deepseek_v2", **_LATENT, **_ROUTED, first_k_dense_replace=0),
+    "deepseek-v2-lite": causal("deepseek_v2", **{**_LATENT, "q_lora_rank": None}, first_k_dense_replace=1),
+    "deepseek-v3": causal("deepseek_v3", **_LATENT, **_ROUTED, first_k_dense_replace=0, n_group=1, topk_group=1),
+    "deepseek-v3.2": causal("deepseek_v32", **_LATENT, **_ROUTED, first_k_dense_replace=0, n_group=1, topk_group=1),
+    "minicpm3": causal("minicpm3", **_LATENT),
+    # State spaces, linear recurrences, short convolutions.
+    "mamba": causal("mamba", state_size=4, time_step_rank=4),
+    "mamba2": causal("mamba2", num_heads=8, head_dim=8, n_groups=1, state_size=4),
+    "falcon-mamba": causal("falcon_mamba", state_size=4, time_step_rank=4),
+    "jamba": causal(
+        "jamba",
+        **_MAMBA,
+        num_hidden_layers=2,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        expert_layer_period=2,
+        expert_layer_offset=1,
+        num_experts=2,
+        num_experts_per_tok=1,
+    ),
+    "zamba": causal(
+        "zamba",
+        **_MAMBA,
+        num_hidden_layers=6,
+        attn_layer_period=3,
+        attn_layer_offset=1,
+        n_mamba_heads=2,
+        attention_head_dim=16,
+        attention_hidden_size=64,
+        num_key_value_heads=4,
+    ),
+    "zamba2": causal(
+        "zamba2",
+        num_hidden_layers=2,
+        layers_block_type=["mamba", "hybrid"],
+        mamba_d_state=4,
+        n_mamba_heads=8,
+        mamba_headdim=8,
+        num_key_value_heads=4,
+    ),
+    "bamba": causal("bamba", **_MAMBA2, num_hidden_layers=2, attn_layer_indices=[1]),
+    "falcon-h1": causal("falcon_h1", **_MAMBA2, mamba_d_ssm=64),
+    "nemotron-h": causal(
+        "nemotron_h",
+        num_hidden_layers=3,
+        layers_block_type=["mamba", "attention", "moe"],
+        mamba_num_heads=8,
+        mamba_head_dim=8,
+        ssm_state_size=4,
+        n_groups=1,
+        n_routed_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=24,
+        moe_shared_expert_intermediate_size=24,
+    ),
+    "granitemoehybrid": causal(
+        "granitemoehybrid",
+        **_MAMBA2,
+        num_hidden_layers=2,
+        layer_types=["mamba", "attention"],
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        shared_intermediate_size=40,
+    ),
+    "kimi-linear": causal("kimi_linear", linear_head_dim=8, linear_num_heads=4),
+    "lfm2": causal("lfm2", num_hidden_layers=2, layer_types=["conv", "full_attention"]),
+    "recurrent-gemma": causal("recurrent_gemma", num_hidden_layers=3, lru_width=32),
+    "rwkv": causal("rwkv", attention_hidden_size=32),
+    "xlstm": causal("xlstm", num_heads=4),
+    # Encoders of text.
+    "bert": masked("bert"),
+    "roberta": masked("roberta"),
+    "roberta-classifier": Shrunk("roberta", AutoModelForSequenceClassification),
+    "xlm-roberta": masked("xlm-roberta"),
+    "albert": masked("albert", embedding_size=16),
+    "electra-generator": masked("electra", embedding_size=16),
+    "electra-discriminator": Shrunk("electra", AutoModelForPreTraining, {"embedding_size": 16}),
+    "deberta-v2": masked("deberta-v2", **_DEBERTA, position_buckets=8, share_att_key=True, conv_kernel_size=3),
+    "distilbert": masked("distilbert", dim=32, n_layers=1, n_heads=4, hidden_dim=80),
+    "mpnet": masked("mpnet"),
+    "longformer": masked("longformer", attention_window=[4]),
+    "esm": masked("esm"),
+    # Encoders and decoders.
+    "t5": Shrunk("t5", AutoModelForSeq2SeqLM, _T5),
+    "mt5": Shrunk("mt5", AutoModelForSeq2SeqLM, _T5),
+    "umt5": Shrunk("umt5", AutoModelForSeq2SeqLM, _T5),
+    "bart": Shrunk("bart", AutoModelForSeq2SeqLM, _ENCODER_DECODER),
+    "marian": Shrunk("marian", AutoModelForSeq2SeqLM, {**_ENCODER_DECODER, "decoder_vocab_size": 100}),
+    "pegasus": Shrunk("pegasus", AutoModelForSeq2SeqLM, _ENCODER_DECODER),
+    # Images and sound.
+    "vit": image("vit"),
+    "deit": Shrunk("deit", AutoModel, {"image_size": 16, "patch_size": 8}),
+    "dinov2": image("dinov2"),
+    "beit": image("beit"),
+    "clip": pair("clip"),
+    "siglip": pair("siglip"),
+    "whisper": Shrunk(
+        "whisper",
+        AutoModelForSpeechSeq2Seq,
+        {**_ENCODER_DECODER, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
+    ),
+    "wav2vec2": Shrunk(
+        "wav2vec2",
+        AutoModelForCTC,
+        {
+            "conv_dim": [8, 8],
+            "conv_kernel": [3, 3],
+            "conv_stride": [2, 2],
+            "num_feat_extract_layers": 2,
+            "num_conv_pos_embeddings": 4,
+            "num_conv_pos_embedding_groups": 2,
+        },
+    ),
+    # Other libraries.
+    **libraries.MODELS,
+}
+
+
+def outline(name: str) -> nn.Module:
+    """That architecture on `meta`."""
+    with torch.device("meta"):
+        return ARCHITECTURES[name]()

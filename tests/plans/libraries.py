@@ -1,0 +1,182 @@
+"""Modules with the names and shapes of libraries that are not installed here; what a fused map is divided into is done
+as the library does it, for the tests that look at the forward pass."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+WIDTH, HEADS, KEY_VALUE_HEADS, SIZE, INNER, TOKENS = 32, 4, 2, 8, 80, 100
+
+
+class TwoLayers(nn.Module):
+    """An embedding, an attention, an MLP, and a head of the usual kind."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module, names: tuple[str, str]) -> None:
+        super().__init__()
+        embedding, head = names
+        self.add_module(embedding, nn.Embedding(TOKENS, WIDTH))
+        self.layers = nn.ModuleList([nn.ModuleDict({"attn": attention, "mlp": mlp})])
+        self.add_module(head, nn.Linear(WIDTH, TOKENS, bias=False))
+        self._embedding = embedding
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """What the attention makes of the tokens."""
+        layer = self.layers[0]
+        assert isinstance(layer, nn.ModuleDict)
+        found: Tensor = layer["attn"](self.get_submodule(self._embedding)(input_ids))
+        return found
+
+
+def gated(names: tuple[str, str, str]) -> nn.Module:
+    """A gated MLP: gate, up and down under these names."""
+    gate, up, down = names
+    shapes = {gate: (WIDTH, INNER), up: (WIDTH, INNER), down: (INNER, WIDTH)}
+    return nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in shapes.items()})
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention; all are batch × positions × heads × size, and the outcome has its heads side by side."""
+    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).flatten(2)
+
+
+class Projections(nn.Module):
+    """Query, key, value and output under names of the library's."""
+
+    def __init__(self, names: tuple[str, str, str, str], output: nn.Module | None = None) -> None:
+        super().__init__()
+        widths = (HEADS * SIZE, KEY_VALUE_HEADS * SIZE, KEY_VALUE_HEADS * SIZE)
+        for name, width in zip(names, widths, strict=False):
+            self.add_module(name, nn.Linear(WIDTH, width, bias=False))
+        self.add_module(names[3], output or nn.Linear(HEADS * SIZE, WIDTH, bias=False))
+
+
+class MultiHeadAttention(Projections):
+    """torchtune's."""
+
+    def __init__(self) -> None:
+        super().__init__(("q_proj", "k_proj", "v_proj", "output_proj"))
+        self.num_heads, self.num_kv_heads, self.head_dim = HEADS, KEY_VALUE_HEADS, SIZE
+
+
+class OlmoAttention(Projections):
+    """OLMo-core's `Attention`."""
+
+    def __init__(self) -> None:
+        super().__init__(("w_q", "w_k", "w_v", "w_out"))
+        self.n_heads, self.n_kv_heads, self.head_dim = HEADS, KEY_VALUE_HEADS, SIZE
+
+
+class TitanAttention(Projections):
+    """torchtitan's `Attention`."""
+
+    def __init__(self) -> None:
+        super().__init__(("wq", "wk", "wv", "wo"))
+        self.n_heads, self.n_kv_heads, self.head_dim = HEADS, KEY_VALUE_HEADS, SIZE
+
+
+class Attention(nn.Module):
+    """lucidrains's: query, key and value in one map, a dropout behind the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = HEADS
+        self.to_qkv = nn.Linear(WIDTH, 3 * HEADS * SIZE, bias=False)
+        self.to_out = nn.Sequential(nn.Linear(HEADS * SIZE, WIDTH), nn.Dropout(0.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One after the other, each by heads."""
+        parts = self.to_qkv(x).chunk(3, dim=-1)
+        out: Tensor = self.to_out(attend(*(part.unflatten(-1, (HEADS, SIZE)) for part in parts)))
+        return out
+
+
+class CausalSelfAttention(nn.Module):
+    """litgpt's: `qkv` has all queries, then keys, then values; `attn`, in older releases, those of each group."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(n_head=HEADS, n_query_groups=KEY_VALUE_HEADS, head_size=SIZE)
+        self.is_grouped = name == "attn"
+        self.add_module(name, nn.Linear(WIDTH, (HEADS + 2 * KEY_VALUE_HEADS) * SIZE, bias=False))
+        self.proj = nn.Linear(HEADS * SIZE, WIDTH, bias=False)
+        self._name = name
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Divided as the name says."""
+        mixed = self.get_submodule(self._name)(x)
+        shared = HEADS // KEY_VALUE_HEADS
+        if self.is_grouped:
+            groups = mixed.unflatten(-1, (KEY_VALUE_HEADS, shared + 2, SIZE))
+            query, key, value = groups.split((shared, 1, 1), dim=-2)
+            query, key, value = (part.flatten(2, 3) for part in (query, key, value))
+        else:
+            parts = mixed.split((HEADS * SIZE, KEY_VALUE_HEADS * SIZE, KEY_VALUE_HEADS * SIZE), dim=-1)
+            query, key, value = (part.unflatten(-1, (-1, SIZE)) for part in parts)
+        key, value = (part.repeat_interleave(shared, dim=2) for part in (key, value))
+        out: Tensor = self.proj(attend(query, key, value))
+        return out
+
+
+class GroupedExperts(nn.Module):
+    """torchtitan's: three stacks, experts × outputs × inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w1 = nn.Parameter(torch.zeros(2, INNER, WIDTH))
+        self.w2 = nn.Parameter(torch.zeros(2, WIDTH, INNER))
+        self.w3 = nn.Parameter(torch.zeros(2, INNER, WIDTH))
+
+
+class TokenChoiceTopKRouter(nn.Module):
+    """torchtitan's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, 2, bias=False)
+
+
+class ScaledLinear(nn.Module):
+    """A frozen map that IA3 scales, as PEFT wraps it: (outputs, 1), or (1, inputs) in a feed-forward."""
+
+    def __init__(self, base: nn.Linear, shape: tuple[int, int]) -> None:
+        super().__init__()
+        self.base_layer = base.requires_grad_(False)
+        self.ia3_l = nn.ParameterDict({"default": nn.Parameter(torch.ones(shape))})
+
+
+def ia3() -> nn.Module:
+    """torchtune's attention, frozen, with scales for keys, values and the MLP."""
+    attention, mlp = MultiHeadAttention().requires_grad_(False), gated(("w1", "w3", "w2")).requires_grad_(False)
+    for module, name, shape in (
+        (attention, "k_proj", (KEY_VALUE_HEADS * SIZE, 1)),
+        (attention, "v_proj", (KEY_VALUE_HEADS * SIZE, 1)),
+        (mlp, "w2", (1, INNER)),
+    ):
+        base = module.get_submodule(name)
+        assert isinstance(base, nn.Linear)
+        module.add_module(name, ScaledLinear(base, shape))
+    model = TwoLayers(attention, mlp, ("tok_embeddings", "output"))
+    for name in ("tok_embeddings", "output"):
+        model.get_submodule(name).requires_grad_(False)
+    return model
+
+
+def torchtitan_experts() -> nn.Module:
+    """torchtitan's attention with a mixture of experts."""
+    mixture = nn.ModuleDict({"experts": GroupedExperts(), "router": TokenChoiceTopKRouter()})
+    return TwoLayers(TitanAttention(), mixture, ("tok_embeddings", "output"))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "torchtune": lambda: TwoLayers(MultiHeadAttention(), gated(("w1", "w3", "w2")), ("tok_embeddings", "output")),
+    "olmo-core": lambda: TwoLayers(OlmoAttention(), gated(("w1", "w3", "w2")), ("embeddings", "w_out")),
+    "torchtitan-experts": torchtitan_experts,
+    "litgpt": lambda: TwoLayers(CausalSelfAttention("qkv"), gated(("fc_1", "fc_2", "proj")), ("wte", "lm_head")),
+    "litgpt-older": lambda: TwoLayers(CausalSelfAttention("attn"), gated(("fc_1", "fc_2", "proj")), ("wte", "lm_head")),
+    "lucidrains": lambda: TwoLayers(Attention(), gated(("0", "1", "2")), ("token_emb", "to_logits")),
+    "ia3": ia3,
+}
