@@ -61,7 +61,7 @@ class Role:
     """What it is; several in their order along the outputs."""
     _: KW_ONLY
     repeats: Repeats = 1
-    heads: Heads | Callable[[nn.Module], Heads] | None = None
+    heads: Heads | Callable[[nn.Module], Heads | None] | None = None
     """The module's heads; None where it has them under one of the usual names (`num_heads`, `num_kv_heads`, …)."""
     output_axis: int | None = None
     """The axis of a matrix that counts outputs; None for 0, and 1 for GPT-2's `Conv1D`."""
@@ -224,6 +224,13 @@ _Q, _K, _V, _OUT = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.AT
 _HEADED = frozenset({_Q, _K, _V})
 _LATENT, _MIXER, _GATE = BlockKind.LATENT, BlockKind.MIXER, BlockKind.GATE
 _CONVOLUTION, _PROJECTION = BlockKind.CONVOLUTION, BlockKind.PROJECTION
+
+
+def _litgpt_heads(attention: nn.Module) -> Heads | None:
+    """Of litgpt's before its fused map was called `qkv`: others give the common class that map in another order."""
+    return heads_of(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
+
+
 _MIXING_MODULES = (
     *("*MambaMixer", "*Mamba2Mixer", "*MambaLayer", "BambaMixer", "FalconH1Mixer"),
     *("*GatedDeltaNet", "*DeltaAttention", "*ShortConv", "*RecurrentBlock", "RwkvSelfAttention", "xLSTMLayer"),
@@ -236,7 +243,7 @@ SHIPPED: tuple[Role, ...] = (
     Role("PersimmonAttention", "query_key_value.weight", (_Q, _K, _V), repeats="query head"),
     Role("FalconAttention", "query_key_value.weight", (_Q, _K, _V), repeats="key-value head"),
     Role("GPTBigCodeAttention", "c_attn.weight", (_Q, _K, _V), repeats="key-value head"),
-    Role("CausalSelfAttention", "attn.weight", (_Q, _K, _V), repeats="key-value head"),  # litgpt before `qkv`
+    Role("CausalSelfAttention", "attn.weight", (_Q, _K, _V), repeats="key-value head", heads=_litgpt_heads),
     Role("CodeGenAttention", "qkv_proj.weight", (_Q, _V, _K), repeats=4),  # as for four TPU cores
     Role("DisentangledSelfAttention", "in_proj.weight", (_Q, _K, _V), repeats="query head"),
     Role("MiniMaxLightningAttention", "qkv_proj.weight", (_Q, _K, _V), repeats="query head"),
@@ -290,7 +297,7 @@ SHIPPED: tuple[Role, ...] = (
     Role("AlbertMLMHead", "dense.weight", BlockKind.TASK_HEAD),
     Role("ElectraGeneratorPredictions", "dense.weight", BlockKind.TASK_HEAD),
     Role("ElectraDiscriminatorPredictions", "dense*.weight", BlockKind.TASK_HEAD),
-    Role("CLIP*", "*_projection.weight", BlockKind.TASK_HEAD),
+    Role("*CLIP*", "*_projection.weight", BlockKind.TASK_HEAD),
     Role("EsmContactPredictionHead", "regression.weight", BlockKind.TASK_HEAD),
     Role("*ForCTC", "lm_head.weight", BlockKind.TASK_HEAD),
     # Adapters; a convolution whose norm is a parameter of its own.

@@ -11,6 +11,7 @@ from optim.errors import RuleError, UnplacedWeightsError
 from optim.plan import BlockKind, FirstMoment, Heads, Role, plan_blocks, register_role, role_table
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Slice
 from tests.plans.architectures import ARCHITECTURES
+from tests.plans.libraries import CausalSelfAttention
 from tests.unit.optim.plan import test_fused_maps
 
 Q, K, V = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE
@@ -91,6 +92,14 @@ def test_a_registered_role_that_cannot_divide_its_weight_is_an_error(role: Role)
 def test_a_role_that_says_nothing_or_repeats_never_is_refused(kinds, repeats):
     with pytest.raises(RuleError, match="the role of 'mixed' in 'Mixing'"):
         Role("Mixing", "mixed", kinds, repeats=repeats)
+
+
+def test_a_class_of_a_common_name_is_litgpts_only_with_its_query_groups():
+    older = CausalSelfAttention("attn")
+    assert len(plan_blocks(older).by_parameter["attn.weight"]) == 6
+    del older.config.n_query_groups
+    with pytest.raises(UnplacedWeightsError, match=r"attn\.weight \(64, 32\)"):
+        plan_blocks(older)
 
 
 class Stacks(nn.Module):
