@@ -10,7 +10,7 @@ order, gated and plain MLPs, experts and embeddings are found by what they are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
@@ -35,6 +35,8 @@ class BlockRole:
     part: Slice | None = None
     index: int | None = None
     label: str = ""
+    is_piece: bool = False
+    """Whether others of its kind lie apart in the same matrix, as the heads' queries where query and key alternate."""
 
     def shape(self, parameter: tuple[int, ...]) -> tuple[int, ...]:
         """The block's shape in a parameter of that shape."""
@@ -108,14 +110,7 @@ class Role:
         if not self.is_stack:
             return parts
         return tuple(
-            BlockRole(
-                kind=part.kind,
-                output_axis=axis,
-                head_size=part.head_size,
-                part=part.part,
-                index=expert,
-                label=".".join(filter(None, (str(expert), part.label or (part.part and str(part.kind)) or ""))),
-            )
+            replace(part, index=expert, label=".".join(filter(None, (str(expert), part.label or _kind_of(part)))))
             for expert in range(shape[0])
             for part in parts
         )
@@ -141,6 +136,7 @@ class Role:
                     head_size=self._head_size(heads, position, size),
                     part=Slice(axis=axis, start=start, length=size),
                     label=".".join([*names, str(kind)]) if names else "",
+                    is_piece=repeats > 1,
                 )
                 start += size
 
@@ -182,6 +178,11 @@ class Role:
             f"{name} {tuple(site.tensor.shape)} {fault}, as the role of {self.weight!r} in {self.module!r} says; "
             f"register another role for it"
         )
+
+
+def _kind_of(part: BlockRole) -> str:
+    """The kind, where the matrix of an expert is several blocks."""
+    return "" if part.part is None else str(part.kind)
 
 
 def register_role(role: Role) -> None:

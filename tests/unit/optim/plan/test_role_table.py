@@ -8,7 +8,7 @@ from torch import nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.errors import RuleError, UnplacedWeightsError
-from optim.plan import BlockKind, FirstMoment, Heads, Role, plan_blocks, register_role, role_table
+from optim.plan import BlockKind, FirstMoment, Heads, Role, Rule, plan_blocks, register_role, role_table
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Slice
 from tests.plans.architectures import ARCHITECTURES
 from tests.plans.libraries import CausalSelfAttention
@@ -164,3 +164,13 @@ def test_convolutions_and_class_tokens_train(cls: type[AdaPM]):
     optimizer.step()
     for name in ("vit.embeddings.cls_token", "vit.embeddings.patch_embeddings.projection.weight"):
         assert not torch.equal(before[name], model.get_parameter(name))
+
+
+def test_pieces_of_a_query_keep_full_momentum_unless_a_rule_says_otherwise():
+    with torch.device("meta"):
+        model = ARCHITECTURES["gpt-neox"]()
+    rules = [Rule("*.query_key_value.weight:*.query", first_moment=FirstMoment.LOW_RANK)]
+    for rule, query in (([], FirstMoment.FULL), (rules, FirstMoment.LOW_RANK)):
+        plan = plan_blocks(model, rules=rule)
+        kept = {block.kind: block.first_moment for block in plan if "query_key_value.weight" in block.parameter}
+        assert kept == {Q: query, K: FirstMoment.FULL, V: FirstMoment.FULL}
