@@ -150,11 +150,14 @@ def _make_plan(model: nn.Module, policy: _Policy) -> tuple[BlockPlan, list[str]]
 
 def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy) -> Block:
     shape = place.shape(tuple(parameter.shape))
+    first_moment = policy.first_moments[place.kind]
+    if place.is_piece and first_moment is FirstMoment.LOW_RANK:
+        first_moment = FirstMoment.FULL  # the paper has whole maps; head by head, low rank lost to it (docs/LOG.md)
     plain = Block(
         parameter=name,
         kind=place.kind,
         shape=shape,
-        first_moment=policy.first_moments[place.kind],
+        first_moment=first_moment,
         second_moment=policy.second_moments[place.kind],
         output_axis=place.output_axis,
         state_dtype=policy.state_dtype or torch.promote_types(parameter.dtype, torch.float32),

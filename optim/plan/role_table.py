@@ -10,7 +10,7 @@ order, gated and plain MLPs, experts and embeddings are found by what they are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
@@ -35,6 +35,8 @@ class BlockRole:
     part: Slice | None = None
     index: int | None = None
     label: str = ""
+    is_piece: bool = False
+    """Whether others of its kind lie apart in the same matrix, as the heads' queries where query and key alternate."""
 
     def shape(self, parameter: tuple[int, ...]) -> tuple[int, ...]:
         """The block's shape in a parameter of that shape."""
@@ -61,7 +63,7 @@ class Role:
     """What it is; several in their order along the outputs."""
     _: KW_ONLY
     repeats: Repeats = 1
-    heads: Heads | Callable[[nn.Module], Heads] | None = None
+    heads: Heads | Callable[[nn.Module], Heads | None] | None = None
     """The module's heads; None where it has them under one of the usual names (`num_heads`, `num_kv_heads`, …)."""
     output_axis: int | None = None
     """The axis of a matrix that counts outputs; None for 0, and 1 for GPT-2's `Conv1D`."""
@@ -108,14 +110,7 @@ class Role:
         if not self.is_stack:
             return parts
         return tuple(
-            BlockRole(
-                kind=part.kind,
-                output_axis=axis,
-                head_size=part.head_size,
-                part=part.part,
-                index=expert,
-                label=".".join(filter(None, (str(expert), part.label or (part.part and str(part.kind)) or ""))),
-            )
+            replace(part, index=expert, label=".".join(filter(None, (str(expert), part.label or _kind_of(part)))))
             for expert in range(shape[0])
             for part in parts
         )
@@ -141,6 +136,7 @@ class Role:
                     head_size=self._head_size(heads, position, size),
                     part=Slice(axis=axis, start=start, length=size),
                     label=".".join([*names, str(kind)]) if names else "",
+                    is_piece=repeats > 1,
                 )
                 start += size
 
@@ -184,6 +180,11 @@ class Role:
         )
 
 
+def _kind_of(part: BlockRole) -> str:
+    """The kind, where the matrix of an expert is several blocks."""
+    return "" if part.part is None else str(part.kind)
+
+
 def register_role(role: Role) -> None:
     """Add a row to the table, for every plan from now on; it wins over those that are there.
 
@@ -224,6 +225,13 @@ _Q, _K, _V, _OUT = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.AT
 _HEADED = frozenset({_Q, _K, _V})
 _LATENT, _MIXER, _GATE = BlockKind.LATENT, BlockKind.MIXER, BlockKind.GATE
 _CONVOLUTION, _PROJECTION = BlockKind.CONVOLUTION, BlockKind.PROJECTION
+
+
+def _litgpt_heads(attention: nn.Module) -> Heads | None:
+    """Of litgpt's before its fused map was called `qkv`: others give the common class that map in another order."""
+    return heads_of(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
+
+
 _MIXING_MODULES = (
     *("*MambaMixer", "*Mamba2Mixer", "*MambaLayer", "BambaMixer", "FalconH1Mixer"),
     *("*GatedDeltaNet", "*DeltaAttention", "*ShortConv", "*RecurrentBlock", "RwkvSelfAttention", "xLSTMLayer"),
@@ -236,7 +244,7 @@ SHIPPED: tuple[Role, ...] = (
     Role("PersimmonAttention", "query_key_value.weight", (_Q, _K, _V), repeats="query head"),
     Role("FalconAttention", "query_key_value.weight", (_Q, _K, _V), repeats="key-value head"),
     Role("GPTBigCodeAttention", "c_attn.weight", (_Q, _K, _V), repeats="key-value head"),
-    Role("CausalSelfAttention", "attn.weight", (_Q, _K, _V), repeats="key-value head"),  # litgpt before `qkv`
+    Role("CausalSelfAttention", "attn.weight", (_Q, _K, _V), repeats="key-value head", heads=_litgpt_heads),
     Role("CodeGenAttention", "qkv_proj.weight", (_Q, _V, _K), repeats=4),  # as for four TPU cores
     Role("DisentangledSelfAttention", "in_proj.weight", (_Q, _K, _V), repeats="query head"),
     Role("MiniMaxLightningAttention", "qkv_proj.weight", (_Q, _K, _V), repeats="query head"),
@@ -290,7 +298,7 @@ SHIPPED: tuple[Role, ...] = (
     Role("AlbertMLMHead", "dense.weight", BlockKind.TASK_HEAD),
     Role("ElectraGeneratorPredictions", "dense.weight", BlockKind.TASK_HEAD),
     Role("ElectraDiscriminatorPredictions", "dense*.weight", BlockKind.TASK_HEAD),
-    Role("CLIP*", "*_projection.weight", BlockKind.TASK_HEAD),
+    Role("*CLIP*", "*_projection.weight", BlockKind.TASK_HEAD),
     Role("EsmContactPredictionHead", "regression.weight", BlockKind.TASK_HEAD),
     Role("*ForCTC", "lm_head.weight", BlockKind.TASK_HEAD),
     # Adapters; a convolution whose norm is a parameter of its own.

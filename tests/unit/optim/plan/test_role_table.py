@@ -8,9 +8,10 @@ from torch import nn
 
 from optim.adapm import AdaPM, AdaPMMini
 from optim.errors import RuleError, UnplacedWeightsError
-from optim.plan import BlockKind, FirstMoment, Heads, Role, plan_blocks, register_role, role_table
+from optim.plan import BlockKind, FirstMoment, Heads, Role, Rule, plan_blocks, register_role, role_table
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Slice
 from tests.plans.architectures import ARCHITECTURES
+from tests.plans.libraries import CausalSelfAttention
 from tests.unit.optim.plan import test_fused_maps
 
 Q, K, V = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE
@@ -93,6 +94,14 @@ def test_a_role_that_says_nothing_or_repeats_never_is_refused(kinds, repeats):
         Role("Mixing", "mixed", kinds, repeats=repeats)
 
 
+def test_a_class_of_a_common_name_is_litgpts_only_with_its_query_groups():
+    older = CausalSelfAttention("attn")
+    assert len(plan_blocks(older).by_parameter["attn.weight"]) == 6
+    del older.config.n_query_groups
+    with pytest.raises(UnplacedWeightsError, match=r"attn\.weight \(64, 32\)"):
+        plan_blocks(older)
+
+
 class Stacks(nn.Module):
     """Experts under names of their own."""
 
@@ -155,3 +164,13 @@ def test_convolutions_and_class_tokens_train(cls: type[AdaPM]):
     optimizer.step()
     for name in ("vit.embeddings.cls_token", "vit.embeddings.patch_embeddings.projection.weight"):
         assert not torch.equal(before[name], model.get_parameter(name))
+
+
+def test_pieces_of_a_query_keep_full_momentum_unless_a_rule_says_otherwise():
+    with torch.device("meta"):
+        model = ARCHITECTURES["gpt-neox"]()
+    rules = [Rule("*.query_key_value.weight:*.query", first_moment=FirstMoment.LOW_RANK)]
+    for rule, query in (([], FirstMoment.FULL), (rules, FirstMoment.LOW_RANK)):
+        plan = plan_blocks(model, rules=rule)
+        kept = {block.kind: block.first_moment for block in plan if "query_key_value.weight" in block.parameter}
+        assert kept == {Q: query, K: FirstMoment.FULL, V: FirstMoment.FULL}
