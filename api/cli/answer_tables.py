@@ -1,12 +1,15 @@
 """Answers as tables for people: comparisons, scaling laws, performance profiles. A comparison's table is the product's
 answer: `demo` and `compare` end with it.
 
-Cells may have two lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
+Cells may have several lines (figure, then what it is of), so that the whole leaderboard fits 120 columns.
 """
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +24,10 @@ from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
 
 CHART_COLUMNS, CHART_LINES = 72, 11
 """Of the picture of loss against memory: it fits beside its axis into 80 columns."""
+WORDS_COLUMNS = 20
+"""Of words in a column of figures: as wide as an interval."""
+LEAST_COLUMNS = 4
+"""The optimizer, its rate, its loss and its difference to the baseline."""
 
 
 def comparison_table(comparison: Comparison) -> RenderableType:
@@ -35,24 +42,45 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         if pair.other != comparison.baseline  # of whom the rows tell
     ]
     lines += [("note", formats.sentence(note)) for note in comparison.notes]
-    return Group(head, leaderboard(comparison), sentences(lines))
+    return Group(head, Leaderboard(comparison), sentences(lines))
 
 
-def leaderboard(comparison: Comparison) -> Table:
-    """One line a candidate: loss, difference, memory, time, verdict."""
-    table = plain_table("optimizer")
-    delta = f"Δ to {plain(comparison.baseline)[:16]}"
-    # With the kind of device: hours on a CPU are never called GPU-hours.
-    hours = formats.device_hours_title(comparison.device).lower().replace("hours", "h").replace(" ", "\n")
-    for column in ("best lr", "validation loss", delta, "not\nstable", "state", "peak memory", "step\n(opt.)", hours):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("runs", overflow="fold")
-    baseline = next((row for row in comparison.rows if row.is_baseline), None)
-    for position, row in enumerate(comparison.rows):
-        first = position == 0 and row.val_loss is not None and comparison.complete
-        green = " green" if row.conclusion is Conclusion.BETTER else ""
-        table.add_row(*_cells(row, baseline), style=f"bold{green}" if first else None)
-    return table
+@dataclass(frozen=True)
+class Leaderboard:
+    """One line a candidate: loss, difference, memory, time, runs. Where the console is too narrow for all columns the
+    last ones are left out, and a line says which: a squeezed table cannot be read."""
+
+    comparison: Comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        titles = self._titles()
+        for count in range(len(titles), LEAST_COLUMNS - 1, -1):
+            table = self._table(titles[:count])
+            # As wide as it would like to be, which a narrow console's own measure would hide.
+            if Measurement.get(console, options.update(max_width=1000), table).maximum <= options.max_width:
+                break
+        yield table
+        if left_out := [title.replace("\n", " ") for title in titles[count:]]:
+            yield Text(f"left out, for want of room: {', '.join(left_out)}; --json has all", style="dim")
+
+    def _titles(self) -> list[str]:
+        delta = f"Δ to {plain(self.comparison.baseline)[:16]}"
+        # With the kind of device: hours on a CPU are never called GPU-hours.
+        hours = formats.device_hours_title(self.comparison.device).lower().replace("hours", "h").replace(" ", "\n")
+        figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", hours)
+        return ["optimizer", "best lr", "validation loss", delta, *figures, "runs"]
+
+    def _table(self, titles: list[str]) -> Table:
+        table = plain_table(titles[0])
+        for title in titles[1:]:
+            table.add_column(title, justify="left" if title == "runs" else "right", no_wrap=True)
+        rows = self.comparison.rows
+        baseline = next((row for row in rows if row.is_baseline), None)
+        for position, row in enumerate(rows):
+            first = position == 0 and row.val_loss is not None and self.comparison.complete
+            green = " green" if row.conclusion is Conclusion.BETTER else ""
+            table.add_row(*_cells(row, baseline)[: len(titles)], style=f"bold{green}" if first else None)
+        return table
 
 
 def loss_memory_chart(comparison: Comparison) -> Text:
@@ -107,8 +135,8 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]
             _rate(row),
             _interval(row.val_loss),
             _difference(row),
-            two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n"),
             _state(row, baseline),
+            two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n"),
             two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
             _step(row),
             formats.hours(row.device_hours),
@@ -145,7 +173,7 @@ def _difference(row: CandidateRow) -> str:
     bounds = ""
     if difference.low is not None and difference.high is not None:
         bounds = f"[{formats.difference(difference.low)}, {formats.difference(difference.high)}]"
-    return "\n".join(filter(None, (figure, bounds, speed_words(row))))
+    return "\n".join(filter(None, (figure, bounds, textwrap.fill(speed_words(row), WORDS_COLUMNS))))
 
 
 def _state(row: CandidateRow, baseline: CandidateRow | None) -> str:

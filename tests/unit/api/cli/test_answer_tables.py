@@ -22,6 +22,7 @@ from orchestrator.records import (
     Instability,
     Interval,
     QueuePosition,
+    TimeToTarget,
 )
 from tests.factories.comparison import made_comparison, run_record
 from tests.factories.stores import result
@@ -101,13 +102,13 @@ def test_every_figure_stands_there_with_its_unit_and_kind():
     assert table[0] == "a comparison"
     assert table[1:3] == [
         "not step device-h",
-        "optimizer best lr validation loss Δ to adamw stable state peak memory (opt.) (cpu) runs",
+        "optimizer best lr validation loss Δ to adamw state stable peak memory (opt.) (cpu) runs",
     ]
     assert table[4:6] == [
-        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 — 460 kB 612 MB 84.3 ms 0.023 6 finished",
+        "adapm-mini 0.004 2.3371 ± 0.0371 −0.0123 p = 0.4 460 kB — 612 MB 84.3 ms 0.023 6 finished",
         "n = 3 [−0.0456, +0.0210] 6.9 % tensors (3.10 ms)",
     ]
-    assert "adamw 0.004 2.3371 ± 0.0371 baseline — 6.69 MB 612 MB" in table[6]
+    assert "adamw 0.004 2.3371 ± 0.0371 baseline 6.69 MB — 612 MB" in table[6]
     assert "adapm-mini adapm-mini is not told apart from the baseline." in table
     assert "note Two seeds are few." in table
 
@@ -227,3 +228,18 @@ def test_no_name_of_a_figure_touches_its_value():
     run = run_record(DEMO.first_runs()[0], 0, result(final_val_loss=2.0))
     view = seen(run_view(run, (), (), QueuePosition(position=None, waiting=0, starts_in_seconds=None)))
     assert re.search(r"^device-hours \(cpu\) +\d", view, re.MULTILINE), view
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+def test_a_narrow_console_leaves_columns_out_and_squeezes_none(width: int):
+    """The widest words that cells may have; names and what became of the runs stand whole, or not at all."""
+    instability = Instability(lost=0, runs=5, low=0.0, high=0.5218, p_value=1.0)
+    reached = TimeToTarget(reached=5, n=5, steps=None, tokens=None, device_hours=None, speed_up=None)
+    mini = row("adapm-mini", instability=instability, time_to_target=reached, edge_of_grid=True)
+    text = text_of(mini, row("adamw", is_baseline=True, difference=None, instability=instability), width=width)
+    table = text[: text.index("is not told apart")].splitlines()[:-1]
+    assert all(len(line) <= width for line in table)
+    assert any(line.startswith("adapm-mini ") for line in table)
+    is_narrow = any("left out, for want of room" in line for line in table)
+    assert is_narrow == (width < 120)
+    assert any(line.rstrip().endswith("6 finished") for line in table) == (not is_narrow)
