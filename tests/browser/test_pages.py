@@ -168,6 +168,13 @@ def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished, theme):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_the_whole_leaderboard_is_seen_on_a_laptop(eyes, finished):
+    """Its last column is the verdict."""
+    page = eyes.look(width=1280, height=800).open(finished, figures=FIGURES)
+    card = page.locator("#leaderboard")
+    assert card.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+
+
 def test_on_paper_nothing_is_cut_and_nothing_is_there_to_click(eyes, finished):
     watched = eyes.look(theme="dark")
     page = watched.open(finished, figures=FIGURES)
