@@ -33,6 +33,7 @@ from api.routes import (
     attempts,
     catalog,
     experiments,
+    external_runs,
     files,
     health,
     keys,
@@ -51,7 +52,7 @@ from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
-NOUNS = (experiments, runs, files, analysis, attempts, catalog, keys, webhooks)
+NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI tells of them."""
 
 

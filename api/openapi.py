@@ -172,12 +172,14 @@ def _describe(operation: dict[str, Any], method: str, path: str) -> None:
         operation.setdefault("parameters", []).append(IF_NONE_MATCH)
 
 
-EXPERIMENT, RUN, KEY, WEBHOOK, ATTEMPT = (
+EXPERIMENT, RUN, KEY, WEBHOOK, ATTEMPT, EXTERNAL, EXTERNAL_RUN = (
     "/v1/experiments/{experiment_id}",
     "/v1/runs/{run_id}",
     "/v1/keys/{key_id}",
     "/v1/webhooks/{webhook_id}",
     "/v1/attempts/{run_id}/{attempt}",
+    "/v1/external-experiments/{external_id}",
+    "/v1/external-runs/{external_id}",
 )
 OF_SUBMISSION, ITSELF, FIRST = "$response.body#/experiment/id", "$response.body#/id", "$response.body#/items/0/id"
 
@@ -274,6 +276,21 @@ LINKS: tuple[Link, ...] = (
     _link("GET /v1/webhooks", FIRST, f"GET {WEBHOOK}", f"GET {WEBHOOK}/deliveries", by="webhook_id"),
     _link(f"GET {WEBHOOK}", ITSELF, f"POST {WEBHOOK}/test", by="webhook_id"),
     _link(f"POST {WEBHOOK}/test", "$request.path.webhook_id", f"GET {WEBHOOK}/deliveries", by="webhook_id"),
+    _link(
+        f"POST {EXTERNAL_RUN}/lines",
+        "$response.body#/run_id",
+        f"GET {EXTERNAL_RUN}",
+        f"GET {EXTERNAL_RUN}/series",
+        by="external_id",
+    ),
+    _link(f"POST {EXTERNAL_RUN}/lines", "$response.body#/experiment_id", f"GET {EXTERNAL}", by="external_id"),
+    _link("GET /v1/external-experiments", FIRST, f"GET {EXTERNAL}", by="external_id"),
+    _link(
+        f"GET {EXTERNAL}",
+        ITSELF,
+        *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement")),
+        by="external_id",
+    ),
     *(
         (
             source,

@@ -56,6 +56,8 @@ TABLE = {
     GET /experiments/{experiment_id}/events                          stream
     GET /experiments/{experiment_id}/figures/{name}.{form}           heavy
     GET /experiments/{experiment_id}/table.{suffix}                  heavy
+    GET /external
+    GET /external/{external_id}                                      whole
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
@@ -87,6 +89,13 @@ TABLE = {
     GET /v1/experiments/{experiment_id}/stream                       stream
     GET /v1/experiments/{experiment_id}/sweep                        whole
     GET /v1/experiments/{experiment_id}/sweep/comparison             whole
+    GET /v1/external-experiments
+    GET /v1/external-experiments/{external_id}
+    GET /v1/external-experiments/{external_id}/judgement             whole
+    GET /v1/external-experiments/{external_id}/runs                  whole
+    GET /v1/external-experiments/{external_id}/runs.csv              heavy
+    GET /v1/external-runs/{external_id}
+    GET /v1/external-runs/{external_id}/series
     GET /v1/fits                                                     whole
     GET /v1/models
     GET /v1/openapi.json
@@ -131,6 +140,7 @@ TABLE = {
     DELETE /v1/webhooks/{webhook_id}
     GET /v1/webhooks/{webhook_id}/deliveries
     POST /v1/webhooks/{webhook_id}/test
+    POST /v1/external-runs/{external_id}/lines
     POST /v1/runs/{run_id}/cancel
     POST /v1/runs/{run_id}/pause
     POST /v1/runs/{run_id}/resume

@@ -39,6 +39,8 @@ VERBS = {
     "delete": "experiments.actions:delete",
     "restore": "experiments.actions:restore",
     "clone": "experiments.actions:clone",
+    "sync": "experiments.external:sync",
+    "judge": "experiments.external:judge",
     "fit": "experiments.show:fit",
     "export": "experiments.export:export",
     "report": "experiments.export:report",

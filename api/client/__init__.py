@@ -3,3 +3,5 @@
 from api.client.client import AsyncClient as AsyncClient
 from api.client.client import Client as Client
 from api.client.client import ClientError as ClientError
+from api.client.own_runs import OwnRun as OwnRun
+from api.client.own_runs import start_run as start_run

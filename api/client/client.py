@@ -48,6 +48,14 @@ from dashboards.files.publication import TableFormat
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.annotations import AnnotationChange
+from orchestrator.external_runs import (
+    ExternalExperiment,
+    ExternalRun,
+    ExternalSeries,
+    Judgement,
+    LinesBatch,
+    LinesReceipt,
+)
 from orchestrator.jobs import TERMINAL, RunAction, RunStatus
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -269,6 +277,59 @@ class Endpoints:
         wanted = [str(each) for each in as_list(predict, "what to predict")]
         parameters = {"experiment": as_texts(experiment_ids, "the ids"), "predict": wanted, **_parameters(form=form)}
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
+
+    @Endpoint
+    def external_experiments(self) -> tuple[ExternalExperiment, ...]:
+        """What other people's loops told of, by experiment; the newest first."""
+        return self._get("/v1/external-experiments", Page[ExternalExperiment]).items
+
+    @Endpoint
+    def external_experiment(self, external_id: str) -> ExternalExperiment:
+        """One of them, by its id or by its name."""
+        return self._get(f"/v1/external-experiments/{segment(external_id)}", ExternalExperiment)
+
+    @Endpoint
+    def external_runs(self, external_id: str) -> tuple[ExternalRun, ...]:
+        """Its runs, the first that came first."""
+        return self._get(f"/v1/external-experiments/{segment(external_id)}/runs", Page[ExternalRun]).items
+
+    @Endpoint
+    def external_table(self, external_id: str) -> str:
+        """Its runs as the text of a CSV table, with the last value of every metric."""
+        return self._file(f"/v1/external-experiments/{segment(external_id)}/runs.csv", {}).text
+
+    @Endpoint
+    def judge(
+        self,
+        external_id: str,
+        *,
+        metric: str | None = None,
+        baseline: str | None = None,
+        workload: str | None = None,
+        margin: float | None = None,
+    ) -> Judgement:
+        """The verdicts on its candidates, with what speaks against them and what nobody could check. `metric`: of which
+        lower is better; default is the validation loss. `margin`: a difference below it is none that matters."""
+        parameters: dict[str, Parameter] = {**_parameters(metric=metric, baseline=baseline, workload=workload)}
+        if margin is not None:
+            parameters["margin"] = str(margin)
+        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", Judgement, parameters)
+
+    @Endpoint
+    def external_run(self, external_id: str) -> ExternalRun:
+        """One run that somebody's loop told of."""
+        return self._get(f"/v1/external-runs/{segment(external_id)}", ExternalRun)
+
+    @Endpoint
+    def external_series(self, external_id: str) -> ExternalSeries:
+        """All that it told, by metric."""
+        return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries)
+
+    @Endpoint
+    def send_lines(self, external_id: str, batch: LinesBatch) -> LinesReceipt:
+        """Send lines of a spool (`api.client.spool.sync` sends whole ones); what comes again changes nothing."""
+        path = f"/v1/external-runs/{segment(external_id)}/lines"
+        return self._ask("POST", path, LinesReceipt, again=True, content=json_body(batch), headers=JSON)
 
     @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:

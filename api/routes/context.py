@@ -18,6 +18,7 @@ from dashboards.files.figures import FigureFiles
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
+from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
@@ -105,6 +106,7 @@ MonitorDependency = Annotated[Monitor, dependency(lambda state: state.services.m
 KeyringDependency = Annotated[Keyring, dependency(lambda state: state.services.keyring)]
 AuditDependency = Annotated[AuditLog, dependency(lambda state: state.services.audit)]
 WebhooksDependency = Annotated[Webhooks, dependency(lambda state: state.services.webhooks)]
+ExternalRunsDependency = Annotated[ExternalRuns, dependency(lambda state: state.services.external_runs)]
 StudiesDependency = Annotated[Studies, dependency(lambda state: state.studies)]
 FigureFilesDependency = Annotated[FigureFiles, dependency(lambda state: state.figure_files)]
 PulseDependency = Annotated[Pulse, dependency(lambda state: state.pulse)]

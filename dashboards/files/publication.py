@@ -6,11 +6,13 @@ full precision, units in its heads. Names that users chose are escaped: no TeX c
 
 import csv
 import io
+import json
 from collections.abc import Callable, Sequence
 from typing import Literal
 
 from dashboards.text import formats, words
 from orchestrator.analysis import verdicts
+from orchestrator.external_runs import ExternalRun
 from orchestrator.records import CandidatePair, CandidateRow, Comparison, Difference
 
 TableFormat = Literal["latex", "markdown", "csv"]
@@ -253,6 +255,36 @@ def spreadsheet_safe(value: Value) -> Value:
     if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"
     return value
+
+
+def external_runs_csv(runs: Sequence[ExternalRun]) -> str:
+    """One line a run, the last value of each of its metrics behind what it told of itself. `origin` says of every line
+    that it was told, and not measured by the bench."""
+    metrics = sorted({name for run in runs for name in run.metrics})
+    settings = sorted({name for run in runs for name in run.config})
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
+    heads = [*EXTERNAL_FIELDS, "tags", *(f"config.{name}" for name in settings)]
+    for name in metrics:
+        heads += [f"{name}.last", f"{name}.last_step"]
+    writer.writerow(map(spreadsheet_safe, heads))
+    for run in runs:
+        cells: list[Value] = [getattr(run, name) for name in EXTERNAL_FIELDS]
+        cells += ["; ".join(run.tags), *(_setting(run.config.get(name)) for name in settings)]
+        for name in metrics:
+            found = run.metrics.get(name)
+            last = None if found is None else "not finite" if found.last is None else found.last
+            cells += [last, None if found is None else found.last_step]
+        writer.writerow(map(spreadsheet_safe, cells))
+    return out.getvalue()
+
+
+def _setting(value: object) -> Value:
+    """What a cell can hold is held as it is, lists and mappings as JSON."""
+    return value if value is None or isinstance(value, str | int | float) else json.dumps(value)
+
+
+EXTERNAL_FIELDS = ("origin", "experiment", "id", "candidate", "lr", "seed", "workload", "state", "source", "started_at")
 
 
 COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (

@@ -10,6 +10,7 @@
 /queue, /memory                          what is going on; what optimizers would keep
 /memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
+/external, /external/{id}                runs that other loops told of, and what they come to
 /new                                     the submit form, and the same as YAML
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
@@ -35,6 +36,7 @@ from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
+from dashboards.pages.external import external_pages
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
@@ -84,6 +86,7 @@ def pages(
     router.include_router(curation_pages(experiments))
     router.include_router(compare_pages(reader, monitor))
     router.include_router(queue_pages(monitor))
+    router.include_router(external_pages(services.external_runs))
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())

@@ -9,6 +9,7 @@ from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
@@ -351,3 +352,9 @@ def power_text(power: DesignPower) -> str:
 
 def _seeds(count: int | None) -> str:
     return "more than a thousand seeds" if count is None else f"{count} seeds"
+
+
+def external_facts(experiment: ExternalExperiment) -> str:
+    """`18 runs: 17 finished, 1 running`."""
+    states = ", ".join(f"{count} {state}" for state, count in experiment.by_state.items())
+    return f"{experiment.runs} run{'' if experiment.runs == 1 else 's'}: {states}" if states else "no runs"

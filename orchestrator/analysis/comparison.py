@@ -77,28 +77,11 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     """The leaderboard of a comparison from all of its runs, ended or not; best first, without a finite loss last."""
     runs = tuple(runs)
     spec = comparison_spec(experiment)
-    standings = _standings(spec, summaries(spec, runs))
+    standings = standings_of(spec, summaries(spec, runs))
     found = [each.summary for each in standings]
     baseline = next(each.summary for each in standings if each.is_baseline)
-    fronts = pareto_front([each.loss_and_bytes() for each in standings])
-    measured = [
-        row.model_copy(
-            update={
-                "is_baseline": standing.is_baseline,
-                "edge_of_grid": row.edge_of_grid
-                and standing.summary.rates_have_edges()
-                and spec.origin_of_rates() is None,
-                "difference": standing.difference,
-                "instability": standing.instability,
-                "selection_gain": standing.summary.selection(),
-                "on_pareto_front": front,
-            }
-        )
-        for standing, front in zip(standings, fronts, strict=True)
-        for row in [_row(standing.summary)]
-    ]
-    baseline_row = next(row for row in measured if row.is_baseline)
-    concluded = [row.model_copy(update={"conclusion": conclusion(row, baseline_row)}) for row in measured]
+    concluded = concluded_rows(spec, standings)
+    baseline_row = next(row for row in concluded if row.is_baseline)
     task = spec.workload.task
     overtaken = {each.candidate.name(): lr for each in found if (lr := each.overtaken_by()) is not None}
     rows = tuple(
@@ -126,6 +109,29 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     )
 
 
+def concluded_rows(spec: ComparisonSpec, standings: Sequence["Standing"]) -> list[CandidateRow]:
+    """The rows of a leaderboard with their conclusions, which nothing is said of yet."""
+    fronts = pareto_front([each.loss_and_bytes() for each in standings])
+    measured = [
+        row.model_copy(
+            update={
+                "is_baseline": standing.is_baseline,
+                "edge_of_grid": row.edge_of_grid
+                and standing.summary.rates_have_edges()
+                and spec.origin_of_rates() is None,
+                "difference": standing.difference,
+                "instability": standing.instability,
+                "selection_gain": standing.summary.selection(),
+                "on_pareto_front": front,
+            }
+        )
+        for standing, front in zip(standings, fronts, strict=True)
+        for row in [_row(standing.summary)]
+    ]
+    baseline = next(row for row in measured if row.is_baseline)
+    return [row.model_copy(update={"conclusion": conclusion(row, baseline)}) for row in measured]
+
+
 def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tuple[str, ...]:
     """The ended runs whose curves `compare` can use: those of each candidate at its best learning rate."""
     found = summaries(comparison_spec(experiment), runs)
@@ -133,7 +139,7 @@ def compared_runs(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> tu
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Standing:
+class Standing:
     """Where a candidate stands: all that is ranked, drawn and concluded is over these seeds."""
 
     summary: CandidateSummary
@@ -164,7 +170,7 @@ class _Standing:
         return self.loss, float(max(result.optimizer_state_bytes for result in self.summary.best.results()))
 
 
-def _standings(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -> list[_Standing]:
+def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -> list[Standing]:
     """Every candidate, the best first.
 
     A run of the baseline spiked where most candidates find it so: what one of them finds may be its own luck.
@@ -177,7 +183,7 @@ def _standings(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -> 
     baseline = baseline.without(baseline_spiked)
     level = baseline.best.val_loss
     found = [
-        _Standing(
+        Standing(
             summary=baseline,
             is_baseline=True,
             difference=None,
@@ -192,7 +198,7 @@ def _standings(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -> 
         stable = each.without(of.spiked | of.baseline_spiked)
         own = stable.best.val_loss
         found.append(
-            _Standing(
+            Standing(
                 summary=stable,
                 is_baseline=False,
                 difference=difference,
@@ -347,7 +353,7 @@ def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple
 
 
 def _all_pairs(
-    spec: ComparisonSpec, standings: Sequence[_Standing], rows: Sequence[CandidateRow]
+    spec: ComparisonSpec, standings: Sequence[Standing], rows: Sequence[CandidateRow]
 ) -> tuple[CandidatePair, ...]:
     """Every candidate against every other one, as each is against the baseline: who ranks before is held against who
     ranks behind, and whoever it is against the baseline."""

@@ -113,6 +113,23 @@ def notes(
     than that of its final runs, that other rate."""
     results = [run.result for run in runs if run.result]
     found = (
+        *fairness_notes(spec, runs, rows, overtaken),
+        *_about_evaluation(spec, rows),
+        *_about_measurement(results),
+        *_about_peaks(rows),
+        *_about_micro_batches(spec, runs, rows),
+    )
+    return tuple(found)
+
+
+def fairness_notes(
+    spec: ComparisonSpec,
+    runs: Sequence[RunRecord],
+    rows: Sequence[CandidateRow],
+    overtaken: Mapping[str, float] | None = None,
+) -> tuple[str, ...]:
+    """The notes that rest on losses, rates and seeds alone, whoever measured them."""
+    found = (
         *_about_progress(runs, rows),
         *_about_losses(rows),
         *_about_looks(spec, rows),
@@ -120,10 +137,6 @@ def notes(
         *_about_grid(spec, rows),
         *_about_choice(spec, rows),
         *_about_overtaken(rows, overtaken or {}),
-        *_about_evaluation(spec, rows),
-        *_about_measurement(results),
-        *_about_peaks(rows),
-        *_about_micro_batches(spec, runs, rows),
     )
     return tuple(found)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
+from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
@@ -32,6 +33,7 @@ class Services:
     keyring: Keyring
     audit: AuditLog
     webhooks: Webhooks
+    external_runs: ExternalRuns
     footprints: Footprints
     storage: Storage
 
@@ -58,6 +60,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         keyring=Keyring(database),
         audit=AuditLog(database, keep_days=settings.audit_days),
         webhooks=Webhooks(database, storage.data_folder, settings.webhook_policy()),
+        external_runs=ExternalRuns(database),
         footprints=footprints,
         storage=storage,
     )

@@ -10,6 +10,7 @@
     labels                                        (words that people gave experiments)
     removed                                       (the sums over what deletion has removed)
     webhooks ─< webhook_messages; webhook_endings (who is told of ended experiments, and what still has to be told)
+    external_experiments ─< external_runs ─< external_chunks    (what others' loops told; none of it is ever queued)
 
 All times are seconds since 1970 on the database's clock. `migrations/` makes exactly these tables; a test compares.
 """
@@ -361,6 +362,50 @@ audit = Table(
     Column("target", sa.Text, nullable=False),
     Column("outcome", sa.Integer, nullable=False),
     Index("ix_audit_at", "at"),
+)
+
+external_experiments = Table(
+    "external_experiments",
+    metadata,
+    Column("number", BigSerial, primary_key=True),
+    Column("id", sa.Text, nullable=False, unique=True),
+    Column("name", sa.Text, nullable=False, unique=True),  # by which runs that are logged without the service name it
+    Column("created_at", sa.Double, nullable=False),
+    Column("key_id", sa.Text, nullable=True),
+)
+
+external_runs = Table(
+    "external_runs",
+    metadata,
+    Column("id", sa.Text, primary_key=True),  # drawn by who logs, or made of the content of what is imported
+    Column("experiment_number", BigSerial, ForeignKey("external_experiments.number"), nullable=False),
+    Column("candidate", sa.Text, nullable=False),
+    Column("lr", sa.Double, nullable=True),
+    Column("seed", sa.BigInteger, nullable=True),
+    Column("workload", sa.Text, nullable=True),
+    Column("config", sa.Text, nullable=False),  # JSON
+    Column("tags", sa.Text, nullable=False),  # JSON
+    Column("source", sa.Text, nullable=False),
+    Column("state", sa.Text, nullable=False),
+    Column("state_at", sa.Double, nullable=False),  # on the clock of who told it; the newest word counts
+    Column("started_at", sa.Double, nullable=False),
+    Column("created_at", sa.Double, nullable=False),
+    Column("updated_at", sa.Double, nullable=False),
+    Column("lines", sa.BigInteger, nullable=False),
+    Column("torn_lines", sa.BigInteger, nullable=False),
+    Column("metrics", sa.Text, nullable=False),  # JSON: first and last value of each
+    Index("ix_external_runs_experiment_number", "experiment_number", "created_at"),
+)
+
+external_chunks = Table(
+    "external_chunks",
+    metadata,
+    Column("run_id", sa.Text, ForeignKey("external_runs.id"), primary_key=True),
+    Column("part", sa.Text, primary_key=True),  # the spool that they are of
+    Column("first_line", sa.BigInteger, primary_key=True),
+    Column("lines", sa.BigInteger, nullable=False),
+    Column("data", sa.LargeBinary, nullable=False),  # JSON lines, compressed
+    Column("checksum", sa.BigInteger, nullable=False),
 )
 
 webhooks = Table(

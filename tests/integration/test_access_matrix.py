@@ -62,6 +62,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             "scale": "tiny",
             "key_id": made["revoked"].key.id,
             "webhook_id": "none",
+            "external_id": "none",
         }
 
         def refresh() -> None:

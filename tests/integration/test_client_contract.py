@@ -15,6 +15,7 @@ import pytest
 
 from api.app import create_app
 from api.client.client import Client
+from orchestrator.external_runs import LinesBatch, RunHeader
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest
 from orchestrator.webhooks.records import WebhookRequest
@@ -37,6 +38,8 @@ GIVEN: dict[str, Any] = {
     "text": "The first look.",
     "action": RunAction.CANCEL,
     "metric": "train_loss",
+    "external_id": "muon-seed-1",
+    "batch": LinesBatch(run=RunHeader(experiment="muon against adamw", candidate="muon"), part="first"),
     "attempt": 1,
     "form": "csv",
 }

@@ -33,6 +33,7 @@ from worker.reporting.log import log_path
 
 EXPERIMENT, RUN, ATTEMPT = "/v1/experiments/{experiment_id}", "/v1/runs/{run_id}", "/v1/attempts/{run_id}/{attempt}"
 WEBHOOK, KEY = "/v1/webhooks/{webhook_id}", "/v1/keys/{key_id}"
+EXTERNAL, EXTERNAL_RUN = "/v1/external-experiments/{external_id}", "/v1/external-runs/{external_id}"
 PROBES = {"kinds": ["gradient-sparsity"], "every_steps": 5}
 HOOK = {"url": "https://hooks.example.org/bench"}
 NO_THROTTLE = 1e9
@@ -125,6 +126,7 @@ def made_examples(folder: Path) -> dict[str, Any]:
             _curation(story, experiment_id)
             _several(story, services, player, experiment_id)
             _webhooks(story)
+            _external_runs(story)
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
     return _evened(story, app.version, folder)
@@ -245,6 +247,27 @@ def _webhooks(story: Story) -> None:
     story.ask(f"POST {WEBHOOK}/test", **here)
     story.ask(f"GET {WEBHOOK}/deliveries", **here)
     story.ask(f"DELETE {WEBHOOK}", **here)
+
+
+def _external_runs(story: Story) -> None:
+    """Two candidates that somebody trained with a loop of their own, over three seeds."""
+    began = 1_767_225_600.0
+    for candidate, gain in (("muon", 0.05), ("adamw", 0.0)):
+        for seed in (1, 2, 3):
+            run = {"experiment": "Muon against AdamW", "candidate": candidate, "lr": 0.002, "seed": seed}
+            lines = [
+                {"at": began + 1, "state": "running"},
+                {"at": began + 2, "step": 100, "metrics": {"val_loss": 3.2 + seed / 100 - gain * (1 + seed / 50)}},
+                {"at": began + 3, "state": "finished"},
+            ]
+            batch = {"run": run | {"started_at": began}, "part": "first", "first_line": 0, "lines": lines}
+            story.ask(f"POST {EXTERNAL_RUN}/lines", batch, external_id=f"{candidate}-seed-{seed}")
+    here = story.ask("GET /v1/external-experiments")["items"][0]["id"]
+    for noun in ("", "/runs", "/runs.csv"):
+        story.ask(f"GET {EXTERNAL}{noun}", external_id=here)
+    story.ask(f"GET {EXTERNAL}/judgement", query={"baseline": "adamw"}, external_id=here)
+    for noun in ("", "/series"):
+        story.ask(f"GET {EXTERNAL_RUN}{noun}", external_id="muon-seed-1")
 
 
 def _evened(story: Story, version: str, folder: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, make_url
 from orchestrator.columns import FIELDS
 from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
-from orchestrator.store import integrity
+from orchestrator.store import external_runs, integrity
 from orchestrator.store.database import Database
 from orchestrator.store.series import decode
 from orchestrator.store.tables import attempts, metadata, results, run_specs, runs
@@ -108,6 +108,7 @@ CONTENTS: dict[str, tuple[str, Callable[[sa.RowMapping], object]]] = {
     "results": ("result", lambda row: integrity.result(row["result"], row["checksum"])),
     "chunks": ("points", _read_chunk),
     "observations": ("observation", lambda row: integrity.blocks(row["blocks"], row["checksum"])),
+    "external_chunks": ("lines", external_runs.read_chunk),
 }
 """Tables whose rows hold more than their columns say, and how that is read."""
 

@@ -1,0 +1,273 @@
+"""`start_run`: log from a training loop of your own, in three lines, with or without a service.
+
+    run = start_run(experiment="muon against adamw", candidate="muon", lr=0.02, seed=1)
+    run.log(step=100, val_loss=3.21)
+    run.finish()
+
+What is logged is the kernel's when `log` returns, and on disk (`spool.py`) until `adapm-bench sync` or the background
+thread of a run with a `url` has sent it, and after. `log` never raises, and waits for no network: what it cannot keep
+it leaves out, with one warning for each reason, by Python's `logging`.
+"""
+
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, Spool, SpoolError, header_line
+from orchestrator.external_runs import RunHeader
+
+log = logging.getLogger("adapm_bench")
+
+SEND_SECONDS = 5.0
+"""Between two looks of the background thread at what is new."""
+FINISH_SECONDS = 5.0
+"""How long `finish` waits for what is still to be sent; the spool keeps it in any case."""
+LARGEST_STEP = 2**53
+MOST_METRICS = 200
+"""In one call of `log`."""
+URL_VARIABLE = "ADAPM_BENCH_URL"
+
+
+def start_run(
+    *,
+    experiment: str,
+    candidate: str,
+    lr: float | None = None,
+    seed: int | None = None,
+    workload: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    tags: Iterable[str] = (),
+    id: str | None = None,
+    folder: str | Path | None = None,
+    url: str | None = None,
+    key: str | None = None,
+) -> "OwnRun":
+    """Begin a run of an experiment, or go on with one whose `id` is given.
+
+    Runs are judged by `candidate`, `lr` and `seed`: equal seeds pair the candidates. `workload` names what all of them
+    share; `config` is whatever else should be kept. `folder`: where the spool lies; default $ADAPM_BENCH_RUNS, else
+    `adapm-runs`. `url`: a service to send to while it trains; default $ADAPM_BENCH_URL, else none. Raises `ValueError`
+    for what could not be judged or kept; a disk that cannot be written to is only warned of.
+
+    Of the processes of a distributed training the one whose $RANK is 0 logs, and the others' runs keep nothing.
+    """
+    try:
+        settings = {str(name): _plain(value) for name, value in (config or {}).items()}
+        header = RunHeader(
+            experiment=experiment,
+            candidate=candidate,
+            lr=None if lr is None else float(lr),
+            seed=None if seed is None else int(seed),
+            workload=workload,
+            config=settings,
+            tags=tuple(tags),
+            started_at=time.time(),
+        )
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))}={fault['input']!r}: {fault['msg']}") from None
+    except RecursionError:
+        raise ValueError("config is nested too deeply, or holds itself") from None
+    run_id = id or uuid4().hex[:16]
+    if not run_id.replace("-", "").replace("_", "").isalnum() or not run_id.isascii() or len(run_id) > 64:
+        raise ValueError(f"id={run_id!r}: use up to 64 letters, digits, - and _")
+    where = Path(folder or os.environ.get(FOLDER_VARIABLE) or FOLDER)
+    _require_same_run(where, run_id, header)
+    return OwnRun(run_id, header, where, url or os.environ.get(URL_VARIABLE), key)
+
+
+def _require_same_run(folder: Path, run_id: str, header: RunHeader) -> None:
+    """Raise `ValueError` where the run is there and is another one: the service would refuse its lines."""
+    for path in sorted(folder.glob(f"{run_id}.*{SUFFIX}")):
+        with suppress(OSError, SpoolError):
+            known = Spool(path).run
+            for name in ("experiment", "candidate", "lr", "seed"):
+                if getattr(known, name) != getattr(header, name):
+                    raise ValueError(
+                        f"{name}={getattr(header, name)!r}: run {run_id} began with {getattr(known, name)!r} ({path}); "
+                        "go on with the same, or give another id"
+                    )
+
+
+class OwnRun:
+    """A run that is being logged. Thread-safe; as a context it finishes by itself, as failed where an error leaves."""
+
+    def __init__(self, run_id: str, header: RunHeader, folder: Path, url: str | None, key: str | None) -> None:
+        """What `start_run` calls."""
+        self.id = run_id
+        self.header = header
+        self.path: Path | None = None
+        """The spool; None where nothing is kept."""
+        self.left_out = 0
+        """Values and lines that could not be kept."""
+        self._lock = threading.Lock()
+        self._file: int | None = None
+        self._torn = False
+        self._step = -1
+        self._warned: set[str] = set()
+        self._sender: _Sender | None = None
+        if os.environ.get("RANK", "0") == "0":
+            self._open(folder)
+        if self.path is not None and url is not None:
+            self._sender = _Sender(self.path, url, key)
+
+    def log(self, metrics: Mapping[str, Any] | None = None, /, *, step: int | None = None, **more: Any) -> None:
+        """Keep metrics at a step: any numbers, by names of your own; `val_loss` is what runs are judged by.
+
+        Without a `step` it is the one behind the last. Steps may come in any order, and of two values at one step the
+        later counts, so that a run that goes on from a checkpoint just logs again. NaN and infinity are kept: a run
+        whose last loss is none of the finite numbers has diverged. What is no number is left out.
+        """
+        if self._file is None:
+            return
+        try:
+            told = self._numbers({**metrics, **more} if metrics else more)
+            number = self._step + 1 if step is None else int(step)
+            if not 0 <= number <= LARGEST_STEP or (step is not None and number != step):
+                self._leave_out(f"step {step} is no whole number from 0 to 2^53")
+            elif told:
+                self._step = number
+                self._write(json.dumps({"at": time.time(), "step": number, "metrics": told}).encode() + b"\n")
+        except Exception as error:  # noqa: BLE001 - whatever a value of the caller's raises, the training goes on
+            self._leave_out(f"{type(error).__name__}: {error}")
+
+    def finish(self, state: str = "finished", *, wait_seconds: float = FINISH_SECONDS) -> None:
+        """Say that the run has ended, `finished` or `failed`: only then is it judged. Calling it again does nothing."""
+        if state not in ("finished", "failed"):
+            self._leave_out(f"state {state!r} is neither finished nor failed; taken for failed")
+            state = "failed"
+        with self._lock:
+            file, sender = self._file, self._sender
+        if file is None:
+            return
+        self._write(json.dumps({"at": time.time(), "state": state}).encode() + b"\n")
+        with self._lock:
+            self._file = None
+        try:
+            os.fsync(file)
+            os.close(file)
+        except OSError as error:
+            self._leave_out(f"{type(error).__name__}: {error}")
+        if sender is not None:
+            sender.stop(wait_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.finish("finished" if kind is None else "failed")
+
+    def _open(self, folder: Path) -> None:
+        part = uuid4().hex[:16]
+        path = folder / f"{self.id}.{part}{SUFFIX}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        except OSError as error:
+            self._leave_out(f"nothing is logged: {error}")
+            return
+        self._file, self.path = file, path
+        self._write(header_line(self.id, part, self.header.model_dump(mode="json")))
+        self._write(json.dumps({"at": self.header.started_at, "state": "running"}).encode() + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        """One line by one call of the kernel, which no kill can split; a full disk can, and the next line then begins
+        behind what it left."""
+        with self._lock:
+            if self._file is None:
+                return
+            if self._torn:
+                line = b"\n" + line
+            try:
+                self._torn = os.write(self._file, line) < len(line)
+            except OSError as error:
+                self._leave_out(f"{type(error).__name__}: {error}")
+                return
+            if self._torn:
+                self._leave_out("the disk has no room for a line")
+
+    def _numbers(self, metrics: Mapping[str, Any]) -> dict[str, float | str]:
+        told: dict[str, float | str] = {}
+        for name, value in metrics.items():
+            try:
+                number = float(value)
+            except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several numbers, for instance
+                self._leave_out(f"{name} is no number")
+                continue
+            name = str(name)
+            if not 0 < len(name) <= 128 or "\x00" in name or len(told) == MOST_METRICS:
+                self._leave_out(f"more than {MOST_METRICS} metrics at once, or a name of no or over 128 letters")
+                continue
+            told[name] = number if math.isfinite(number) else repr(number)
+        return told
+
+    def _leave_out(self, reason: str) -> None:
+        self.left_out += 1
+        if reason not in self._warned and len(self._warned) < 20:
+            self._warned.add(reason)
+            # Not by `warnings`: where these are errors they would end a training.
+            log.warning("run %s leaves something out: %s", self.id, reason)
+
+
+class _Sender:
+    """A thread that sends a spool while it grows. The service may be away for hours: it tries again."""
+
+    def __init__(self, path: Path, url: str, key: str | None) -> None:
+        self._path, self._url, self._key = path, url, key
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="adapm-bench-sender", daemon=True)
+        self._thread.start()
+
+    def stop(self, wait_seconds: float) -> None:
+        """Send what there is, and end; wait for so long at most."""
+        self._ending.set()
+        self._thread.join(wait_seconds)
+
+    def _run(self) -> None:
+        from api.client.client import Client  # the HTTP client, which a run without a service needs none of
+
+        failed, spool = False, None
+        while True:
+            ending = self._ending.wait(SEND_SECONDS)
+            try:
+                spool = spool or Spool(self._path)
+                with Client(self._url, key=self._key, retries=0, timeout_seconds=10.0) as client:
+                    spool.send(client)
+                failed = False
+            except Exception as error:  # noqa: BLE001 - the spool keeps all of it, and a training is not ended for this
+                if not failed:
+                    log.warning("not sent yet, and kept in %s: %s", self._path, error)
+                failed = True
+            if ending:
+                return
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON can keep it: what it has no word for is kept as text."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()  # half of a surrogate pair is no text
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    try:
+        return _plain(value.item())  # numpy's and torch's numbers
+    except Exception:  # noqa: BLE001 - whatever it is, its text says it
+        return str(value)

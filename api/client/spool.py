@@ -1,0 +1,150 @@
+"""Spools: what a training loop of somebody's own tells, as JSON lines on disk, and how it reaches the service.
+
+    {"id": "…", "part": "…", "run": {"experiment": …, "candidate": …, "lr": …, "seed": …}}     what the run is
+    {"at": 1764000000.0, "state": "running"}
+    {"at": 1764000001.2, "step": 100, "metrics": {"val_loss": 3.21}}
+    {"at": 1764000009.7, "state": "finished"}
+
+Each process that logs a run writes a spool of its own, so that a run which goes on elsewhere mixes with nothing. A
+line is written whole, by one call of the kernel: a process that is killed leaves every line that it logged, and at most
+one torn one. The service keeps so many lines from the beginning of each spool, and is sent those behind them: whoever
+sends a spool again, or at the same time, changes nothing.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from orchestrator.external_runs import LinesBatch, RunHeader, SpoolLine
+
+if TYPE_CHECKING:
+    from api.client.client import Client
+
+SUFFIX = ".run.jsonl"
+FOLDER = Path("adapm-runs")
+"""Where spools lie, below the folder that a training was started in, unless $ADAPM_BENCH_RUNS says where."""
+FOLDER_VARIABLE = "ADAPM_BENCH_RUNS"
+MOST_LINES = 1_000
+MOST_BYTES = 2**18
+"""In one request; the service reads 1 MiB."""
+
+
+class SpoolError(Exception):
+    """A file is no spool."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synced:
+    """What became of a spool."""
+
+    path: Path
+    run_id: str
+    experiment: str
+    sent: int
+    """Lines that the service had not."""
+    lines: int
+    """That it has now."""
+
+
+class Spool:
+    """One file, read as far as it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `SpoolError` where the file has no header, `OSError` where it cannot be read."""
+        self.path = path
+        with path.open("rb") as file:
+            first = file.readline()
+        if not first.endswith(b"\n"):
+            raise SpoolError(f"{path} has no whole first line: its process was killed before it logged anything")
+        try:
+            header = json.loads(first)
+            self.run_id, self.part = str(header["id"]), str(header["part"])
+            self.run = RunHeader.model_validate(header["run"])
+        except (ValueError, TypeError, KeyError, ValidationError) as error:
+            raise SpoolError(f"{path} is no spool: {_sentence(error)}") from error
+        self._place = (0, len(first))
+        """Number and offset of a line; those before it need not be read again."""
+        self._begin = self._place
+        self._received: int | None = None
+
+    def lines(self, first: int = 0) -> Iterator[SpoolLine | None]:
+        """The complete lines from that number on; None for one that cannot be read."""
+        number, offset = self._place if self._place[0] <= first else self._begin
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):  # it is being written, or never will be
+                    return
+                if number >= first:
+                    yield _line(line)
+                number, offset = number + 1, offset + len(line)
+                self._place = number, offset
+
+    def batches(self, first: int) -> Iterator[LinesBatch]:
+        """All lines from that number on, in pieces that a request may have."""
+        lines: list[SpoolLine | None] = []
+        size = 0
+        for line in self.lines(first):
+            length = 0 if line is None else len(line.model_dump_json())
+            if lines and (len(lines) == MOST_LINES or size + length > MOST_BYTES):
+                yield self._batch(first, lines)
+                first, lines, size = first + len(lines), [], 0
+            lines.append(line)
+            size += length
+        if lines:
+            yield self._batch(first, lines)
+
+    def _batch(self, first: int, lines: list[SpoolLine | None]) -> LinesBatch:
+        return LinesBatch(run=self.run, part=self.part, first_line=first, lines=tuple(lines))
+
+    def send(self, client: "Client") -> Synced:
+        """Send what the service does not have. Raises `ClientError`."""
+        if self._received is None:
+            self._received = client.send_lines(self.run_id, self._batch(0, [])).lines
+        had = known = self._received
+        is_behind = True
+        while is_behind:
+            is_behind = False
+            for batch in self.batches(known):
+                known = client.send_lines(self.run_id, batch).lines
+                # Another process may have sent more; a service that was restored from a backup may have less.
+                if is_behind := known != batch.first_line + len(batch.lines):
+                    break
+        self._received = known
+        return Synced(
+            path=self.path,
+            run_id=self.run_id,
+            experiment=self.run.experiment,
+            sent=max(known - had, 0),
+            lines=known,
+        )
+
+
+def find(folder: Path) -> list[Path]:
+    """The spools of a folder and of those in it, those of runs that began first first."""
+    if folder.is_file():
+        return [folder]
+    return sorted(folder.rglob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime, path.name))
+
+
+def header_line(run_id: str, part: str, run: dict[str, Any]) -> bytes:
+    """The first line of a spool."""
+    return json.dumps({"id": run_id, "part": part, "run": run}).encode() + b"\n"
+
+
+def _line(line: bytes) -> SpoolLine | None:
+    try:
+        return SpoolLine.model_validate_json(line)
+    except ValidationError:
+        return None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,106 @@
+"""External runs over REST: lines of spools in, what they tell and what it comes to out. None of it is ever queued."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from api.records import Page
+from api.routes.context import (
+    CallerDependency,
+    ExternalRunsDependency,
+    json_response,
+    problems,
+)
+from dashboards.files.publication import external_runs_csv
+from orchestrator.external_runs import (
+    ExternalExperiment,
+    ExternalRun,
+    ExternalSeries,
+    Judgement,
+    LinesBatch,
+    LinesReceipt,
+)
+
+router = APIRouter(tags=["external runs"])
+
+RunPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+ExperimentPath = Annotated[
+    str, Path(min_length=1, max_length=120, pattern=r"^[^\x00]*$", description="Its id, or its name.")
+]
+Text = Query(min_length=1, max_length=128, pattern=r"^[^\x00]*$")
+MetricQuery = Annotated[
+    str | None, Text, Query(description="What to judge by; lower is better. Default: the validation loss.")
+]
+
+
+@router.post("/external-runs/{external_id}/lines", response_model=LinesReceipt, responses=problems(409, 413, 422, 503))
+def append(
+    external_id: RunPath, batch: LinesBatch, external_runs: ExternalRunsDependency, caller: CallerDependency
+) -> Response:
+    """Keep what is new of a spool's lines. Lines that came before change nothing; those that would leave a gap are not
+    taken: the answer says how many are there, and the next one is to be sent. 409 where the run is another one's."""
+    return json_response(external_runs.append(external_id, batch, by=caller.key.id if caller.key else None))
+
+
+@router.get("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(404))
+def external_run(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
+    """One run that was logged by a loop outside of the bench."""
+    return json_response(external_runs.run(external_id))
+
+
+@router.get("/external-runs/{external_id}/series", response_model=ExternalSeries, responses=problems(404))
+def series(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
+    """All that it told, by metric: of each step what was told last."""
+    return json_response(external_runs.series(external_id))
+
+
+@router.get("/external-experiments", response_model=Page[ExternalExperiment])
+def external_experiments(external_runs: ExternalRunsDependency) -> Response:
+    """All experiments of external runs, the newest first."""
+    return json_response(Page[ExternalExperiment](items=external_runs.experiments()))
+
+
+@router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
+def external_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+    """One experiment of external runs."""
+    return json_response(external_runs.experiment(external_id))
+
+
+@router.get("/external-experiments/{external_id}/runs", response_model=Page[ExternalRun], responses=problems(404))
+def runs(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+    """Its runs, the first that came first."""
+    return json_response(Page[ExternalRun](items=external_runs.runs(external_id)))
+
+
+@router.get(
+    "/external-experiments/{external_id}/runs.csv",
+    response_class=Response,
+    responses={200: {"description": "The file.", "content": {"text/csv": {}}}, **problems(404)},
+)
+def table(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+    """Its runs as CSV, a line each: what they told of themselves, and the last value of every metric."""
+    found = external_runs.experiment(external_id)
+    headers = {"Content-Disposition": f'attachment; filename="external-{found.id}.csv"'}
+    return Response(external_runs_csv(external_runs.runs(found.id)), headers=headers, media_type="text/csv")
+
+
+@router.get(
+    "/external-experiments/{external_id}/judgement", response_model=Judgement, responses=problems(404, 409, 422)
+)
+def judgement(
+    external_id: ExperimentPath,
+    external_runs: ExternalRunsDependency,
+    metric: MetricQuery = None,
+    baseline: Annotated[str | None, Text, Query(description="Default: whose first run began first.")] = None,
+    workload: Annotated[
+        str | None, Query(max_length=128, pattern=r"^[^\x00]*$", description="Where runs have several; empty for none.")
+    ] = None,
+    margin: Annotated[
+        float | None, Query(gt=0, le=1e6, description="A difference below it is none that matters.")
+    ] = None,
+) -> Response:
+    """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
+    what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
+    return json_response(
+        external_runs.judge(external_id, metric=metric, baseline=baseline, workload=workload, margin=margin)
+    )

@@ -1,0 +1,417 @@
+"""What external runs come to: the statistics of comparisons on figures that somebody told. A pure function.
+
+runs ─► those that can be judged ─► as a comparison: a grid, or rates chosen on seeds of their own ─► differences,
+     intervals, conclusions (`comparison.py`) ─► what speaks against them, first ─► what nobody can check
+
+The bench chooses no seeds here, trains no grid and knows no budget: what it would refuse before a run it says of runs
+that are there. Where budgets differ there is no verdict; where tuning differs there is none either, as everywhere.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.analysis.candidates import summaries
+from orchestrator.analysis.comparison import concluded_rows, standings_of
+from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, signed_text, verdict
+from orchestrator.errors import ConflictError
+from orchestrator.external_runs import (
+    ExternalExperiment,
+    ExternalRun,
+    ExternalState,
+    JudgedCandidate,
+    Judgement,
+    MetricSummary,
+)
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.records import CandidateRow, Conclusion, LearningRateRow, RunRecord
+from worker.records.result import PeakMemory, Result, Verdict
+from worker.schema import trust_stored_names
+from worker.spec.parts import Budget
+from worker.spec.run import Workload
+from worker.spec.task import RegressionTask
+
+USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
+"""What a validation loss is called, in the order in which it is looked for."""
+TOKENS = "tokens"
+"""The metric that says how much was trained."""
+MOST_CANDIDATES, MOST_RATES, MOST_SEEDS = 64, 64, 256
+"""As of a comparison."""
+UNTOLD: Mapping[str, Any] = {
+    **dict.fromkeys(("optimizer_state_bytes", "parameter_bytes"), 0),
+    **dict.fromkeys(("step_seconds_median", "optimizer_seconds_median", "tokens_per_second")),
+    "peak_memory": PeakMemory(host_rss_bytes=0, host_rss_before_bytes=0),
+}
+"""What rows of leaderboards show beside losses; a judgement has no such column."""
+FEWEST_JUDGED = 2
+"""Seeds of their own that are needed to set those apart that chose the rates."""
+
+
+def judge(
+    experiment: ExternalExperiment,
+    runs: Sequence[ExternalRun],
+    *,
+    metric: str | None = None,
+    baseline: str | None = None,
+    workload: str | None = None,
+    margin: float | None = None,
+) -> Judgement:
+    """The verdicts on the candidates. `baseline`: default is the candidate whose first run began first; `margin`: a
+    difference below it is none that matters. Raises `ConflictError` where there is nothing to judge, or to choose."""
+    runs = _of_workload(runs, workload)
+    metric = metric or _usual_metric(runs)
+    told = _Told.sort(runs, metric)
+    names = tuple(dict.fromkeys(run.candidate for run in sorted(runs, key=lambda run: run.started_at)))
+    if baseline is not None and baseline not in names:
+        raise ConflictError(f"there is no candidate {baseline!r}; the candidates are {', '.join(names)}")
+    names = tuple(name for name in names if any(run.candidate == name for run in told.judged))
+    if not told.judged:
+        raise ConflictError(
+            f"none of {_count(runs, 'run')} can be judged by {metric}: "
+            + "; ".join(told.left_out or ("there are none",))
+        )
+    if baseline is not None and baseline not in names:
+        raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(told.left_out)}")
+    spec = _as_comparison(experiment.name, told.judged, names, baseline or names[0], margin)
+    records = [_record(run, experiment.id, metric) for run in told.judged]
+    standings = standings_of(spec, summaries(spec, [*records, *_lacking(spec, records)]))
+    rows = concluded_rows(spec, standings)
+    by_id = {run.id: run for run in told.judged}
+    of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
+    baseline_row = next(row for row in rows if row.is_baseline)
+    judged = [_judged(row, baseline_row, spec, metric, of_row) for row in rows]
+    return Judgement(
+        experiment_id=experiment.id,
+        experiment=experiment.name,
+        metric=metric,
+        workload=runs[0].workload,
+        baseline=spec.baseline_name(),
+        tuning_seeds=spec.tuning.seeds if spec.tuning else (),
+        concerns=(*_concerns(judged, of_row), *told.left_out),
+        unchecked=tuple(_unchecked(runs, judged)),
+        rows=tuple(judged),
+        notes=fairness_notes(spec, records, rows),
+    )
+
+
+def _of_workload(runs: Sequence[ExternalRun], workload: str | None) -> Sequence[ExternalRun]:
+    known = {run.workload or "" for run in runs}
+    if workload is not None:
+        if workload not in known:
+            raise ConflictError(
+                f"no run has the workload {workload!r}; there are {', '.join(map(repr, sorted(known)))}"
+            )
+        return [run for run in runs if (run.workload or "") == workload]
+    if len(known) > 1:
+        raise ConflictError(
+            f"runs of {len(known)} workloads cannot be held against each other; choose one: "
+            f"{', '.join(map(repr, sorted(known)))}"
+        )
+    return runs
+
+
+def _usual_metric(runs: Iterable[ExternalRun]) -> str:
+    names = sorted({name for run in runs for name in run.metrics})
+    found = next((each for each in USUAL_METRICS if each in names), None)
+    if found is None:
+        raise ConflictError(
+            f"no metric is called {USUAL_METRICS[0]}; choose the one to judge by, of which lower is better: "
+            f"{', '.join(names) or 'there are none yet'}"
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """The runs that can be judged, one for each candidate, rate and seed, and why the others cannot."""
+
+    judged: tuple[ExternalRun, ...]
+    left_out: tuple[str, ...]
+
+    @classmethod
+    def sort(cls, runs: Sequence[ExternalRun], metric: str) -> "_Told":
+        why: dict[str, list[ExternalRun]] = {}
+        judged: dict[tuple[str, float | None, int | None], ExternalRun] = {}
+        for run in sorted(runs, key=lambda run: (run.started_at, run.created_at, run.id)):
+            of_metric = run.metrics.get(metric)
+            key = run.candidate, run.lr, run.seed
+            if of_metric is None:
+                reason = f"without {metric}"
+            elif run.lr is None or run.seed is None:
+                reason = "without a learning rate or a seed"
+            elif run.state is ExternalState.RUNNING:
+                reason = "not said to be finished (still training, or killed)"
+            elif run.state is ExternalState.FAILED and of_metric.last is not None:
+                reason = "failed before the end"
+            elif key in judged:
+                reason = "repeating candidate, rate and seed of an earlier one, which counts"
+            else:
+                judged[key] = run
+                continue
+            why.setdefault(reason, []).append(run)
+        return cls(
+            judged=tuple(judged.values()),
+            left_out=tuple(
+                f"left out: {_count(found, 'run')} {reason} ({_by_candidate(found)})" for reason, found in why.items()
+            ),
+        )
+
+
+def _by_candidate(runs: Iterable[ExternalRun]) -> str:
+    counts: dict[str, int] = {}
+    for run in runs:
+        counts[run.candidate] = counts.get(run.candidate, 0) + 1
+    return ", ".join(f"{name}: {count}" for name, count in counts.items())
+
+
+# As a comparison
+
+
+def _as_comparison(
+    name: str, runs: Sequence[ExternalRun], names: Sequence[str], baseline: str, margin: float | None
+) -> ComparisonSpec:
+    """The comparison that these runs could have been of.
+
+    Where all rates of a candidate have the same seeds, these chose its rate and judge it. Where some rates have fewer,
+    it was tuned on those: they are set apart, if enough others are left at the rate with the most seeds.
+    """
+    rates = {name: sorted({run.lr for run in runs if run.candidate == name and run.lr is not None}) for name in names}
+    seeds = {run.seed for run in runs if run.seed is not None}
+    if len(names) > MOST_CANDIDATES or len(seeds) > MOST_SEEDS or max(map(len, rates.values())) > MOST_RATES:
+        raise ConflictError(
+            f"{len(names)} candidates, {len(seeds)} seeds, up to {max(map(len, rates.values()))} rates each: at most "
+            f"{MOST_CANDIDATES}, {MOST_SEEDS} and {MOST_RATES} can be judged"
+        )
+    tuning = _tuning_seeds(runs, rates)
+    with trust_stored_names():  # candidates are called what the user calls them
+        return ComparisonSpec(
+            name=name,
+            # Losses without a unit: what they are of, and how many tokens they were taken on, nobody told.
+            workload=Workload(task=RegressionTask(), model="external", budget=Budget(steps=1)),
+            candidates=tuple(
+                Candidate(optimizer=name, label=name, learning_rates=tuple(grid)) for name, grid in rates.items()
+            ),
+            seeds=tuple(sorted(seeds - tuning)),
+            baseline=baseline,
+            tuning=Tuning(seeds=tuple(sorted(tuning)), extend_grid=0) if tuning else None,
+            unequal_grids=True,
+            equivalence_margin=margin,
+        )
+
+
+def _tuning_seeds(runs: Sequence[ExternalRun], rates: Mapping[str, Sequence[float]]) -> frozenset[int]:
+    """The seeds that only chose rates; none where the same seeds do both."""
+    tuning: set[int] = set()
+    most: dict[str, frozenset[int]] = {}
+    for name, grid in rates.items():
+        of_rate = {lr: _seeds_of(runs, name, lr) for lr in grid}
+        if len({*of_rate.values()}) == 1:
+            most[name] = of_rate[grid[0]]
+            continue
+        judged = max(of_rate, key=lambda lr: len(of_rate[lr]))
+        most[name] = of_rate[judged]
+        tuning |= {seed for lr, seeds in of_rate.items() if lr != judged for seed in seeds}
+    whole_grids = any(
+        len(grid) > 1 and len({_seeds_of(runs, name, lr) for lr in grid}) == 1 for name, grid in rates.items()
+    )
+    if whole_grids or any(len(seeds - tuning) < FEWEST_JUDGED for seeds in most.values()):
+        return frozenset()
+    return frozenset(tuning)
+
+
+def _seeds_of(runs: Iterable[ExternalRun], candidate: str, lr: float) -> frozenset[int]:
+    return frozenset(run.seed for run in runs if run.candidate == candidate and run.lr == lr and run.seed is not None)
+
+
+def _record(run: ExternalRun, experiment_id: str, metric: str) -> RunRecord:
+    """The run as the analysis of comparisons takes it. It looks at rate, seed, loss and verdict; whatever else a
+    result has was not told, is filled in, and never leaves this module."""
+    of_metric = run.metrics[metric]
+    assert run.lr is not None
+    assert run.seed is not None
+    told: dict[str, Any] = {
+        "verdict": Verdict.DIVERGED if _diverged(of_metric) else Verdict.CONVERGED,
+        "verdict_reason": "",
+        "steps": of_metric.last_step,
+        "final_val_loss": of_metric.last,
+    }
+    result = Result.model_construct(**{**told, **UNTOLD})
+    return _run_record(run.id, experiment_id, run.candidate, run.lr, run.seed).model_copy(
+        update={"status": RunStatus.SUCCEEDED, "result": result}
+    )
+
+
+def _diverged(of_metric: MetricSummary) -> bool:
+    """As of our own runs: the loss is no number any more, or no lower than it was before training."""
+    if of_metric.last is None:
+        return True
+    before = of_metric.first if of_metric.first_step == 0 and of_metric.last_step > 0 else None
+    return before is not None and of_metric.last >= before
+
+
+def _lacking(spec: ComparisonSpec, records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs that a grid would have and that nobody told of: a rate with fewer seeds than its neighbours is not
+    complete, and ranks behind them."""
+    if spec.tuning is not None:
+        return []
+    found = []
+    for candidate in spec.candidates:
+        mine = {(run.lr, run.seed) for run in records if run.candidate == candidate.name()}
+        wanted = {(lr, seed) for lr in candidate.learning_rates for _, seed in mine}
+        found += [_run_record("", "", candidate.name(), lr, seed) for lr, seed in sorted(wanted - mine)]
+    return found
+
+
+def _run_record(id: str, experiment_id: str, candidate: str, lr: float, seed: int) -> RunRecord:
+    """A run without a result, that nobody tries again."""
+    return RunRecord(
+        id=id,
+        experiment_id=experiment_id,
+        position=0,
+        candidate=candidate,
+        optimizer=candidate,
+        lr=lr,
+        seed=seed,
+        model="",
+        status=RunStatus.CANCELLED,
+        reason=None,
+        attempt=0,
+        step=0,
+        steps_total=1,
+        created_at=0.0,
+        started_at=None,
+        ended_at=None,
+        device_seconds=0.0,
+        spec=None,
+    )
+
+
+# Sentences
+
+
+def _judged_ids(row: CandidateRow) -> tuple[str, ...]:
+    best = row.best()
+    return () if best is None else tuple(filter(None, best.run_ids))
+
+
+def _judged(
+    row: CandidateRow,
+    baseline: CandidateRow,
+    spec: ComparisonSpec,
+    metric: str,
+    of_row: Mapping[str, Sequence[ExternalRun]],
+) -> JudgedCandidate:
+    mine, theirs = (_last_steps(of_row[each.candidate], metric) for each in (row, baseline))
+    tokens, their_tokens = (_tokens(of_row[each.candidate]) for each in (row, baseline))
+    conclusion, difference, said = row.conclusion, row.difference, verdict(row, baseline, "", spec)
+    unequal = None
+    if mine != theirs:
+        unequal = f"{_numbers(mine)} steps against {_numbers(theirs)}"
+    elif tokens and their_tokens and tokens != their_tokens:
+        unequal = f"{_numbers(tokens)} tokens against {_numbers(their_tokens)}"
+    if difference is not None and unequal is not None:
+        conclusion = Conclusion.NOT_COMPARED
+        side = "below" if difference.mean < 0 else "above"
+        said = (
+            f"No verdict, for the budgets differ: {unequal} of {baseline.title}, "
+            f"{signed_text(abs(difference.mean))[1:]} {side} it."
+        )
+        difference = difference.model_copy(update={"low": None, "high": None, "p_value": None})
+    return JudgedCandidate(
+        candidate=row.candidate,
+        is_baseline=row.is_baseline,
+        lr=row.best_lr,
+        loss=row.val_loss,
+        difference=difference,
+        conclusion=conclusion,
+        verdict=said,
+        edge_of_grid=row.edge_of_grid,
+        learning_rates=tuple(map(_without_lacking, row.learning_rates)),
+        last_steps=mine,
+        tokens=tokens,
+    )
+
+
+def _without_lacking(rate: LearningRateRow) -> LearningRateRow:
+    told = tuple(filter(None, rate.run_ids))
+    return rate.model_copy(update={"run_ids": told, "runs_total": len(told), "runs_ended": len(told)})
+
+
+def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
+    """Of those that did not diverge: these end where they end."""
+    return tuple(sorted({run.metrics[metric].last_step for run in runs if not _diverged(run.metrics[metric])}))
+
+
+def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
+    found = [run.metrics[TOKENS].last for run in runs if TOKENS in run.metrics]
+    known = {value for value in found if value is not None}
+    return tuple(sorted(known)) if len(found) == len(runs) else ()
+
+
+def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[ExternalRun]]) -> Iterator[str]:
+    """What speaks against the verdicts, the gravest first."""
+    few = [
+        f"{row.candidate} {row.loss.n if row.loss else 0}"
+        for row in rows
+        if row.loss is None or row.loss.n < FAIR_SEEDS
+    ]
+    if few:
+        yield f"too few seeds: fewer than {FAIR_SEEDS} cannot show small differences ({', '.join(few)})"
+    tried = {row.candidate: len(row.learning_rates) for row in rows}
+    if len({*tried.values()}) > 1:
+        each = ", ".join(f"{name} {count}" for name, count in tried.items())
+        yield f"not tuned equally: learning rates tried: {each}"
+    elif rows and max(tried.values()) == 1:
+        yield "nothing was tuned as far as was told: one learning rate for each candidate"
+    if len({row.last_steps for row in rows if row.last_steps}) > 1:
+        each = ", ".join(f"{row.candidate} {_numbers(row.last_steps)}" for row in rows)
+        yield f"budgets differ: the last step with a loss: {each}"
+    if len({row.tokens for row in rows if row.tokens}) > 1:
+        each = ", ".join(f"{row.candidate} {_numbers(row.tokens)}" for row in rows)
+        yield f"budgets differ: tokens: {each}"
+    if differing := _differing_settings(of_row):
+        yield f"the configuration differs between candidates, beside learning rate and seed: {'; '.join(differing)}"
+
+
+MOST_SETTINGS = 8
+"""So many are named."""
+
+
+def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
+    """Settings that each candidate has one value of, and not all the same."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for name, runs in of_row.items():
+        for run in runs:
+            for key in run.config:
+                values.setdefault(key, {})
+        for key, of_candidate in values.items():
+            of_candidate[name] = {json.dumps(run.config.get(key), sort_keys=True) for run in runs}
+    found = [
+        f"{key} ({', '.join(f'{name} {next(iter(each))[:40]}' for name, each in of_candidate.items() if each)})"
+        for key, of_candidate in sorted(values.items())
+        if all(len(each) <= 1 for each in of_candidate.values())
+        and len({value for each in of_candidate.values() for value in each}) > 1
+    ]
+    return found[:MOST_SETTINGS] + ([f"and {len(found) - MOST_SETTINGS} more"] if len(found) > MOST_SETTINGS else [])
+
+
+def _unchecked(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:
+    if any(run.workload is None for run in runs):
+        yield "that all runs trained the same model on the same data: no workload was told"
+    else:
+        yield "that runs of one workload trained the same model on the same data: the bench knows its name alone"
+    if not all(row.tokens for row in rows):
+        yield f"that equal steps are equal budgets: log the metric `{TOKENS}`"
+    yield "that every loss was taken on the same validation text, and how far another text would move differences"
+    yield "that no run was left out, and no other setting was tuned: the bench sees what was told"
+
+
+def _numbers(values: Collection[float]) -> str:
+    return " and ".join(f"{value:,.0f}" for value in values) or "none"
+
+
+def _count(found: Collection[object], noun: str) -> str:
+    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"

@@ -1,0 +1,197 @@
+"""External runs: what training loops outside of the bench tell of themselves, and what is judged by it. Records.
+
+    a loop of somebody's own ─► lines of a spool (`api/client/spool.py`) ─► external runs ─► a judgement
+
+Nothing here was measured by the bench: every record says so in `origin`, and no external run is ever a `RunRecord`.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from orchestrator.names import CandidateName, Name
+from orchestrator.records import Conclusion, Difference, Interval, LearningRateRow
+from worker.records.result import Exact, Finite, Record, StoredText, Whole
+from worker.spec.run import LearningRate, Seed
+
+Origin = Literal["external"]
+"""Where figures are from: a loop that the bench did not run."""
+ExternalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+MetricName = Annotated[StoredText, Field(min_length=1, max_length=128)]
+MOST_LINES = 2_000
+"""In one request."""
+MOST_METRICS = 1_000
+"""Names in one run: each is summed up in the run's row."""
+
+
+class ExternalState(StrEnum):
+    """Where an external run is, as its own process told it."""
+
+    RUNNING = "running"
+    """It has not said that it ended: it trains, or its process was killed."""
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class RunHeader(Record):
+    """What a run is, as it was told when it began; a run that goes on tells the same."""
+
+    experiment: Name
+    """By its name: who logs without the service knows no id."""
+    candidate: CandidateName
+    lr: LearningRate | None = None
+    seed: Seed | None = None
+    workload: Name | None = None
+    """What all compared runs have to share: model, data and budget, in the user's own word."""
+    config: dict[str, JsonValue] = Field(default_factory=dict)
+    """Whatever else was set; nothing of it is interpreted but that it differs between candidates."""
+    tags: Annotated[tuple[StoredText, ...], Field(max_length=100)] = ()
+    source: Annotated[StoredText, Field(max_length=60)] = "log"
+    """`log`, or what it was imported from: `csv`, `trainer_state`, `tensorboard`."""
+    started_at: Finite = 0.0
+    """On the clock of who told it."""
+
+
+class SpoolLine(Record):
+    """One line of a spool: metrics at a step, or a change of state."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    at: Finite
+    step: Exact | None = None
+    metrics: Annotated[dict[MetricName, float], Field(max_length=200)] = Field(default_factory=dict)
+    """Figures that are not finite are told as texts: `"nan"`, `"inf"`, `"-inf"`."""
+    state: ExternalState | None = None
+
+
+class LinesBatch(Record):
+    """Lines of one spool, which one process wrote; they may come again and again."""
+
+    run: RunHeader
+    part: ExternalId
+    """The spool: a run that goes on in another process has another one."""
+    first_line: Whole = 0
+    """Its number in the spool."""
+    lines: Annotated[tuple[SpoolLine | None, ...], Field(max_length=MOST_LINES)] = ()
+    """Null for one that was torn when its process was killed."""
+
+
+class LinesReceipt(Record):
+    """How far a spool is received."""
+
+    run_id: str
+    experiment_id: str
+    lines: int
+    """So many lines from its beginning are kept; the next one is to be sent."""
+
+
+class MetricSummary(Record):
+    """One metric over a whole run; the last of several values at one step counts."""
+
+    points: int
+    """Values that were told, repetitions among them."""
+    first_step: int
+    first: float | None
+    """Null where it was not finite."""
+    last_step: int
+    last: float | None
+    """At the highest step; null where it was not finite."""
+    first_at: float
+    last_at: float
+
+
+class ExternalRun(Record):
+    """One training that somebody else's loop told of."""
+
+    id: str
+    origin: Origin = "external"
+    experiment_id: str
+    experiment: str
+    candidate: str
+    lr: float | None
+    seed: int | None
+    workload: str | None
+    config: dict[str, JsonValue]
+    tags: tuple[str, ...]
+    source: str
+    state: ExternalState
+    started_at: float
+    """On the clock of who told it; the others are the database's."""
+    created_at: float
+    updated_at: float
+    lines: int
+    """That were received, torn ones among them."""
+    torn_lines: int
+    metrics: dict[str, MetricSummary]
+
+
+class ExternalExperiment(Record):
+    """Runs that name the same experiment."""
+
+    id: str
+    origin: Origin = "external"
+    name: str
+    created_at: float
+    updated_at: float
+    key_id: str | None
+    """The key that told of its first run."""
+    runs: int
+    by_state: dict[ExternalState, int]
+    candidates: tuple[str, ...]
+
+
+class ExternalSeries(Record):
+    """What a run told, by metric: the last value that was told of each step."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")
+
+    run_id: str
+    origin: Origin = "external"
+    steps: dict[str, tuple[int, ...]]
+    """Ascending."""
+    values: dict[str, tuple[float, ...]]
+    """As many; what is not finite as a text."""
+
+
+class JudgedCandidate(Record):
+    """One candidate of a judgement, at the learning rate at which it is judged."""
+
+    candidate: str
+    is_baseline: bool
+    lr: float | None
+    """Null where no run can be judged."""
+    loss: Interval | None
+    """Mean over the judged seeds, with its 95 % interval."""
+    difference: Difference | None
+    """To the baseline, paired by seed."""
+    conclusion: Conclusion
+    verdict: str
+    """What `conclusion` and `difference` say, in a sentence."""
+    edge_of_grid: bool
+    learning_rates: tuple[LearningRateRow, ...]
+    """Where the rate was chosen."""
+    last_steps: tuple[int, ...]
+    """At which its judged runs told their last loss: one number where all had the same budget."""
+    tokens: tuple[float, ...] = ()
+    """The same of the metric `tokens`; empty where it was not told by all."""
+
+
+class Judgement(Record):
+    """What external runs come to, by the statistics of comparisons; best first."""
+
+    experiment_id: str
+    experiment: str
+    origin: Origin = "external"
+    metric: str
+    """Lower is better."""
+    workload: str | None
+    baseline: str
+    tuning_seeds: tuple[int, ...]
+    """Seeds that only chose learning rates; empty where the judged seeds chose them too, or there was no choice."""
+    concerns: tuple[str, ...]
+    """What speaks against the verdicts, said first: too few seeds, unequal tuning, other budgets, runs left out."""
+    unchecked: tuple[str, ...]
+    """What the verdicts take for granted, for nobody told it."""
+    rows: tuple[JudgedCandidate, ...]
+    notes: tuple[str, ...]

@@ -1,0 +1,283 @@
+"""External runs in the database: lines of spools in, runs, experiments and series out.
+
+    a batch of lines ─► what of it is new ─► the newest chunk of its spool grows; the run's row sums its metrics up
+
+A spool's lines have numbers, and so many from its beginning are kept: what comes again is skipped, what would leave a
+gap is not taken, and the answer says from where on to send. So a spool may be sent any number of times, by any number
+of processes. Nothing here has a lease, or is ever queued.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+import zstandard
+from sqlalchemy.engine import Connection
+
+from orchestrator.errors import ConflictError, DamagedError, NotFoundError
+from orchestrator.external_runs import (
+    MOST_METRICS,
+    ExternalExperiment,
+    ExternalRun,
+    ExternalSeries,
+    ExternalState,
+    LinesBatch,
+    LinesReceipt,
+    MetricSummary,
+    RunHeader,
+    SpoolLine,
+)
+from orchestrator.store import integrity
+from orchestrator.store.database import Database, insert
+from orchestrator.store.ids import new_id, validate_id
+from orchestrator.store.notifications import count_change
+from orchestrator.store.tables import external_chunks, external_experiments, external_runs
+
+FULL_LINES: Final = 1_000
+"""A chunk of so many lines does not grow any more: each batch rewrites some 60 kB at most."""
+
+
+def append(database: Database, run_id: str, batch: LinesBatch, *, by: str | None = None) -> LinesReceipt:
+    """Keep the lines of a batch that are new, in one transaction. Raises `ConflictError` where the run is another's:
+    of another experiment, candidate, learning rate or seed."""
+    with database.writing() as connection:
+        now = database.read_clock(connection)
+        number, experiment_id = _experiment_of(connection, batch.run.experiment, by, now)
+        row = _locked_run(connection, run_id, number, batch.run, now)
+        mine = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == batch.part)
+        chunk = connection.execute(
+            sa.select(external_chunks).where(mine).order_by(external_chunks.c.first_line.desc()).limit(1)
+        ).one_or_none()
+        received = 0 if chunk is None else chunk.first_line + chunk.lines
+        new = batch.lines[received - batch.first_line :] if batch.first_line <= received else ()
+        if new:
+            _grow(connection, run_id, batch.part, chunk, new)
+            connection.execute(
+                sa.update(external_runs)
+                .where(external_runs.c.id == run_id)
+                .values(_changes(row, new) | {"updated_at": now})
+            )
+            count_change(connection)
+        return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
+
+
+def _experiment_of(connection: Connection, name: str, by: str | None, now: float) -> tuple[int, str]:
+    """Number and id of the experiment of that name, which is made where there is none."""
+    this = external_experiments
+    query = sa.select(this.c.number, this.c.id).where(this.c.name == name)
+    if (row := connection.execute(query).one_or_none()) is None:
+        made = {"id": new_id(), "name": name, "created_at": now, "key_id": by}
+        connection.execute(insert(connection, this).values(made).on_conflict_do_nothing(index_elements=["name"]))
+        row = connection.execute(query).one()
+    return int(row.number), str(row.id)
+
+
+def _locked_run(connection: Connection, run_id: str, number: int, header: RunHeader, now: float) -> Any:
+    """The run's row, made where there is none."""
+    this = external_runs
+    made = {
+        "id": run_id,
+        "experiment_number": number,
+        **header.model_dump(include={"candidate", "lr", "seed", "workload", "source", "started_at"}),
+        "config": json.dumps(header.config, sort_keys=True),
+        "tags": json.dumps(header.tags),
+        "state": ExternalState.RUNNING,
+        "state_at": header.started_at,
+        "created_at": now,
+        "updated_at": now,
+        "lines": 0,
+        "torn_lines": 0,
+        "metrics": "{}",
+    }
+    connection.execute(insert(connection, this).values(made).on_conflict_do_nothing(index_elements=["id"]))
+    row = connection.execute(sa.select(this).where(this.c.id == run_id).with_for_update(of=this)).one()
+    for name in ("experiment_number", "candidate", "lr", "seed"):
+        if row._mapping[name] != made[name]:
+            what = "experiment" if name == "experiment_number" else name
+            told = header.experiment if name == "experiment_number" else made[name]
+            raise ConflictError(
+                f"external run {run_id} has another {what} than {told!r}: a run that goes on tells what it told at "
+                "its beginning; give another run another id"
+            )
+    return row
+
+
+def _grow(connection: Connection, run_id: str, part: str, chunk: Any, new: Sequence[SpoolLine | None]) -> None:
+    """Put lines behind a spool's newest chunk, or into it where it is small."""
+    text = "\n".join("null" if line is None else line.model_dump_json(exclude_defaults=True) for line in new)
+    first, count = (0 if chunk is None else chunk.first_line + chunk.lines), len(new)
+    if chunk is not None and chunk.lines < FULL_LINES:
+        key = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == part)
+        connection.execute(sa.delete(external_chunks).where(key, external_chunks.c.first_line == chunk.first_line))
+        text = "\n".join((_text(chunk), text))
+        first, count = chunk.first_line, chunk.lines + count
+    data = zstandard.compress(text.encode())
+    place = {"run_id": run_id, "part": part, "first_line": first}
+    content = {"lines": count, "data": data, "checksum": integrity.checksum(data)}
+    connection.execute(sa.insert(external_chunks).values(place | content))
+
+
+def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
+    """What these lines change in their run's row."""
+    metrics: dict[str, dict[str, Any]] = json.loads(row.metrics)
+    state, state_at, lines, torn = row.state, row.state_at, row.lines, row.torn_lines
+    for line in new:
+        lines += 1
+        if line is None:
+            torn += 1
+            continue
+        if line.state is not None and line.at >= state_at:
+            state, state_at = line.state, line.at
+        if line.step is not None:
+            for name, value in line.metrics.items():
+                _sum_up(metrics, name, line.step, value, line.at)
+    if len(metrics) > MOST_METRICS:
+        raise ConflictError(f"external run {row.id} has more than {MOST_METRICS:,} metrics; log fewer names")
+    kept = json.dumps(metrics, sort_keys=True)
+    return {"state": state, "state_at": state_at, "lines": lines, "torn_lines": torn, "metrics": kept}
+
+
+def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: float, at: float) -> None:
+    """The value that was told last of the lowest and of the highest step."""
+    told = value if math.isfinite(value) else None
+    known = metrics.setdefault(
+        name,
+        {"points": 0, "first_step": step, "first": told, "first_at": at}
+        | {"last_step": step, "last": told, "last_at": at},
+    )
+    known["points"] += 1
+    if (-step, at) >= (-known["first_step"], known["first_at"]):
+        known |= {"first_step": step, "first": told, "first_at": at}
+    if (step, at) >= (known["last_step"], known["last_at"]):
+        known |= {"last_step": step, "last": told, "last_at": at}
+
+
+def experiments(connection: Connection, *, limit: int | None = None) -> tuple[ExternalExperiment, ...]:
+    """All experiments of external runs, the newest first."""
+    query = sa.select(external_experiments).order_by(external_experiments.c.number.desc()).limit(limit)
+    return _experiment_records(connection, connection.execute(query).all())
+
+
+def experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
+    """One experiment, by its id or by its name. Raises `NotFoundError`."""
+    asked, this = validate_id(experiment_id), external_experiments
+    rows = connection.execute(sa.select(this).where((this.c.id == asked) | (this.c.name == asked))).all()
+    found = sorted(rows, key=lambda row: row.id != asked)
+    if not found:
+        raise NotFoundError(f"there is no experiment of external runs {experiment_id!r}")
+    return _experiment_records(connection, found[:1])[0]
+
+
+def _experiment_records(connection: Connection, rows: Sequence[Any]) -> tuple[ExternalExperiment, ...]:
+    this = external_runs
+    counted = (
+        sa.select(
+            this.c.experiment_number,
+            this.c.state,
+            this.c.candidate,
+            sa.func.count().label("runs"),
+            sa.func.max(this.c.updated_at).label("updated_at"),
+        )
+        .where(this.c.experiment_number.in_([row.number for row in rows]))
+        .group_by(this.c.experiment_number, this.c.state, this.c.candidate)
+        .order_by(sa.func.min(this.c.created_at), this.c.candidate)
+    )
+    groups: dict[int, list[Any]] = {}
+    for group in connection.execute(counted):
+        groups.setdefault(group.experiment_number, []).append(group)
+    return tuple(_experiment_record(row, groups.get(row.number, [])) for row in rows)
+
+
+def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
+    by_state: dict[ExternalState, int] = {}
+    for group in groups:
+        state = ExternalState(group.state)
+        by_state[state] = by_state.get(state, 0) + group.runs
+    return ExternalExperiment(
+        id=row.id,
+        name=row.name,
+        created_at=row.created_at,
+        updated_at=max((group.updated_at for group in groups), default=row.created_at),
+        key_id=row.key_id,
+        runs=sum(by_state.values()),
+        by_state=by_state,
+        candidates=tuple(dict.fromkeys(group.candidate for group in groups)),
+    )
+
+
+def runs(connection: Connection, experiment_id: str) -> tuple[ExternalRun, ...]:
+    """All runs of an experiment, the first that came first. Raises `NotFoundError`."""
+    found = experiment(connection, experiment_id)
+    this = external_runs
+    mine = _RUNS.where(external_experiments.c.id == found.id).order_by(this.c.created_at, this.c.id)
+    return tuple(_run_record(row) for row in connection.execute(mine))
+
+
+def run(connection: Connection, run_id: str) -> ExternalRun:
+    """One run. Raises `NotFoundError`."""
+    row = connection.execute(_RUNS.where(external_runs.c.id == validate_id(run_id))).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no external run {run_id!r}")
+    return _run_record(row)
+
+
+_RUNS = sa.select(
+    external_runs,
+    external_experiments.c.id.label("experiment_id"),
+    external_experiments.c.name.label("experiment"),
+).join(external_experiments, external_runs.c.experiment_number == external_experiments.c.number)
+
+
+def _run_record(row: Any) -> ExternalRun:
+    fields = {name: row._mapping[name] for name in ExternalRun.model_fields if name in row._mapping}
+    stored = {name: json.loads(fields[name]) for name in ("config", "tags", "metrics")}
+    stored["metrics"] = {name: MetricSummary(**each) for name, each in stored["metrics"].items()}
+    return ExternalRun(**fields | stored)
+
+
+def series(connection: Connection, run_id: str) -> ExternalSeries:
+    """Every metric of a run, the value that was told last of each step. Raises `NotFoundError`, and `DamagedError`
+    where a chunk cannot be read."""
+    run(connection, run_id)
+    query = sa.select(external_chunks).where(external_chunks.c.run_id == run_id)
+    lines = sorted(
+        (
+            line
+            for row in connection.execute(query.order_by(external_chunks.c.first_line))
+            for line in read_chunk(row._mapping)
+        ),
+        key=lambda line: line.at,
+    )  # stable: of two that were told at the same moment the later line counts
+    told: dict[str, dict[int, float]] = {}
+    for line in lines:
+        for name, value in line.metrics.items():
+            if line.step is not None:
+                told.setdefault(name, {})[line.step] = value
+    ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
+    return ExternalSeries(
+        run_id=run_id,
+        steps={name: tuple(step for step, _ in each) for name, each in ascending.items()},
+        values={name: tuple(value for _, value in each) for name, each in ascending.items()},
+    )
+
+
+def read_chunk(row: sa.RowMapping) -> list[SpoolLine]:
+    """The lines of a chunk that were not torn. Raises `DamagedError`."""
+    try:
+        found = [json.loads(line) for line in _content(row["data"], row["checksum"]).split("\n")]
+        return [SpoolLine.model_validate(line) for line in found if line is not None]
+    except ValueError as error:
+        raise DamagedError(f"cannot be read ({error})") from error
+
+
+def _text(chunk: Any) -> str:
+    return _content(chunk.data, chunk.checksum)
+
+
+def _content(data: bytes, checksum: int) -> str:
+    try:
+        return zstandard.decompress(integrity.chunk(data, checksum)).decode()
+    except zstandard.ZstdError as error:
+        raise DamagedError(f"cannot be read ({error})") from error

@@ -1,0 +1,115 @@
+"""Lines of spools come in any number of times, torn or not, and make the same runs, on both databases."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from orchestrator.errors import ConflictError, DamagedError, NotFoundError
+from orchestrator.external_runs import ExternalState, LinesBatch, SpoolLine
+from orchestrator.services.external_runs import ExternalRuns
+from orchestrator.store.admin.maintenance import faults
+from orchestrator.store.database import Database
+from orchestrator.store.tables import attempts, events, external_chunks, runs
+from tests.factories.external_runs import BEGAN, batch, header
+
+
+@pytest.fixture
+def external(database: Database) -> ExternalRuns:
+    return ExternalRuns(database)
+
+
+def test_the_same_lines_again_change_nothing_and_a_gap_is_not_taken(external: ExternalRuns) -> None:
+    first, rest = batch({0: 5.0, 10: 4.0}), batch({20: 3.0, 30: 2.0}, first_line=2)
+    assert external.append("one", rest).lines == 0, "the lines before it are not there"
+    assert external.append("one", first).lines == 2
+    assert external.append("one", rest).lines == 4
+    seen, series = external.run("one"), external.series("one")
+    for again in (first, rest, batch({10: 4.0, 20: 3.0}, first_line=1), batch({}, first_line=0)):
+        assert external.append("one", again).lines == 4
+    assert external.run("one") == seen and external.series("one") == series
+    assert series.steps == {"val_loss": (0, 10, 20, 30)} and series.values == {"val_loss": (5.0, 4.0, 3.0, 2.0)}
+    assert (seen.metrics["val_loss"].last, seen.metrics["val_loss"].last_step, seen.lines) == (2.0, 30, 4)
+    assert seen.origin == "external" and seen.state is ExternalState.RUNNING
+
+
+def test_many_who_send_the_same_spool_at_once_make_one_run(external: ExternalRuns) -> None:
+    pieces = [batch({step: 5.0 - step / 100 for step in range(first, 50)}, first_line=first) for first in (0, 10, 40)]
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda piece: external.append("one", piece), pieces * 4))
+    external.append("one", pieces[0])
+    (found,) = external.runs("a study")
+    assert found.lines == 50 and len(external.series("one").steps["val_loss"]) == 50
+
+
+def test_a_run_that_goes_on_in_another_process_has_what_was_told_last(external: ExternalRuns) -> None:
+    """It logs again from its checkpoint on, and may come before the spool of the process that was killed."""
+    later = batch({20: 2.9, 30: 2.5}, part="second", run=header(started_at=BEGAN + 100))
+    later = later.model_copy(
+        update={"lines": tuple(line and line.model_copy(update={"at": line.at + 100}) for line in later.lines)}
+    )
+    done = LinesBatch(
+        run=later.run, part="second", first_line=2, lines=(SpoolLine(at=BEGAN + 200, state=ExternalState.FINISHED),)
+    )
+    for piece in (later, done, batch({10: 4.0, 20: 3.5, 25: 3.3})):
+        external.append("one", piece)
+    series = external.series("one")
+    assert dict(zip(series.steps["val_loss"], series.values["val_loss"], strict=True)) == {
+        10: 4.0, 20: 2.9, 25: 3.3, 30: 2.5,
+    }  # fmt: skip
+    assert external.run("one").state is ExternalState.FINISHED
+
+
+def test_torn_lines_and_figures_that_are_not_finite_are_kept_as_such(external: ExternalRuns) -> None:
+    lines = (None, *batch({0: math.inf, 5: 3.0, 10: math.nan}).lines)
+    external.append("one", LinesBatch(run=header(), part="first", lines=lines))
+    found, series = external.run("one"), external.series("one")
+    assert (found.torn_lines, found.lines) == (1, 4)
+    assert (found.metrics["val_loss"].first, found.metrics["val_loss"].last) == (None, None)
+    assert series.values["val_loss"][:2] == (math.inf, 3.0) and math.isnan(series.values["val_loss"][2])
+
+
+@pytest.mark.parametrize("field", [{"experiment": "another"}, {"candidate": "lion"}, {"lr": 1.0}, {"seed": 2}])
+def test_a_run_stays_what_it_was_said_to_be(external: ExternalRuns, field: dict[str, object]) -> None:
+    external.append("one", batch({0: 1.0}))
+    told = {"candidate": "muon"} | field
+    with pytest.raises(ConflictError, match="external run one has another"):
+        external.append("one", batch({1: 0.5}, part="second", run=header(**told)))  # type: ignore[arg-type]
+    assert [one.name for one in external.experiments()] == ["a study"], "what was refused left nothing"
+
+
+def test_experiments_are_listed_and_found_by_id_and_name(external: ExternalRuns) -> None:
+    assert external.experiments() == ()
+    for number in range(2):
+        external.append(f"run-{number}", batch({0: 1.0}, run=header(f"candidate {number}")), by="key")
+    external.append("other", batch({0: 1.0}, run=header(experiment="newer")))
+    newer, found = external.experiments()
+    assert (newer.name, found.name, found.runs, found.key_id) == ("newer", "a study", 2, "key")
+    assert found.by_state == {ExternalState.RUNNING: 2} and set(found.candidates) == {"candidate 0", "candidate 1"}
+    assert external.experiment(found.id) == external.experiment("a study") == found
+    for missing in ("none", "\x00"):
+        with pytest.raises(NotFoundError, match="no experiment of external runs"):
+            external.experiment(missing)
+        with pytest.raises(NotFoundError, match="no external run"):
+            external.series(missing)
+
+
+def test_nothing_of_it_is_ever_queued_or_held_by_a_lease(external: ExternalRuns, database: Database) -> None:
+    external.append("one", batch({0: 1.0}))
+    with database.reading() as connection:
+        for table in (runs, attempts, events):
+            assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 0
+
+
+def test_a_damaged_chunk_is_found_and_named(external: ExternalRuns, database: Database) -> None:
+    external.append("one", batch({0: 1.0}))
+    assert faults(database) == ()
+    with database.writing() as connection:
+        connection.execute(sa.update(external_chunks).values(data=b"nonsense"))
+    assert faults(database) == (
+        "external_chunks one first 0: the stored lines is not what was written (its checksum is another)",
+    )
+    with pytest.raises(DamagedError):
+        external.series("one")
+    assert external.run("one").metrics["val_loss"].last == 1.0

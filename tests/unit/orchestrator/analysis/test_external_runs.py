@@ -1,0 +1,138 @@
+"""External runs are judged by the statistics of comparisons; what speaks against a verdict is said, or forbids it."""
+
+import math
+
+import pytest
+
+from orchestrator.analysis.external_runs import judge
+from orchestrator.analysis.statistics import mean_interval, paired_difference
+from orchestrator.errors import ConflictError
+from orchestrator.external_runs import ExternalRun, ExternalState, JudgedCandidate
+from orchestrator.records import Conclusion
+from tests.factories.external_runs import BEGAN, EXPERIMENT, external_run, grid
+
+ADAMW = (3.21, 3.22, 3.24, 3.20)
+MUON = (3.15, 3.17, 3.18, 3.14)
+
+
+def judged(runs: list[ExternalRun], name: str, **choices: str) -> JudgedCandidate:
+    return next(row for row in judge(EXPERIMENT, runs, **choices).rows if row.candidate == name)  # type: ignore[arg-type]
+
+
+def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
+    answer = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}))
+    muon, adamw = answer.rows
+    assert (answer.origin, answer.metric, answer.baseline) == ("external", "val_loss", "adamw")
+    expected = paired_difference(MUON, ADAMW)
+    assert muon.difference is not None and expected is not None
+    figures = ("mean", "low", "high", "p_value", "n")
+    for name in figures:
+        assert getattr(muon.difference, name) == pytest.approx(getattr(expected, name)), name
+    assert muon.loss == mean_interval(MUON) and adamw.loss == mean_interval(ADAMW)
+    assert (muon.conclusion, adamw.conclusion) == (Conclusion.BETTER, Conclusion.BASELINE)
+    assert muon.verdict.startswith("Better than adamw by 0.0575 at learning rates 0.02 for muon and 0.002 for adamw")
+    assert "nats" not in muon.verdict and muon.difference.margin is None, "nobody told a unit"
+    assert answer.concerns == ("nothing was tuned as far as was told: one learning rate for each candidate",)
+    assert any("no workload was told" in each for each in answer.unchecked)
+
+
+def test_seeds_that_only_tuned_are_set_apart() -> None:
+    """The usual way: rates on seed 1, then the best of them on further seeds. Seed 1 flatters its choice."""
+    runs = [
+        external_run(name, lr, 1, 3.0 + 0.004 * math.log2(lr / 0.002) ** 2)
+        for name in ("adamw", "muon")
+        for lr in (0.001, 0.002, 0.004)
+    ]
+    runs += [external_run("adamw", 0.002, seed, loss) for seed, loss in enumerate(ADAMW, start=2)]
+    runs += [external_run("muon", 0.002, seed, loss) for seed, loss in enumerate(MUON, start=2)]
+    answer = judge(EXPERIMENT, runs, baseline="adamw")
+    assert answer.tuning_seeds == (1,)
+    muon = answer.rows[0]
+    assert (muon.loss, muon.lr) == (mean_interval(MUON), 0.002)
+    assert muon.difference is not None and muon.difference.n == 4
+    assert muon.conclusion is Conclusion.BETTER
+
+
+def test_a_rate_with_fewer_seeds_is_not_the_best_one_for_a_lucky_seed() -> None:
+    runs = grid({"adamw": {0.001: ADAMW, 0.002: (1.0,), 0.004: ADAMW}, "muon": {0.001: MUON, 0.002: MUON, 0.004: MUON}})
+    assert judged(runs, "adamw").lr != 0.002
+
+
+def test_unequal_tuning_is_said_first_and_forbids_a_verdict() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.01: [loss + 0.01 for loss in MUON], 0.02: MUON, 0.04: MUON}})
+    answer = judge(EXPERIMENT, runs)
+    assert judged(runs, "muon").conclusion is Conclusion.UNEQUALLY_TUNED
+    assert answer.concerns[0] == "not tuned equally: learning rates tried: muon 3, adamw 1"
+
+
+def test_other_budgets_are_said_first_and_forbid_a_verdict() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}}) + grid({"muon": {0.02: MUON}}, steps=150)
+    muon = judged(runs, "muon", baseline="adamw")
+    assert muon.conclusion is Conclusion.NOT_COMPARED
+    assert muon.difference is not None and muon.difference.low is muon.difference.p_value is None
+    assert muon.verdict == "No verdict, for the budgets differ: 150 steps against 100 of adamw, 0.0575 below it."
+    assert judge(EXPERIMENT, runs).concerns[1].startswith("budgets differ: the last step with a loss")
+    runs = grid({"adamw": {0.002: ADAMW}}, tokens=1e6) + grid({"muon": {0.02: MUON}}, tokens=2e6)
+    assert "2,000,000 tokens against 1,000,000" in judged(runs, "muon", baseline="adamw").verdict
+
+
+def test_few_seeds_and_settings_that_differ_are_said() -> None:
+    runs = grid({"adamw": {0.002: ADAMW[:2]}}, batch=32) + grid({"muon": {0.02: MUON[:2]}}, batch=64)
+    concerns = judge(EXPERIMENT, runs, baseline="adamw").concerns
+    assert concerns[0].startswith("too few seeds: fewer than 3")
+    assert concerns[-1].endswith("beside learning rate and seed: batch (muon 64, adamw 32)")
+
+
+def test_what_cannot_be_judged_is_left_out_and_said() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    whole = judge(EXPERIMENT, runs)
+    odd = [
+        external_run("muon", 0.02, 5, 1.0, state=ExternalState.RUNNING),
+        external_run("muon", 0.02, 6, 1.0, state=ExternalState.FAILED),
+        external_run("muon", None, 7, 1.0),
+        external_run("muon", 0.02, None, 1.0),
+        external_run("muon", 0.02, 1, 1.0, began=BEGAN + 9),  # tried again until it looked good
+    ]
+    answer = judge(EXPERIMENT, [*runs, *odd])
+    assert answer.rows == whole.rows
+    assert [each for each in answer.concerns if each.startswith("left out")] == [
+        "left out: 1 run not said to be finished (still training, or killed) (muon: 1)",
+        "left out: 1 run failed before the end (muon: 1)",
+        "left out: 2 runs without a learning rate or a seed (muon: 2)",
+        "left out: 1 run repeating candidate, rate and seed of an earlier one, which counts (muon: 1)",
+    ]
+
+
+@pytest.mark.parametrize("last", [None, 10.0])
+def test_a_loss_that_is_no_number_or_has_not_fallen_is_a_run_that_diverged(last: float | None) -> None:
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    lost = external_run("muon", 0.02, 5, last)
+    of_metric = lost.metrics["val_loss"].model_copy(update={"first_step": 0})
+    lost = lost.model_copy(update={"metrics": {"val_loss": of_metric}})
+    muon = judged([*runs, lost, external_run("adamw", 0.002, 5, 3.2)], "muon")
+    assert muon.conclusion is Conclusion.UNSTABLE
+    assert muon.verdict == "No stable learning rate: at the best one, 0.02, 1 of 5 seeds diverged."
+
+
+def test_runs_of_two_workloads_are_never_held_against_each_other() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}}, workload="124M") + grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    with pytest.raises(ConflictError, match=r"runs of 2 workloads.*choose one: '', '124M'"):
+        judge(EXPERIMENT, runs)
+    assert len(judge(EXPERIMENT, runs, workload="").rows) == 2
+    assert [row.candidate for row in judge(EXPERIMENT, runs, workload="124M").rows] == ["adamw"]
+    with pytest.raises(ConflictError, match="no run has the workload '1B'"):
+        judge(EXPERIMENT, runs, workload="1B")
+
+
+@pytest.mark.parametrize(
+    ("choices", "fault"),
+    [
+        ({"metric": "loss"}, "can be judged by loss: left out: 8 runs without loss"),
+        ({"baseline": "lion"}, "no candidate 'lion'; the candidates are adamw, muon"),
+    ],
+)
+def test_what_nothing_can_be_judged_by_is_refused_with_what_there_is(choices: dict[str, str], fault: str) -> None:
+    with pytest.raises(ConflictError, match=fault):
+        judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), **choices)  # type: ignore[arg-type]
+    with pytest.raises(ConflictError, match="there are none yet"):
+        judge(EXPERIMENT, [])
