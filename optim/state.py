@@ -120,6 +120,7 @@ class _Kinds:
         self._exact: dict[tuple[str, str], str] = {}
         self._blocks: dict[int, tuple[Block, ...]] = {}
         if isinstance(optimizer, HasPlan):
+            self._blocks = {key: optimizer.plan.by_parameter.get(name, ()) for key, name in self._names.items()}
             self._exact = {
                 (block.parameter, block.key(state_name)): str(block.kind)
                 for block in optimizer.plan

@@ -48,6 +48,8 @@ from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_sharded
 from . import compiled
+from .master_weights import KEY as MASTER_WEIGHT
+from .master_weights import MasterWeights, has_master_weight
 from .options import StepOptions, StepSettings, check_options
 from .sharded import SharedMember, check_sharded, needs_exchange, update_together
 from .step import Member, largest_block, likeness, split_into_batches, update_batch
@@ -82,7 +84,11 @@ class AdaPM(ClosureStep):
         bias_correction: False takes L R for the momentum: the paper's ablation, clearly worse.
         debias_moments: Adam's 1 - b^t terms, which algorithm 1 does not have.
         momentum_free_lr_scale: Learning-rate factor of blocks that keep no momentum (paper, section 5.1: 0.75).
-        seed: Seed of the sketches.
+        seed: Seed of the sketches, and of stochastic rounding.
+        master_weights: Keep a float32 copy of weights that are narrower, and round it to them after each step. Else
+            what is smaller than half of their spacing is lost: a bfloat16 weight has to move by 2^-9 of itself.
+        bf16_stochastic_round: Round bfloat16 weights up or down by chance, so that they follow small updates on
+            average, without any state (`rounding.py`). Not with `master_weights`.
         compile: True moves large blocks by code that `torch.compile` makes at the first step, False does not; None
             decides by device and model (`compiled.py`). Weights agree to rounding.
 
@@ -121,6 +127,8 @@ class AdaPM(ClosureStep):
         debias_moments: bool = False,
         momentum_free_lr_scale: float = 0.75,
         seed: int = 0,
+        master_weights: bool = False,
+        bf16_stochastic_round: bool = False,
         compile: bool | None = None,
     ) -> None:
         defaults = {
@@ -136,6 +144,8 @@ class AdaPM(ClosureStep):
             "debias_moments": debias_moments,
             "momentum_free_lr_scale": momentum_free_lr_scale,
             "seed": seed,
+            "master_weights": master_weights,
+            "bf16_stochastic_round": bf16_stochastic_round,
         }
         groups = as_groups(params)
         planning = _choices(rank_ratio, state_dtype, unknown, rules)
@@ -145,6 +155,7 @@ class AdaPM(ClosureStep):
         self._heads, self._planning = heads, planning if plan is None else None
         self._plan_missing(dict(names(groups)))
         self.compile = compile
+        self._masters = MasterWeights()
         super().__init__(groups, defaults)
 
     @classmethod
@@ -211,12 +222,13 @@ class AdaPM(ClosureStep):
                             update_batch(batch, settings, largest=largest, compiles=compiles)
             if shared:
                 update_together(shared, largest=largest, compiles=compiles)
+        self._masters.write_back(self.param_groups, self.state)
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         for group in self.param_groups:
             for name, parameter in _named_parameters(group):
-                self._state_of(name, parameter)
+                self._masters.trained_weight(group, parameter, self._state_of(name, parameter))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does.
@@ -252,6 +264,8 @@ class AdaPM(ClosureStep):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` gave; raises ValueError, before anything changes, where it is of another plan."""
+        older = [{**_OPTIONS_SINCE, **saved} for saved in state_dict["param_groups"]]
+        state_dict = {**state_dict, "param_groups": older}
         self._check_saved_state(state_dict)
         groups = [
             {**saved, "param_names": list(own["param_names"])}
@@ -261,6 +275,8 @@ class AdaPM(ClosureStep):
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for identity, name, parameter in self._saved_identities(state_dict):
             saved = state_dict["state"].get(identity, {})
+            if MASTER_WEIGHT in saved:
+                self.state[parameter][MASTER_WEIGHT] = _divide_like(saved[MASTER_WEIGHT], parameter).to(torch.float32)
             for block in self.plan.by_parameter.get(name, ()):
                 for state_name in block.state_shapes:
                     key = block.key(state_name)
@@ -273,6 +289,13 @@ class AdaPM(ClosureStep):
     def __getstate__(self) -> dict[str, Any]:
         kept = {"plan": self.plan, "compile": self.compile, "_heads": self._heads, "_planning": self._planning}
         return {**super().__getstate__(), **kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._masters = MasterWeights()  # what has become of the weights meanwhile, it finds out
+        for group in self.param_groups:
+            for option, value in _OPTIONS_SINCE.items():
+                group.setdefault(option, value)
 
     def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
         """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
@@ -302,19 +325,20 @@ class AdaPM(ClosureStep):
                 self._plan_new_parameters(group)
             state = self._state_of(name, parameter)
             state["step"] += 1
-            lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
+            trained = self._masters.trained_weight(group, parameter, state)
+            lists = found.setdefault((int(state["step"]), trained.dtype, parameter.device), {})
             for block in self.plan.by_parameter[name]:
                 if is_distributed(parameter):
                     portion = portion_of(block, parameter)
-                    weight, slope = (local_view(block, portion, parameter, one) for one in (parameter, gradient))
-                    member = Member(block, weight, slope, state)
+                    weight, slope = (local_view(block, portion, parameter, one) for one in (trained, gradient))
+                    member = Member(block, weight, slope, state, tuple(one.start for one in portion.ranges))
                     if needs_exchange(member, portion):
                         shared.append(SharedMember(member, portion, StepSettings.from_group(group, int(state["step"]))))
                         continue
                     if weight.numel() == 0:
                         continue
                 else:
-                    member = Member(block, block.view(parameter), block.view(gradient), state)
+                    member = Member(block, block.view(trained), block.view(gradient), state)
                 lists.setdefault(likeness(block), []).append(member)
         return found
 
@@ -369,6 +393,10 @@ class AdaPM(ClosureStep):
         for name, parameter in _named_parameters(group):
             if not parameter.is_floating_point():
                 raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
+            if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
+                raise ValueError(
+                    f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
+                )
             if parameter.requires_grad and name not in self.plan.by_parameter:
                 raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
 
@@ -387,12 +415,15 @@ class AdaPM(ClosureStep):
         lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
         if lacking:
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
-        for identity, name, _ in self._saved_identities(state_dict):
+        groups = {each: group for group in state_dict["param_groups"] for each in group["params"]}
+        for identity, name, parameter in self._saved_identities(state_dict):
             tensors = state_dict["state"].get(identity)
             if tensors is None:
                 continue
             found = {key: tuple(value.shape) for key, value in tensors.items() if key != "step"}
             expected = {key: shape for key, shape, _ in self._state_layout(name)}
+            if has_master_weight(groups[identity], parameter):
+                expected[MASTER_WEIGHT] = tuple(parameter.shape)
             if found != expected:
                 raise ValueError(
                     f"the state to load for {name} is {found}, but this plan keeps {expected}; "
@@ -407,6 +438,18 @@ class AdaPMMini(AdaPM):
     """
 
     second_moments = ADAM_MINI_SECOND_MOMENTS
+
+
+_OPTIONS_SINCE: Mapping[str, Any] = {"master_weights": False, "bf16_stochastic_round": False}
+"""Options that states saved by earlier versions lack, with what those versions did."""
+
+
+def _divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
+    """A saved tensor of a parameter's shape, divided among processes as the parameter is."""
+    if is_distributed(parameter):
+        divided: Tensor = _sharded_state().divide_like(saved, parameter)
+        return divided
+    return saved.full_tensor() if is_distributed(saved) else saved.to(parameter.device)
 
 
 def _choices(

@@ -31,6 +31,7 @@ from . import compiled
 from .devices import Rows, chunk_elements, pack, row_chunks, times
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
+from .rounding import round_stochastically, rounding_key
 from .solvers import SOLVERS
 
 
@@ -44,6 +45,8 @@ class Member(NamedTuple):
     """G, the block's part of the parameter's gradient."""
     state: dict[str, Tensor]
     """The parameter's state, under `Block.key`."""
+    origin: tuple[int, ...] = ()
+    """Where in the block this part of it begins, for each dimension; empty where all of the block is here."""
 
     def state_tensor(self, name: str) -> Tensor:
         """A state tensor of the block."""
@@ -154,7 +157,10 @@ def move_batch(
         else:
             stored = [member.state_tensor("exp_avg_sq")[rows] for member in batch]
             roots = element_divisors(stored, pieces, settings)
-        _descend(blocks[0], [member.weight[rows] for member in batch], numerators, roots, settings)
+        weights = [member.weight[rows] for member in batch]
+        exact = _descend(blocks[0], weights, numerators, roots, settings)
+        for member, weight, new in zip(batch, weights, exact, strict=True):
+            _write_weight(member, rows, weight, new, settings)
 
 
 def _move_compiled(
@@ -170,7 +176,8 @@ def _move_compiled(
     numbers = _numbers(settings, first_moment, batch[0].block.decays, compute, batch[0].weight.device)
     for index, member in enumerate(batch):
         weight = member.weight.detach()
-        whole = first_moment is FirstMoment.NONE  # no product is worked out beside it
+        by_chance = _rounds_by_chance(weight, settings)
+        whole = first_moment is FirstMoment.NONE and not by_chance  # nothing is worked out beside it
         limit = weight.numel() if whole else limit_of(weight, largest=largest, compiles=True)
         for rows in row_chunks(weight, limit):
             product = moment = divisor = None
@@ -184,7 +191,10 @@ def _move_compiled(
                 moment = member.state_tensor("exp_avg_sq")[rows]
             else:
                 divisor = _rows_of(divisors[index], rows)
-            compiled.move(weight[rows], member.gradient[rows], product, moment, divisor, numbers)
+            exact = weight[rows].to(compute) if by_chance else weight[rows]
+            compiled.move(exact, member.gradient[rows], product, moment, divisor, numbers)
+            if by_chance:
+                _write_weight(member, rows, weight[rows], exact, settings)
 
 
 @lru_cache(maxsize=64)
@@ -338,8 +348,8 @@ def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, 
 
 def _descend(
     block: Block, weights: list[Tensor], numerators: list[Tensor], divisors: list[Tensor], settings: StepSettings
-) -> None:
-    """W <- W - lr (clip(m / divisor) + weight_decay W), rounded once to the weight's type."""
+) -> list[Tensor]:
+    """W - lr (clip(m / divisor) + weight_decay W), in place where W has the type of the arithmetic."""
     lr = settings.lr * (settings.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
     exact = [weight.to(numerator.dtype) for weight, numerator in zip(weights, numerators, strict=True)]
     if block.decays and settings.weight_decay != 0.0:
@@ -356,4 +366,20 @@ def _descend(
             for update in updates:
                 update.clamp_(-settings.clip, settings.clip)
         torch._foreach_add_(exact, updates, alpha=-lr)
-    _round_into(weights, exact)
+    return exact
+
+
+def _write_weight(member: Member, rows: Rows, weight: Tensor, exact: Tensor, settings: StepSettings) -> None:
+    """Round the new rows of a block once to the weight's type, to the nearest or by chance."""
+    if not _rounds_by_chance(weight, settings):
+        _round_into([weight], [exact])
+        return
+    key = rounding_key(settings.seed, settings.step, member.block.name)
+    origin = [*(member.origin or (0,) * weight.ndim)]
+    if isinstance(rows, slice):
+        origin[0] += rows.start
+    weight.copy_(round_stochastically(exact, key, origin=origin, whole_shape=member.block.shape))
+
+
+def _rounds_by_chance(weight: Tensor, settings: StepSettings) -> bool:
+    return settings.bf16_stochastic_round and weight.dtype is torch.bfloat16
