@@ -147,7 +147,7 @@ def _choose_callable(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled, for shapes of any size; where the compiler fails, the function as it is."""
-    from torch._dynamo.exc import TorchDynamoException
+    from torch._dynamo.exc import TorchDynamoException  # loads the compiler
 
     made = torch.compile(function, dynamic=True, fullgraph=True)
 
