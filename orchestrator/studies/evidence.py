@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from optim.catalog.records import Scalar
 from orchestrator.analysis.laws.records import FitReport
@@ -42,7 +43,12 @@ class RunOutcome(Record):
 
 
 class CandidateOutcome(Record):
-    """One candidate at its best learning rate, as the comparison has it; of a sweep, its best trial."""
+    """One candidate at its best learning rate, as the comparison has it; of a sweep, its best trial.
+
+    Times are no part of it: they depend on what else the machine did. Those that earlier versions kept are ignored.
+    """
+
+    model_config = ConfigDict(extra="ignore")
 
     candidate: str
     title: str
@@ -54,15 +60,20 @@ class CandidateOutcome(Record):
     """To the baseline, paired by seed; negative is better."""
     speed_up: Interval | None = None
     """How many times fewer tokens than the baseline for its final loss; null unless every seed got there."""
-    reached: int = 0
-    """Seeds that reached the baseline's final loss."""
     lost: int = 0
     """Runs at the best rate that diverged or ran out of memory."""
     state_bytes: int | None = None
-    peak_bytes: int | None = None
-    peak_kind: str | None = None
-    tokens_per_second: float | None = None
-    run_device_hours: float | None = None
+
+
+def read_rows(value: object) -> object:
+    """The runs of a part, from the table that files keep: `{"columns": [name, …], "rows": [[value, …], …]}`.
+
+    Anything else is left as it is. Raises ValueError for a row of another length than the columns.
+    """
+    match value:
+        case {"columns": [*columns], "rows": [*rows]} if all(isinstance(name, str) for name in columns):
+            return [dict(zip(columns, row, strict=True)) if isinstance(row, list) else row for row in rows]
+    return value
 
 
 class PartEvidence(Record):
@@ -74,7 +85,7 @@ class PartEvidence(Record):
     """Whether every run has ended."""
     loss_unit: str = " nats"
     candidates: tuple[CandidateOutcome, ...]
-    runs: tuple[RunOutcome, ...]
+    runs: Annotated[tuple[RunOutcome, ...], BeforeValidator(read_rows)]
 
     def candidate(self, name: str) -> CandidateOutcome | None:
         """The candidate of that name."""

@@ -118,11 +118,6 @@ def _candidate(row: CandidateRow) -> CandidateOutcome:
         loss=row.val_loss,
         difference=row.difference,
         speed_up=time.speed_up if time else None,
-        reached=time.reached if time else 0,
         lost=best.diverged + best.out_of_memory if best else sum(row.verdicts.values()),
         state_bytes=row.optimizer_state_bytes,
-        peak_bytes=row.peak_memory_bytes,
-        peak_kind=row.peak_memory_kind,
-        tokens_per_second=row.tokens_per_second,
-        run_device_hours=row.run_device_hours,
     )

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.records import Interval
-from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, StudyScale
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding, Measure, finding, unreadable, withdrawn
 from orchestrator.studies.study import Study
 from worker.files import write_atomically
@@ -48,12 +48,28 @@ def read_evidence(folder: Path, name: str, scale: StudyScale) -> Evidence | None
 
 
 def write_evidence(folder: Path, evidence: Evidence) -> Path:
-    """Write it whole or not at all; returns its path."""
+    """Write it whole or not at all, runs as a table with a line for each; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = evidence_path(folder, evidence.study, evidence.scale)
-    content = json.dumps(evidence.model_dump(mode="json", exclude_defaults=True), indent=1, ensure_ascii=False)
-    write_atomically(path, f"{content}\n")
+    content = evidence.model_dump(mode="json", exclude_defaults=True)
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in RunOutcome.model_fields.items()}
+    for part in content.get("parts", []):
+        columns = list(dict.fromkeys(name for run in part["runs"] for name in run))
+        rows = [[run.get(name, defaults[name]) for name in columns] for run in part["runs"]]
+        part["runs"] = {"columns": columns, "rows": rows}
+    write_atomically(path, f"{_to_json(content, levels_of_lines=5)}\n")
     return path
+
+
+def _to_json(value: object, *, levels_of_lines: int) -> str:
+    """JSON whose outer levels have a line for each element: short, and readable where two versions differ."""
+    match value:
+        case dict() if value and levels_of_lines:
+            inner = [f"{json.dumps(k)}: {_to_json(v, levels_of_lines=levels_of_lines - 1)}" for k, v in value.items()]
+            return "{\n" + ",\n".join(inner) + "\n}"
+        case list() if value and levels_of_lines:
+            return "[\n" + ",\n".join(_to_json(each, levels_of_lines=levels_of_lines - 1) for each in value) + "\n]"
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 class StoredFinding(Record):

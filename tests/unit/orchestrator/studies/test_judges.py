@@ -556,6 +556,11 @@ WORLDS: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any] 
         lambda: ablation("field", {"muon": -0.2}, 0.1),
         lambda: ablation("field", {}, None),
     ),
+    "full-tuning": (
+        lambda: ablation("full-tuning", {}),
+        lambda: ablation("full-tuning", {"adapm": 0.2}),
+        lambda: ablation("full-tuning", {"adapm": None}),
+    ),
     "own-choices": (
         lambda: ablation("own-choices", {}, 0.1),
         lambda: ablation("own-choices", {"no clip": -0.2}, 0.1),

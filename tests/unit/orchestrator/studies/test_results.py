@@ -1,5 +1,6 @@
 """A re-run is held against what was published: silence within the intervals, a sentence outside."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,6 +73,32 @@ def test_evidence_survives_its_file_and_a_broken_file_is_named(tmp_path: Path) -
     assert read_evidence(tmp_path, "adapm-mini", StudyScale.PAPER) is None
     assert stored_findings(study("adapm-mini"), tmp_path)[0].published is False
     evidence_path(tmp_path, "adapm-mini", StudyScale.TINY).write_text("{")
+    with pytest.raises(EvidenceError, match="run the study again"):
+        read_evidence(tmp_path, "adapm-mini", StudyScale.TINY)
+
+
+def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """Their runs are records, not a table, and their candidates have figures that are no longer kept."""
+    found = evidence()
+    content = found.model_dump(mode="json")
+    content["parts"][0]["candidates"][0] |= {"tokens_per_second": 1.5, "reached": 3, "peak_kind": "host RSS"}
+    evidence_path(tmp_path, "adapm-mini", StudyScale.TINY).write_text(json.dumps(content))
+    assert read_evidence(tmp_path, "adapm-mini", StudyScale.TINY) == found
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        {"columns": ["candidate", "lr", "seed", "ended"], "rows": [["adamw", 0.1, 1]]},
+        {"columns": ["candidate", "lr", "seed", "ended"], "rows": [7]},
+        {"columns": [["candidate"]], "rows": [["adamw"]]},
+        {"columns": ["candidate"]},
+    ],
+)
+def test_a_broken_table_of_runs_is_a_broken_file(tmp_path: Path, runs: dict[str, object]) -> None:
+    content = evidence().model_dump(mode="json")
+    content["parts"][0]["runs"] = runs
+    evidence_path(tmp_path, "adapm-mini", StudyScale.TINY).write_text(json.dumps(content))
     with pytest.raises(EvidenceError, match="run the study again"):
         read_evidence(tmp_path, "adapm-mini", StudyScale.TINY)
 
