@@ -41,7 +41,8 @@ from orchestrator.store.tables import (
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
 
-Found, Record = TypeVar("Found"), TypeVar("Record", bound=BaseModel)
+Found = TypeVar("Found")
+Record = TypeVar("Record", bound=BaseModel)
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
 
 
