@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm import step as adapm_step
 from optim.adapm.rounding import round_stochastically, rounding_key
-from optim.build import build
+from optim import build
 from optim.state import allocated_state_bytes, state_bytes
 from tests.twins import rounding as twin
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
