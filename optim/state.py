@@ -83,7 +83,7 @@ def allocated_state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | N
     parameters: on real ones it would apply weight decay.
 
     Args:
-        optimizer: Fresh from `optim.build`.
+        optimizer: Fresh from `optim.build(...)`.
         model: As for `state_bytes`.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import torch
 
-from optim.build import build
+from optim.builder import build
 from optim.errors import OptimError
 from optim.plan.rules import rule_of
 from optim.state import state_bytes

@@ -9,7 +9,7 @@ from warnings import catch_warnings, simplefilter
 
 from torch import nn
 
-from optim.build import build
+from optim.builder import build
 from optim.catalog import OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError
 from optim.plan.blocks import BlockPlan
