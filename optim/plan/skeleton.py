@@ -130,7 +130,7 @@ class _Builder:
             module.add_module(name, self.module(child))
         self._give_heads(module)
         # gpt-oss, whose stacks alone have biases, takes gate and up from alternating neurons.
-        module.is_concatenated = "gate_up_proj_bias" not in node.own  # type: ignore[assignment]
+        module.is_concatenated = "gate_up_proj_bias" not in node.own  # type: ignore[assignment]  # a mark on a module
         return module
 
     def _bare_module(self, node: _Node) -> nn.Module:
@@ -139,13 +139,13 @@ class _Builder:
         if stacked is not None:
             width = stacked.shape[0] // 3 if "in_proj_weight" in node.own else stacked.shape[0]
             return _Part() if width % (self.heads or 1) else _TorchAttention(width, self.heads or 1)
-        if node.matrix is not None and (known := self._known_module(node, node.matrix)) is not None:
+        if node.matrix is not None and (known := self._module_by_name(node, node.matrix)) is not None:
             return known
         if node.children and all(name.isdigit() for name in node.children):
             return nn.ModuleList()
         return _Attention() if "attn" in node.name.lower() or "attention" in node.name.lower() else _Part()
 
-    def _known_module(self, node: _Node, weight: Tensor) -> nn.Module | None:
+    def _module_by_name(self, node: _Node, weight: Tensor) -> nn.Module | None:
         """The embedding or linear map of that name; None where it has none that is known, or its sizes deny it."""
         rows, columns = weight.shape
         bias = node.own.get("bias")

@@ -67,10 +67,10 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
             low, high = 0.0, math.sqrt(n)
             for _ in range(60):
                 bound = (low + high) / 2
-                crossed = float(shares @ (1 - _within(np.array([bound]), u, n - 1)[:, 0]))
+                crossed = float(shares @ (1 - _probability_within(np.array([bound]), u, n - 1)[:, 0]))
                 low, high = (bound, high) if crossed > spend else (low, bound)
             edges = _cells(high, n)
-            shares = np.diff(shares @ _within(edges, u, n - 1))
+            shares = np.diff(shares @ _probability_within(edges, u, n - 1))
         u = (edges[1:] + edges[:-1]) / 2
         levels[n] = _beyond(high, n)
     total = sum(levels.values())
@@ -139,7 +139,7 @@ def _cells(bound: float, n: int) -> Array:
     return np.asarray(math.sqrt(n) * np.sin(np.linspace(0.0, math.asin(min(bound / math.sqrt(n), 1.0)), CELLS + 1)))
 
 
-def _within(bounds: Array, u: Array, n: int) -> Array:
+def _probability_within(bounds: Array, u: Array, n: int) -> Array:
     """P(|u_{n+1}| ≤ bound) for each u_n (rows) and each bound: u_{n+1} = √(1 + u²) sin(φ + atan u)."""
     from scipy.special import betainc  # as above
 

@@ -109,7 +109,7 @@ class TokenBudget(Spec):
             raise_faults("TokenBudget", [((), given, "must have either tokens or tokens_per_parameter")])
         return self
 
-    def of(self, parameters: int) -> float:
+    def tokens_for(self, parameters: int) -> float:
         """The tokens for a model with so many parameters."""
         return float(self.tokens) if self.tokens is not None else (self.tokens_per_parameter or 0.0) * parameters
 
@@ -239,7 +239,7 @@ class ScalingSpec(GridExperiment):
                 Cell(
                     model=size.model,
                     budget=place,
-                    steps=round(budget.of(parameters) / step_tokens),
+                    steps=round(budget.tokens_for(parameters) / step_tokens),
                     parameters=parameters,
                 )
                 for place, budget in enumerate(self.budgets)
@@ -310,21 +310,21 @@ class ScalingSpec(GridExperiment):
             "priority": self.priority,
         }
         if self.tuning is None or self.tries_rates(cell):
-            candidates = tuple(_with_grid(each, size.learning_rates.get(each.name())) for each in self.candidates)
+            candidates = tuple(_replace_grid(each, size.learning_rates.get(each.name())) for each in self.candidates)
             return ComparisonSpec(**common, candidates=candidates, tuning=self.tuning and self.tuning.in_cell())
         taken_over = rates or {}
         return TransferredSpec(
             **common,
             # Before there is a rate that was taken over, the first one that may win stands for it.
             candidates=tuple(
-                _with_grid(each, (taken_over.get(each.name(), each.learning_rates[0]),)) for each in self.candidates
+                _replace_grid(each, (taken_over.get(each.name(), each.learning_rates[0]),)) for each in self.candidates
             ),
             rates_from=self.smallest().model,
             rule=self.tuning.transfer,
         )
 
 
-def _with_grid(candidate: Candidate, rates: tuple[float, ...] | None) -> Candidate:
+def _replace_grid(candidate: Candidate, rates: tuple[float, ...] | None) -> Candidate:
     """The candidate with another grid, where there is another."""
     return candidate if rates is None else candidate.model_copy(update={"learning_rates": rates})
 
@@ -349,7 +349,7 @@ def _first_cell(fields: Mapping[str, Any]) -> tuple[str, int]:
         workload = Workload.model_validate(_complete_workload(template, model, MOST_STEPS))
         vocabulary = data_catalog.vocabulary_size(workload.data.tokenizer)
         parameters = parameter_count(presets.preset(model), vocabulary)
-        steps = round(budgets[0].of(parameters) / (workload.tokens() / MOST_STEPS))
+        steps = round(budgets[0].tokens_for(parameters) / (workload.tokens() / MOST_STEPS))
     except (ValidationError, KeyError, TypeError, IndexError):
         pass
     return model, min(max(steps, 1), MOST_STEPS)

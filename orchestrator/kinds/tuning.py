@@ -162,7 +162,7 @@ def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:
 def best_rate(runs: Iterable[TuningRun]) -> float | None:
     """The rate with the lowest mean loss among those of the best coverage; None where no run has a loss. A run that
     spiked counts as what was expected of it: a spike says nothing of its rate alone."""
-    by_rate = _by_rate(runs)
+    by_rate = _group_by_rate(runs)
     expected = grid_of(runs).means()
     ranked = sorted(
         (seed_coverage(each), expected.get(lr, fmean(run.loss for run in each if run.loss is not None)), lr)
@@ -177,7 +177,7 @@ def grid_of(runs: Iterable[TuningRun]) -> basin.Grid:
     return basin.grid(
         {
             lr: {run.seed: run.loss for run in each if run.loss is not None}
-            for lr, each in _by_rate(runs).items()
+            for lr, each in _group_by_rate(runs).items()
             if seed_coverage(each) is SeedCoverage.COMPLETE
         }
     )
@@ -195,16 +195,16 @@ def tried_rates(runs: Iterable[TuningRun]) -> tuple[float, ...]:
     run diverged. A run that failed, was cancelled or had too little memory says nothing of its rate."""
     return tuple(
         lr
-        for lr, each in sorted(_by_rate(runs).items())
-        if seed_coverage(each) is SeedCoverage.COMPLETE or _diverged(each)
+        for lr, each in sorted(_group_by_rate(runs).items())
+        if seed_coverage(each) is SeedCoverage.COMPLETE or _any_diverged(each)
     )
 
 
-def _diverged(runs: Iterable[TuningRun]) -> bool:
+def _any_diverged(runs: Iterable[TuningRun]) -> bool:
     return any(run.verdict is Verdict.DIVERGED for run in runs)
 
 
-def _by_rate(runs: Iterable[TuningRun]) -> dict[float, list[TuningRun]]:
+def _group_by_rate(runs: Iterable[TuningRun]) -> dict[float, list[TuningRun]]:
     by_rate: dict[float, list[TuningRun]] = {}
     for run in runs:
         by_rate.setdefault(run.lr, []).append(run)
@@ -226,11 +226,11 @@ def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
 def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
     """The rate between the best one and a neighbour at which a run diverged: such a basin ends in a cliff, and its
     lowest point lies just before it. None where neither did, or the cliff is near."""
-    by_rate = _by_rate(runs)
+    by_rate = _group_by_rate(runs)
     ordered = sorted({*tried_rates(runs), best})
     place = ordered.index(best)
     for other in ordered[max(place - 1, 0) : place + 2]:
-        if other != best and _diverged(by_rate[other]) and max(other / best, best / other) > basin.NEAR:
+        if other != best and _any_diverged(by_rate[other]) and max(other / best, best / other) > basin.NEAR:
             return _middle(best, other)
     return None
 

@@ -83,7 +83,7 @@ def axes_in_words(axes: Iterable[Axis]) -> str:
 
 def _shares(axis: Axis, count: int, seed: int) -> Sequence[float]:
     """Those of one axis, whatever other axes are searched: the first n of more trials are those of n trials."""
-    random, taken = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311
+    random, taken = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311 - a search, not a secret
     while len(taken) < count:
         taken[random.randrange(SHARES)] = None
     return [(place + 0.5) / SHARES for place in taken]
@@ -97,7 +97,7 @@ def _own_and_prior(
     if axis == "lr":
         if len(rates) > 1:
             low, high = min(rates), max(rates)
-            return _rounded((low * high) ** 0.5), low, high
+            return _round_to_digits((low * high) ** 0.5), low, high
         return rates[0], rates[0] / factor, rates[0] * factor
     if axis == "warmup":
         steps, own = workload.budget.steps, workload.schedule.warmup_steps
@@ -124,8 +124,8 @@ def _drawn(axis: Axis, low: float, high: float, share: float) -> float | int:
     value = exp(log(low) + share * (log(high) - log(low)))
     if axis == "warmup":
         return round(value)
-    return round(1 - _rounded(value), 12) if axis in ("beta1", "beta2") else _rounded(value)
+    return round(1 - _round_to_digits(value), 12) if axis in ("beta1", "beta2") else _round_to_digits(value)
 
 
-def _rounded(value: float) -> float:
+def _round_to_digits(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")

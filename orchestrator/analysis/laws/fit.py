@@ -276,7 +276,7 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
         if count[name] < len(measured):
             continue
         measured_losses = losses.get(name, [])
-        spiked = _spiked(measured_losses)
+        spiked = _mark_spiked(measured_losses)
         stable = sorted(each for each, out in zip(measured_losses, spiked, strict=True) if not out)
         found.append(
             Sample(
@@ -296,7 +296,7 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     return tuple(found)
 
 
-def _spiked(losses: Sequence[tuple[Key, float]]) -> list[bool]:
+def _mark_spiked(losses: Sequence[tuple[Key, float]]) -> list[bool]:
     """Whether each run ended far above the median of its cell, in cells with three runs and more. A spike raises a
     loss: what is usual is how far runs lie below their medians."""
     cells: dict[tuple[int, int], list[float]] = {}

@@ -40,7 +40,7 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
     elif row.no_law:
         sentences = [f"No law found: {row.no_law}. Nothing is predicted."]
     else:
-        sentences = [*_exponents(row), *_floor(row), *_against_baseline(row, form), *_held_out_sentences(row)]
+        sentences = [*_exponents(row), *_floor(row), *_against_baseline(row, form), *_sentences_on_largest_size(row)]
     if row.instability and (row.instability.lost or (baseline.instability and baseline.instability.lost)):
         of_runs = stability_text(row.instability, baseline.instability, baseline.title)
         sentences.append(f"Stability, apart from loss: {of_runs}.")
@@ -125,7 +125,7 @@ def _against_baseline(row: CandidateFit, form: LawForm) -> list[str]:
     return [f"Against the baseline {at_both}: {shown}, {signed_text(change.value)} nats ({interval}{p_text(p)})."]
 
 
-def _held_out_sentences(row: CandidateFit) -> list[str]:
+def _sentences_on_largest_size(row: CandidateFit) -> list[str]:
     if row.held_out is None:
         return ["Too few sizes to leave the largest one out: the law is not checked by a prediction."]
     error = row.held_out.error

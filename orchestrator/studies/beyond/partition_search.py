@@ -111,8 +111,8 @@ CHEAPEST_FIRST = (NONE, LOW, FULL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Role:
-    """Blocks that keep the same."""
+class SearchedRole:
+    """Blocks of one role, which keep the same, and what the search lets them keep."""
 
     name: str
     pattern: str
@@ -135,14 +135,14 @@ class Role:
 
 
 ROLES = (
-    Role(name="embedding", pattern="*.embed_tokens.weight", planned=NONE, others=(LOW, FULL)),
-    Role(name="query", pattern="*.q_proj.weight", planned=LOW, others=(NONE, FULL)),
-    Role(name="key", pattern="*.k_proj.weight", planned=LOW, others=(NONE, FULL)),
-    Role(name="value", pattern="*.v_proj.weight", planned=FULL, others=(NONE, LOW)),
-    Role(name="attention output", pattern="*.o_proj.weight", planned=NONE, others=(LOW, FULL)),
-    Role(name="router", pattern="*.mlp.gate.weight", planned=FULL, others=(NONE,)),
-    Role(name="experts", pattern="*.experts.*", planned=LOW, others=(NONE, FULL)),
-    Role(name="output head", pattern="lm_head.weight", planned=NONE, others=(LOW, FULL)),
+    SearchedRole(name="embedding", pattern="*.embed_tokens.weight", planned=NONE, others=(LOW, FULL)),
+    SearchedRole(name="query", pattern="*.q_proj.weight", planned=LOW, others=(NONE, FULL)),
+    SearchedRole(name="key", pattern="*.k_proj.weight", planned=LOW, others=(NONE, FULL)),
+    SearchedRole(name="value", pattern="*.v_proj.weight", planned=FULL, others=(NONE, LOW)),
+    SearchedRole(name="attention output", pattern="*.o_proj.weight", planned=NONE, others=(LOW, FULL)),
+    SearchedRole(name="router", pattern="*.mlp.gate.weight", planned=FULL, others=(NONE,)),
+    SearchedRole(name="experts", pattern="*.experts.*", planned=LOW, others=(NONE, FULL)),
+    SearchedRole(name="output head", pattern="lm_head.weight", planned=NONE, others=(LOW, FULL)),
 )
 """Mixtral's blocks; the paper's models have neither routers nor experts."""
 SEEDS = (1, 2, 3)
@@ -225,19 +225,19 @@ def _trial(sweep: str, run: RunOutcome) -> SearchTrial:
     return SearchTrial(sweep=sweep, values=values | {LR: f"{run.lr:g}"}, loss=run.loss)
 
 
-def _total(name: str, plan: Mapping[Role, str], effects: Effects) -> Measure:
+def _total(name: str, plan: Mapping[SearchedRole, str], effects: Effects) -> Measure:
     """What a whole plan adds to the loss against full momentum everywhere."""
     return measure(name, effects.sum({role.name: kept for role, kept in plan.items() if kept != FULL}))
 
 
-def _answer(role: Role, effects: Effects) -> ClaimVerdict:
+def _answer(role: SearchedRole, effects: Effects) -> ClaimVerdict:
     """Whether the role bears out AdaPM's plan: what it saves is cheap, and what it does not save would be dear."""
     if role.planned != FULL:
         return opposite(lies_above(_cost(role, role.planned, effects), MARGIN_NATS))
     return lies_above(_cost(role, role.choices()[-2], effects), MARGIN_NATS)
 
 
-def _cheapest(role: Role, effects: Effects) -> str:
+def _cheapest(role: SearchedRole, effects: Effects) -> str:
     """The least that is shown to cost no more than the margin."""
     cheap = (
         kept
@@ -247,7 +247,7 @@ def _cheapest(role: Role, effects: Effects) -> str:
     return next(cheap)
 
 
-def _cost(role: Role, kept: str, effects: Effects) -> Measure:
+def _cost(role: SearchedRole, kept: str, effects: Effects) -> Measure:
     words = {NONE: "none", LOW: "low rank"}[kept]
     return measure(
         f"{role.name}: {words}",

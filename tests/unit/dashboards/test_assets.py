@@ -21,9 +21,9 @@ def test_no_other_file_can_be_asked_for(name):
 def test_the_address_carries_the_content():
     found = assets.asset("app.css")
     assert assets.url("app.css") == f"/static/app.css?v={found.digest}"
-    assert gzip.decompress(found.compressed) == found.body
+    assert gzip.decompress(found.gzipped_body) == found.body
 
 
 def test_plotly_comes_from_the_installed_package():
     assert assets.asset(assets.PLOTLY).body.lstrip().startswith(b"/**\n* plotly.js v")
-    assert len(assets.asset(assets.PLOTLY).compressed) < 500_000
+    assert len(assets.asset(assets.PLOTLY).gzipped_body) < 500_000

@@ -211,7 +211,7 @@ def _make_attempts() -> None:
     _index("ix_attempts_charged", "attempts", ["key_id", "ended_at"], "key_id IS NOT NULL")
 
 
-def _of_attempt(table: str) -> sa.ForeignKeyConstraint:
+def _attempt_key(table: str) -> sa.ForeignKeyConstraint:
     return sa.ForeignKeyConstraint(
         ["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"], name=f"fk_{table}_run_id_attempt"
     )
@@ -227,7 +227,7 @@ def _make_results() -> None:
         sa.Column("final_val_loss", sa.Double(), nullable=True),
         sa.Column("result", sa.Text(), nullable=False),
         sa.Column("checksum", sa.BigInteger(), nullable=True),
-        _of_attempt("results"),
+        _attempt_key("results"),
         sa.PrimaryKeyConstraint("run_id", name="pk_results"),
     )
 
@@ -243,7 +243,7 @@ def _make_series() -> None:
         sa.Column("last_step", sa.BigInteger(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
         sa.Column("checksum", sa.BigInteger(), nullable=True),
-        _of_attempt("chunks"),
+        _attempt_key("chunks"),
         sa.PrimaryKeyConstraint("run_id", "attempt", "sequence", name="pk_chunks"),
     )
     op.create_table(
@@ -255,7 +255,7 @@ def _make_series() -> None:
         sa.Column("blocks", sa.LargeBinary(), nullable=False),
         sa.Column("checksum", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("run_id", "attempt", "step", "probe", name="pk_observations"),
-        _of_attempt("observations"),
+        _attempt_key("observations"),
     )
 
 
@@ -270,7 +270,7 @@ def _make_checkpoints() -> None:
         sa.Column("sha256", sa.Text(), nullable=False),
         sa.Column("recorded_at", sa.Double(), nullable=False),
         sa.Column("val_loss", sa.Double(), nullable=True),
-        _of_attempt("checkpoints"),
+        _attempt_key("checkpoints"),
         sa.PrimaryKeyConstraint("run_id", "attempt", "step", name="pk_checkpoints"),
     )
 
