@@ -18,11 +18,7 @@ thousandths of a nat.
 """
 
 import argparse
-import json
 import math
-import os
-import platform
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +27,7 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from benchmarks.verdicts import LOSS, PAIRED_SPREAD, SEED_SPREAD, record
 from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -168,13 +165,7 @@ def main() -> None:
         print(f"{title:44}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
-        told = {
-            "command": " ".join(["python -m benchmarks.searched_verdicts", *sys.argv[1:]]),
-            "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-            "experiments": given.experiments,
-            "worlds": found,
-        }
-        given.json.write_text(json.dumps(told, indent=2) + "\n")
+        write_result(given.json, "searched_verdicts", {"experiments": given.experiments, "worlds": found})
 
 
 if __name__ == "__main__":

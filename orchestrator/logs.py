@@ -13,9 +13,6 @@ IDS = ("experiment", "run", "attempt")
 """What an event may be about; whoever logs names the run, and its experiment follows."""
 
 
-ORDER = ("timestamp", "level", "process", "event", *IDS)
-
-
 def configure_logs(process: str, *, level: int = logging.INFO) -> None:
     """Log events of this process as `key=value` lines that name the process."""
     structlog.configure(

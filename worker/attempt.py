@@ -162,12 +162,12 @@ def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
 def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: "ProcessGroup | None") -> None:
     termination = Termination()
     if group is not None and group.mailbox is not None:
-        from worker.distributed.mailbox import StopFile
+        from worker.distributed.mailbox import StopFile  # loads torch
 
         group.mailbox.begin()  # heartbeats come from here now
         termination = StopFile(group.mailbox)
     with termination:  # a SIGTERM while torch loads waits for the first step, where the run can leave in order
-        from worker.run import Folders, run
+        from worker.run import Folders, run  # loads torch
 
     run(
         assignment.spec,

@@ -71,7 +71,7 @@ from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRec
 from worker.records.result import Observation, Point
 
 if TYPE_CHECKING:
-    from pandas import DataFrame  # type: ignore[import-untyped]
+    from pandas import DataFrame  # type: ignore[import-untyped]  # it publishes no types
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
