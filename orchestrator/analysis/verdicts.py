@@ -396,7 +396,7 @@ def _about_search(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
         if missing := spec.candidate(row.candidate).missing_axes(spec.workload, tuning):
             yield f"{row.title} is not searched over {axes_in_words(missing)}: it has none, or one of zero."
     luck = [(row.title, row.difference.luck_of_draws) for row in rows if row.difference]
-    if luck:
+    if luck and not spec.descends():
         each = ", ".join(f"{title} {value:.4f}" for title, value in luck)
         yield (
             "The intervals cover the luck of the draws: so far a difference moves without a random half of them"
@@ -418,7 +418,8 @@ def _about_choice(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
     baseline = next(row for row in rows if row.is_baseline)
     if known or theirs:
         each = ", ".join(f"{title} {value:.4f}" for title, value in ({baseline.title: theirs} | known).items())
-        yield f"The intervals cover what a better learning rate may still be worth{_in(unit)}: {each}."
+        what = "setting within the ranges" if spec.descends() else "learning rate"
+        yield f"The intervals cover what a better {what} may still be worth{_in(unit)}: {each}."
     if not spec.tuning and any(_planned_rates(row) > 1 for row in rows):
         gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
         added = ", ".join(gains) or "unknown with one seed"
