@@ -125,7 +125,7 @@ def run_page(
     # The page is found on the narrow rows first; specs and results are joined to the page only.
     page = sa.select(runs.c.id).where(*_conditions(connection, where)).order_by(*_order(sort))
     if after is not None:
-        page = page.where(_after_run(connection, after, sort, where.experiment_id))
+        page = page.where(_page_condition(connection, after, sort, where.experiment_id))
     chosen = page.limit(limit).subquery()
     query = _run_query().join(chosen, chosen.c.id == runs.c.id).order_by(*_order(sort))
     return tuple(_run_record(row) for row in connection.execute(query))
@@ -238,7 +238,7 @@ def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:
     return key.is_(None), key.desc() if sort.descending else key.asc(), *usual
 
 
-def _after_run(
+def _page_condition(
     connection: Connection, run_id: str, sort: RunSort | None, experiment_id: str | None
 ) -> sa.ColumnElement[bool]:
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
