@@ -50,7 +50,7 @@ class RateSummary:
     looks: Mapping[int, Look] | None = None
     """Where seeds are added while verdicts are open."""
 
-    def without(self, seeds: frozenset[int]) -> "RateSummary":
+    def exclude_seeds(self, seeds: frozenset[int]) -> "RateSummary":
         """The same with these seeds left out of its loss."""
         losses = [loss for seed, loss in self.losses().items() if seed not in seeds]
         return replace(self, val_loss=mean_interval(losses, looks=self.looks), left_out=seeds & self.losses().keys())
@@ -177,9 +177,9 @@ class CandidateSummary:
             return False
         return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
 
-    def without(self, seeds: frozenset[int]) -> "CandidateSummary":
+    def exclude_seeds(self, seeds: frozenset[int]) -> "CandidateSummary":
         """The same with these seeds left out of the compared loss."""
-        best = self.best.without(seeds)
+        best = self.best.exclude_seeds(seeds)
         if self.final is not None or self.tuned:
             return replace(self, final=best if self.final else None)
         rates = tuple(best if rate is self.chosen else rate for rate in self.rates)

@@ -205,29 +205,29 @@ def _losses(workload: Workload, runs: Iterable[RunRecord]) -> Iterable[tuple[Run
             yield run, loss
 
 
-def detectable_difference(design: Design, seeds: int, power: float = POWER) -> float | None:
-    """The least true difference that so many paired seeds show with this power; None below two seeds."""
+def detectable_difference(design: Design, seeds: int) -> float | None:
+    """The least true difference that so many paired seeds show with the chance `POWER`; None below two seeds."""
     if seeds < 2:
         return None
     low, high = 0.0, design.noise_sd
-    while design.is_shown(high, seeds) < power:
+    while design.is_shown(high, seeds) < POWER:
         low, high = high, 2 * high
     for _ in range(40):  # halves the interval to a part in 10^12
         middle = (low + high) / 2
-        low, high = (middle, high) if design.is_shown(middle, seeds) < power else (low, middle)
+        low, high = (middle, high) if design.is_shown(middle, seeds) < POWER else (low, middle)
     return high
 
 
-def least_seeds(chance: Callable[[int], float], power: float = POWER) -> int | None:
-    """The least number of paired seeds with which the chance of a verdict is this; None beyond `MOST_SEEDS`."""
+def least_seeds(chance: Callable[[int], float]) -> int | None:
+    """The least number of paired seeds with which the chance of a verdict is `POWER`; None beyond `MOST_SEEDS`."""
     low, high = 1, 2
-    while chance(high) < power:
+    while chance(high) < POWER:
         if high >= MOST_SEEDS:
             return None
         low, high = high, min(2 * high, MOST_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if chance(middle) < power else (low, middle)
+        low, high = (middle, high) if chance(middle) < POWER else (low, middle)
     return high
 
 

@@ -55,12 +55,12 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
     levels: dict[int, float] = {}
     u = shares = np.zeros(0)
     for n in range(first, most + 1):
-        spend = _spent(n / most, alpha) - (_spent((n - 1) / most, alpha) if n > first else 0.0)
+        spend = _spent_error(n / most, alpha) - (_spent_error((n - 1) / most, alpha) if n > first else 0.0)
         if n == first:
             low, high = 0.0, math.sqrt(n)
             for _ in range(60):
                 bound = (low + high) / 2
-                low, high = (bound, high) if _beyond(bound, n) > spend else (low, bound)
+                low, high = (bound, high) if _tail_probability(bound, n) > spend else (low, bound)
             edges = _cells(high, n)
             shares = np.diff(betainc(0.5, (n - 1) / 2, np.minimum(edges**2 / n, 1.0)))
         else:
@@ -72,7 +72,7 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
             edges = _cells(high, n)
             shares = np.diff(shares @ _probability_within(edges, u, n - 1))
         u = (edges[1:] + edges[:-1]) / 2
-        levels[n] = _beyond(high, n)
+        levels[n] = _tail_probability(high, n)
     total = sum(levels.values())
     return {n: Look(level=level, all_levels=total) for n, level in levels.items()}
 
@@ -106,28 +106,28 @@ def chance_of_verdict(
     moves = spread * math.sqrt((most - pairs) / (most * pairs))
     better, worse = -half - above, half + below
 
-    def under(value: Array) -> Array:
+    def mass_below(value: Array) -> Array:
         return np.asarray(ndtr((value - mean) / moves))
 
     chance = np.zeros(NODES)
     if can_be_better:
-        chance += under(better)
+        chance += mass_below(better)
     if can_be_worse:
-        chance += 1 - under(worse)
+        chance += 1 - mass_below(worse)
     if margin is not None and can_be_better and can_be_worse:
         low, high = np.maximum(half + below - margin, better), np.minimum(margin - half - above, worse)
-        chance += np.maximum(under(high) - under(low), 0.0)
+        chance += np.maximum(mass_below(high) - mass_below(low), 0.0)
     return float(weights @ chance) / 2
 
 
-def _spent(share: float, alpha: float) -> float:
+def _spent_error(share: float, alpha: float) -> float:
     """Of alpha, when so large a share of the seeds is in."""
     from scipy.special import ndtr, ndtri  # as above
 
     return float(2 * ndtr(ndtri(alpha / 2) / math.sqrt(share)))
 
 
-def _beyond(bound: float, n: int) -> float:
+def _tail_probability(bound: float, n: int) -> float:
     """P(|u_n| > bound), of no other look: that of one coordinate of a point on the sphere in n dimensions."""
     from scipy.special import betaincc  # as above
 

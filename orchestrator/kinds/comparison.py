@@ -173,6 +173,13 @@ class GridExperiment(Experiment):
                 *_candidate_faults(self.candidates, self.baseline),
                 *_fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
                 *self.resources.misfits(self.workload),
+                *(
+                    fault
+                    for place, one in enumerate(self.candidates)
+                    for fault in self.resources.sharding_faults(
+                        self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
+                    )
+                ),
                 *_run_count_faults(self.run_count(), self.candidates),
                 *_warmup_faults(self.candidates, self.workload),
             ]
@@ -321,8 +328,8 @@ class ComparisonSpec(GridExperiment):
         if self.tuning is None or not self.tuning.search:
             return {}
         if self.descends():
-            return _by_rate(self._descent(name, ()).tried)
-        return _by_rate(self.candidate(name).trials(self.workload, self.tuning))
+            return _settings_of_rates(self._descent(name, ()).tried)
+        return _settings_of_rates(self.candidate(name).trials(self.workload, self.tuning))
 
     def descends(self) -> bool:
         """Whether each setting that is tried follows from those before it."""
@@ -360,8 +367,8 @@ class ComparisonSpec(GridExperiment):
         waiting: tuple[tuple[float, int], ...] = ()
         if self.descends():
             path = self._descent(group.candidate, runs)
-            settings = _by_rate(path.tried)
-            waiting = tuple((lr, seed) for lr in _by_rate(path.next_trials) for seed in self.tuning.seeds)
+            settings = _settings_of_rates(path.tried)
+            waiting = tuple((lr, seed) for lr in _settings_of_rates(path.next_trials) for seed in self.tuning.seeds)
         pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting)
         return tuple(
             self.planned_run(group.candidate, lr=lr, seed=seed, setting=settings.get(lr)) for lr, seed in pairs
@@ -409,7 +416,7 @@ class ComparisonSpec(GridExperiment):
         return next(each for each in self.candidates if each.name() == name)
 
 
-def _by_rate(settings: Iterable[Setting]) -> dict[float, Setting]:
+def _settings_of_rates(settings: Iterable[Setting]) -> dict[float, Setting]:
     return {lr: each for each in settings if isinstance(lr := each["lr"], float)}
 
 

@@ -52,7 +52,7 @@ def descend(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
         start = best
         for axis, prior in priors.items():
             room = count - len(tried)
-            sides = [_moved(best, axis, prior, place) for place in _sides(place_of(best, axis, prior), step)]
+            sides = [_move_along(best, axis, prior, place) for place in _sides(place_of(best, axis, prior), step)]
             found = {_rate(each): each for each in sides if _rate(each) not in tried}
             added = dict(list(found.items())[:room])
             if not added:
@@ -89,7 +89,7 @@ def _sides(place: float, step: float) -> tuple[float, float]:
     return (place - step, place + step) if place + step <= 1.0 else (place - step, place - 2 * step)
 
 
-def _moved(setting: Setting, axis: Axis, prior: Prior, place: float) -> Setting:
+def _move_along(setting: Setting, axis: Axis, prior: Prior, place: float) -> Setting:
     """The same with another value of one axis, named by its rate."""
     moved = dict(setting) | {FIELDS[axis]: value_at(axis, prior, (place + 1) / 2)}
     lr = float(f"{_rate(moved):.5g}")
