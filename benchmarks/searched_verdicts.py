@@ -18,11 +18,7 @@ thousandths of a nat.
 """
 
 import argparse
-import json
 import math
-import os
-import platform
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,14 +27,16 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from benchmarks.verdicts import LOSS, PAIRED_SPREAD, SEED_SPREAD, record
 from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import Tuning, TuningRun
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.kinds.tuning_search import AXES, FACTORS, FIELDS, Axis, Setting
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
+from worker.spec.run import RunSpec
 
 RATE, STEPS, WARMUP = 1e-3, 1000, 100
 MIDDLES: Mapping[Axis, float] = {
@@ -59,6 +57,11 @@ class World:
     optima: Literal["alike", "near", "apart"]
     tuning_seeds: int = 3
     seeds: int = 5
+    method: Literal["random", "coordinate"] = "random"
+    together: float = 0.0
+    """What the rate and beta2 cost together, as a share of the most that leaves one lowest point."""
+    kink: bool = False
+    """Losses rise by the distance from the optimum, not by its square: as much where a range ends."""
 
 
 def specification(world: World, first_seed: int) -> ComparisonSpec:
@@ -79,21 +82,25 @@ def specification(world: World, first_seed: int) -> ComparisonSpec:
             "tuning": Tuning(
                 seeds=tuple(range(first_seed, first_seed + world.tuning_seeds)),
                 search=("lr", "beta2", "weight_decay", "warmup", "beta1", "clip")[: world.axes],
-                method="random",
+                method=world.method,
                 trials=world.trials,
             ),
         }
     )
 
 
-def excess(setting: Setting, optimum: Mapping[Axis, float]) -> float:
+def excess(setting: Setting, optimum: Mapping[Axis, float], world: World) -> float:
     """What a setting's loss lies above the lowest one."""
-    total = 0.0
+    away = {}
     for axis, best in optimum.items():
         value = setting[FIELDS[axis]]
         assert isinstance(value, int | float)
         place = math.log((1 - value if axis in ("beta1", "beta2") else value) / MIDDLES[axis]) / math.log(FACTORS[axis])
-        total += (STEEP if axis == "lr" else FLAT) * (place - best) ** 2
+        away[axis] = place - best
+    costs = {axis: STEEP if axis == "lr" else FLAT for axis in away}
+    total = sum(costs[axis] * (abs(by) if world.kink else by**2) for axis, by in away.items())
+    if world.together and "beta2" in away:
+        total += 2 * world.together * math.sqrt(STEEP * FLAT) * away["lr"] * away["beta2"]
     return total
 
 
@@ -105,7 +112,8 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
     for number in range(experiments):
         spec = specification(world, 1000 + world.tuning_seeds * number)
         assert spec.tuning is not None
-        template = run_record(spec.first_runs()[0], 0, LOSS, "e")
+        first_runs = spec.first_runs()
+        template = run_record(first_runs[0], 0, LOSS, "e")
         searched = [axis for axis in AXES if axis in spec.tuning.search]
         first = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
         reach = {"alike": 0.0, "near": 0.2, "apart": 0.0}[world.optima]
@@ -113,21 +121,26 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
         if world.optima == "apart":
             second = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
         effects: dict[int, float] = {}
-        ended: list[tuple[str, TuningRun]] = []
+        ended: list[tuple[str, TuningRun, RunSpec]] = []
         for name, optimum, shift in (("one", first, 0.0), ("other", second, -gain)):
-            settings, rates = spec.settings(name), spec.planned_rates(name)
+            group = TuningGroup(candidate=name, model=spec.workload.model, steps=STEPS)
             tried: list[TuningRun] = []
-            pending = tuple((lr, each) for each in spec.tuning.seeds for lr in rates)
+            pending = tuple(run for run in first_runs if run.candidate == name)
             while pending:
-                for lr, each in pending:
-                    effect = effects.setdefault(each, float(random.normal(0, SEED_SPREAD)))
+                for run in pending:
+                    effect = effects.setdefault(run.spec.seed, float(random.normal(0, SEED_SPREAD)))
                     noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
-                    loss = LOSS + excess(settings[lr], optimum) + shift + effect + noise
+                    above = excess(spec.searched_parameters(0, run.spec), optimum, world)
+                    loss = LOSS + above + shift + effect + noise
+                    lr, each = run.spec.optimizer.lr, run.spec.seed
                     tried.append(TuningRun(lr=lr, seed=each, ended=True, verdict=Verdict.CONVERGED, loss=loss))
-                pending = spec.tuning.next_pairs(rates, spec.seeds, tried)
-            missed.append(excess(settings[tried[-1].lr], optimum))
-            ended += [(name, run) for run in tried]
-        records = [record(template, place, *each) for place, each in enumerate(ended)]
+                    ended.append((name, tried[-1], run.spec))
+                pending = spec.follow_up_runs(group, tried)
+            missed.append(above)
+        records = [
+            record(template, place, name, run).model_copy(update={"spec": own})
+            for place, (name, run, own) in enumerate(ended)
+        ]
         row = next(
             row for row in compare(experiment_record(spec, len(records), "e"), records).rows if not row.is_baseline
         )
@@ -148,33 +161,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=200, help="in each world")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", choices=("random", "coordinate"), help="that one alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
     heads = ("false", "held", *(f"found {gain:g}" for gain in GAINS), "half width", "missed")
-    print(f"{'world':44}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    print(f"{'world':60}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    optima: tuple[Literal["alike", "near", "apart"], ...] = ("alike", "near", "apart")
     worlds = [
-        World(axes=axes, trials=trials, optima=optima, seeds=seeds)
-        for optima in ("alike", "near", "apart")
+        World(axes=axes, trials=trials, optima=each, seeds=seeds)
+        for each in optima
         for axes, trials, seeds in ((2, 8, 5), (3, 16, 5), (6, 8, 5), (6, 24, 5), (6, 24, 10))
+    ] + [
+        World(axes=axes, trials=trials, optima=each, seeds=seeds, method="coordinate", **kind)
+        for each in optima
+        for axes, trials, seeds, kind in (
+            (2, 8, 5, {}),
+            (6, 13, 5, {}),
+            (6, 24, 5, {}),
+            (6, 24, 10, {}),
+            (3, 16, 10, {"together": 0.8}),
+            (6, 24, 10, {"kink": True}),
+        )
     ]
+    worlds = [each for each in worlds if given.method in (None, each.method)]
     for world in worlds:
         equal = simulate(world, given.experiments, 0.0, given.seed)
         power = [simulate(world, given.experiments // 4, gain, given.seed)["decided"] for gain in GAINS]
         shares = [equal["decided"], equal["held"], *power]
         found.append(asdict(world) | {"false": equal["decided"], "power": power} | equal)
         title = f"{world.optima}, {world.axes} axes, {world.trials} trials, {world.seeds} seeds"
+        if world.method == "coordinate":
+            title += ", descent" + ", together" * (world.together > 0) + ", kink" * world.kink
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
-        print(f"{title:44}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
+        print(f"{title:60}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
-        told = {
-            "command": " ".join(["python -m benchmarks.searched_verdicts", *sys.argv[1:]]),
-            "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-            "experiments": given.experiments,
-            "worlds": found,
-        }
-        given.json.write_text(json.dumps(told, indent=2) + "\n")
+        write_result(given.json, "searched_verdicts", {"experiments": given.experiments, "worlds": found})
 
 
 if __name__ == "__main__":

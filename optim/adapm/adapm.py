@@ -19,7 +19,7 @@ Where the paper leaves room, an option decides; the class docstring names each d
 worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from math import prod
@@ -50,10 +50,21 @@ from ..plan.sharding import is_distributed, local_view, portion_of, refuse_shard
 from . import compiled
 from .options import StepOptions, StepSettings, check_options
 from .sharded import SharedMember, check_sharded, needs_exchange, update_together
-from .step import Member, largest_block, likeness, split_into_batches, update_batch
+from .step import (
+    Member,
+    Run,
+    find_runs,
+    largest_block,
+    split_into_batches,
+    suits_fused_kernel,
+    update_batch,
+    update_fused,
+)
 
 _Alike = tuple[int, torch.dtype, torch.device]
 """Step, type and device: parameters that may be updated together have these in common."""
+_FUSED = "fused"
+"""Among lists of like blocks, that of the blocks, alike or not, that torch's own kernel moves."""
 
 
 class AdaPM(ClosureStep):
@@ -204,8 +215,10 @@ class AdaPM(ClosureStep):
         with compiled.room_for_variants() if compiles else nullcontext():
             shared: list[SharedMember] = []
             for group in self.param_groups:
-                for (step, _, _), lists in self._members_by_likeness(group, shared).items():
+                for (step, _, _), lists in self._lists_of_members(group, shared).items():
                     settings = StepSettings.from_group(group, step)
+                    if fused := lists.pop(_FUSED, []):
+                        update_fused(fused, settings)
                     for members in lists.values():
                         for batch in split_into_batches(members, largest=largest):
                             update_batch(batch, settings, largest=largest, compiles=compiles)
@@ -285,43 +298,67 @@ class AdaPM(ClosureStep):
         added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
         vars(self).pop("_sizes", None)
+        vars(self).pop("_runs", None)
 
-    def _members_by_likeness(
+    def _lists_of_members(
         self, group: dict[str, Any], shared: list[SharedMember]
-    ) -> dict[_Alike, dict[tuple[object, ...], list[Member]]]:
+    ) -> dict[_Alike, dict[object, list[Member]]]:
         """The blocks of the group that have a gradient, moved on to their next step, by what they have in common.
 
         Those that processes have to move together are added to `shared` instead.
         """
-        found: dict[_Alike, dict[tuple[object, ...], list[Member]]] = {}
-        for name, parameter in _named_parameters(group):
-            gradient = parameter.grad
-            if gradient is None or parameter.numel() == 0:
-                continue
-            if name not in self.plan.by_parameter:
-                self._plan_new_parameters(group)
-            state = self._state_of(name, parameter)
-            state["step"] += 1
+        moving = [
+            (name, parameter, parameter.grad)
+            for name, parameter in _named_parameters(group)
+            if parameter.grad is not None and parameter.numel() > 0
+        ]
+        if any(name not in self._runs for name, _, _ in moving):
+            self._plan_new_parameters(group)
+        states = [self._state_of(name, parameter) for name, parameter, _ in moving]
+        steps = [state["step"] for state in states]
+        if steps:
+            torch._foreach_add_(steps, 1.0)
+        found: dict[_Alike, dict[object, list[Member]]] = {}
+        for (name, parameter, gradient), state in zip(moving, states, strict=True):
             lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
-            for block in self.plan.by_parameter[name]:
-                if is_distributed(parameter):
-                    portion = portion_of(block, parameter)
-                    weight, slope = (local_view(block, portion, parameter, one) for one in (parameter, gradient))
-                    member = Member(block, weight, slope, state)
-                    if needs_exchange(member, portion):
-                        shared.append(SharedMember(member, portion, StepSettings.from_group(group, int(state["step"]))))
-                        continue
-                    if weight.numel() == 0:
-                        continue
-                else:
-                    member = Member(block, block.view(parameter), block.view(gradient), state)
-                lists.setdefault(likeness(block), []).append(member)
+            if is_distributed(parameter):
+                settings = StepSettings.from_group(group, int(state["step"]))
+                members = self._local_members(name, parameter, gradient, state, settings, shared)
+            else:
+                members = ((run.likeness, run.member(parameter, gradient, state)) for run in self._runs[name])
+            for likeness, member in members:
+                lists.setdefault(_FUSED if suits_fused_kernel(member) else likeness, []).append(member)
         return found
+
+    def _local_members(
+        self,
+        name: str,
+        parameter: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        settings: StepSettings,
+        shared: list[SharedMember],
+    ) -> Iterator[tuple[object, Member]]:
+        """What this process holds of a parameter that is sharded, and moves by itself."""
+        assert is_distributed(parameter)
+        for block in self.plan.by_parameter[name]:
+            portion = portion_of(block, parameter)
+            weight, slope = (local_view(block, portion, parameter, one) for one in (parameter, gradient))
+            member = Member((block,), weight, slope, {key: state[block.key(key)] for key in block.state_shapes})
+            if needs_exchange(member, portion):
+                shared.append(SharedMember(member, portion, settings))
+            elif weight.numel() > 0:
+                yield (Run((block,)).likeness, portion.shape), member
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
         self._plan_missing({name: value for every in self.param_groups for name, value in _named_parameters(every)})
         self._check_parameters(group)
+
+    @cached_property
+    def _runs(self) -> Mapping[str, tuple[Run, ...]]:
+        """Parameter name → its blocks, like ones of a stack together."""
+        return {name: find_runs(blocks) for name, blocks in self.plan.by_parameter.items()}
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
@@ -335,12 +372,15 @@ class AdaPM(ClosureStep):
             refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
             # On the CPU, as torch's own counters: reading it must not wait for the device.
             state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
-            for block in self.plan.by_parameter.get(name, ()):
-                for state_name, shape in block.state_shapes.items():
-                    if is_distributed(parameter):
+            if is_distributed(parameter):
+                for block in self.plan.by_parameter.get(name, ()):
+                    for state_name in block.state_shapes:
                         shape = _sharded_state().local_shape(block, state_name, portion_of(block, parameter))
-                    made = torch.zeros(shape, dtype=block.state_dtype, device=parameter.device)
-                    state[block.key(state_name)] = made
+                        made = torch.zeros(shape, dtype=block.state_dtype, device=parameter.device)
+                        state[block.key(state_name)] = made
+            else:
+                for run in self._runs.get(name, ()):
+                    state.update(run.new_state(parameter.device))
         return state
 
     def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
