@@ -191,7 +191,6 @@ for found in (build, adapm.build, adapm.build.build):
     assert run(python, "-c", program, cwd=tmp_path).split() == ["AdamW"] * 3
 
 
-
 BOTH = """
 import os
 os.environ["ADAPM_BENCH_OWN_OPTIMIZERS"] = "signum"  # its entry is made of optim's classes

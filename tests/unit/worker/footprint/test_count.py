@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from optim import catalog
-from optim.build import build
+from optim.builder import build
 from optim.catalog import CATALOG, OptimizerEntry
 from optim.errors import OptionError, UnknownOptimizerError
 from optim.state import allocated_state_bytes
