@@ -32,7 +32,7 @@ from benchmarks.result_file import processor
 from benchmarks.transient_memory import peak_transient_bytes
 from optim import catalog
 from optim.adapm import AdaPM
-from optim.build import build
+from optim.builder import build
 from optim.state import state_bytes
 
 _CONFIGS = {

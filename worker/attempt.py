@@ -26,6 +26,7 @@ from worker.errors import (
     WorkerError,
     is_disk_full,
 )
+from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, Failure, FailureKind
 from worker.reporting import tracing
@@ -166,7 +167,8 @@ def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: 
 
         group.mailbox.begin()  # heartbeats come from here now
         termination = StopFile(group.mailbox)
-    with termination:  # a SIGTERM while torch loads waits for the first step, where the run can leave in order
+    # A SIGTERM while torch loads waits for the first step, where the run can leave in order.
+    with termination, pause_collection():
         from worker.run import Folders, run  # loads torch
 
     run(

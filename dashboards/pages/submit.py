@@ -67,9 +67,9 @@ DEFAULTS: dict[str, str] = {
 """A workload that trains in seconds on a CPU, and on which the suggested grids have their best rate inside."""
 CHOSEN = ("adamw", "adapm", "adapm-mini")
 METHODS = (
-    ("", "learning rates, by each candidate's grid"),
-    ("random", "several hyperparameters, by random search"),
-    ("coordinate", "several hyperparameters, by coordinate descent"),
+    ("", "Learning-rate grids"),
+    ("random", "Random search"),
+    ("coordinate", "Coordinate descent"),
 )
 TUNING = {"seeds": "tuning_seeds", "extend_grid": "extend_grid", "method": "method", "trials": "trials"}
 SEQUENTIAL = {"first_seeds": "first_seeds", "seeds_per_look": "seeds_per_look"}

@@ -95,21 +95,53 @@ def chance_of_verdict(
     zero out, or lies within the margin. The truth is as likely anywhere that the pairs allow (a flat prior), and the
     spread is averaged over its chi-square. `below`, `above`: what tuning leaves open; `level`: of the last look; what a
     rate at an edge leaves open forbids to call the candidate better or worse, and either to call it as good."""
-    from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
-
     if error <= 0:  # differences that do not vary are no evidence, and more of them are none either
         return 0.0
+    found = chances_of_verdict(
+        np.array([mean]),
+        np.array([error]),
+        pairs,
+        most,
+        level,
+        below=np.array([below]),
+        above=np.array([above]),
+        shared_error=shared_error,
+        margin=margin,
+        can_be_better=can_be_better,
+        can_be_worse=can_be_worse,
+    )
+    return float(found[0])
+
+
+def chances_of_verdict(
+    mean: Array,
+    error: Array,
+    pairs: int,
+    most: int,
+    level: float,
+    *,
+    below: Array,
+    above: Array,
+    shared_error: float,
+    margin: float | None,
+    can_be_better: bool = True,
+    can_be_worse: bool = True,
+) -> Array:
+    """The same of many experiments at once, whose errors are above zero."""
+    from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
+
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     degrees = pairs - 1
-    spread = error * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
+    spread = error[:, None] * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
     half = np.hypot(-stdtrit(most - 1, level / 2) * spread / math.sqrt(most), -ndtri(level / 2) * shared_error)
     moves = spread * math.sqrt((most - pairs) / (most * pairs))
+    below, above = below[:, None], above[:, None]
     better, worse = -half - above, half + below
 
     def mass_below(value: Array) -> Array:
-        return np.asarray(ndtr((value - mean) / moves))
+        return np.asarray(ndtr((value - mean[:, None]) / moves))
 
-    chance = np.zeros(NODES)
+    chance = np.zeros_like(spread)
     if can_be_better:
         chance += mass_below(better)
     if can_be_worse:
@@ -117,7 +149,7 @@ def chance_of_verdict(
     if margin is not None and can_be_better and can_be_worse:
         low, high = np.maximum(half + below - margin, better), np.minimum(margin - half - above, worse)
         chance += np.maximum(mass_below(high) - mass_below(low), 0.0)
-    return float(weights @ chance) / 2
+    return np.asarray(chance @ weights) / 2
 
 
 def _spent_error(share: float, alpha: float) -> float:

@@ -173,6 +173,13 @@ class GridExperiment(Experiment):
                 *_candidate_faults(self.candidates, self.baseline),
                 *_fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
                 *self.resources.misfits(self.workload),
+                *(
+                    fault
+                    for place, one in enumerate(self.candidates)
+                    for fault in self.resources.sharding_faults(
+                        self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
+                    )
+                ),
                 *_run_count_faults(self.run_count(), self.candidates),
                 *_warmup_faults(self.candidates, self.workload),
             ]

@@ -24,12 +24,12 @@ from tests.factories.process_group import exit_codes, started
 from worker.distributed.process_group import ProcessGroup
 from worker.models import load_transformers
 
-STEPS = 50
+STEPS = 24
 SAVED_AT = 3
 VOCABULARY = 61  # no number of processes here divides it
 
 # eps above what float32 leaves of GPT-2's key biases, whose gradient is zero: else the step makes noise of full size.
-OPTIONS: dict[str, Any] = {"lr": 3e-3, "rank_ratio": 0.1, "refresh_interval": 20, "eps": 1e-6}
+OPTIONS: dict[str, Any] = {"lr": 3e-3, "rank_ratio": 0.1, "refresh_interval": 10, "eps": 1e-6}
 
 
 def model_of(family: str, dtype: torch.dtype = torch.float64) -> nn.Module:

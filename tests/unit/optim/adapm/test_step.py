@@ -1,14 +1,16 @@
 """Batches: like blocks together, bounded, and the same result as one block at a time."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.transient_memory import peak_transient_bytes
-from optim.adapm import AdaPM, AdaPMMini
+from optim.adapm import AdaPM, AdaPMMini, devices
 from optim.adapm import step as adapm_step
 from optim.adapm.step import Member, Run, largest_block, split_into_batches
 from optim.plan.blocks import Block, BlockKind, FirstMoment
@@ -72,17 +74,48 @@ def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, solver):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
+class _Operators(TorchDispatchMode):
+    """Counts what torch is asked to do, views included."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@CLASSES
+def test_the_operators_of_a_step_do_not_grow_with_the_number_of_experts(cls):
+    """But for one on an accelerator, where a sketch is drawn for each in case that it has nothing to start from."""
+    counts = []
+    for number in (4, 32):
+        model = nn.ModuleDict({"experts": _Experts(False, number)})
+        optimizer = cls.for_model(model, 1e-3)
+        for value in model.parameters():
+            value.grad = torch.randn_like(value)
+        optimizer.step()
+        with _Operators() as operators:
+            optimizer.step()
+        counts.append(operators.count)
+    batches = 3  # gates and ups are alike, and lie apart
+    drawn = (32 - 4) * batches if devices.is_simulated() else 0
+    assert counts[0] == counts[1] - drawn <= (620 if devices.is_simulated() else 430)
+
+
 class _Experts(nn.Module):
     """Mixtral's: gate and up fused, experts × out × in, or with `turned` experts × in × out."""
 
-    def __init__(self, turned: bool) -> None:
+    def __init__(self, turned: bool, number: int = 5) -> None:
         super().__init__()
-        up, down = torch.zeros(_EXPERTS, 12, 8), torch.zeros(_EXPERTS, 8, 6)
+        up, down = torch.zeros(number, 12, 8), torch.zeros(number, 8, 6)
         self.gate_up_proj = nn.Parameter(up.mT.contiguous() if turned else up)
         self.down_proj = nn.Parameter(down.mT.contiguous() if turned else down)
 
 
 _EXPERTS, _IDLE, _SICK = 5, 2, 3
+"""How many `_Experts` are, and two of them."""
 
 
 def experts(turned: bool, dtype: torch.dtype = torch.float64) -> nn.Module:
