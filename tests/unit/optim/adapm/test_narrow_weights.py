@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from optim import build
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm import step as adapm_step
 from optim.adapm.rounding import round_stochastically, rounding_key
-from optim import build
 from optim.state import allocated_state_bytes, state_bytes
 from tests.twins import rounding as twin
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
-STOCHASTIC, MASTER = {"bf16_stochastic_round": True}, {"master_weights": True}
+STOCHASTIC: dict[str, Any] = {"bf16_stochastic_round": True}
+MASTER: dict[str, Any] = {"master_weights": True}
 KEY = rounding_key(0, 1, "block")
 LARGEST = torch.finfo(torch.bfloat16).max
 
@@ -154,7 +155,7 @@ def test_weights_that_somebody_loads_are_followed():
     model = tiny_gpt2(dtype=torch.bfloat16)
     optimizer = AdaPM.for_model(model, 1e-4, **MASTER)
     drift(model, optimizer, 3)
-    parameter = model.transformer.wte.weight
+    parameter = next(value for name, value in model.named_parameters() if name == "transformer.wte.weight")
     kept = optimizer.state[parameter]["master_weight"][1:].clone()
     with torch.no_grad():
         parameter[0] = 3.0
