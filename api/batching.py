@@ -21,6 +21,8 @@ Answer = TypeVar("Answer")
 
 MOST_CALLS = 64
 """Together; those behind them wait no longer than that takes."""
+LARGE_AT_ONCE = 4
+"""Experiments of many runs that are queued at once: each computes on a thread of its own."""
 
 
 class ThreadBatcher(Generic[Call, Answer]):
@@ -73,18 +75,20 @@ class ThreadBatcher(Generic[Call, Answer]):
 
 
 class Submissions:
-    """Where the routes submit experiments: small ones that come at once share a thread and a transaction, a large one
-    has its own."""
+    """Where the routes submit experiments: small ones that come at once share a thread and a transaction; a large one
+    has its own, of which there are `LARGE_AT_ONCE`."""
 
     def __init__(self, experiments: Experiments) -> None:
         self._experiments = experiments
         self._together = ThreadBatcher[Proposal, Submission](experiments.submit_together)
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
 
     async def __call__(self, proposal: Proposal) -> Submission:
         """Queue an experiment durably; raises as `Experiments.submit`."""
         if self._experiments.is_quick(proposal.spec):
             return await self._together(proposal)
-        (answer,) = await run_in_threadpool(self._experiments.submit_together, [proposal])
+        async with self._large:
+            (answer,) = await run_in_threadpool(self._experiments.submit_together, [proposal])
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import fmean
 
 from benchmarks.load_figures import Figure, percentile
@@ -31,8 +31,8 @@ class Mix:
         beat = Heartbeat(step=1, device_seconds=1.0).model_dump_json().encode()
         self._lock = threading.Lock()
         self._turn, self._batch = 0, 2_000_000
-        self._points: Callable[[], Request] = lambda: ("POST", f"{worker}/points", self._next_batch(), lease.token)
-        fixed: list[Request] = [
+        self._points, self._token = f"{worker}/points", lease.token
+        self._requests: list[Request | None] = [
             ("GET", run, None, None),
             ("GET", "/v1/runs?sort=-last_val_loss&limit=50", None, None),
             ("GET", f"/v1/experiments/{experiment_id}", None, None),
@@ -41,14 +41,16 @@ class Mix:
             ("GET", f"/v1/points?run={lease.run_id}&metric=train_loss", None, None),
             ("POST", "/v1/experiments", submission, None),
             ("GET", "/v1/experiments", None, None),
+            None,  # new points
+            None,
         ]
-        self._requests = [*((lambda each=each: each) for each in fixed), self._points, self._points]  # type: ignore[misc]
 
     def next(self) -> Request:
         """The next request."""
         with self._lock:
             self._turn += 1
-            return self._requests[self._turn % len(self._requests)]()
+            request = self._requests[self._turn % len(self._requests)]
+            return request or ("POST", self._points, self._next_batch(), self._token)
 
     def _next_batch(self) -> bytes:
         self._batch += 1

@@ -2,7 +2,6 @@
 
 import http.client
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from api.processes.address import answers, listen
+from benchmarks.result_file import processor
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
@@ -156,8 +156,4 @@ def _free_port() -> int:
 
 
 def machine() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = models[0] if models else platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
+    return f"{processor()}, {os.cpu_count()} cores"

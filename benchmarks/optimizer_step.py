@@ -17,7 +17,6 @@ Gradients are random, of magnitude 1e-3, and shared.
 import argparse
 import json
 import os
-import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,10 +28,11 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from benchmarks.result_file import processor
 from benchmarks.transient_memory import peak_transient_bytes
 from optim import catalog
 from optim.adapm import AdaPM
-from optim.build import build
+from optim.builder import build
 from optim.state import state_bytes
 
 _CONFIGS = {
@@ -169,7 +169,7 @@ def main() -> None:
         about = {
             "model": chosen.model,
             "device": str(chosen.device),
-            "machine": _machine(chosen.device),
+            "machine": torch.cuda.get_device_name(chosen.device) if chosen.device.type == "cuda" else processor(),
             "threads": chosen.threads,
             "compile": chosen.compile,
             "load_average_at_end": os.getloadavg()[0],
@@ -222,15 +222,6 @@ def _largest_block_bytes(config: GPT2Config) -> int:
     with torch.device("meta"):
         model = GPT2LMHeadModel(config)
     return max(parameter.nbytes for parameter in model.parameters())
-
-
-def _machine(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

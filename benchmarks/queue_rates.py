@@ -100,7 +100,7 @@ def finish_alone(database: Database, runs: int, workers: int) -> float:
 
 async def procrastinate_jobs(conninfo: str, jobs: int, workers: int) -> float:
     """Jobs a second, fetched and finished by procrastinate's own manager."""
-    import procrastinate
+    import procrastinate  # if it is installed
     from procrastinate.jobs import Status
 
     app = procrastinate.App(

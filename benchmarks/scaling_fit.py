@@ -18,10 +18,7 @@ largest difference of any interval's end, as a share of the interval.
 """
 
 import argparse
-import json
 import os
-import platform
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +30,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from benchmarks.result_file import processor, write_result
 from orchestrator.analysis.laws import fit as fits
 from orchestrator.analysis.laws import model
 from orchestrator.analysis.laws.fit import fit_experiments
@@ -334,13 +332,8 @@ def main() -> None:
             f"{each.scipy_seconds} s ({each.times_faster} times); intervals differ by {each.largest_disagreement:.2%}"
         )
     if given.json:
-        told = {
-            "command": " ".join(["python -m benchmarks.scaling_fit", *sys.argv[1:]]),
-            "machine": {
-                "processor": platform.processor() or platform.machine(),
-                "cores": os.cpu_count(),
-                "cores_used": 1,
-            },
+        figures = {
+            "machine": {"processor": processor(), "cores": os.cpu_count(), "cores_used": 1},
             "errors": {
                 "seeds": NOISE,
                 "own": OWN_NOISE,
@@ -351,7 +344,7 @@ def main() -> None:
             "target_seconds": 5.0,
             "fits": [asdict(each) for each in timings],
         }
-        given.json.write_text(json.dumps(told, indent=2) + "\n")
+        write_result(given.json, "scaling_fit", figures)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,12 @@ most on each axis, "apart" independent of one another. Noise is that of `benchma
 Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
 hold the true difference of the optimizers' minima; how often one that is truly better by 0.01 or 0.03 nats was found to
 be; then half the width of the interval and the mean of what the best trial lies above its optimizer's minimum, in
-thousandths of a nat.
+thousandths of a nat; and the judged runs of an experiment with equal candidates, which are fewer than twice the seeds
+where they are added while it is open (`--sequential`).
 """
 
 import argparse
-import json
 import math
-import os
-import platform
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,11 +28,14 @@ from typing import Literal
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from benchmarks.verdicts import LOSS, PAIRED_SPREAD, SEED_SPREAD, record
-from orchestrator.analysis.comparison import compare
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import Tuning, TuningRun
+from orchestrator.analysis.comparison import added_runs, compare
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.kinds.tuning_search import AXES, FACTORS, FIELDS, Axis, Setting
+from orchestrator.records import RunRecord
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
@@ -59,6 +59,13 @@ class World:
     optima: Literal["alike", "near", "apart"]
     tuning_seeds: int = 3
     seeds: int = 5
+    sequential: bool = False
+    """Whether seeds are added while a comparison is open, up to `seeds`."""
+    method: Literal["random", "coordinate"] = "random"
+    together: float = 0.0
+    """What the rate and beta2 cost together, as a share of the most that leaves one lowest point."""
+    kink: bool = False
+    """Losses rise by the distance from the optimum, not by its square: as much where a range ends."""
 
 
 def specification(world: World, first_seed: int) -> ComparisonSpec:
@@ -76,58 +83,90 @@ def specification(world: World, first_seed: int) -> ComparisonSpec:
             "candidates": tuple(
                 Candidate(optimizer="adamw", label=name, learning_rates=(RATE,)) for name in ("one", "other")
             ),
+            "sequential": Sequential() if world.sequential else None,
             "tuning": Tuning(
                 seeds=tuple(range(first_seed, first_seed + world.tuning_seeds)),
                 search=("lr", "beta2", "weight_decay", "warmup", "beta1", "clip")[: world.axes],
-                method="random",
+                method=world.method,
                 trials=world.trials,
             ),
         }
     )
 
 
-def excess(setting: Setting, optimum: Mapping[Axis, float]) -> float:
+def excess(setting: Setting, optimum: Mapping[Axis, float], world: World) -> float:
     """What a setting's loss lies above the lowest one."""
-    total = 0.0
+    away = {}
     for axis, best in optimum.items():
         value = setting[FIELDS[axis]]
         assert isinstance(value, int | float)
         place = math.log((1 - value if axis in ("beta1", "beta2") else value) / MIDDLES[axis]) / math.log(FACTORS[axis])
-        total += (STEEP if axis == "lr" else FLAT) * (place - best) ** 2
+        away[axis] = place - best
+    costs = {axis: STEEP if axis == "lr" else FLAT for axis in away}
+    total = sum(costs[axis] * (abs(by) if world.kink else by**2) for axis, by in away.items())
+    if world.together and "beta2" in away:
+        total += 2 * world.together * math.sqrt(STEEP * FLAT) * away["lr"] * away["beta2"]
     return total
+
+
+def conducted(
+    world: World, number: int, gain: float, random: np.random.Generator
+) -> tuple[ComparisonSpec, list[RunRecord], list[float]]:
+    """One experiment: its specification, all of its runs, planned as the store plans them, and what the setting that
+    each optimizer is judged at lies above its minimum."""
+    spec = specification(world, 1000 + world.tuning_seeds * number)
+    assert spec.tuning is not None
+    first_runs = spec.first_runs()
+    template = run_record(first_runs[0], 0, LOSS, "e")
+    searched = [axis for axis in AXES if axis in spec.tuning.search]
+    first = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
+    reach = {"alike": 0.0, "near": 0.2, "apart": 0.0}[world.optima]
+    second = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
+    if world.optima == "apart":
+        second = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
+    truths = {"one": (first, 0.0), "other": (second, -gain)}
+    effects: dict[int, float] = {}
+    records: list[RunRecord] = []
+
+    def train(run: PlannedRun) -> tuple[TuningRun, float]:
+        """The run, and what its setting lies above the minimum."""
+        optimum, shift = truths[run.candidate]
+        lr, seed = run.spec.optimizer.lr, run.spec.seed
+        effect = effects.setdefault(seed, float(random.normal(0, SEED_SPREAD)))
+        noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
+        above = excess(spec.searched_parameters(0, run.spec), optimum, world)
+        loss = LOSS + above + shift + effect + noise
+        trial = TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss)
+        records.append(record(template, len(records), run.candidate, trial).model_copy(update={"spec": run.spec}))
+        return trial, above
+
+    missed = []
+    for name in truths:
+        group = TuningGroup(candidate=name, model=spec.workload.model, steps=STEPS)
+        tried: list[TuningRun] = []
+        pending = tuple(run for run in first_runs if run.candidate == name)
+        while pending:
+            ended = [train(run) for run in pending]
+            tried += [trial for trial, _ in ended]
+            pending = spec.follow_up_runs(group, tried)
+        missed.append(ended[-1][1])
+    while added := added_runs(experiment_record(spec, len(records), "e"), records):
+        for run in added:
+            train(run)
+    return spec, records, missed
 
 
 def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str, float]:
     """So many experiments whose second candidate is better by `gain`."""
     random = np.random.default_rng([seed, world.axes, world.trials, world.seeds, *world.optima.encode()])
     decided = held = 0
-    widths, missed = [], []
+    widths: list[float] = []
+    missed: list[float] = []
+    judged: list[int] = []
     for number in range(experiments):
-        spec = specification(world, 1000 + world.tuning_seeds * number)
-        assert spec.tuning is not None
-        template = run_record(spec.first_runs()[0], 0, LOSS, "e")
-        searched = [axis for axis in AXES if axis in spec.tuning.search]
-        first = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
-        reach = {"alike": 0.0, "near": 0.2, "apart": 0.0}[world.optima]
-        second = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
-        if world.optima == "apart":
-            second = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
-        effects: dict[int, float] = {}
-        ended: list[tuple[str, TuningRun]] = []
-        for name, optimum, shift in (("one", first, 0.0), ("other", second, -gain)):
-            settings, rates = spec.settings(name), spec.planned_rates(name)
-            tried: list[TuningRun] = []
-            pending = tuple((lr, each) for each in spec.tuning.seeds for lr in rates)
-            while pending:
-                for lr, each in pending:
-                    effect = effects.setdefault(each, float(random.normal(0, SEED_SPREAD)))
-                    noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
-                    loss = LOSS + excess(settings[lr], optimum) + shift + effect + noise
-                    tried.append(TuningRun(lr=lr, seed=each, ended=True, verdict=Verdict.CONVERGED, loss=loss))
-                pending = spec.tuning.next_pairs(rates, spec.seeds, tried)
-            missed.append(excess(settings[tried[-1].lr], optimum))
-            ended += [(name, run) for run in tried]
-        records = [record(template, place, *each) for place, each in enumerate(ended)]
+        spec, records, missed_here = conducted(world, number, gain, random)
+        missed += missed_here
+        judged.append(sum(run.seed in spec.seeds for run in records))
         row = next(
             row for row in compare(experiment_record(spec, len(records), "e"), records).rows if not row.is_baseline
         )
@@ -140,6 +179,7 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
         "held": held / len(widths),
         "half_width": float(np.median(widths)),
         "missed": float(np.mean(missed)),
+        "judged_runs": float(np.mean(judged)),
     }
 
 
@@ -148,33 +188,52 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=200, help="in each world")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", choices=("random", "coordinate"), help="that one alone")
+    parser.add_argument("--sequential", action="store_true", help="the worlds whose seeds are added alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
-    heads = ("false", "held", *(f"found {gain:g}" for gain in GAINS), "half width", "missed")
-    print(f"{'world':44}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    heads = ("false", "held", *(f"found {gain:g}" for gain in GAINS), "half width", "missed", "judged")
+    print(f"{'world':60}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    optima: tuple[Literal["alike", "near", "apart"], ...] = ("alike", "near", "apart")
     worlds = [
-        World(axes=axes, trials=trials, optima=optima, seeds=seeds)
-        for optima in ("alike", "near", "apart")
+        World(axes=axes, trials=trials, optima=each, seeds=seeds)
+        for each in optima
         for axes, trials, seeds in ((2, 8, 5), (3, 16, 5), (6, 8, 5), (6, 24, 5), (6, 24, 10))
+    ] + [
+        World(axes=axes, trials=trials, optima=each, seeds=seeds, method="coordinate", **kind)
+        for each in optima
+        for axes, trials, seeds, kind in (
+            (2, 8, 5, {}),
+            (6, 13, 5, {}),
+            (6, 24, 5, {}),
+            (6, 24, 10, {}),
+            (3, 16, 10, {"together": 0.8}),
+            (6, 24, 10, {"kink": True}),
+        )
     ]
+    worlds += [
+        World(axes=axes, trials=trials, optima=each, seeds=10, sequential=True)
+        for each in optima
+        for axes, trials in ((3, 16), (6, 24))
+    ]
+    worlds = [each for each in worlds if given.method in (None, each.method)]
+    worlds = [each for each in worlds if each.sequential or not given.sequential]
     for world in worlds:
         equal = simulate(world, given.experiments, 0.0, given.seed)
         power = [simulate(world, given.experiments // 4, gain, given.seed)["decided"] for gain in GAINS]
         shares = [equal["decided"], equal["held"], *power]
         found.append(asdict(world) | {"false": equal["decided"], "power": power} | equal)
-        title = f"{world.optima}, {world.axes} axes, {world.trials} trials, {world.seeds} seeds"
+        seeds = f"{'up to ' * world.sequential}{world.seeds} seeds"
+        title = f"{world.optima}, {world.axes} axes, {world.trials} trials, {seeds}"
+        if world.method == "coordinate":
+            title += ", descent" + ", together" * (world.together > 0) + ", kink" * world.kink
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
-        print(f"{title:44}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
+        cells.append(equal["judged_runs"])
+        print(f"{title:60}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
-        told = {
-            "command": " ".join(["python -m benchmarks.searched_verdicts", *sys.argv[1:]]),
-            "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-            "experiments": given.experiments,
-            "worlds": found,
-        }
-        given.json.write_text(json.dumps(told, indent=2) + "\n")
+        write_result(given.json, "searched_verdicts", {"experiments": given.experiments, "worlds": found})
 
 
 if __name__ == "__main__":

@@ -17,9 +17,6 @@ At the end the stored studies are gone through anew: their judged losses, seed b
 
 import argparse
 import json
-import os
-import platform
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,6 +24,7 @@ from time import perf_counter
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from benchmarks.verdicts import GAIN, NAMES, Optimizer, Runs, World, optimizers, record, specification
 from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
@@ -244,13 +242,7 @@ def main() -> None:
         print(f"    {part['fixed_conclusions']} → {part['sequential_conclusions']}")
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
-        told = {
-            "command": " ".join(["python -m benchmarks.sequential", *sys.argv[1:]]),
-            "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-            "worlds": found,
-            "studies": replayed,
-        }
-        given.json.write_text(json.dumps(told, indent=2) + "\n")
+        write_result(given.json, "sequential", {"worlds": found, "studies": replayed})
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def bare(times: int) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         start_embedded_ray(Path(name), 1)
         stack.callback(stop_embedded_ray, Path(name))
-        import ray
+        import ray  # after `start_embedded_ray` has set its variables
 
         def create() -> None:
             actor = ray.remote(num_cpus=1)(AttemptActor).remote()

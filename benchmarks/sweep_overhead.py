@@ -61,7 +61,7 @@ def measure(folder: Path, count: int, concurrency: int, algorithm: str) -> dict[
     )
     sweep_id = services.experiments.submit(spec).experiment.id
     start_embedded_ray(folder, 2)
-    import ray
+    import ray  # after `start_embedded_ray` has set its variables
 
     order = DriverOrder(
         sweep_id=sweep_id,

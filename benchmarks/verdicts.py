@@ -24,11 +24,7 @@ off by exactly 0.01 too; then half the width of the interval in thousandths of a
 """
 
 import argparse
-import json
 import math
-import os
-import platform
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -36,6 +32,7 @@ from time import perf_counter
 
 import numpy as np
 
+from benchmarks.result_file import write_result
 from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning, TuningRun
@@ -364,13 +361,7 @@ def main() -> None:
         print(f"{world.name() + ', ' + design:60}" + "".join(f"{cell:>11}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
-        told = {
-            "command": " ".join(["python -m benchmarks.verdicts", *sys.argv[1:]]),
-            "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-            "experiments": given.experiments,
-            "worlds": found,
-        }
-        given.json.write_text(json.dumps(told, indent=2) + "\n")
+        write_result(given.json, "verdicts", {"experiments": given.experiments, "worlds": found})
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from benchmarks.plain_gpt import PlainGPT
-from optim.build import build
+from optim.builder import build
 from worker.catalog.presets import preset
 from worker.data.batches import Batches
 from worker.data.preparation import ensure_dataset

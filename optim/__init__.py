@@ -8,9 +8,11 @@ by processes that have no torch.
     build                          any optimizer of the catalog, by name
     entry, names                   what there is, with options and bounds; imports no torch
     plan_blocks, Rule              which block of a model keeps what
+    Role, register_role            what the weights of another library are
+    matrix_groups                  the lists of parameters that Muon, Dion and GaLore need
     state_bytes                    what an optimizer keeps, to the byte
 
-Layers, each of which knows only those below: build · catalog (its factories) · baselines · adapm · plan.
+Layers, each of which knows only those below: builder · catalog (its factories) · baselines · adapm · plan.
 """
 
 from importlib import import_module
@@ -19,25 +21,43 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .adapm import AdaPM as AdaPM
     from .adapm import AdaPMMini as AdaPMMini
-    from .build import build as build
+    from .builder import build as build
     from .catalog import entry as entry
     from .catalog import names as names
+    from .plan import Role as Role
     from .plan import Rule as Rule
+    from .plan import matrix_groups as matrix_groups
     from .plan import plan_blocks as plan_blocks
+    from .plan import register_role as register_role
     from .state import state_bytes as state_bytes
 
 __version__ = "0.1.0"
 
-__all__ = ["AdaPM", "AdaPMMini", "Rule", "build", "entry", "names", "plan_blocks", "state_bytes"]
+__all__ = [
+    "AdaPM",
+    "AdaPMMini",
+    "Role",
+    "Rule",
+    "build",
+    "entry",
+    "matrix_groups",
+    "names",
+    "plan_blocks",
+    "register_role",
+    "state_bytes",
+]
 
 _MODULES = {
     "AdaPM": "adapm",
     "AdaPMMini": "adapm",
+    "Role": "plan",
     "Rule": "plan",
-    "build": "build",
+    "build": "builder",
     "entry": "catalog",
+    "matrix_groups": "plan",
     "names": "catalog",
     "plan_blocks": "plan",
+    "register_role": "plan",
     "state_bytes": "state",
 }
 

@@ -1,7 +1,8 @@
 """Exact bytes of an optimizer's state: counted over the tensors that it really keeps, on any device, `meta` included.
 
 Every storage is counted once, however many tensors look into it, and wrapper tensors (quantised, distributed) are
-counted by the plain tensors inside them. Step counters are state like any other and are named apart.
+counted by the plain tensors inside them: of a distributed one what is here. Step counters are state like any other and
+are named apart.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .plan.blocks import Block, BlockPlan
 from .plan.modules import plain_name
 from .plan.placement import plan_blocks
+from .plan.sharding import is_distributed
 
 SEVERAL = "several"
 """In place of a block kind: state of a fused parameter that cannot be told apart."""
@@ -83,7 +85,7 @@ def allocated_state_bytes(optimizer: torch.optim.Optimizer, model: nn.Module | N
     parameters: on real ones it would apply weight decay.
 
     Args:
-        optimizer: Fresh from `optim.build`.
+        optimizer: Fresh from `optim.build(...)`.
         model: As for `state_bytes`.
 
     Raises:
@@ -120,6 +122,7 @@ class _Kinds:
         self._exact: dict[tuple[str, str], str] = {}
         self._blocks: dict[int, tuple[Block, ...]] = {}
         if isinstance(optimizer, HasPlan):
+            self._blocks = {key: optimizer.plan.by_parameter.get(name, ()) for key, name in self._names.items()}
             self._exact = {
                 (block.parameter, block.key(state_name)): str(block.kind)
                 for block in optimizer.plan
@@ -161,6 +164,9 @@ def _tensors(value: object) -> Iterator[Tensor]:
 
 
 def _plain_tensors(tensor: Tensor) -> Iterator[Tensor]:
+    if is_distributed(tensor):
+        yield from _plain_tensors(tensor.to_local())
+        return
     if not is_traceable_wrapper_subclass(tensor):
         yield tensor
         return

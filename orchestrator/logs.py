@@ -13,10 +13,7 @@ IDS = ("experiment", "run", "attempt")
 """What an event may be about; whoever logs names the run, and its experiment follows."""
 
 
-ORDER = ("timestamp", "level", "process", "event", *IDS)
-
-
-def configure_logs(process: str, *, level: int = logging.INFO) -> None:
+def configure_logs(process: str) -> None:
     """Log events of this process as `key=value` lines that name the process."""
     structlog.configure(
         processors=[
@@ -29,7 +26,7 @@ def configure_logs(process: str, *, level: int = logging.INFO) -> None:
                 key_order=["timestamp", "level", "process", "event", *IDS], drop_missing=True
             ),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(file=steady_stream(sys.stderr)),
     )
     structlog.contextvars.bind_contextvars(process=process)

@@ -26,6 +26,7 @@ from worker.errors import (
     WorkerError,
     is_disk_full,
 )
+from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import Assignment, Failure, FailureKind
 from worker.reporting import tracing
@@ -162,12 +163,13 @@ def forget_checkpoints(run_folder: Path, *, keep_best: bool = False) -> None:
 def _run(assignment: Assignment, reporter: Reporter, clock: DeviceClock, group: "ProcessGroup | None") -> None:
     termination = Termination()
     if group is not None and group.mailbox is not None:
-        from worker.distributed.mailbox import StopFile
+        from worker.distributed.mailbox import StopFile  # loads torch
 
         group.mailbox.begin()  # heartbeats come from here now
         termination = StopFile(group.mailbox)
-    with termination:  # a SIGTERM while torch loads waits for the first step, where the run can leave in order
-        from worker.run import Folders, run
+    # A SIGTERM while torch loads waits for the first step, where the run can leave in order.
+    with termination, pause_collection():
+        from worker.run import Folders, run  # loads torch
 
     run(
         assignment.spec,

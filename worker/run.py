@@ -4,6 +4,7 @@ RunSpec ──► dataset ──► model ──► task ──► optimizer ─
                                                             └──► Result ────► Reporter
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Final, Self
 
 import torch
 
-from optim.build import build
+from optim.builder import build
 from optim.errors import OptimError
 from optim.plan.rules import rule_of
 from optim.state import state_bytes
@@ -21,6 +22,7 @@ from worker.data.remote_datasets import fetch_missing, fetch_weights
 from worker.data.weights import InitialWeights, find_weights
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import DeviceError, OptimizerError, OutOfMemoryError, RunStoppedError, TerminatedError, WorkerError
+from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
@@ -41,6 +43,8 @@ from worker.training.loop import Training, TrainingContext
 from worker.training.micro_batch import TrialSteps
 from worker.training.progress import TIMES, TrainingProgress, finite_or_none
 from worker.training.step import Stepper
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_SECONDS: Final = 10.0
 CHECKPOINT_FOLDER: Final = "checkpoints"
@@ -128,7 +132,12 @@ def run(
         context = TrainingContext(
             device=device,
             reporter=reporter,
-            checkpoints=CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash(), folders.attempt),
+            checkpoints=CheckpointStore(
+                folders.run_folder / CHECKPOINT_FOLDER,
+                spec.training_hash(),
+                folders.attempt,
+                also_known_as=spec.content_hash(),
+            ),
             checkpoint_seconds=checkpoint_seconds,
             memory=MemoryMeter(device),
             clock=clock,
@@ -270,14 +279,20 @@ class _Execution:
         """Settle the micro-batch, build model, task and optimizer, resume and train."""
         self._progress.micro_batch_sequences = self._micro_batch(checkpoint)
         self._context.memory.restart()
-        self._stepper = self._build()
+        with pause_collection():  # transformers and parts of torch are loaded with the first model and optimizer
+            self._stepper = self._build()
         training = Training(self._stepper, self._spec.workload, self._progress, self._context)
         self._resumed_from_step = training.resume(checkpoint)
         # The checkpoint may be of an attempt with a larger one.
         self._progress.micro_batch_sequences = self._stepper.micro_batch_sequences
         training.train()
         group = self._context.group
-        everybody = group.all_gather(self._context.memory.measurements().model_dump_json())
+        state = state_bytes(self._stepper.optimizer).total_bytes
+        own = self._context.memory.measurements().model_copy(
+            update={"optimizer_state_bytes": state, "memory_breakdown": self._progress.memory}
+        )
+        logger.info("rank %d: %d bytes of optimizer state; %s", group.rank, state, self._progress.memory)
+        everybody = group.all_gather(own.model_dump_json())
         self._measured = combine_measurements([Measurements.model_validate_json(each) for each in everybody])
 
     def _micro_batch(self, checkpoint: CheckpointNotice | None) -> int:
@@ -298,6 +313,11 @@ class _Execution:
         """Model, task and optimizer, fresh from the spec and on the device."""
         spec, device = self._spec, self._context.device
         model = self._entry.model(spec, self._data, self._weights)
+        is_sharded = spec.workload.execution.parallel == "fsdp" and self._context.group.size > 1
+        if is_sharded:
+            from worker.distributed.sharding import shard_model  # FSDP and DTensor take a second to load
+
+            shard_model(model, device, self._context.group.size)
         torch.nn.Module.to(model, device)  # in place; the override in transformers publishes no types
         if is_pretrained(model):
             prepare(model, spec.workload.execution)
@@ -309,7 +329,9 @@ class _Execution:
         except OptimError as error:
             raise OptimizerError(f"{chosen.name} cannot train {spec.workload.model}: {error}") from error
         micro_batch_sequences = self._progress.micro_batch_sequences or task.batch_sequences
-        return Stepper(task, optimizer, spec.workload, device, micro_batch_sequences, self._context.group)
+        return Stepper(
+            task, optimizer, spec.workload, device, micro_batch_sequences, self._context.group, is_sharded=is_sharded
+        )
 
     def _may_be_smaller(self) -> bool:
         """Whether half the micro-batch is to be tried; one that was found by trials is as small as it gets."""
@@ -343,9 +365,12 @@ class _Execution:
             final_train_loss=progress.final_train_loss(),
             parameters=parameters,
             parameter_bytes=parameter_bytes,
-            optimizer_state_bytes=state_bytes(self._stepper.optimizer).total_bytes if self._stepper else 0,
+            optimizer_state_bytes=max(
+                measured.optimizer_state_bytes,
+                state_bytes(self._stepper.optimizer).total_bytes if self._stepper else 0,
+            ),
             peak_memory=measured.peak_memory,
-            memory_breakdown=progress.memory,
+            memory_breakdown=measured.memory_breakdown or progress.memory,
             micro_batch_sequences=progress.micro_batch_sequences,
             **{f"{name}_median": progress.median(name) for name in TIMES},
             **self._speed(),

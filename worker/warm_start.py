@@ -10,6 +10,7 @@ import sysconfig
 import time
 from typing import Final
 
+from worker.garbage import pause_collection
 from worker.meters.clock import DeviceClock
 
 MODULES: Final = ("worker.attempt", "worker.run", "worker.models")
@@ -21,9 +22,10 @@ class PreparedProcess:
 
     def __init__(self) -> None:
         begun = time.perf_counter()
-        for name in MODULES:
-            importlib.import_module(name)
-        sys.modules["worker.models"].load_transformers()  # nearly every attempt trains one of its models
+        with pause_collection():
+            for name in MODULES:
+                importlib.import_module(name)
+            sys.modules["worker.models"].load_transformers()  # nearly every attempt trains one of its models
         self._import_seconds = time.perf_counter() - begun
         self._changed_at = {file: modification_time(file) for file in own_files()}
 

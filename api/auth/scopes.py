@@ -124,7 +124,7 @@ TABLE = {
     POST /experiments/{experiment_id}/restore
     GET /new
     POST /new
-    POST /v1/experiments
+    POST /v1/experiments                                             batched
     POST /v1/experiments/validate
     PATCH /v1/experiments/{experiment_id}
     DELETE /v1/experiments/{experiment_id}
@@ -159,6 +159,7 @@ TABLE = {
 stream   its answer goes on and on; there is no HEAD of it
 heavy    makes a file of a whole experiment, or draws: a few at once
 whole    reads every run of an experiment, or of several, for what somebody waits to see
+batched  shares a thread with others of its kind (`api/batching.py`): the more at once, the less each costs
 """
 
 ROUTES: Mapping[Access, tuple[str, ...]] = {
@@ -171,7 +172,7 @@ def _routes_with(mark: str) -> frozenset[str]:
     return frozenset(f"{method} {path}" for method, path, *marks in lines if mark in marks)
 
 
-STREAMS, HEAVY, WHOLE = _routes_with("stream"), _routes_with("heavy"), _routes_with("whole")
+STREAMS, HEAVY, WHOLE, BATCHED = (_routes_with(mark) for mark in ("stream", "heavy", "whole", "batched"))
 
 STRICTEST = tuple(reversed(Access))
 

@@ -88,7 +88,7 @@ def service_url(given: str | None, settings: Settings | None = None) -> str:
 def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> Iterator["Client"]:
     """A client of the service; what it raises ends the command with a sentence and an exit code. `listed_by` is the
     verb that lists the ids which the command takes."""
-    from api.client.client import Client
+    from api.client.client import Client  # loads httpx: verbs without a service start faster
 
     with exit_on_refusal(listed_by), Client(service_url(url), retries=retries, short_ids=True) as client:
         yield client
@@ -97,7 +97,7 @@ def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> 
 @contextmanager
 def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
-    from api.client.messages import ClientError, InputError
+    from api.client.messages import ClientError, InputError  # as above
 
     try:
         yield

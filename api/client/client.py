@@ -79,7 +79,7 @@ from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRec
 from worker.records.result import Observation, Point
 
 if TYPE_CHECKING:
-    from pandas import DataFrame  # type: ignore[import-untyped]
+    from pandas import DataFrame  # type: ignore[import-untyped]  # it publishes no types
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -512,19 +512,20 @@ class Endpoints:
         return self._apply_to_run(run_id, RunAction.PAUSE)
 
     @Endpoint
-    def resume_run(self, run_id: str) -> RunRecord:
-        """Let one paused run go on from its checkpoint."""
-        return self._apply_to_run(run_id, RunAction.RESUME)
+    def resume_run(self, run_id: str, processes: int | None = None) -> RunRecord:
+        """Let one paused run go on from its checkpoint; `processes` train it from then on, if given."""
+        return self._apply_to_run(run_id, RunAction.RESUME, processes)
 
     @Endpoint
-    def retry_run(self, run_id: str) -> RunRecord:
-        """Queue one failed or cancelled run once more."""
-        return self._apply_to_run(run_id, RunAction.RETRY)
+    def retry_run(self, run_id: str, processes: int | None = None) -> RunRecord:
+        """Queue one failed or cancelled run once more; `processes` train it from then on, if given."""
+        return self._apply_to_run(run_id, RunAction.RETRY, processes)
 
     @Endpoint
-    def apply_to_run(self, run_id: str, action: RunAction) -> RunRecord:
-        """Cancel, pause, resume or retry one run; refused (409) where its state rules that out."""
-        return self._apply_to_run(run_id, action)
+    def apply_to_run(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
+        """Cancel, pause, resume or retry one run, these two with another number of processes where one is given;
+        refused (409) where its state rules that out."""
+        return self._apply_to_run(run_id, action, processes)
 
     @Endpoint
     def optimizers(self) -> tuple[OptimizerInfo, ...]:
@@ -616,8 +617,10 @@ class Endpoints:
         changed: AnyExperiment = self._ask("POST", path, ANY_EXPERIMENT, again=False)
         return changed
 
-    def _apply_to_run(self, run_id: str, action: RunAction) -> RunRecord:
-        return self._ask("POST", f"/v1/runs/{segment(run_id)}/{action.value}", RunRecord, again=False)
+    def _apply_to_run(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
+        parameters = {} if processes is None else {"processes": processes}
+        path = f"/v1/runs/{segment(run_id)}/{action.value}"
+        return self._ask("POST", path, RunRecord, again=False, params=parameters)
 
     def _annotate(
         self, experiment_id: str, change: AnnotationChange | Mapping[str, Any], revision: int | None

@@ -24,7 +24,7 @@ def drive() -> None:
     stop_with_parent(lambda: os._exit(0))
     database = Database(order.database_url)
     connect_to_ray(order.ray_address)
-    from orchestrator.sweeps.driver import SweepDriver
+    from orchestrator.sweeps.driver import SweepDriver  # loads Ray Tune, after `stop_with_parent`
 
     try:
         SweepDriver(database, order.database_url, ExperimentId(order.sweep_id), Path(order.folder)).drive()

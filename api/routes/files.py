@@ -67,7 +67,7 @@ def experiment_export(
     "/runs/{run_id}/exports/{name}",
     tags=["exports"],
     response_class=StreamingResponse,
-    responses={**FILE, **problems(404)},  # type: ignore[dict-item]
+    responses={**FILE, **problems(404)},  # type: ignore[dict-item]  # as above
 )
 def run_export(run_id: RunIdPath, name: ExportName, runs: RunsDependency) -> StreamingResponse:
     """The run's result (`results`), or a row for each of its points (`series`)."""

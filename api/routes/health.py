@@ -18,7 +18,7 @@ def healthz(monitor: MonitorDependency) -> Health:
     return Health(hindrance=monitor.dispatch_blocker())
 
 
-@router.get("/metrics", response_class=Response, responses={**TEXT, **problems(503)})  # type: ignore[dict-item]
+@router.get("/metrics", response_class=Response, responses={**TEXT, **problems(503)})  # type: ignore[dict-item]  # as in files.py
 def metrics(request: Request) -> Response:
     """Queue, attempts, latencies, ingest and export lag for Prometheus; counts of the database are 5 s old at most."""
     return Response(generate_latest(app_state(request).meters.registry), media_type=CONTENT_TYPE_LATEST)

@@ -59,6 +59,17 @@ Metric = Annotated[str, Query(pattern=f"^({METRICS})$", description="A field of 
 RunIdQuery = Annotated[str, Query(pattern=ID_PATTERN)]
 
 
+ProcessCount = Annotated[
+    int | None,
+    Query(
+        ge=1,
+        le=1024,
+        description="So many processes train the run from now on, each with a GPU where it has GPUs. Batches stay the "
+        "same; a checkpoint can be gone on from with any number.",
+    ),
+]
+
+
 @router.get("/runs", tags=["runs"], response_model=Page[RunRecord], responses=problems(404, 422))
 def runs(
     runs: RunsDependency,
@@ -157,16 +168,16 @@ def pause(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
     return runs.apply(run_id, RunAction.PAUSE)
 
 
-@router.post("/runs/{run_id}/resume", tags=["runs"], responses=problems(403, 404, 409))
-def resume(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
+@router.post("/runs/{run_id}/resume", tags=["runs"], responses=problems(403, 404, 409, 422))
+def resume(run_id: RunIdPath, runs: RunsDependency, processes: ProcessCount = None) -> RunRecord:
     """Let a paused run go on from its checkpoint; repeating it changes nothing."""
-    return runs.apply(run_id, RunAction.RESUME)
+    return runs.apply(run_id, RunAction.RESUME, processes)
 
 
-@router.post("/runs/{run_id}/retry", tags=["runs"], responses=problems(403, 404, 409))
-def retry(run_id: RunIdPath, runs: RunsDependency) -> RunRecord:
+@router.post("/runs/{run_id}/retry", tags=["runs"], responses=problems(403, 404, 409, 422))
+def retry(run_id: RunIdPath, runs: RunsDependency, processes: ProcessCount = None) -> RunRecord:
     """Queue a failed or cancelled run once more; it goes on from its last checkpoint, if there is one."""
-    return runs.apply(run_id, RunAction.RETRY)
+    return runs.apply(run_id, RunAction.RETRY, processes)
 
 
 @router.get("/points", tags=["points"], response_model=Charts, responses=problems(404, 422))

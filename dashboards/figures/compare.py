@@ -65,7 +65,7 @@ class CompareView:
         """The same view with other values."""
         return replace(self, **changes)
 
-    def without(self, run_id: str) -> "CompareView":
+    def remove_run(self, run_id: str) -> "CompareView":
         """The same view with one run less."""
         return replace(self, runs=tuple(each for each in self.runs if each != run_id))
 

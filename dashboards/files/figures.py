@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
@@ -32,7 +32,6 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison, ExperimentRecord
 
 FileForm = Literal["svg", "png", "pdf", "html", "csv", "json"]
-FILE_FORMS: tuple[FileForm, ...] = get_args(FileForm)
 MEDIA_TYPES: dict[FileForm, str] = {
     "svg": VECTOR_TYPES["svg"],
     "png": VECTOR_TYPES["png"],

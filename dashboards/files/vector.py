@@ -36,7 +36,7 @@ from orchestrator.errors import ConflictError
 VectorFormat = Literal["svg", "png", "pdf"]
 MEDIA_TYPES: dict[VectorFormat, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 PNG_SCALE = 2.0
-HEIGHT_PIXELS = 430
+WIDTH_PIXELS, HEIGHT_PIXELS = 760, 430
 """Of a figure that does not say."""
 TRACES = ("scatter", "bar")
 MOST_COLUMNS = 5
@@ -54,17 +54,9 @@ class FigureError(ConflictError):
     """This figure cannot be drawn as a file."""
 
 
-def vector(
-    figure: Figure,
-    form: VectorFormat,
-    *,
-    title: str = "",
-    theme: ThemeName = "light",
-    width_pixels: int = 760,
-    height_pixels: int | None = None,
-) -> bytes:
+def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeName = "light") -> bytes:
     """The figure as a file; the same figure gives the same bytes. Raises `FigureError` for an unknown kind of trace."""
-    height = height_pixels or figure["layout"].get("height") or HEIGHT_PIXELS
+    height = figure["layout"].get("height") or HEIGHT_PIXELS
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
         import matplotlib  # half a second and 40 MB: loaded with the first file
@@ -77,7 +69,7 @@ def vector(
             "hatch.linewidth": 0.7, "timezone": "UTC",
         }  # fmt: skip
         with matplotlib.rc_context(settings):
-            drawn = Drawn(figsize=(width_pixels / DPI, height / DPI), dpi=DPI)
+            drawn = Drawn(figsize=(WIDTH_PIXELS / DPI, height / DPI), dpi=DPI)
             FigureCanvasAgg(drawn)
             drawn.set_facecolor(THEMES[theme].surface)
             Sheet(drawn, figure, theme, title).draw()

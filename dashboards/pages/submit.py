@@ -22,6 +22,7 @@ from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.errors import NotFoundError, OrchestratorError
 from orchestrator.kinds.registry import KINDS, validate_spec
+from orchestrator.kinds.tuning_search import AXES, axes_in_words
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.faults import Fault
@@ -53,17 +54,28 @@ WORKLOAD: dict[str, tuple[str, ...]] = {
 }
 """Field of the form → its place in the specification."""
 LISTS = frozenset({"seeds", "tuning_seeds"})
-TEXTS = frozenset({"name", "model", "dataset", "tokenizer", "precision", "baseline"})
+TEXTS = frozenset({"name", "model", "dataset", "tokenizer", "precision", "baseline", "method"})
 """Taken as they are, even where they look like a number."""
 
 DEFAULTS: dict[str, str] = {
     "name": "New comparison", "model": "gpt2-nano", "dataset": "python-stdlib", "tokenizer": "byte", "sequence": "128",
     "steps": "150", "batch": "8", "warmup": "15", "every": "50", "held_out": "128", "precision": "fp32",
     "seeds": "1, 2, 3, 4, 5", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
-    "tuning_seeds": "1001, 1002, 1003", "extend_grid": "6",
+    "tuning_seeds": "1001, 1002, 1003", "extend_grid": "6", "method": "", "trials": "16", "first_seeds": "3",
+    "seeds_per_look": "1",
 }  # fmt: skip
 """A workload that trains in seconds on a CPU, and on which the suggested grids have their best rate inside."""
 CHOSEN = ("adamw", "adapm", "adapm-mini")
+METHODS = (
+    ("", "Learning-rate grids"),
+    ("random", "Random search"),
+    ("coordinate", "Coordinate descent"),
+)
+TUNING = {"seeds": "tuning_seeds", "extend_grid": "extend_grid", "method": "method", "trials": "trials"}
+SEQUENTIAL = {"first_seeds": "first_seeds", "seeds_per_look": "seeds_per_look"}
+"""Field of the specification → field of the form."""
+SEARCHED = ("warmup", "beta2", "weight_decay")
+"""Beside the rate, which is always searched."""
 GRID = (0.5, 1.0, 2.0)
 """Factors around a learning rate: the smallest grid whose best rate can be interior."""
 NARROW = 256
@@ -85,6 +97,13 @@ class SubmitForm:
     chosen: frozenset[str]
     """Optimizers that are candidates."""
     tuning: bool
+    searched: frozenset[str] = frozenset(SEARCHED)
+    """Hyperparameters that are searched, where a method is chosen."""
+    sequential: bool = False
+
+    def searches(self) -> bool:
+        """Whether more than the rate is tuned."""
+        return self.tuning and bool(self.value("method"))
 
     def value(self, name: str) -> str:
         """The text of a field; its default where nothing was sent."""
@@ -95,8 +114,9 @@ class SubmitForm:
         return self.values.get(f"rates:{entry.name}", "")
 
     def suggested_rates(self, entry: OptimizerEntry) -> str:
-        """Those that are taken where none are written, by the model that is chosen."""
-        return suggested_grid(entry, self.value("model"))
+        """Those that are taken where none are written, by the model that is chosen: of a search its middle."""
+        grid = suggested_grid(entry, self.value("model"))
+        return LIST.split(grid)[len(GRID) // 2] if self.searches() else grid
 
     def option(self, entry: OptimizerEntry, name: str) -> str:
         """An option's text; empty is its default."""
@@ -222,6 +242,8 @@ def _page(
         optimizer_choices=[(entry.name, entry.title) for entry in catalog.CATALOG],
         datasets=data_catalog.DATASETS,
         tokenizers=data_catalog.TOKENIZERS,
+        methods=METHODS,
+        search_axes=[(axis, axes_in_words([axis])) for axis in AXES if axis != "lr"],
     )
 
 
@@ -240,6 +262,8 @@ def read_form(pairs: Iterable[tuple[str, str]]) -> SubmitForm:
         values=dict(sent),
         chosen=frozenset(value for name, value in sent if name == "use"),
         tuning=any(name == "tuning" for name, _ in sent),
+        searched=frozenset(value for name, value in sent if name == "search"),
+        sequential=any(name == "sequential" for name, _ in sent),
     )
 
 
@@ -252,12 +276,18 @@ def fields_of(form: SubmitForm) -> dict[str, Any]:
             _put(fields, place, _parse_field(name, text))
     fields["candidates"] = [_candidate(form, entry) for entry in chosen_entries(form)]
     if form.tuning:
-        fields["tuning"] = {
-            name: _parse_field(field, form.value(field))
-            for name, field in (("seeds", "tuning_seeds"), ("extend_grid", "extend_grid"))
-            if form.value(field)
-        }
+        unused = {"extend_grid"} if form.searches() else {"method", "trials"}
+        fields["tuning"] = _parse_fields(form, {name: TUNING[name] for name in TUNING if name not in unused})
+        if form.searches():
+            fields["tuning"]["search"] = [axis for axis in AXES if axis == "lr" or axis in form.searched]
+    if form.sequential:
+        fields["sequential"] = _parse_fields(form, SEQUENTIAL)
     return fields
+
+
+def _parse_fields(form: SubmitForm, names: Mapping[str, str]) -> dict[str, Any]:
+    """Those that are not empty; `names`: field of the specification → field of the form."""
+    return {name: _parse_field(field, text) for name, field in names.items() if (text := form.value(field))}
 
 
 def chosen_entries(form: SubmitForm) -> list[OptimizerEntry]:
@@ -268,7 +298,8 @@ def chosen_entries(form: SubmitForm) -> list[OptimizerEntry]:
 def field_faults(faults: Iterable[Fault], form: SubmitForm) -> tuple[dict[str, list[str]], list[Fault]]:
     """(field of the form → what is wrong with it, faults that belong to no field)."""
     places = {"/" + "/".join(place): name for name, place in WORKLOAD.items()}
-    places |= {"/tuning/seeds": "tuning_seeds", "/tuning/extend_grid": "extend_grid"}
+    places |= {f"/tuning/{name}": field for name, field in TUNING.items()}
+    places |= {f"/sequential/{name}": field for name, field in SEQUENTIAL.items()}
     for number, entry in enumerate(chosen_entries(form)):
         places[f"/candidates/{number}/learning_rates"] = f"rates:{entry.name}"
         for option in entry.options:

@@ -342,9 +342,15 @@ def power_text(power: DesignPower) -> str:
         else "nothing with one seed"
     )
     advice = ""
+    if power.expected_runs is not None:
+        advice = (
+            f"; {power.most_runs} judged runs at most, {power.expected_runs} on average where all candidates are "
+            "equal; with all seeds at once"
+        )
     if power.margin is not None:
         margin = f"{power.margin:g}{unit}"
-        advice = f"; a difference of {margin} takes {_seeds(power.seeds_for_difference)} to be shown"
+        advice += "," if power.expected_runs is not None else ";"
+        advice += f" a difference of {margin} takes {_seeds(power.seeds_for_difference)} to be shown"
         advice += f", as good within {margin} {_seeds(power.seeds_for_margin)}"
     earlier = f"{experiments} earlier experiment{'s' if experiments != 1 else ''}"
     return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"

@@ -19,7 +19,7 @@ Where the paper leaves room, an option decides; the class docstring names each d
 worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from math import prod
@@ -48,12 +48,25 @@ from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_sharded
 from . import compiled
+from .master_weights import KEY as MASTER_WEIGHT
+from .master_weights import MasterWeights, has_master_weight
 from .options import StepOptions, StepSettings, check_options
 from .sharded import SharedMember, check_sharded, needs_exchange, update_together
-from .step import Member, largest_block, likeness, split_into_batches, update_batch
+from .step import (
+    Member,
+    Run,
+    find_runs,
+    largest_block,
+    split_into_batches,
+    suits_fused_kernel,
+    update_batch,
+    update_fused,
+)
 
 _Alike = tuple[int, torch.dtype, torch.device]
 """Step, type and device: parameters that may be updated together have these in common."""
+_FUSED = "fused"
+"""Among lists of like blocks, that of the blocks, alike or not, that torch's own kernel moves."""
 
 
 class AdaPM(ClosureStep):
@@ -82,7 +95,11 @@ class AdaPM(ClosureStep):
         bias_correction: False takes L R for the momentum: the paper's ablation, clearly worse.
         debias_moments: Adam's 1 - b^t terms, which algorithm 1 does not have.
         momentum_free_lr_scale: Learning-rate factor of blocks that keep no momentum (paper, section 5.1: 0.75).
-        seed: Seed of the sketches.
+        seed: Seed of the sketches, and of stochastic rounding.
+        master_weights: Keep a float32 copy of weights that are narrower, and round it to them after each step. Else
+            what is smaller than half of their spacing is lost: a bfloat16 weight has to move by 2^-9 of itself.
+        bf16_stochastic_round: Round bfloat16 weights up or down by chance, so that they follow small updates on
+            average, without any state (`rounding.py`). Not with `master_weights`.
         compile: True moves large blocks by code that `torch.compile` makes at the first step, False does not; None
             decides by device and model (`compiled.py`). Weights agree to rounding.
 
@@ -121,6 +138,8 @@ class AdaPM(ClosureStep):
         debias_moments: bool = False,
         momentum_free_lr_scale: float = 0.75,
         seed: int = 0,
+        master_weights: bool = False,
+        bf16_stochastic_round: bool = False,
         compile: bool | None = None,
     ) -> None:
         defaults = {
@@ -136,6 +155,8 @@ class AdaPM(ClosureStep):
             "debias_moments": debias_moments,
             "momentum_free_lr_scale": momentum_free_lr_scale,
             "seed": seed,
+            "master_weights": master_weights,
+            "bf16_stochastic_round": bf16_stochastic_round,
         }
         groups = as_groups(params)
         planning = _choices(rank_ratio, state_dtype, unknown, rules)
@@ -145,6 +166,7 @@ class AdaPM(ClosureStep):
         self._heads, self._planning = heads, planning if plan is None else None
         self._plan_missing(dict(names(groups)))
         self.compile = compile
+        self._masters = MasterWeights()
         super().__init__(groups, defaults)
 
     @classmethod
@@ -204,19 +226,22 @@ class AdaPM(ClosureStep):
         with compiled.room_for_variants() if compiles else nullcontext():
             shared: list[SharedMember] = []
             for group in self.param_groups:
-                for (step, _, _), lists in self._members_by_likeness(group, shared).items():
+                for (step, _, _), lists in self._lists_of_members(group, shared).items():
                     settings = StepSettings.from_group(group, step)
+                    if fused := lists.pop(_FUSED, []):
+                        update_fused(fused, settings)
                     for members in lists.values():
                         for batch in split_into_batches(members, largest=largest):
                             update_batch(batch, settings, largest=largest, compiles=compiles)
             if shared:
                 update_together(shared, largest=largest, compiles=compiles)
+        self._masters.write_back(self.param_groups, self.state)
 
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         for group in self.param_groups:
             for name, parameter in _named_parameters(group):
-                self._state_of(name, parameter)
+                self._masters.trained_weight(group, parameter, self._state_of(name, parameter))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does.
@@ -252,6 +277,8 @@ class AdaPM(ClosureStep):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` gave; raises ValueError, before anything changes, where it is of another plan."""
+        older = [{**_OPTIONS_SINCE, **saved} for saved in state_dict["param_groups"]]
+        state_dict = {**state_dict, "param_groups": older}
         self._check_saved_state(state_dict)
         groups = [
             {**saved, "param_names": list(own["param_names"])}
@@ -261,6 +288,8 @@ class AdaPM(ClosureStep):
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for identity, name, parameter in self._saved_identities(state_dict):
             saved = state_dict["state"].get(identity, {})
+            if MASTER_WEIGHT in saved:
+                self.state[parameter][MASTER_WEIGHT] = _divide_like(saved[MASTER_WEIGHT], parameter).to(torch.float32)
             for block in self.plan.by_parameter.get(name, ()):
                 for state_name in block.state_shapes:
                     key = block.key(state_name)
@@ -274,6 +303,13 @@ class AdaPM(ClosureStep):
         kept = {"plan": self.plan, "compile": self.compile, "_heads": self._heads, "_planning": self._planning}
         return {**super().__getstate__(), **kept}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._masters = MasterWeights()  # what has become of the weights meanwhile, it finds out
+        for group in self.param_groups:
+            for option, value in _OPTIONS_SINCE.items():
+                group.setdefault(option, value)
+
     def _plan_missing(self, parameters: Mapping[str, Tensor]) -> None:
         """Give blocks to what has none yet, as the model says, or else its name; with a given plan, do nothing."""
         planned = self.plan.by_parameter
@@ -285,43 +321,72 @@ class AdaPM(ClosureStep):
         added = (block for block in found if block.parameter in parameters and block.parameter not in planned)
         self.plan = BlockPlan((*self.plan, *added))
         vars(self).pop("_sizes", None)
+        vars(self).pop("_runs", None)
 
-    def _members_by_likeness(
+    def _lists_of_members(
         self, group: dict[str, Any], shared: list[SharedMember]
-    ) -> dict[_Alike, dict[tuple[object, ...], list[Member]]]:
+    ) -> dict[_Alike, dict[object, list[Member]]]:
         """The blocks of the group that have a gradient, moved on to their next step, by what they have in common.
 
         Those that processes have to move together are added to `shared` instead.
         """
-        found: dict[_Alike, dict[tuple[object, ...], list[Member]]] = {}
-        for name, parameter in _named_parameters(group):
-            gradient = parameter.grad
-            if gradient is None or parameter.numel() == 0:
-                continue
-            if name not in self.plan.by_parameter:
-                self._plan_new_parameters(group)
-            state = self._state_of(name, parameter)
-            state["step"] += 1
-            lists = found.setdefault((int(state["step"]), parameter.dtype, parameter.device), {})
-            for block in self.plan.by_parameter[name]:
-                if is_distributed(parameter):
-                    portion = portion_of(block, parameter)
-                    weight, slope = (local_view(block, portion, parameter, one) for one in (parameter, gradient))
-                    member = Member(block, weight, slope, state)
-                    if needs_exchange(member, portion):
-                        shared.append(SharedMember(member, portion, StepSettings.from_group(group, int(state["step"]))))
-                        continue
-                    if weight.numel() == 0:
-                        continue
-                else:
-                    member = Member(block, block.view(parameter), block.view(gradient), state)
-                lists.setdefault(likeness(block), []).append(member)
+        moving = [
+            (name, parameter, parameter.grad)
+            for name, parameter in _named_parameters(group)
+            if parameter.grad is not None and parameter.numel() > 0
+        ]
+        if any(name not in self._runs for name, _, _ in moving):
+            self._plan_new_parameters(group)
+        states = [self._state_of(name, parameter) for name, parameter, _ in moving]
+        steps = [state["step"] for state in states]
+        if steps:
+            torch._foreach_add_(steps, 1.0)
+        found: dict[_Alike, dict[object, list[Member]]] = {}
+        for (name, parameter, gradient), state in zip(moving, states, strict=True):
+            trained = self._masters.trained_weight(group, parameter, state)
+            lists = found.setdefault((int(state["step"]), trained.dtype, parameter.device), {})
+            if is_distributed(parameter):
+                settings = StepSettings.from_group(group, int(state["step"]))
+                members = self._local_members(name, parameter, trained, gradient, state, settings, shared)
+            else:
+                members = ((run.likeness, run.member(trained, gradient, state)) for run in self._runs[name])
+            rounds_by_chance = group["bf16_stochastic_round"] and trained.dtype is torch.bfloat16
+            for likeness, member in members:
+                fused = not rounds_by_chance and suits_fused_kernel(member)
+                lists.setdefault(_FUSED if fused else likeness, []).append(member)
         return found
+
+    def _local_members(
+        self,
+        name: str,
+        parameter: Tensor,
+        trained: Tensor,
+        gradient: Tensor,
+        state: dict[str, Tensor],
+        settings: StepSettings,
+        shared: list[SharedMember],
+    ) -> Iterator[tuple[object, Member]]:
+        """What this process holds of a parameter that is sharded, or of its copy, and moves by itself."""
+        assert is_distributed(parameter)
+        for block in self.plan.by_parameter[name]:
+            portion = portion_of(block, parameter)
+            weight, slope = (local_view(block, portion, parameter, one) for one in (trained, gradient))
+            kept = {key: state[block.key(key)] for key in block.state_shapes}
+            member = Member((block,), weight, slope, kept, tuple(one.start for one in portion.ranges))
+            if needs_exchange(member, portion):
+                shared.append(SharedMember(member, portion, settings))
+            elif weight.numel() > 0:
+                yield (Run((block,)).likeness, portion.shape), member
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
         self._plan_missing({name: value for every in self.param_groups for name, value in _named_parameters(every)})
         self._check_parameters(group)
+
+    @cached_property
+    def _runs(self) -> Mapping[str, tuple[Run, ...]]:
+        """Parameter name → its blocks, like ones of a stack together."""
+        return {name: find_runs(blocks) for name, blocks in self.plan.by_parameter.items()}
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
@@ -335,12 +400,15 @@ class AdaPM(ClosureStep):
             refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
             # On the CPU, as torch's own counters: reading it must not wait for the device.
             state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
-            for block in self.plan.by_parameter.get(name, ()):
-                for state_name, shape in block.state_shapes.items():
-                    if is_distributed(parameter):
+            if is_distributed(parameter):
+                for block in self.plan.by_parameter.get(name, ()):
+                    for state_name in block.state_shapes:
                         shape = _sharded_state().local_shape(block, state_name, portion_of(block, parameter))
-                    made = torch.zeros(shape, dtype=block.state_dtype, device=parameter.device)
-                    state[block.key(state_name)] = made
+                        made = torch.zeros(shape, dtype=block.state_dtype, device=parameter.device)
+                        state[block.key(state_name)] = made
+            else:
+                for run in self._runs.get(name, ()):
+                    state.update(run.new_state(parameter.device))
         return state
 
     def _state_layout(self, name: str) -> Iterable[tuple[str, tuple[int, ...], torch.dtype]]:
@@ -369,6 +437,10 @@ class AdaPM(ClosureStep):
         for name, parameter in _named_parameters(group):
             if not parameter.is_floating_point():
                 raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
+            if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
+                raise ValueError(
+                    f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
+                )
             if parameter.requires_grad and name not in self.plan.by_parameter:
                 raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
 
@@ -387,12 +459,15 @@ class AdaPM(ClosureStep):
         lacking = sorted({option for group in state_dict["param_groups"] for option in options if option not in group})
         if lacking:
             raise ValueError(f"the state to load is of another optimizer: it lacks {', '.join(lacking)}")
-        for identity, name, _ in self._saved_identities(state_dict):
+        groups = {each: group for group in state_dict["param_groups"] for each in group["params"]}
+        for identity, name, parameter in self._saved_identities(state_dict):
             tensors = state_dict["state"].get(identity)
             if tensors is None:
                 continue
             found = {key: tuple(value.shape) for key, value in tensors.items() if key != "step"}
             expected = {key: shape for key, shape, _ in self._state_layout(name)}
+            if has_master_weight(groups[identity], parameter):
+                expected[MASTER_WEIGHT] = tuple(parameter.shape)
             if found != expected:
                 raise ValueError(
                     f"the state to load for {name} is {found}, but this plan keeps {expected}; "
@@ -407,6 +482,18 @@ class AdaPMMini(AdaPM):
     """
 
     second_moments = ADAM_MINI_SECOND_MOMENTS
+
+
+_OPTIONS_SINCE: Mapping[str, Any] = {"master_weights": False, "bf16_stochastic_round": False}
+"""Options that states saved by earlier versions lack, with what those versions did."""
+
+
+def _divide_like(saved: Tensor, parameter: Tensor) -> Tensor:
+    """A saved tensor of a parameter's shape, divided among processes as the parameter is."""
+    if is_distributed(parameter):
+        divided: Tensor = _sharded_state().divide_like(saved, parameter)
+        return divided
+    return saved.full_tensor() if is_distributed(saved) else saved.to(parameter.device)
 
 
 def _choices(

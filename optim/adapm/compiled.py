@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from math import prod
 from typing import Any
 
 import torch
@@ -69,11 +70,10 @@ def has_compiler(device_type: str) -> bool:
     )
 
 
-def is_worth_compiling(weight: Tensor) -> bool:
-    """Whether a block is large enough to be moved by compiled code."""
-    accelerated = devices.is_accelerator(weight.device)
-    smallest = _ACCELERATOR_SMALLEST_BLOCK if accelerated else _CPU_SMALLEST_BLOCK
-    return weight.ndim == 2 and weight.numel() >= smallest
+def is_worth_compiling(shape: tuple[int, ...], device: torch.device) -> bool:
+    """Whether blocks of that shape are large enough to be moved by compiled code."""
+    smallest = _ACCELERATOR_SMALLEST_BLOCK if devices.is_accelerator(device) else _CPU_SMALLEST_BLOCK
+    return len(shape) == 2 and prod(shape) >= smallest
 
 
 def move(
@@ -147,7 +147,7 @@ def _choose_callable(function: Callable[..., Any]) -> Callable[..., Any]:
 @cache
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function compiled, for shapes of any size; where the compiler fails, the function as it is."""
-    from torch._dynamo.exc import TorchDynamoException
+    from torch._dynamo.exc import TorchDynamoException  # loads the compiler
 
     made = torch.compile(function, dynamic=True, fullgraph=True)
 

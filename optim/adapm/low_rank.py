@@ -184,14 +184,19 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     reads = not devices.is_accelerator(rows.device)
     if reads and bool(good.all()):
         return _orthonormalise_again(_divide_by_lower(unit, lower))
-    bad = ~good[..., None, None]
+    bad = ~good
     if not reads:
-        return _shifted_cholesky_qr(unit, gram, bad)
-    householder: Tensor = torch.linalg.qr(unit.mT).Q.mT
+        return _shifted_cholesky_qr(unit, gram, bad[..., None, None])
     if bool(bad.all()):
-        return householder
+        return _householder(unit)
     basis = _orthonormalise_again(_divide_by_lower(unit, lower))
-    return torch.where(bad, householder, basis)
+    basis[bad] = _householder(unit[bad])
+    return basis
+
+
+def _householder(rows: Tensor) -> Tensor:
+    basis: Tensor = torch.linalg.qr(rows.mT).Q.mT
+    return basis
 
 
 def _orthonormalise_again(basis: Tensor, shift: Tensor | float = 0.0) -> Tensor:

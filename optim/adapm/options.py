@@ -22,6 +22,8 @@ class StepOptions(TypedDict, total=False):
     debias_moments: bool
     momentum_free_lr_scale: float
     seed: int
+    master_weights: bool
+    bf16_stochastic_round: bool
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -43,6 +45,11 @@ def check_options(options: Mapping[str, Any]) -> None:
     ):
         if not valid:
             raise ValueError(f"Invalid {name}: {value}; it must be {allowed}")
+    if options["master_weights"] and options["bf16_stochastic_round"]:
+        raise ValueError(
+            "master_weights and bf16_stochastic_round are two ways to the same end, and exclude each other; take "
+            "master_weights for exact weights at 4 bytes each, or bf16_stochastic_round for none"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +72,7 @@ class StepSettings:
     iterations: int
     fresh: bool
     seed: int
+    bf16_stochastic_round: bool
     step: int
 
     @classmethod
@@ -87,5 +95,6 @@ class StepSettings:
             iterations=group["inner_iterations"] or SOLVERS[group["solver"]].inner_iterations,
             fresh=step == 1 or (interval > 0 and (step - 1) % interval == 0),
             seed=group["seed"],
+            bf16_stochastic_round=group["bf16_stochastic_round"],
             step=step,
         )

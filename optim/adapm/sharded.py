@@ -37,7 +37,7 @@ from .step import (
     Member,
     column_square_sums,
     move_batch,
-    move_shared_moments,
+    move_shared_moment,
     row_square_sums,
 )
 
@@ -154,7 +154,8 @@ def _move(shared: SharedMember, *, largest: int, compiles: bool) -> Iterator[Exc
 
     def move(found: Factors | None) -> None:
         if member.weight.numel() > 0:
-            move_batch([member], settings, found, None, divisors or None, largest=largest, compiles=compiles)
+            divided_by = divisors[0] if divisors else None
+            move_batch([member], member.gradient, settings, found, divided_by, largest=largest, compiles=compiles)
 
     if member.block.second_moment is not SecondMoment.ELEMENT:
         yield divisor()
@@ -176,7 +177,7 @@ def _divisor(member: Member, portion: Portion, settings: StepSettings) -> Exchan
         groups = (*groups, *portion.groups[outputs])
     total = yield from _total(squares.double(), groups)
     mean = total.to(squares.dtype) / (block.head_size * block.shape[1 - outputs])
-    (root,) = move_shared_moments([member.state_tensor("exp_avg_sq")], [mean], settings)
+    root = move_shared_moment([member.state["exp_avg_sq"]], mean, settings)
     return (root if heads is None else root[heads]).unsqueeze(outputs - 1)
 
 
@@ -184,7 +185,7 @@ def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) 
     """As `step.py` has it: A and B, so that m is A B and the gradient's part, with the stored factors moved on."""
     block = member.block
     compute = torch.promote_types(member.weight.dtype, torch.float32)
-    stored = Factors(member.state_tensor("momentum_left"), member.state_tensor("momentum_right"))
+    stored = Factors(member.state["momentum_left"], member.state["momentum_right"])
     carried = Factors(*(factor.to(compute) for factor in stored))
     turned = block.output_axis == 1
     start = carried.transpose() if turned else carried

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
 
 from ..plan.blocks import Block, SecondMoment
 from ..plan.sharding import Portion, is_distributed, portion_of
@@ -61,6 +61,16 @@ def part_of(saved: Tensor, block: Block, state_name: str, parameter: Tensor) -> 
             here = portion.ranges[axis]
             saved = saved.narrow(dimension, here.start if here else 0, len(here))
     return saved.clone()
+
+
+def divide_like(saved: Tensor, parameter: DTensor) -> DTensor:
+    """A tensor of a parameter's shape, saved by this many processes or others, divided as the parameter is."""
+    if is_distributed(saved):
+        if saved.device_mesh == parameter.device_mesh and saved.placements == parameter.placements:
+            return saved
+        saved = saved.full_tensor()
+    whole = saved.to(parameter.device)
+    return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
 
 def _followed_axes(block: Block, state_name: str) -> tuple[int | None, ...]:

@@ -7,10 +7,12 @@ is Adam's second moment, one value a parameter, or Adam-mini's, whose second-ver
 an output neuron of a projection, or all neurons of one head. Stored as a vector of one value a group;
 `Block.output_axis` says which axis of the block those groups divide.
 
-Blocks are updated together, because one call on several small blocks costs little more than on one. They share a batch
-if the same formulas with the same numbers apply to them; low-rank blocks have the same shape as well, so that their
-factors can be stacked. A batch is bounded: it is one block, or no larger than a piece (`devices.py`) and than the
-largest block of the plan, so that the memory that a step needs for a while does not grow with a model's depth.
+Blocks are updated together, because one call on several small blocks costs little more than on one. A batch is B blocks
+of one shape to which the same formulas with the same numbers apply, as one tensor B × m × n: a view where they are a
+stack of experts, whose state is kept in one tensor too, copies where they are parameters of their own. It is bounded:
+it is one block, or no larger than a piece (`devices.py`) and than the largest block of the plan, or 1 MiB, so that the
+memory that a step needs for a while does not grow with a model's depth. Blocks with both of Adam's moments in the
+weights' own type are not batched: torch's AdamW kernel takes all of them in one call, whatever their shapes.
 
 Everything elementwise is done by rows, so that no temporary is as large as a large block; gradients and weights are
 views of the parameter's own. It is done by torch's operators, or for large blocks by compiled code (`compiled.py`):
@@ -18,9 +20,10 @@ views of the parameter's own. It is done by torch's operators, or for large bloc
 accelerator.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from math import prod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import inf, prod
 from typing import NamedTuple
 
 import torch
@@ -31,29 +34,95 @@ from . import compiled
 from .devices import Rows, chunk_elements, pack, row_chunks, times
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
+from .rounding import round_stochastically, rounding_key
 from .solvers import SOLVERS
 
 
 class Member(NamedTuple):
-    """One block of a parameter that has a gradient, and where its state is."""
+    """One block, or some of a stack, of a parameter that has a gradient: B × m × n where it is several."""
 
-    block: Block
+    blocks: Sequence[Block]
     weight: Tensor
-    """W, the block's part of the parameter."""
+    """W, their part of the parameter."""
     gradient: Tensor
-    """G, the block's part of the parameter's gradient."""
-    state: dict[str, Tensor]
-    """The parameter's state, under `Block.key`."""
+    """G, their part of the parameter's gradient."""
+    state: Mapping[str, Tensor]
+    """What is kept for them, by the names of `Block.state_shapes`."""
+    origin: tuple[int, ...] = ()
+    """Where in the block this part of it begins, for each dimension; empty where all of it is here."""
 
-    def state_tensor(self, name: str) -> Tensor:
-        """A state tensor of the block."""
-        return self.state[self.block.key(name)]
+    @property
+    def block(self) -> Block:
+        """Any of them: they are alike."""
+        return self.blocks[0]
 
 
-def likeness(block: Block) -> tuple[object, ...]:
-    """The batch that a block belongs to, among those of its parameter's type, device, group and step."""
-    shape = (block.shape, block.rank, block.output_axis) if block.first_moment is FirstMoment.LOW_RANK else ()
-    return (block.first_moment, block.second_moment, block.state_dtype, block.decays, *shape)
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Like blocks that lie one behind the other in one parameter: experts of a stack, or a block by itself."""
+
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def likeness(self) -> tuple[object, ...]:
+        """The batch that they belong to, among those of their parameter's type, device, group and step."""
+        return _likeness(self.blocks[0])
+
+    @cached_property
+    def _keys(self) -> Mapping[str, tuple[str, ...]]:
+        return {name: tuple(block.key(name) for block in self.blocks) for name in self.blocks[0].state_shapes}
+
+    def new_state(self, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+        """(key, tensor) of everything that is kept for them, zero: views of one tensor where they are several."""
+        for name, shape in self.blocks[0].state_shapes.items():
+            keys, dtype = self._keys[name], self.blocks[0].state_dtype
+            if len(keys) == 1:
+                yield keys[0], torch.zeros(shape, dtype=dtype, device=device)
+            else:
+                yield from zip(keys, torch.zeros((len(keys), *shape), dtype=dtype, device=device), strict=True)
+
+    def member(self, parameter: Tensor, gradient: Tensor, state: dict[str, Tensor]) -> Member:
+        """Them in their parameter, whose state under `Block.key` is given."""
+        kept = {
+            name: state[keys[0]] if len(keys) == 1 else _whole_stack(state, keys) for name, keys in self._keys.items()
+        }
+        return Member(self.blocks, self._view(parameter), self._view(gradient), kept)
+
+    def _view(self, tensor: Tensor) -> Tensor:
+        first = self.blocks[0]
+        if len(self.blocks) == 1:
+            return first.view(tensor)
+        assert first.index is not None
+        stack, part = tensor.narrow(0, first.index, len(self.blocks)), first.part
+        return stack if part is None else stack.narrow(part.axis + 1, part.start, part.length)
+
+
+def _whole_stack(state: dict[str, Tensor], keys: Sequence[str]) -> Tensor:
+    """The tensor that these are all of, in order; made, where they have come apart (a loaded or copied state)."""
+    whole = state[keys[0]]._base
+    if whole is None or len(whole) != len(keys) or any(state[key]._base is not whole for key in keys):
+        whole = torch.stack([state[key] for key in keys])
+        state.update(zip(keys, whole, strict=True))
+    return whole
+
+
+def find_runs(blocks: Iterable[Block]) -> tuple[Run, ...]:
+    """The blocks of one parameter as runs, in order."""
+    runs: list[list[Block]] = []
+    latest: dict[object, list[Block]] = {}
+    for block in blocks:
+        kind = (_likeness(block), block.part)
+        run = latest.get(kind)
+        if run is None or block.index is None or run[-1].index != block.index - 1:
+            run = latest[kind] = []
+            runs.append(run)
+        run.append(block)
+    return tuple(Run(tuple(run)) for run in runs)
+
+
+def _likeness(block: Block) -> tuple[object, ...]:
+    moments = (block.first_moment, block.second_moment, block.state_dtype, block.decays)
+    return (*moments, block.shape, block.rank, block.output_axis, block.head_size)
 
 
 def largest_block(plan: BlockPlan) -> int:
@@ -68,16 +137,26 @@ def limit_of(weight: Tensor, *, largest: int, compiles: bool = False) -> int:
     need copies of W and G as well.
     """
     narrow = weight.dtype.itemsize < torch.float32.itemsize and not compiles
-    return min(max(1, largest // 2 if narrow else largest), chunk_elements(weight.device, compiles=compiles))
+    limit = min(max(largest, _ALWAYS_ELEMENTS), chunk_elements(weight.device, compiles=compiles))
+    return max(1, limit // 2 if narrow else limit)
+
+
+_ALWAYS_ELEMENTS = 2**18
+"""1 MiB of float32: so much memory a step may take however small the model is; less would be many small batches."""
 
 
 def split_into_batches(members: Iterable[Member], *, largest: int) -> Iterator[list[Member]]:
-    """Cut a list of like blocks into batches, in order."""
+    """Cut a list of like members into batches, in order. A stack is a batch, or several."""
     batch: list[Member] = []
     elements = 0
     for member in members:
-        size = member.weight.numel()
-        if batch and elements + size > limit_of(member.weight, largest=largest):
+        limit, count = limit_of(member.weight, largest=largest), len(member.blocks)
+        size = member.weight.numel() // count
+        if count > 1:
+            length = max(1, limit // size)
+            yield from ([_some(member, start, min(start + length, count))] for start in range(0, count, length))
+            continue
+        if batch and elements + size > limit:
             yield batch
             batch, elements = [], 0
         batch.append(member)
@@ -86,37 +165,87 @@ def split_into_batches(members: Iterable[Member], *, largest: int) -> Iterator[l
         yield batch
 
 
+def _some(member: Member, start: int, stop: int) -> Member:
+    """Some blocks of a stack; one as a block by itself."""
+    if stop - start == len(member.blocks):
+        return member
+    chosen = slice(start, stop) if stop > start + 1 else start
+    state = {name: tensor[chosen] for name, tensor in member.state.items()}
+    return Member(member.blocks[start:stop], member.weight[chosen], member.gradient[chosen], state)
+
+
+def suits_fused_kernel(member: Member) -> bool:
+    """Whether torch's own AdamW kernel does all that these blocks need: full moments, of one type, without gaps."""
+    weight, block = member.weight, member.block
+    return (
+        block.first_moment is FirstMoment.FULL
+        and block.second_moment is SecondMoment.ELEMENT
+        and block.state_dtype is weight.dtype
+        and member.gradient.dtype is weight.dtype
+        and weight.device.type in _FUSED_DEVICES
+        and all(tensor.is_contiguous() for tensor in (weight, member.gradient, *member.state.values()))
+    )
+
+
+_FUSED_DEVICES = ("cpu", "cuda")
+
+
+def update_fused(members: Sequence[Member], settings: StepSettings) -> None:
+    """Move blocks of any shapes by torch's own AdamW kernel, in one call; `suits_fused_kernel` has chosen them."""
+    device = members[0].weight.device
+    for decays in (True, False):
+        chosen = [member for member in members if member.block.decays is decays]
+        if not chosen:
+            continue
+        # Its 1 - b^t is 1 at infinity: without debiasing.
+        at = settings.step if settings.second_debias != 1.0 else inf
+        step = torch.full((), at, dtype=torch.float32, device=device)
+        torch._fused_adamw_(
+            [member.weight for member in chosen],
+            [member.gradient for member in chosen],
+            [member.state["exp_avg"] for member in chosen],
+            [member.state["exp_avg_sq"] for member in chosen],
+            [],
+            [step] * len(chosen),
+            lr=settings.lr,
+            beta1=settings.beta1,
+            beta2=settings.beta2,
+            weight_decay=settings.weight_decay if decays else 0.0,
+            eps=settings.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
 def update_batch(batch: Sequence[Member], settings: StepSettings, *, largest: int, compiles: bool = False) -> None:
     """Move a batch of like blocks, and their state.
 
     Args:
-        batch: Blocks that `likeness` finds alike; their weights W (m × n) and state are changed in place.
+        batch: Blocks of one likeness, as `split_into_batches` has them: their weights W (m × n) and state are changed
+            in place.
         settings: Of the parameters' group at the parameters' step.
         largest: Elements of the plan's largest block.
         compiles: Whether large blocks are moved by compiled code.
     """
-    blocks, gradients = [member.block for member in batch], [member.gradient for member in batch]
+    block = batch[0].block
     compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
-    compiles = compiles and all(compiled.is_worth_compiling(member.weight) for member in batch)
-    factors, momenta, divisors = None, None, None
-    if blocks[0].first_moment is FirstMoment.LOW_RANK:
-        gradient = _stack(gradients, compute)
-        factors = _low_rank_factors(batch, gradient, settings)
-        if len(batch) > 1 and not compiles:
-            momenta = add_product(gradient, *factors, beta=settings.mixture.gradient, alpha=1.0).unbind()
-        del gradient  # of several blocks, and of narrow weights, it is a copy
-    if blocks[0].second_moment is not SecondMoment.ELEMENT:
-        moments = [member.state_tensor("exp_avg_sq") for member in batch]
-        divisors = shared_divisors(blocks, moments, gradients, settings, compiles=compiles)
-    move_batch(batch, settings, factors, momenta, divisors, largest=largest, compiles=compiles)
+    gradient = _join([member.gradient for member in batch])
+    factors = divisor = None
+    if block.first_moment is FirstMoment.LOW_RANK:
+        factors = _low_rank_factors(batch, gradient.to(compute), settings)
+    if block.second_moment is not SecondMoment.ELEMENT:
+        stored = [member.state["exp_avg_sq"] for member in batch]
+        compiles_sums = compiles and compiled.is_worth_compiling(block.shape, gradient.device)
+        divisor = shared_divisor(block, stored, gradient, settings, compiles=compiles_sums)
+    move_batch(batch, gradient, settings, factors, divisor, largest=largest, compiles=compiles)
 
 
 def move_batch(
     batch: Sequence[Member],
+    gradient: Tensor,
     settings: StepSettings,
     factors: Factors | None,
-    momenta: Sequence[Tensor] | None,
-    divisors: Sequence[Tensor] | None,
+    divisor: Tensor | None,
     *,
     largest: int,
     compiles: bool,
@@ -125,66 +254,81 @@ def move_batch(
 
     Args:
         batch: As for `update_batch`.
+        gradient: G of all of them, B × m × n, or m × n of a single block.
         settings: As for `update_batch`.
         factors: A and B of low-rank blocks, so that m is A B and the gradient's part.
-        momenta: m of low-rank blocks, where it has been worked out.
-        divisors: Of blocks that keep one v a group.
+        divisor: Of blocks that keep one v a group.
         largest: As for `update_batch`.
         compiles: As for `update_batch`.
     """
-    blocks, gradients = [member.block for member in batch], [member.gradient for member in batch]
-    compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
-    if compiles and all(compiled.is_worth_compiling(member.weight) for member in batch):
-        _move_compiled(batch, settings, factors, divisors, compute, largest)
+    block = batch[0].block
+    compute = torch.promote_types(gradient.dtype, torch.promote_types(batch[0].weight.dtype, torch.float32))
+    if compiles and compiled.is_worth_compiling(block.shape, gradient.device):
+        _move_compiled(batch, gradient, settings, factors, divisor, compute, largest)
         return
-    # A batch of several is no larger than a chunk (`split_into_batches`): the first block's rows are everybody's.
-    for rows in row_chunks(gradients[0], limit_of(batch[0].weight, largest=largest)):
-        pieces = [gradient[rows].to(compute) for gradient in gradients]
-        if momenta is not None:
-            numerators = list(momenta)
-        elif factors is not None:
-            numerators = [times(factors.left[rows], factors.right).add_(pieces[0], alpha=settings.mixture.gradient)]
-        elif blocks[0].first_moment is FirstMoment.FULL:
-            stored = [member.state_tensor("exp_avg")[rows] for member in batch]
-            numerators = full_momenta(stored, pieces, settings.beta1)
+    # Several blocks are no larger than a chunk (`split_into_batches`).
+    whole = len(batch) > 1 or len(batch[0].blocks) > 1
+    for rows in [...] if whole else row_chunks(gradient, limit_of(batch[0].weight, largest=largest)):
+        piece = _rows_of(gradient, rows).to(compute)
+        if factors is not None:
+            numerator = _numerator(piece, Factors(_rows_of(factors.left, rows), factors.right), settings)
+        elif block.first_moment is FirstMoment.FULL:
+            stored = [_rows_of(member.state["exp_avg"], rows) for member in batch]
+            numerator = full_momentum(stored, piece, settings.beta1)
         else:
-            numerators = pieces
-        if divisors is not None:
-            roots = [_rows_of(divisor, rows) for divisor in divisors]
+            numerator = piece
+        if divisor is not None:
+            root = divisor if divisor.shape[-2] == 1 else _rows_of(divisor, rows)
         else:
-            stored = [member.state_tensor("exp_avg_sq")[rows] for member in batch]
-            roots = element_divisors(stored, pieces, settings)
-        _descend(blocks[0], [member.weight[rows] for member in batch], numerators, roots, settings)
+            root = element_divisor([_rows_of(member.state["exp_avg_sq"], rows) for member in batch], piece, settings)
+        weights = [_rows_of(member.weight, rows) for member in batch]
+        exact = _descend(block, weights, numerator, root, settings)
+        if _rounds_by_chance(weights[0], settings):
+            for member, new in zip(batch, [exact] if len(batch) == 1 else exact.unbind(), strict=True):
+                _write_by_chance(member, rows, new, settings)
+        else:
+            _round_into(weights, exact)
 
 
 def _move_compiled(
     batch: Sequence[Member],
+    gradient: Tensor,
     settings: StepSettings,
     factors: Factors | None,
-    divisors: Sequence[Tensor] | None,
+    divisor: Tensor | None,
     compute: torch.dtype,
     largest: int,
 ) -> None:
     """As the loop above, a block at a time, with everything elementwise in one pass."""
     first_moment = batch[0].block.first_moment
-    numbers = _numbers(settings, first_moment, batch[0].block.decays, compute, batch[0].weight.device)
-    for index, member in enumerate(batch):
+    numbers = _numbers(settings, first_moment, batch[0].block.decays, compute, gradient.device)
+    singles = [single for member in batch for single in _singles(member)]
+    for index, member in enumerate(singles):
         weight = member.weight.detach()
-        whole = first_moment is FirstMoment.NONE  # no product is worked out beside it
+        by_chance = _rounds_by_chance(weight, settings)
+        whole = first_moment is FirstMoment.NONE and not by_chance  # nothing is worked out beside it
         limit = weight.numel() if whole else limit_of(weight, largest=largest, compiles=True)
         for rows in row_chunks(weight, limit):
-            product = moment = divisor = None
+            product = moment = root = None
             if factors is not None:
-                left, right = factors if len(batch) == 1 else (factors.left[index], factors.right[index])
-                product = times(left[rows], right)
+                left, right = factors if len(singles) == 1 else (factors.left[index], factors.right[index])
+                product = times(_rows_of(left, rows), right)
             elif first_moment is FirstMoment.FULL:
-                gradient = member.gradient[rows].to(compute)
-                (product,) = full_momenta([member.state_tensor("exp_avg")[rows]], [gradient], settings.beta1)
-            if divisors is None:
-                moment = member.state_tensor("exp_avg_sq")[rows]
+                slope = _rows_of(member.gradient, rows).to(compute)
+                product = full_momentum([_rows_of(member.state["exp_avg"], rows)], slope, settings.beta1)
+            if divisor is None:
+                moment = _rows_of(member.state["exp_avg_sq"], rows)
             else:
-                divisor = _rows_of(divisors[index], rows)
-            compiled.move(weight[rows], member.gradient[rows], product, moment, divisor, numbers)
+                root = divisor if len(singles) == 1 else divisor[index]
+                root = root if root.shape[0] == 1 else _rows_of(root, rows)
+            exact = _rows_of(weight, rows).to(compute) if by_chance else _rows_of(weight, rows)
+            compiled.move(exact, _rows_of(member.gradient, rows), product, moment, root, numbers)
+            if by_chance:
+                _write_by_chance(member, rows, exact, settings)
+
+
+def _singles(member: Member) -> Iterator[Member]:
+    return iter([member]) if len(member.blocks) == 1 else (_some(member, k, k + 1) for k in range(len(member.blocks)))
 
 
 @lru_cache(maxsize=64)
@@ -209,123 +353,114 @@ def _numbers(
     return torch.tensor(numbers, dtype=compute).to(device, non_blocking=True)
 
 
-def full_momenta(stored: list[Tensor], gradients: list[Tensor], beta1: float) -> list[Tensor]:
+def full_momentum(stored: Sequence[Tensor], gradient: Tensor, beta1: float) -> Tensor:
     """m = b1 m + (1 - b1) G in place; not to be written to."""
-    averages = [old.to(gradient.dtype) for old, gradient in zip(stored, gradients, strict=True)]
-    torch._foreach_lerp_(averages, gradients, 1.0 - beta1)
-    _round_into(stored, averages)
-    return averages
+    average = _join(stored).to(gradient.dtype).lerp_(gradient, 1.0 - beta1)
+    _round_into(stored, average)
+    return average
 
 
-def element_divisors(stored: list[Tensor], gradients: list[Tensor], settings: StepSettings) -> list[Tensor]:
-    """sqrt(v / debias) + eps of pieces that keep one v an element, with v moved on; they may be written to."""
-    moments = [old.to(gradient.dtype) for old, gradient in zip(stored, gradients, strict=True)]
-    torch._foreach_mul_(moments, settings.beta2)
-    torch._foreach_addcmul_(moments, gradients, gradients, value=1.0 - settings.beta2)
-    _round_into(stored, moments)
-    return _roots(moments, settings)
+def element_divisor(stored: Sequence[Tensor], gradient: Tensor, settings: StepSettings) -> Tensor:
+    """sqrt(v / debias) + eps where one v is kept for each element, with v moved on; it may be written to."""
+    moment = _join(stored).to(gradient.dtype)
+    moment.mul_(settings.beta2).addcmul_(gradient, gradient, value=1.0 - settings.beta2)
+    _round_into(stored, moment)
+    return _root(moment, settings)
 
 
-def shared_divisors(
-    blocks: Sequence[Block],
-    stored: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    settings: StepSettings,
-    *,
-    compiles: bool = False,
-) -> list[Tensor]:
+def shared_divisor(
+    block: Block, stored: Sequence[Tensor], gradient: Tensor, settings: StepSettings, *, compiles: bool = False
+) -> Tensor:
     """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that keep one v a group.
 
     Args:
-        blocks: m × n, whose second moment is of one kind.
+        block: Any of them.
         stored: v of each, one value a group, changed in place.
-        gradients: G of each.
+        gradient: G, m × n or a batch of such.
         settings: Of their step.
         compiles: Whether columns' squares are summed by compiled code.
     """
-    sums = compiled.column_square_sums if compiles else column_square_sums
-    means = []
-    for block, gradient in zip(blocks, gradients, strict=True):
-        squares = row_square_sums(gradient) if block.output_axis == 0 else sums(gradient)
-        if block.head_size > 1:
-            squares = squares.view(-1, block.head_size).mean(dim=1)
-        means.append(squares / gradient.shape[1 - block.output_axis])
-    divisors = []
-    for block, root in zip(blocks, move_shared_moments(stored, means, settings), strict=True):
-        neurons = root.repeat_interleave(block.head_size) if block.head_size > 1 else root
-        divisors.append(neurons.unsqueeze(block.output_axis - 1))
-    return divisors
+    if block.output_axis == 0:
+        squares = row_square_sums(gradient)
+    else:
+        squares = (compiled.column_square_sums if compiles and gradient.ndim == 2 else column_square_sums)(gradient)
+    if block.head_size > 1:
+        squares = squares.view(*squares.shape[:-1], -1, block.head_size).mean(dim=-1)
+    root = move_shared_moment(stored, squares / block.shape[1 - block.output_axis], settings)
+    neurons = root.repeat_interleave(block.head_size, dim=-1) if block.head_size > 1 else root
+    return neurons.unsqueeze(-1 if block.output_axis == 0 else -2)
 
 
-def move_shared_moments(stored: Sequence[Tensor], means: list[Tensor], settings: StepSettings) -> list[Tensor]:
-    """sqrt(v / debias) + eps of each group, with v moved on by the means of its squares."""
-    moments = [old.to(mean.dtype) for old, mean in zip(stored, means, strict=True)]
-    torch._foreach_lerp_(moments, means, 1.0 - settings.beta2)
-    _round_into(stored, moments)
-    return _roots(moments, settings)
+def move_shared_moment(stored: Sequence[Tensor], mean: Tensor, settings: StepSettings) -> Tensor:
+    """sqrt(v / debias) + eps of each group, with v moved on by the mean of its squares."""
+    moment = _join(stored).to(mean.dtype).lerp_(mean, 1.0 - settings.beta2)
+    _round_into(stored, moment)
+    return _root(moment, settings)
 
 
-def _rows_of(divisor: Tensor, rows: Rows) -> Tensor:
-    return divisor if divisor.shape[0] == 1 else divisor[rows]
-
-
-def _roots(moments: list[Tensor], settings: StepSettings) -> list[Tensor]:
-    roots = list(torch._foreach_sqrt(moments))
+def _root(moment: Tensor, settings: StepSettings) -> Tensor:
+    root = moment.sqrt()
     if settings.second_debias != 1.0:
-        torch._foreach_mul_(roots, settings.second_debias**-0.5)
-    torch._foreach_add_(roots, settings.eps)
-    return roots
+        root.mul_(settings.second_debias**-0.5)
+    return root.add_(settings.eps)
 
 
 def row_square_sums(gradient: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(gradient, dim=1, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    norms: Tensor = torch.linalg.vector_norm(gradient, dim=-1, dtype=torch.promote_types(gradient.dtype, torch.float32))
     return norms.square_()
 
 
 def column_square_sums(gradient: Tensor) -> Tensor:
     """torch's norm is as fast as reading along a row, and ten times slower than this loop down a column."""
     compute = torch.promote_types(gradient.dtype, torch.float32)
+    if gradient.ndim > 2:  # several blocks, no larger than a chunk
+        return gradient.to(compute).square().sum(dim=-2)
     total = gradient.new_zeros(gradient.shape[1], dtype=compute)
     for rows in row_chunks(gradient):
         total.add_(gradient[rows].to(compute).square().sum(dim=0))
     return total
 
 
-def _round_into(stored: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
-    """Round what was worked out in a wider type to the type it is kept in; what is kept itself is there already."""
-    for old, new in zip(stored, exact, strict=True):
-        if new is not old:
-            old.copy_(new)
+def _rows_of(tensor: Tensor, rows: Rows) -> Tensor:
+    return tensor if rows is ... else tensor[rows]
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    """The only one as it is, several as a batch of them."""
+    return parts[0] if len(parts) == 1 else torch.stack(list(parts))
+
+
+def _round_into(stored: Sequence[Tensor], exact: Tensor) -> None:
+    """Write back what was worked out in a copy: of several, or in a wider type than is kept."""
+    if len(stored) > 1:
+        torch._foreach_copy_(list(stored), list(exact.unbind()))
+    elif stored[0] is not exact:
+        stored[0].copy_(exact)
 
 
 def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepSettings) -> Factors:
     """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on."""
-    compute = gradient.dtype
-    stored = [(member.state_tensor("momentum_left"), member.state_tensor("momentum_right")) for member in batch]
-    carried = Factors(*(_stack(list(factors), compute) for factors in zip(*stored, strict=True)))
+    lefts = [member.state["momentum_left"] for member in batch]
+    rights = [member.state["momentum_right"] for member in batch]
+    carried = Factors(_join(lefts).to(gradient.dtype), _join(rights).to(gradient.dtype))
     found = _solve_factors(batch, pack(gradient, rows=batch[0].block.rank), carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-    kept = Factors(*(factor.to(stored[0][0].dtype) for factor in found))
-    mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
-    for factors, new in zip(zip(*stored, strict=True), kept, strict=True):
-        torch._foreach_copy_(list(factors), [new] if len(batch) == 1 else list(new.unbind()))
+    kept = Factors(*(factor.to(lefts[0].dtype) for factor in found))
+    mixed = mixed_factors(carried, Factors(*(factor.to(gradient.dtype) for factor in kept)), settings.mixture)
+    _round_into(lefts, kept.left)
+    _round_into(rights, kept.right)
     return mixed
-
-
-def _stack(matrices: list[Tensor], compute: torch.dtype) -> Tensor:
-    """One matrix as it is, several as a batch of them."""
-    return (matrices[0] if len(matrices) == 1 else torch.stack(matrices)).to(compute)
 
 
 def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
     """The new factors, found with the blocks turned to outputs × inputs, as the solvers want it."""
     turned = batch[0].block.output_axis == 1
     start = carried.transpose() if turned else carried
-    like = start.right if len(batch) == 1 else start.right[0]
+    like = start.right if gradient.ndim == 2 else start.right[0]
 
     def sketch() -> Tensor:
-        names = [member.block.name for member in batch]
-        return _stack([gaussian_sketch(settings.seed, settings.step, name, like) for name in names], like.dtype)
+        names = [block.name for member in batch for block in member.blocks]
+        return _join([gaussian_sketch(settings.seed, settings.step, name, like) for name in names])
 
     found = SOLVERS[settings.solver].solve(
         Momentum(gradient.mT if turned else gradient, start, settings.beta1),
@@ -336,24 +471,46 @@ def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, 
     return found.transpose() if turned else found
 
 
+def _numerator(gradient: Tensor, factors: Factors, settings: StepSettings) -> Tensor:
+    """m = A B and the gradient's part."""
+    weight = settings.mixture.gradient
+    if gradient.ndim > 2:
+        return add_product(gradient, *factors, beta=weight, alpha=1.0)
+    return times(factors.left, factors.right).add_(gradient, alpha=weight)
+
+
 def _descend(
-    block: Block, weights: list[Tensor], numerators: list[Tensor], divisors: list[Tensor], settings: StepSettings
-) -> None:
-    """W <- W - lr (clip(m / divisor) + weight_decay W), rounded once to the weight's type."""
+    block: Block, weights: Sequence[Tensor], numerator: Tensor, divisor: Tensor, settings: StepSettings
+) -> Tensor:
+    """W - lr (clip(m / divisor) + weight_decay W); in place where a single W has the type of the arithmetic."""
     lr = settings.lr * (settings.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
-    exact = [weight.to(numerator.dtype) for weight, numerator in zip(weights, numerators, strict=True)]
+    exact = _join(weights).to(numerator.dtype)
     if block.decays and settings.weight_decay != 0.0:
-        torch._foreach_mul_(exact, 1.0 - lr * settings.weight_decay)
+        exact.mul_(1.0 - lr * settings.weight_decay)
     if block.first_moment is FirstMoment.FULL:
-        torch._foreach_addcdiv_(exact, numerators, divisors, value=-lr / settings.momentum_debias)
+        exact.addcdiv_(numerator, divisor, value=-lr / settings.momentum_debias)
     else:
         shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
-        updates = [
-            torch.div(numerator, divisor, out=None if shared else divisor)
-            for numerator, divisor in zip(numerators, divisors, strict=True)
-        ]
+        update = torch.div(numerator, divisor, out=None if shared else divisor)
         if settings.clip is not None:
-            for update in updates:
-                update.clamp_(-settings.clip, settings.clip)
-        torch._foreach_add_(exact, updates, alpha=-lr)
-    _round_into(weights, exact)
+            update.clamp_(-settings.clip, settings.clip)
+        exact.add_(update, alpha=-lr)
+    return exact
+
+
+def _rounds_by_chance(weight: Tensor, settings: StepSettings) -> bool:
+    return settings.bf16_stochastic_round and weight.dtype is torch.bfloat16
+
+
+def _write_by_chance(member: Member, rows: Rows, exact: Tensor, settings: StepSettings) -> None:
+    """Round new rows of a block, or all of some blocks, to bfloat16 by chance."""
+    if len(member.blocks) > 1:
+        for single, new in zip(_singles(member), exact, strict=True):
+            _write_by_chance(single, ..., new, settings)
+        return
+    weight = _rows_of(member.weight, rows)
+    origin = [*(member.origin or (0,) * weight.ndim)]
+    if isinstance(rows, slice):
+        origin[0] += rows.start
+    key = rounding_key(settings.seed, settings.step, member.block.name)
+    weight.copy_(round_stochastically(exact, key, origin=origin, whole_shape=member.block.shape))

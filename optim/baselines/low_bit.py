@@ -32,7 +32,7 @@ def _build(
     cls: str, model: nn.Module, *, weight_decay: float, bf16_stochastic_round: bool, **options: Any
 ) -> torch.optim.Optimizer:
     with _quiet_import():
-        import torchao.optim
+        import torchao.optim  # an extra
     base = getattr(torchao.optim, cls)
     for signed in (True, False):
         # The table of levels is made once, by the first who asks for it: not on `meta`, which would have none.
@@ -91,7 +91,7 @@ class _Eager(ClosureStep):
 
     def _step_uncompiled(self) -> None:
         """What torchao's `step` does, without its compiler."""
-        from torchao.optim.adam import single_param_adam
+        from torchao.optim.adam import single_param_adam  # an extra
 
         for group in self.param_groups:
             for value in group["params"]:

@@ -1,7 +1,7 @@
 """The catalog: every optimizer that the bench can build, as a table of frozen entries, and those of installed packages.
 
 Nothing here but `factories.py` imports torch, so that specifications can be validated and served by a small, fast
-process. `optim/build.py` turns an entry into a `torch.optim.Optimizer`.
+process. `optim/builder.py` turns an entry into a `torch.optim.Optimizer`.
 """
 
 from .lookup import entries as entries

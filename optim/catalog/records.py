@@ -116,6 +116,15 @@ class OptimizerEntry:
         """Whether it keeps to a block plan: such optimizers have an option for what the plan cannot place."""
         return self.option("unknown") is not None
 
+    def sharding_fault(self, options: Mapping[str, object]) -> str | None:
+        """Why it cannot train a model that FSDP2 has sharded; None where it can."""
+        if not (self.elementwise or self.has_plan):
+            return f"{self.name} needs whole parameters"
+        solver = self.option("solver")
+        if solver is not None and options.get("solver", solver.default) == "svd":
+            return f"{self.name}'s solver svd needs whole parameters"
+        return None
+
     def option(self, name: str) -> Option | None:
         """The option of that name, or None."""
         return next((option for option in self.options if option.name == name), None)

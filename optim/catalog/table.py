@@ -119,7 +119,9 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
         "state_dtype", None, "type of all state; null for the parameter's own, at least float32", "float32", "bfloat16"
     ),
     _UNKNOWN,
-    _seed("seed of the factors' fresh starts"),
+    _seed("seed of the factors' fresh starts, and of stochastic rounding"),
+    _flag("master_weights", False, "keep a float32 copy of weights in bfloat16 or float16, and train that"),
+    _STOCHASTIC_ROUNDING,
 )
 
 _ADAPM_PAPER = "Zhang, Liu, Fang: AdaPM, a Partial Momentum Algorithm for LLM Training, arXiv 2510.09103"

@@ -6,17 +6,19 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
 
+from orchestrator.analysis.response_surface import surface_regret
 from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.coordinate_descent import place_of
 from orchestrator.kinds.tuning import (
     SeedCoverage,
     TuningRun,
@@ -48,7 +50,7 @@ class RateSummary:
     looks: Mapping[int, Look] | None = None
     """Where seeds are added while verdicts are open."""
 
-    def without(self, seeds: frozenset[int]) -> "RateSummary":
+    def exclude_seeds(self, seeds: frozenset[int]) -> "RateSummary":
         """The same with these seeds left out of its loss."""
         losses = [loss for seed, loss in self.losses().items() if seed not in seeds]
         return replace(self, val_loss=mean_interval(losses, looks=self.looks), left_out=seeds & self.losses().keys())
@@ -92,6 +94,8 @@ class CandidateSummary:
     """The rates that it began with; of a search those of its trials, in their order."""
     settings: Mapping[float, Setting]
     """Of a search, what each trial tries; empty where the rate alone is tuned."""
+    places: Mapping[float, tuple[float, ...]]
+    """Of a search by coordinate descent, where on its axes each trial lies; empty of others."""
 
     @property
     def best(self) -> RateSummary:
@@ -117,9 +121,14 @@ class CandidateSummary:
 
     def regret(self, variance: float, degrees: int) -> float:
         """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
-        without a basin, and of a search, whose draws `luck_of_draws` holds against another's. Runs have a variance:
-        that of the basin's, and one from the judged runs with so many degrees of freedom, which are the grid's own
-        where there is no phase 2."""
+        without a basin, and of a random search, whose draws `luck_of_draws` holds against another's. Runs have a
+        variance: that of the basin's, and one from the judged runs with so many degrees of freedom, which are the
+        grid's own where there is no phase 2."""
+        if self.places:
+            of_trials, of_trials_degrees = self.grid.variance(self.grid.losses.keys())
+            pooled = (of_trials * of_trials_degrees + variance * degrees) / max(of_trials_degrees + degrees, 1)
+            found = self._regret_of_descent(pooled)
+            return found if isfinite(found) else 0.0
         seen = self._basin()
         if seen is None:
             return 0.0
@@ -128,6 +137,16 @@ class CandidateSummary:
             degrees = 0
         pooled = of_grid * of_grid_degrees + variance * degrees
         return seen.regret(pooled / (of_grid_degrees + degrees))
+
+    def _regret_of_descent(self, variance: float) -> float:
+        """Infinite where an axis was seen on one side only, or the judged trial is not among the complete ones."""
+        judged, means = (self.final or self.chosen).lr, self.grid.means()
+        rates = [rate for rate in means if rate in self.places]
+        if judged not in rates:
+            return inf
+        seeds = len(self.grid.losses[judged])
+        at = [self.places[rate] for rate in rates]
+        return surface_regret(at, [means[rate] for rate in rates], rates.index(judged), variance / seeds)
 
     def _basin(self) -> Basin | None:
         """Seen from the judged rate."""
@@ -152,13 +171,15 @@ class CandidateSummary:
 
     def rate_is_open(self) -> bool:
         """Whether the best rate lies at the edge of several, or no basin is known: nothing is known of a better one."""
+        if self.places:
+            return self.final is not None and self._regret_of_descent(0.0) == inf
         if not self.rates_have_edges() or len(self.rates) == 1 or (self.tuned and self.final is None):
             return False
         return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
 
-    def without(self, seeds: frozenset[int]) -> "CandidateSummary":
+    def exclude_seeds(self, seeds: frozenset[int]) -> "CandidateSummary":
         """The same with these seeds left out of the compared loss."""
-        best = self.best.without(seeds)
+        best = self.best.exclude_seeds(seeds)
         if self.final is not None or self.tuned:
             return replace(self, final=best if self.final else None)
         rates = tuple(best if rate is self.chosen else rate for rate in self.rates)
@@ -175,9 +196,9 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
 
 def luck_of_draws(one: CandidateSummary, other: CandidateSummary) -> float:
     """How far the difference of two searches' best losses moves, at 95 %, where a random half of the draws is left out
-    of both; 0 without a search. Halves of the same draws: where two losses answer alike to every setting, luck is the
-    same for both, and nothing moves."""
-    if not (one.settings and other.settings) or len(one.planned) != len(other.planned):
+    of both; 0 without a random search. Halves of the same draws: where two losses answer alike to every setting, luck
+    is the same for both, and nothing moves."""
+    if not (one.settings and other.settings) or one.places or len(one.planned) != len(other.planned):
         return 0.0
     means = [
         np.array([means.get(rate, np.inf) for rate in each.planned])
@@ -208,6 +229,17 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
     final_runs = tuple(run for run in runs if run.seed in seeds) if spec.tuning else ()
     planned, settings = spec.planned_rates(candidate.name()), spec.settings(candidate.name())
     grid = sorted({*planned, *(run.lr for run in grid_runs)})
+    places: Mapping[float, tuple[float, ...]] = {}
+    if spec.descends():
+        settings = {
+            run.lr: spec.searched_parameters(run.position, run.spec) for run in grid_runs if run.spec is not None
+        } or settings
+        planned = tuple(grid)
+        priors = spec.priors(candidate.name())
+        places = {
+            lr: tuple(place_of(setting, axis, prior) for axis, prior in priors.items())
+            for lr, setting in settings.items()
+        }
     own = looks_of(spec)
     of_grid = None if spec.tuning else own
     rates = tuple(_rate(lr, tuple(run for run in grid_runs if run.lr == lr), of_grid) for lr in grid)
@@ -224,6 +256,7 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
         judged_lr=best_rate(tuning_runs) if settings else judged_rate(tuning_runs),
         planned=planned,
         settings=settings,
+        places=places,
     )
 
 

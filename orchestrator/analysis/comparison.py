@@ -180,7 +180,7 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
     votes = Counter(seed for each in pairs.values() for seed in each.baseline_spiked)
     baseline_spiked = frozenset(seed for seed, count in votes.items() if 2 * count > len(pairs))
     baseline_lost = _without_model(baseline) | baseline_spiked
-    baseline = baseline.without(baseline_spiked)
+    baseline = baseline.exclude_seeds(baseline_spiked)
     level = baseline.best.val_loss
     found = [
         Standing(
@@ -195,7 +195,7 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
         if (of := pairs.get(each.candidate.name())) is None:
             continue
         difference = _difference(each, baseline, of, spec)
-        stable = each.without(of.spiked | of.baseline_spiked)
+        stable = each.exclude_seeds(of.spiked | of.baseline_spiked)
         own = stable.best.val_loss
         found.append(
             Standing(

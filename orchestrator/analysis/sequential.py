@@ -55,12 +55,12 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
     levels: dict[int, float] = {}
     u = shares = np.zeros(0)
     for n in range(first, most + 1):
-        spend = _spent(n / most, alpha) - (_spent((n - 1) / most, alpha) if n > first else 0.0)
+        spend = _spent_error(n / most, alpha) - (_spent_error((n - 1) / most, alpha) if n > first else 0.0)
         if n == first:
             low, high = 0.0, math.sqrt(n)
             for _ in range(60):
                 bound = (low + high) / 2
-                low, high = (bound, high) if _beyond(bound, n) > spend else (low, bound)
+                low, high = (bound, high) if _tail_probability(bound, n) > spend else (low, bound)
             edges = _cells(high, n)
             shares = np.diff(betainc(0.5, (n - 1) / 2, np.minimum(edges**2 / n, 1.0)))
         else:
@@ -72,7 +72,7 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
             edges = _cells(high, n)
             shares = np.diff(shares @ _probability_within(edges, u, n - 1))
         u = (edges[1:] + edges[:-1]) / 2
-        levels[n] = _beyond(high, n)
+        levels[n] = _tail_probability(high, n)
     total = sum(levels.values())
     return {n: Look(level=level, all_levels=total) for n, level in levels.items()}
 
@@ -95,39 +95,71 @@ def chance_of_verdict(
     zero out, or lies within the margin. The truth is as likely anywhere that the pairs allow (a flat prior), and the
     spread is averaged over its chi-square. `below`, `above`: what tuning leaves open; `level`: of the last look; what a
     rate at an edge leaves open forbids to call the candidate better or worse, and either to call it as good."""
-    from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
-
     if error <= 0:  # differences that do not vary are no evidence, and more of them are none either
         return 0.0
+    found = chances_of_verdict(
+        np.array([mean]),
+        np.array([error]),
+        pairs,
+        most,
+        level,
+        below=np.array([below]),
+        above=np.array([above]),
+        shared_error=shared_error,
+        margin=margin,
+        can_be_better=can_be_better,
+        can_be_worse=can_be_worse,
+    )
+    return float(found[0])
+
+
+def chances_of_verdict(
+    mean: Array,
+    error: Array,
+    pairs: int,
+    most: int,
+    level: float,
+    *,
+    below: Array,
+    above: Array,
+    shared_error: float,
+    margin: float | None,
+    can_be_better: bool = True,
+    can_be_worse: bool = True,
+) -> Array:
+    """The same of many experiments at once, whose errors are above zero."""
+    from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
+
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     degrees = pairs - 1
-    spread = error * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
+    spread = error[:, None] * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
     half = np.hypot(-stdtrit(most - 1, level / 2) * spread / math.sqrt(most), -ndtri(level / 2) * shared_error)
     moves = spread * math.sqrt((most - pairs) / (most * pairs))
+    below, above = below[:, None], above[:, None]
     better, worse = -half - above, half + below
 
-    def under(value: Array) -> Array:
-        return np.asarray(ndtr((value - mean) / moves))
+    def mass_below(value: Array) -> Array:
+        return np.asarray(ndtr((value - mean[:, None]) / moves))
 
-    chance = np.zeros(NODES)
+    chance = np.zeros_like(spread)
     if can_be_better:
-        chance += under(better)
+        chance += mass_below(better)
     if can_be_worse:
-        chance += 1 - under(worse)
+        chance += 1 - mass_below(worse)
     if margin is not None and can_be_better and can_be_worse:
         low, high = np.maximum(half + below - margin, better), np.minimum(margin - half - above, worse)
-        chance += np.maximum(under(high) - under(low), 0.0)
-    return float(weights @ chance) / 2
+        chance += np.maximum(mass_below(high) - mass_below(low), 0.0)
+    return np.asarray(chance @ weights) / 2
 
 
-def _spent(share: float, alpha: float) -> float:
+def _spent_error(share: float, alpha: float) -> float:
     """Of alpha, when so large a share of the seeds is in."""
     from scipy.special import ndtr, ndtri  # as above
 
     return float(2 * ndtr(ndtri(alpha / 2) / math.sqrt(share)))
 
 
-def _beyond(bound: float, n: int) -> float:
+def _tail_probability(bound: float, n: int) -> float:
     """P(|u_n| > bound), of no other look: that of one coordinate of a point on the sphere in n dimensions."""
     from scipy.special import betaincc  # as above
 

@@ -80,12 +80,12 @@ def profile(ratios: Sequence[float], tau: float) -> float:
     return float(np.mean(np.asarray(ratios, dtype=np.float64) <= tau)) if ratios else 0.0
 
 
-def profile_scores(times: Mapping[str, Sequence[float | None]], largest_tau: float = LARGEST_TAU) -> dict[str, float]:
-    """Each candidate's performance profile, integrated over tau in [1, largest_tau] and divided by its width: 0 to 1.
+def profile_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
+    """Each candidate's performance profile, integrated over tau in [1, LARGEST_TAU] and divided by its width: 0 to 1.
 
     `times[candidate][w]` is the time to target on workload w; None where the target was not reached. A workload on
     which nobody reached it counts for nobody, and stays in the denominator. The integral is exact: a workload with a
-    ratio r to the fastest adds (largest_tau - r) / (largest_tau - 1). Raises `ValueError` for rows of different
+    ratio r to the fastest adds (LARGEST_TAU - r) / (LARGEST_TAU - 1). Raises `ValueError` for rows of different
     lengths.
     """
     sizes = {len(row) for row in times.values()}
@@ -94,7 +94,7 @@ def profile_scores(times: Mapping[str, Sequence[float | None]], largest_tau: flo
             f"every candidate needs one time per workload, got rows of {sorted(sizes)}; give None for none"
         )
     return {
-        name: sum(max(0.0, largest_tau - ratio) for ratio in ratios) / (largest_tau - 1) / len(ratios)
+        name: sum(max(0.0, LARGEST_TAU - ratio) for ratio in ratios) / (LARGEST_TAU - 1) / len(ratios)
         if ratios
         else 0.0
         for name, ratios in time_ratios(times).items()

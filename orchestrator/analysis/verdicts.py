@@ -114,10 +114,10 @@ def notes(
     results = [run.result for run in runs if run.result]
     found = (
         *fairness_notes(spec, runs, rows, overtaken),
-        *_about_evaluation(spec, rows),
-        *_about_measurement(results),
-        *_about_peaks(rows),
-        *_about_micro_batches(spec, runs, rows),
+        *_evaluation_notes(spec, rows),
+        *_measurement_notes(results),
+        *_peak_notes(rows),
+        *_micro_batch_notes(spec, runs, rows),
     )
     return tuple(found)
 
@@ -130,13 +130,13 @@ def fairness_notes(
 ) -> tuple[str, ...]:
     """The notes that rest on losses, rates and seeds alone, whoever measured them."""
     found = (
-        *_about_progress(runs, rows),
-        *_about_losses(rows),
-        *_about_looks(spec, rows),
-        *_about_seeds(spec, rows),
-        *_about_grid(spec, rows),
-        *_about_choice(spec, rows),
-        *_about_overtaken(rows, overtaken or {}),
+        *_progress_notes(runs, rows),
+        *_loss_notes(rows),
+        *_look_notes(spec, rows),
+        *_seed_notes(spec, rows),
+        *_grid_notes(spec, rows),
+        *_choice_notes(spec, rows),
+        *_overtaking_notes(rows, overtaken or {}),
     )
     return tuple(found)
 
@@ -153,7 +153,7 @@ def _no_loss(row: CandidateRow) -> str:
     if not any(rate.runs_ended for rate in row.learning_rates):
         return "No run has ended yet."
     if row.best_lr is not None and row.final is None and row.tuning:
-        return _still_tuning(row)
+        return _tuning_progress(row)
     if row.best_lr is not None and row.final is not None and row.final.runs_ended == 0:
         return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count has ended yet."
     if row.verdicts:
@@ -162,7 +162,7 @@ def _no_loss(row: CandidateRow) -> str:
     return "No run has ended with a result yet."
 
 
-def _still_tuning(row: CandidateRow) -> str:
+def _tuning_progress(row: CandidateRow) -> str:
     ended = sum(rate.runs_ended for rate in row.learning_rates)
     total = sum(rate.runs_total for rate in row.learning_rates)
     return f"Tuning: {ended} of {total} runs have ended, the best learning rate so far is {row.best_lr:g}."
@@ -276,7 +276,7 @@ def _loss(row: CandidateRow, unit: str) -> str:
 # Notes
 
 
-def _about_progress(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
+def _progress_notes(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
     open_runs = sum(run.status not in TERMINAL for run in runs)
     if open_runs:
         yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
@@ -292,7 +292,7 @@ def _about_progress(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> 
             yield f"{_plural(count, 'run')} {status} and without a result."
 
 
-def _about_losses(rows: Iterable[CandidateRow]) -> Iterator[str]:
+def _loss_notes(rows: Iterable[CandidateRow]) -> Iterator[str]:
     for row in rows:
         for kind in (Outcome.DIVERGED, Outcome.OUT_OF_MEMORY):
             if count := row.outcomes.get(kind, 0):
@@ -322,7 +322,7 @@ _STATUSES = {
 }
 
 
-def _about_looks(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
+def _look_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
     used = [(row.title, row.seeds_used) for row in rows if row.seeds_used is not None]
     if not used:
         return
@@ -336,7 +336,7 @@ def _about_looks(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator
     )
 
 
-def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if len(spec.seeds) < FAIR_SEEDS:
         yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
     for row in rows:
@@ -370,11 +370,11 @@ def _about_seeds(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator
         )
 
 
-def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if (origin := spec.origin_of_rates()) is not None:
         yield origin
     if spec.tuning and spec.tuning.search:
-        yield from _about_search(spec, spec.tuning, rows)
+        yield from _search_notes(spec, spec.tuning, rows)
     elif spec.tuning:
         chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
         yield f"Learning rates were chosen on {chosen} {_join(spec.tuning.seeds)}; the losses are of other seeds."
@@ -398,7 +398,7 @@ def _about_grid(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         yield "The candidates have grids of different sizes: they are not tuned equally."
 
 
-def _about_search(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[CandidateRow]) -> Iterator[str]:
+def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[CandidateRow]) -> Iterator[str]:
     """What was tuned, what was found, whom an axis is missing for, and how far the draws were luck."""
     yield spec.tuning_method()
     for row in rows:
@@ -409,11 +409,11 @@ def _about_search(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
         if missing := spec.candidate(row.candidate).missing_axes(spec.workload, tuning):
             yield f"{row.title} is not searched over {axes_in_words(missing)}: it has none, or one of zero."
     luck = [(row.title, row.difference.luck_of_draws) for row in rows if row.difference]
-    if luck:
+    if luck and not spec.descends():
         each = ", ".join(f"{title} {value:.4f}" for title, value in luck)
         yield (
             "The intervals cover the luck of the draws: so far a difference moves without a random half of them"
-            f"{_in(spec.workload.task.loss_unit)}: {each}. More trials make it smaller."
+            f"{_unit_phrase(spec.workload.task.loss_unit)}: {each}. More trials make it smaller."
         )
 
 
@@ -421,7 +421,7 @@ def _setting_text(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
-def _about_choice(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     """What the choice of the rates may have done to the losses."""
     unit = spec.workload.task.loss_unit
     if spec.tuning and len(spec.tuning.seeds) == 1 and len(rows) > 1:
@@ -431,18 +431,19 @@ def _about_choice(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
     baseline = next(row for row in rows if row.is_baseline)
     if known or theirs:
         each = ", ".join(f"{title} {value:.4f}" for title, value in ({baseline.title: theirs} | known).items())
-        yield f"The intervals cover what a better learning rate may still be worth{_in(unit)}: {each}."
+        what = "setting within the ranges" if spec.descends() else "learning rate"
+        yield f"The intervals cover what a better {what} may still be worth{_unit_phrase(unit)}: {each}."
     if not spec.tuning and any(_planned_rates(row) > 1 for row in rows):
         gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
         added = ", ".join(gains) or "unknown with one seed"
         yield (
             "The seeds that chose the learning rates judge them too. The intervals are wider by what that may have "
-            f"taken off losses{_in(unit)}: {added}. With `tuning` other seeds choose, grids are extended and refined, "
-            "and less stays open."
+            f"taken off losses{_unit_phrase(unit)}: {added}. With `tuning` other seeds choose, grids are extended and "
+            "refined, and less stays open."
         )
 
 
-def _about_evaluation(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
+def _evaluation_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:
     """Where other validation text might move a difference by half of it, or of its interval where that holds zero."""
     rivalled = [
         each
@@ -461,11 +462,11 @@ def _about_evaluation(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Ite
         )
 
 
-def _in(unit: str) -> str:
+def _unit_phrase(unit: str) -> str:
     return f" (in{unit})" if unit else ""
 
 
-def _about_overtaken(rows: Iterable[CandidateRow], overtaken: Mapping[str, float]) -> Iterator[str]:
+def _overtaking_notes(rows: Iterable[CandidateRow], overtaken: Mapping[str, float]) -> Iterator[str]:
     for row in rows:
         if row.candidate in overtaken and row.final is not None:
             yield (
@@ -474,7 +475,7 @@ def _about_overtaken(rows: Iterable[CandidateRow], overtaken: Mapping[str, float
             )
 
 
-def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
+def _measurement_notes(results: Sequence[Result]) -> Iterator[str]:
     if not results:
         return
     largest = max(result.parameters for result in results)
@@ -490,15 +491,13 @@ def _about_measurement(results: Sequence[Result]) -> Iterator[str]:
         yield "The runs did not read the same data: their losses do not compare."
 
 
-def _about_peaks(rows: Iterable[CandidateRow]) -> Iterator[str]:
+def _peak_notes(rows: Iterable[CandidateRow]) -> Iterator[str]:
     for row in rows:
         if row.peak_memory_note is not None:
             yield f"{row.title} has no peak memory: {row.peak_memory_note}."
 
 
-def _about_micro_batches(
-    spec: ComparisonSpec, runs: Iterable[RunRecord], rows: Iterable[CandidateRow]
-) -> Iterator[str]:
+def _micro_batch_notes(spec: ComparisonSpec, runs: Iterable[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
     """Where results were not measured with the micro-batch that was asked for, or not all with the same one."""
     by_candidate: dict[str, set[int]] = {}
     for run in runs:

@@ -35,7 +35,7 @@ def shortage(folder: Path, floor_bytes: int) -> str | None:
     )
 
 
-def lack_of_room(folders: Iterable[Path], needed_bytes: int = START_BYTES) -> str | None:
+def lack_of_room(folders: Iterable[Path]) -> str | None:
     """Why a process of the service cannot start now, in a sentence; None where there is room in each of the folders.
 
     Room is set aside and given back, so that a quota counts, too. What else may be wrong with a folder is not told.
@@ -43,11 +43,11 @@ def lack_of_room(folders: Iterable[Path], needed_bytes: int = START_BYTES) -> st
     for folder in folders:
         try:
             with tempfile.TemporaryFile(dir=_nearest_folder(folder)) as file:
-                os.posix_fallocate(file.fileno(), 0, needed_bytes)
+                os.posix_fallocate(file.fileno(), 0, START_BYTES)
         except OSError as error:
             if is_disk_full(error):
                 return (
-                    f"the disk of {folder} is full: a start needs {needed_bytes / 2**20:.0f} MiB; "
+                    f"the disk of {folder} is full: a start needs {START_BYTES / 2**20:.0f} MiB; "
                     "make room, and the service goes on by itself"
                 )
     return None

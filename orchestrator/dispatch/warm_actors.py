@@ -95,10 +95,10 @@ class WarmActors:
         if any(warm.shape != shape for warm in self._waiting[node.id]):
             self.leave(node.id)
         here = self._waiting[node.id]
-        room = node.without(len(here) * shape.cpus, len(here) * shape.gpus)
+        room = node.subtract(len(here) * shape.cpus, len(here) * shape.gpus)
         while len(here) < self.per_node and room.holds(shape.cpus, shape.gpus):
             here.append(self._start(node.id, shape))
-            room = room.without(shape.cpus, shape.gpus)
+            room = room.subtract(shape.cpus, shape.gpus)
 
     def _start(self, node: NodeId, shape: Shape) -> WarmActor:
         name = f"warm-{secrets.token_hex(8)}"

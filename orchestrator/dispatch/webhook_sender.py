@@ -102,13 +102,13 @@ class WebhookSender:
     def tick(self) -> bool:
         """One look, and the end of all that it posts; whether anything was there to do."""
 
-        async def once() -> bool:
+        async def post_and_settle() -> bool:
             async with _HttpClient() as client:
                 busy = await self._post_due(client)
                 await self._settle()
             return busy
 
-        return asyncio.run(once())
+        return asyncio.run(post_and_settle())
 
     async def _run(self) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "webhooks"))

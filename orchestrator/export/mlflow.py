@@ -22,7 +22,7 @@ import numpy as np
 
 # MLflow loads it in the exporter's thread: while it is half loaded, SQLAlchemy fails in every other thread that makes a
 # query, and the dispatcher would die of it.
-import sqlalchemy.orm  # noqa: F401
+import sqlalchemy.orm  # noqa: F401 - as above
 import structlog
 
 from orchestrator.columns import FIELDS, STEP, Columns
@@ -193,7 +193,7 @@ class MlflowCopy:
         # MLflow takes a second to import and 100 MB: only a process that exports pays for it.
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        from mlflow.tracking import MlflowClient
+        from mlflow.tracking import MlflowClient  # after the variables that it reads
 
         self._experiments, self._runs = experiments, runs
         self._before_batch = before_batch

@@ -5,7 +5,7 @@ tuning seeds first, then the winners × seeds (`tuning.py`). Its expansion is a 
 the same specification always means the same runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,10 +13,11 @@ from pydantic import Field, field_validator, model_validator
 from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
+from orchestrator.kinds.coordinate_descent import Descent
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, Priority, Seeds
-from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Setting, axes_in_words
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
+from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words
 from orchestrator.names import CandidateName
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
 from worker.spec.run import OptimizerSpec, Resources, Rules, RunSpec, Workload, option_faults
@@ -80,6 +81,11 @@ class Candidate(Spec):
         own = self._own_workload(workload)
         count, seed = tuning.trials or 1, tuning.seeds[0]
         return tuning_search.trials(self.optimizer, self.options, self.learning_rates, own, tuning.search, count, seed)
+
+    def priors(self, workload: Workload, tuning: Tuning) -> Mapping[Axis, Prior]:
+        """What a search looks through."""
+        own = self._own_workload(workload)
+        return tuning_search.priors(self.optimizer, self.options, self.learning_rates, own, tuning.search)
 
     def missing_axes(self, workload: Workload, tuning: Tuning) -> tuple[Axis, ...]:
         """What the search has and this candidate has not."""
@@ -167,6 +173,13 @@ class GridExperiment(Experiment):
                 *_candidate_faults(self.candidates, self.baseline),
                 *_fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
                 *self.resources.misfits(self.workload),
+                *(
+                    fault
+                    for place, one in enumerate(self.candidates)
+                    for fault in self.resources.sharding_faults(
+                        self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
+                    )
+                ),
                 *_run_count_faults(self.run_count(), self.candidates),
                 *_warmup_faults(self.candidates, self.workload),
             ]
@@ -190,11 +203,21 @@ class GridExperiment(Experiment):
         if self.tuning and self.tuning.search:
             untuned = [axis for axis in AXES if axis not in self.tuning.search]
             also = f"; not tuned: {axes_in_words(untuned)}" if untuned else ""
+            method, how = {
+                "random": (
+                    "random search",
+                    "The same draws for all, each mapped to the candidate's own range; the first setting is its own.",
+                ),
+                "coordinate": (
+                    "coordinate descent",
+                    "Each begins with its own setting and changes one of these after another, to either side of its "
+                    "best so far; what is better only where two of them change together may have been missed.",
+                ),
+            }[self.tuning.method or "random"]
             return (
-                f"Tuned by random search: {axes_in_words(self.tuning.search)}; {self.tuning.trials} settings of each "
+                f"Tuned by {method}: {axes_in_words(self.tuning.search)}; {self.tuning.trials} settings of each "
                 f"candidate, on tuning seeds ({', '.join(map(str, self.tuning.seeds))}), none of them a compared "
-                f"one{also}. The same draws for all, each mapped to the candidate's own range; the first setting is "
-                "its own."
+                f"one{also}. {how}"
             )
         if self.tuning:
             sentences = [
@@ -239,13 +262,16 @@ class ComparisonSpec(GridExperiment):
 
     def further_faults(self) -> list[SpecFault]:
         """What looks cannot go with, and ranges too narrow to draw distinct rates from."""
-        trials = self.tuning.trials if self.tuning else None
+        trials = self.tuning.trials if self.tuning and not self.descends() else None
         for place, candidate in enumerate(self.candidates if trials else ()):
             if len(self.settings(candidate.name())) < (trials or 0):
                 allowed = "must be one rate, or reach farther apart: its trials would repeat rates"
                 return [(("candidates", place, "learning_rates"), list(candidate.learning_rates), allowed)]
         if self.sequential is None:
             return []
+        if self.descends():
+            allowed = "cannot be sequential: its error over looks was not measured; use method random, or all seeds"
+            return [(("tuning", "method"), "coordinate", allowed)]
         if self.all_pairs:
             return [(("all_pairs",), True, "cannot be sequential: each candidate's seeds end with its own verdict")]
         if not self.sequential.first_seeds < len(self.seeds) <= MOST_SEQUENTIAL_SEEDS:
@@ -297,15 +323,29 @@ class ComparisonSpec(GridExperiment):
         return tuple(self.settings(name)) or self.candidate(name).learning_rates
 
     def settings(self, name: str) -> Mapping[float, Setting]:
-        """By their rates, the settings that a search tries for a candidate; none where the rate alone is tuned."""
+        """By their rates, the settings that a search begins with for a candidate: all of a random one's, the own one of
+        a descent; none where the rate alone is tuned."""
         if self.tuning is None or not self.tuning.search:
             return {}
-        found = self.candidate(name).trials(self.workload, self.tuning)
-        return {lr: each for each in found if isinstance(lr := each["lr"], float)}
+        if self.descends():
+            return _settings_of_rates(self._descent(name, ()).tried)
+        return _settings_of_rates(self.candidate(name).trials(self.workload, self.tuning))
 
-    def planned_run(self, name: str, *, lr: float, seed: int) -> PlannedRun:
-        """One run of a candidate, with all that goes with that rate."""
-        candidate, setting = self.candidate(name), self.settings(name).get(lr)
+    def descends(self) -> bool:
+        """Whether each setting that is tried follows from those before it."""
+        return self.tuning is not None and self.tuning.method == "coordinate"
+
+    def priors(self, name: str) -> Mapping[Axis, Prior]:
+        """What a search looks through for a candidate."""
+        return self.candidate(name).priors(self.workload, self.tuning) if self.tuning else {}
+
+    def _descent(self, name: str, runs: Sequence[TuningRun]) -> Descent:
+        trials = self.tuning.trials if self.tuning else None
+        return descent(self.priors(name), trials or 1, runs)
+
+    def planned_run(self, name: str, *, lr: float, seed: int, setting: Setting | None = None) -> PlannedRun:
+        """One run of a candidate, with all that goes with that rate; `setting`: where the rate is no planned one."""
+        candidate, setting = self.candidate(name), setting or self.settings(name).get(lr)
         return candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed, setting=setting)
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
@@ -323,8 +363,16 @@ class ComparisonSpec(GridExperiment):
         """More of the candidate's grid, or its best rate on the seeds that count."""
         if self.tuning is None:
             return ()
-        pairs = self.tuning.next_pairs(self.planned_rates(group.candidate), self.first_seeds(), runs)
-        return tuple(self.planned_run(group.candidate, lr=lr, seed=seed) for lr, seed in pairs)
+        planned, settings = self.planned_rates(group.candidate), self.settings(group.candidate)
+        waiting: tuple[tuple[float, int], ...] = ()
+        if self.descends():
+            path = self._descent(group.candidate, runs)
+            settings = _settings_of_rates(path.tried)
+            waiting = tuple((lr, seed) for lr in _settings_of_rates(path.next_trials) for seed in self.tuning.seeds)
+        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting)
+        return tuple(
+            self.planned_run(group.candidate, lr=lr, seed=seed, setting=settings.get(lr)) for lr, seed in pairs
+        )
 
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""
@@ -366,6 +414,10 @@ class ComparisonSpec(GridExperiment):
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""
         return next(each for each in self.candidates if each.name() == name)
+
+
+def _settings_of_rates(settings: Iterable[Setting]) -> dict[float, Setting]:
+    return {lr: each for each in settings if isinstance(lr := each["lr"], float)}
 
 
 def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:

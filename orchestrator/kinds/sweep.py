@@ -233,7 +233,15 @@ class SweepSpec(Experiment):
     def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [*self._name_faults(), *self._size_faults(), *self._step_faults()]
-            raise_faults(type(self).__name__, [*faults, *self.resources.misfits(self.workload)])
+            faults += self.resources.misfits(self.workload)
+            faults += [
+                fault
+                for place, one in enumerate(self.candidates)
+                for fault in self.resources.sharding_faults(
+                    self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
+                )
+            ]
+            raise_faults(type(self).__name__, faults)
         return self
 
     def _name_faults(self) -> list[SpecFault]:

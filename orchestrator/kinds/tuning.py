@@ -10,22 +10,24 @@ beside a rate that diverged, one a step back from the best. The
 seeds of phase 2 are others than those of phase 1: a rate that was chosen because it was lowest on a seed is flattered
 by that seed. A candidate goes on as soon as its own runs have ended; nothing depends on another candidate's.
 
-With `search` phase 1 has drawn settings of several hyperparameters instead of a grid (`tuning_search.py`). No two of a
-candidate's have the same rate, so that a rate stands for its setting; the best setting is judged.
+With `search` phase 1 has settings of several hyperparameters instead of a grid: drawn ones (`tuning_search.py`), or
+each after the ones before it (`coordinate_descent.py`). No two of a candidate's have the same rate, so that a rate
+stands for its setting; the best setting is judged.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from math import log, sqrt
+from math import inf, log, sqrt
 from statistics import fmean
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from orchestrator.kinds import basin
+from orchestrator.kinds.coordinate_descent import Descent, descend, least_trials
 from orchestrator.kinds.fields import TuningSeeds
-from orchestrator.kinds.tuning_search import Axis
+from orchestrator.kinds.tuning_search import Axis, Prior
 from worker.records.result import Verdict
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 
@@ -99,8 +101,9 @@ class Tuning(Spec):
     search: Annotated[tuple[Axis, ...], Field(max_length=6)] = omit_default(())
     """Hyperparameters that are tuned, `lr` among them, instead of the rate alone. Where a candidate gives one rate it
     is the middle of what is searched; where it gives several, all between the lowest and the highest."""
-    method: Literal["random"] | None = omit_default(None)
-    """How they are searched: settings drawn around each candidate's own, the same draws for all candidates."""
+    method: Literal["random", "coordinate"] | None = omit_default(None)
+    """How they are searched: `random`: settings drawn around each candidate's own, the same draws for all candidates;
+    `coordinate`: one hyperparameter after another, to either side of the best setting so far."""
     trials: Annotated[int, Field(strict=True, ge=2, le=256)] | None = omit_default(None)
     """Settings of each candidate, each on every tuning seed. The first one is its own, undrawn."""
 
@@ -122,19 +125,29 @@ class Tuning(Spec):
             if axis in self.search[:place]:
                 yield ("search", place), axis, "is given twice; each must differ"
         if self.method is None:
-            yield ("method",), None, "must be random, where search names what is tuned"
+            yield ("method",), None, "must be random or coordinate, where search names what is tuned"
         if self.trials is None:
             yield ("trials",), None, "must be given with search: how many settings each candidate tries"
+        elif self.method == "coordinate" and self.trials < (least := least_trials(len(self.search))):
+            allowed = f"must be at least {least} with method coordinate: its own setting and both sides of each axis"
+            yield ("trials",), self.trials, allowed
         if self.extend_grid not in (0, EXTEND_GRID):
             yield ("extend_grid",), self.extend_grid, "must be left out with search: there is no grid to extend"
 
     def next_pairs(
-        self, planned_rates: Sequence[float], seeds: Sequence[int], runs: Sequence[TuningRun]
+        self,
+        planned_rates: Sequence[float],
+        seeds: Sequence[int],
+        runs: Sequence[TuningRun],
+        next_trials: tuple[tuple[float, int], ...] = (),
     ) -> tuple[tuple[float, int], ...]:
         """The (learning rate, seed) pairs that a candidate runs next, from all of its runs so far; empty while some
-        have not ended, without any loss, and when the seeds of phase 2 are there."""
+        have not ended, without any loss, and when the seeds of phase 2 are there. `next_trials` of a descent come
+        first, for as long as any run has ended with a result, be it that it diverged."""
         if not all(run.ended for run in runs) or any(run.seed in seeds for run in runs):
             return ()
+        if next_trials and any(run.verdict is not None for run in runs):
+            return next_trials
         best = best_rate(runs)
         if best is None:
             return ()
@@ -147,6 +160,25 @@ class Tuning(Spec):
                 return tuple((rate, seed) for seed in self.seeds)
         judged = judged_rate(runs) or best
         return tuple((judged, seed) for seed in seeds)
+
+
+def descent(priors: Mapping[Axis, Prior], trials: int, runs: Sequence[TuningRun]) -> Descent:
+    """The path of a candidate whose runs of phase 1 these are. Which of a few trials is the best is settled by their
+    own runs: later ones change no earlier step."""
+    by_rate = _group_by_rate(runs)
+
+    def rank(rates: Sequence[float]) -> dict[float, tuple[float, float]]:
+        known = {rate: by_rate[rate] for rate in rates if rate in by_rate}
+        expected = grid_of(run for each in known.values() for run in each).means()
+        return {
+            rate: (
+                seed_coverage(each),
+                expected.get(rate, fmean([run.loss for run in each if run.loss is not None] or [inf])),
+            )
+            for rate, each in known.items()
+        }
+
+    return descend(priors, trials, rank)
 
 
 def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:

@@ -1,14 +1,16 @@
-"""Random search of tuning: which axes are searched, the priors of each candidate, and the trials drawn of them. Pure.
+"""What tuning searches: the axes, the priors of each candidate, and the trials that a random search draws. Pure.
 
     a share of (0, 1) for each trial and axis, from the first tuning seed ─► the candidate's own prior at that share
                                                                           └► trial 1: its own setting, undrawn
 
 All candidates get the same shares: where two of them have the same defaults they try the same settings, and the luck of
 the draws is the same for both. What each prior reaches, as a factor to either side of what the candidate has without a
-search (its option, or the catalog's default; the workload's warm-up and clipping), is a table below.
+search (its option, or the catalog's default; the workload's warm-up and clipping), is a table below. Coordinate descent
+(`coordinate_descent.py`) walks through the same priors.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import exp, log
 from random import Random
 from types import MappingProxyType
@@ -46,6 +48,17 @@ SHARES = 1000
 """Rates are drawn at so many places of their prior, each once: a trial is known by its rate."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is searched of one axis, uniformly in the logarithm."""
+
+    own: Scalar
+    """What the candidate has without a search; it may be no warm-up or no clipping, off the scale."""
+    low: float
+    high: float
+    """Of a beta, as 1 - beta."""
+
+
 def trials(
     optimizer: str,
     options: Mapping[str, Scalar],
@@ -56,24 +69,31 @@ def trials(
     seed: int,
 ) -> tuple[Setting, ...]:
     """The settings that one candidate tries, the first being its own. `workload` has the candidate's own warm-up."""
-    found = {axis: _own_and_prior(optimizer, options, rates, workload, axis) for axis in AXES if axis in search}
-    known = {axis: prior for axis, prior in found.items() if prior is not None}
+    known = priors(optimizer, options, rates, workload, search)
     shares = {axis: _shares(axis, count - 1, seed) for axis in known}
-    own: Setting = {FIELDS[axis]: value for axis, (value, _, _) in known.items()}
+    own: Setting = {FIELDS[axis]: prior.own for axis, prior in known.items()}
     return (
         own,
         *(
-            {FIELDS[axis]: _drawn(axis, low, high, shares[axis][place]) for axis, (_, low, high) in known.items()}
+            {FIELDS[axis]: value_at(axis, prior, shares[axis][place]) for axis, prior in known.items()}
             for place in range(count - 1)
         ),
     )
+
+
+def priors(
+    optimizer: str, options: Mapping[str, Scalar], rates: Sequence[float], workload: Workload, search: Sequence[Axis]
+) -> Mapping[Axis, Prior]:
+    """Of the searched axes that the candidate has. `workload` has the candidate's own warm-up."""
+    found = {axis: _prior(optimizer, options, rates, workload, axis) for axis in AXES if axis in search}
+    return {axis: prior for axis, prior in found.items() if prior is not None}
 
 
 def missing_axes(
     optimizer: str, options: Mapping[str, Scalar], rates: Sequence[float], workload: Workload, search: Sequence[Axis]
 ) -> tuple[Axis, ...]:
     """What a candidate is not searched over: it has no such option, or one that is zero, of no scale."""
-    return tuple(each for each in search if _own_and_prior(optimizer, options, rates, workload, each) is None)
+    return tuple(each for each in search if _prior(optimizer, options, rates, workload, each) is None)
 
 
 def axes_in_words(axes: Iterable[Axis]) -> str:
@@ -89,26 +109,25 @@ def _shares(axis: Axis, count: int, seed: int) -> Sequence[float]:
     return [(place + 0.5) / SHARES for place in taken]
 
 
-def _own_and_prior(
+def _prior(
     optimizer: str, options: Mapping[str, Scalar], rates: Sequence[float], workload: Workload, axis: Axis
-) -> tuple[Scalar, float, float] | None:
-    """The candidate's own value, and the ends of the prior; those of a beta as 1 - beta."""
+) -> Prior | None:
     factor = FACTORS[axis]
     if axis == "lr":
         if len(rates) > 1:
             low, high = min(rates), max(rates)
-            return _round_to_digits((low * high) ** 0.5), low, high
-        return rates[0], rates[0] / factor, rates[0] * factor
+            return Prior(own=_round_to_digits((low * high) ** 0.5), low=low, high=high)
+        return Prior(own=rates[0], low=rates[0] / factor, high=rates[0] * factor)
     if axis == "warmup":
         steps, own = workload.budget.steps, workload.schedule.warmup_steps
         if steps < 2:
             return None
         longest = max(own, steps // 2)
         low, high = (own / factor, own * factor) if own else (share * steps for share in WARMUP_SHARES)
-        return own, max(1.0, low), float(min(max(1.0, high), longest))
+        return Prior(own=own, low=max(1.0, low), high=float(min(max(1.0, high), longest)))
     if axis == "clip":
         middle = workload.clip_grad_norm or USUAL_CLIP
-        return workload.clip_grad_norm, middle / factor, middle * factor
+        return Prior(own=workload.clip_grad_norm, low=middle / factor, high=middle * factor)
     option = catalog.entry(optimizer).option(axis)
     if option is None:
         return None
@@ -116,12 +135,13 @@ def _own_and_prior(
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
     if axis in ("beta1", "beta2"):
-        return value, (1 - value) / factor, min((1 - value) * factor, WIDEST_SLACK)
-    return value, value / factor, min(value * factor, option.maximum or value * factor)
+        return Prior(own=value, low=(1 - value) / factor, high=min((1 - value) * factor, WIDEST_SLACK))
+    return Prior(own=value, low=value / factor, high=min(value * factor, option.maximum or value * factor))
 
 
-def _drawn(axis: Axis, low: float, high: float, share: float) -> float | int:
-    value = exp(log(low) + share * (log(high) - log(low)))
+def value_at(axis: Axis, prior: Prior, share: float) -> float | int:
+    """The value at a share of the prior, from its lower end to its upper one."""
+    value = exp(log(prior.low) + share * (log(prior.high) - log(prior.low)))
     if axis == "warmup":
         return round(value)
     return round(1 - _round_to_digits(value), 12) if axis in ("beta1", "beta2") else _round_to_digits(value)

@@ -67,9 +67,10 @@ class Runs:
             yield from page
             after = page[-1].id
 
-    def apply(self, run_id: str, action: RunAction) -> RunRecord:
-        """Cancel, pause, resume or retry one run; raises `ConflictError` where its state rules that out."""
-        return run_actions.apply_to_run(self._database, self._policy, run_id, action)
+    def apply(self, run_id: str, action: RunAction, processes: int | None = None) -> RunRecord:
+        """Cancel, pause, resume or retry one run, these two with another number of processes where one is given;
+        raises `ConflictError` where its state or its specification rules that out."""
+        return run_actions.apply_to_run(self._database, self._policy, run_id, action, processes)
 
     def queue_position(self, run_id: str) -> QueuePosition:
         """Where a run stands in the queue, and when it may start."""

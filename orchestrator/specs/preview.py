@@ -86,7 +86,12 @@ class DesignPower(Record):
     experiments: int
     """Earlier experiments that this is known from."""
     detectable_difference: float | None
-    """The least true difference that is shown with 80 % probability; null with one seed, which shows nothing."""
+    """The least true difference that is shown with 80 % probability; null with one seed, which shows nothing. Of a
+    sequential comparison, at any of its looks."""
+    expected_runs: int | None = None
+    """Of a sequential comparison, judged runs on average where all candidates are equal; null of others."""
+    most_runs: int | None = None
+    """Of a sequential comparison, judged runs where no verdict comes before the last look; null of others."""
     margin: float | None
     """The difference below which candidates count as equally good; null where none is given."""
     seeds_for_margin: int | None

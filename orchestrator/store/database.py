@@ -165,7 +165,7 @@ class Database:
         """Run one statement outside any transaction, as VACUUM must be. Raises `StoreError`."""
         with _store_errors(), self._writer_lock, self._engine.connect() as connection:
             if self._sqlite:
-                connection.connection.driver_connection.execute(statement).fetchall()  # type: ignore[union-attr]
+                connection.connection.driver_connection.execute(statement).fetchall()  # type: ignore[union-attr]  # it is open
             else:
                 connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(statement)
 

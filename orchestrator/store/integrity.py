@@ -67,7 +67,7 @@ def run_spec(content: object, expected: int | None) -> RunSpec:
     All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
     alphabet: it is read once, and shared.
     """
-    return _read(lambda: _stored_run_spec(_intact_text(content, expected)))
+    return _read(_stored_run_spec, _intact_text(content, expected))
 
 
 def valid_run_spec(content: object, expected: int | None) -> RunSpec:
@@ -83,7 +83,7 @@ def valid_run_spec(content: object, expected: int | None) -> RunSpec:
 
 def result(content: object, expected: int | None) -> Result:
     """The result of a run."""
-    return _read(lambda: _result(_intact_text(content, expected)))
+    return _read(_result, _intact_text(content, expected))
 
 
 def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
@@ -91,7 +91,7 @@ def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
     text = _intact_text(content, None)
     if hashlib.sha256(text.encode()).hexdigest() != spec_hash:
         raise DamagedError("is not what was written (its SHA-256 is another)")
-    return _read(lambda: registry.read_stored_spec(text))
+    return _read(registry.read_stored_spec, text)
 
 
 def chunk(content: object, expected: int | None) -> bytes:
@@ -103,7 +103,7 @@ def chunk(content: object, expected: int | None) -> bytes:
 
 def blocks(content: object, expected: int | None) -> Any:
     """What a probe saw, block by block."""
-    return _read(lambda: json.loads(zstandard.decompress(chunk(content, expected))))
+    return _read(lambda packed: json.loads(zstandard.decompress(packed)), chunk(content, expected))
 
 
 def _intact_text(content: object, expected: int | None) -> str:
@@ -126,11 +126,9 @@ def _matching(content: Content, expected: int | None) -> Content:
     return content
 
 
-def _read(read: Callable[[], Read]) -> Read:
+def _read(read: Callable[[Content], Read], content: Content) -> Read:
     try:
-        return read()
-    except DamagedError:
-        raise
+        return read(content)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, fault["loc"]))

@@ -68,20 +68,20 @@ class Leadership:
 
     def _renew(self, connection: Connection) -> int | None:
         mine = sa.update(leaders).where(leaders.c.role == self._role, leaders.c.holder == self._holder)
-        return _term(connection, mine.values(expires_at=self._until()))
+        return _term(connection, mine.values(expires_at=self._new_expiry()))
 
     def _take_over(self, connection: Connection) -> int | None:
         over = self._database.has_come(leaders.c.expires_at, self._ttl_seconds)
         free = sa.update(leaders).where(leaders.c.role == self._role, over)
-        taken = free.values(holder=self._holder, term=leaders.c.term + 1, expires_at=self._until())
+        taken = free.values(holder=self._holder, term=leaders.c.term + 1, expires_at=self._new_expiry())
         return _term(connection, taken)
 
     def _begin(self, connection: Connection) -> int | None:
         first = insert(connection, leaders)
-        mine = first.values(role=self._role, holder=self._holder, term=1, expires_at=self._until())
+        mine = first.values(role=self._role, holder=self._holder, term=1, expires_at=self._new_expiry())
         return _term(connection, mine.on_conflict_do_nothing(index_elements=["role"]))
 
-    def _until(self) -> sa.ColumnElement[float]:
+    def _new_expiry(self) -> sa.ColumnElement[float]:
         return self._database.now() + self._ttl_seconds
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import DamagedError, DeletedError, NotFoundError
@@ -41,6 +42,7 @@ from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
 
 Found = TypeVar("Found")
+Record = TypeVar("Record", bound=BaseModel)
 RUN_COLUMNS = tuple(runs.c[name] for name in RunRecord.model_fields if name in runs.c)
 
 
@@ -123,7 +125,7 @@ def run_page(
     # The page is found on the narrow rows first; specs and results are joined to the page only.
     page = sa.select(runs.c.id).where(*_conditions(connection, where)).order_by(*_order(sort))
     if after is not None:
-        page = page.where(_after_run(connection, after, sort, where.experiment_id))
+        page = page.where(_page_condition(connection, after, sort, where.experiment_id))
     chosen = page.limit(limit).subquery()
     query = _run_query().join(chosen, chosen.c.id == runs.c.id).order_by(*_order(sort))
     return tuple(_run_record(row) for row in connection.execute(query))
@@ -131,7 +133,7 @@ def run_page(
 
 def run_versions(connection: Connection, experiment_id: str) -> dict[str, int]:
     """Run → version, of every run of an experiment by position. Raises `NotFoundError`."""
-    number = _find_experiment(connection, experiment_id).number
+    number = require_experiment(connection, experiment_id).number
     query = sa.select(runs.c.id, runs.c.version).where(runs.c.experiment_number == number).order_by(runs.c.position)
     return {row.id: row.version for row in connection.execute(query)}
 
@@ -143,27 +145,27 @@ def runs_of(connection: Connection, run_ids: Sequence[str]) -> tuple[RunRecord, 
 
 def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
     """All attempts of a run, the first one first. Raises `NotFoundError`."""
-    require_run(connection, run_id)
-    columns = [attempts.c[name] for name in AttemptRecord.model_fields]
-    query = sa.select(*columns).where(attempts.c.run_id == run_id).order_by(attempts.c.attempt)
-    return tuple(AttemptRecord(**row._mapping) for row in connection.execute(query))
+    return _records_of_run(connection, run_id, AttemptRecord, attempts, "attempt")
 
 
 def event_records(connection: Connection, run_id: str) -> tuple[EventRecord, ...]:
     """All changes of state of a run, the first one first. Raises `NotFoundError`."""
-    require_run(connection, run_id)
-    columns = [events.c[name] for name in EventRecord.model_fields]
-    query = sa.select(*columns).where(events.c.run_id == run_id).order_by(events.c.sequence)
-    return tuple(EventRecord(**row._mapping) for row in connection.execute(query))
+    return _records_of_run(connection, run_id, EventRecord, events, "sequence")
 
 
 def checkpoint_notices(connection: Connection, run_id: str) -> tuple[CheckpointNotice, ...]:
     """All checkpoints of a run, the one to go on from last. Raises `NotFoundError`."""
+    return _records_of_run(connection, run_id, CheckpointNotice, checkpoints, "attempt", "step")
+
+
+def _records_of_run(
+    connection: Connection, run_id: str, record: type[Record], table: sa.Table, *order: str
+) -> tuple[Record, ...]:
+    """The rows of a run in a table whose columns are called as the record's fields."""
     require_run(connection, run_id)
-    columns = [checkpoints.c[name] for name in CheckpointNotice.model_fields]
-    query = sa.select(*columns).where(checkpoints.c.run_id == run_id)
-    ordered = query.order_by(checkpoints.c.attempt, checkpoints.c.step)
-    return tuple(CheckpointNotice(**row._mapping) for row in connection.execute(ordered))
+    query = sa.select(*(table.c[name] for name in record.model_fields)).where(table.c.run_id == run_id)
+    ordered = query.order_by(*(table.c[name] for name in order))
+    return tuple(record(**row._mapping) for row in connection.execute(ordered))
 
 
 def version(connection: Connection) -> int:
@@ -173,7 +175,7 @@ def version(connection: Connection) -> int:
 
 def experiment_version(connection: Connection, experiment_id: str) -> int:
     """A number that grows with every visible change of one experiment. Raises `NotFoundError`."""
-    row = _find_experiment(connection, experiment_id)
+    row = require_experiment(connection, experiment_id)
     return int(row.revision) + int(connection.execute(_VERSION, {"number": row.number}).scalar_one() or 0)
 
 
@@ -182,11 +184,6 @@ def trace_parent(connection: Connection, run_id: str) -> str | None:
     query = sa.select(runs.c.trace_parent).where(runs.c.id == validate_id(run_id))
     found: str | None = connection.execute(query).scalar_one_or_none()
     return found
-
-
-def require_experiment(connection: Connection, experiment_id: str) -> None:
-    """Raise `NotFoundError` unless there is such an experiment, and `DeletedError` if it is deleted."""
-    _find_experiment(connection, experiment_id)
 
 
 def require_run(connection: Connection, run_id: str) -> None:
@@ -213,8 +210,8 @@ def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
     )
 
 
-def _find_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
-    """Number and revision of one that is not deleted. Raises `NotFoundError`."""
+def require_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
+    """Number and revision of an experiment; raises `NotFoundError`, and `DeletedError` if it is deleted."""
     row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
     if row is None:
         raise experiment_not_found(connection, experiment_id)
@@ -225,7 +222,7 @@ def _find_experiment(connection: Connection, experiment_id: str) -> sa.Row[Any]:
 
 def _conditions(connection: Connection, where: RunFilter) -> Iterator[sa.ColumnElement[bool]]:
     if where.experiment_id is not None:
-        yield runs.c.experiment_number == _find_experiment(connection, where.experiment_id).number
+        yield runs.c.experiment_number == require_experiment(connection, where.experiment_id).number
     else:
         yield is_kept
     for name in ("status", "candidate", "optimizer", "model", "seed"):
@@ -241,7 +238,7 @@ def _order(sort: RunSort | None) -> tuple[sa.ColumnElement[Any], ...]:
     return key.is_(None), key.desc() if sort.descending else key.asc(), *usual
 
 
-def _after_run(
+def _page_condition(
     connection: Connection, run_id: str, sort: RunSort | None, experiment_id: str | None
 ) -> sa.ColumnElement[bool]:
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""

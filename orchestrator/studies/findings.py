@@ -158,11 +158,11 @@ def all_hold(answers: Iterable[ClaimVerdict]) -> ClaimVerdict:
     return ClaimVerdict.IN_PART if ClaimVerdict.IN_PART in found else ClaimVerdict.UNDECIDED
 
 
-def is_on_par(candidate: CandidateOutcome | None, margin: float = MARGIN_NATS) -> ClaimVerdict:
-    """Whether a candidate is no worse than the baseline by more than the margin: the whole interval must say so."""
+def is_on_par(candidate: CandidateOutcome | None) -> ClaimVerdict:
+    """Whether a candidate is no worse than the baseline by more than `MARGIN_NATS`: the whole interval must say so."""
     if candidate is None or (candidate.loss is None and not candidate.lost):
         return ClaimVerdict.MISSING
-    return ClaimVerdict.FAILS if candidate.lost else is_within(candidate.difference, margin)
+    return ClaimVerdict.FAILS if candidate.lost else is_within(candidate.difference, MARGIN_NATS)
 
 
 def is_within(difference: Difference | None, margin: float) -> ClaimVerdict:

@@ -167,11 +167,11 @@ def finding_deviations(own: Finding, published: Finding) -> tuple[str, ...]:
         return ()
     known = {each.name: each for each in published.measures}
     verdict = f"The verdict on what was run is {own.measured}, published: {published.measured}."
-    figures = (_outside(each, known[each.name]) for each in own.measures if each.name in known)
+    figures = (_disagreement(each, known[each.name]) for each in own.measures if each.name in known)
     return (*([verdict] if own.measured is not published.measured else []), *filter(None, figures))
 
 
-def _outside(own: Measure, published: Measure) -> str | None:
+def _disagreement(own: Measure, published: Measure) -> str | None:
     if own.value is None or published.low is None or published.high is None:
         return None
     if published.low <= own.value <= published.high:

@@ -35,7 +35,7 @@ def _start_loading() -> Event:
 
     def load() -> None:
         try:
-            import optuna  # noqa: F401
+            import optuna  # noqa: F401 - loaded for those who use it later
         finally:
             loaded.set()  # also where it failed: the next request then meets the fault itself, and tells of it
 

@@ -75,7 +75,7 @@ def test_a_training_leaves_torchao_alone_and_who_asks_for_it_hears_nothing_else(
         pytest.skip("torchao is not installed")
     program = (
         "import sys, worker.run; from worker.checks.tiny_models import tiny_gpt2; model = tiny_gpt2(); "
-        "print('torchao' in sys.modules); from optim.build import build; build('adamw-8bit', model, lr=1e-3); "
+        "print('torchao' in sys.modules); from optim.builder import build; build('adamw-8bit', model, lr=1e-3); "
         "print('torchao' in sys.modules)"
     )
     result = subprocess.run(

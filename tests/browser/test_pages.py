@@ -79,11 +79,11 @@ def test_the_view_lives_in_the_address(eyes, finished):
     expect(page).to_have_url(finished + "?x=tokens&log=1")
     page.get_by_role("switch", name="AdamW", exact=True).click()
     expect(page.get_by_role("switch", name="AdamW", exact=True)).to_have_attribute("aria-checked", "false")
-    assert page.url == finished + "?x=tokens&log=1&hide=adamw"
+    expect(page).to_have_url(finished + "?x=tokens&log=1&hide=adamw")
     expect(page.locator("#figure-curves .xtitle")).to_have_text("training tokens")
     shared = eyes.look().open(page.url, figures=FIGURES)
     expect(shared.locator("#figure-curves .xtitle")).to_have_text("training tokens")
-    assert shared.locator("#figure-memory .barlayer .point").count() == 2
+    expect(shared.locator("#figure-memory .barlayer .point")).to_have_count(2)
     expect(page.locator("#files-curves a").first).to_have_attribute("href", re.compile(r"curves\.svg\?x=tokens"))
     page.go_back()
     expect(page.get_by_role("switch", name="AdamW", exact=True)).to_have_attribute("aria-checked", "true")

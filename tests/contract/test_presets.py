@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from optim.build import build
+from optim.builder import build
 from optim.catalog import entry, names
 from optim.state import allocated_state_bytes, state_bytes
 from worker.catalog.presets import PRESETS, ModelPreset

@@ -13,6 +13,7 @@ from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus
 from tests.contract.conftest import POLICY, Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import CheckpointNotice, Command, Failure, FailureKind, Heartbeat, Stopped
+from worker.spec.run import Resources
 
 
 def submit(store: Store, runs: int = 1) -> list[str]:
@@ -263,3 +264,37 @@ def test_of_a_resume_and_an_obeying_worker_both_are_honoured_in_any_order(store:
         worker.join()
         assert store.runs.get(run_id).status is RunStatus.QUEUED
         store.runs.apply(run_id, RunAction.CANCEL)
+
+
+def test_a_run_goes_on_with_another_number_of_processes(store: Store) -> None:
+    """A killed one waits for its next attempt; paused, and resumed with fewer. What it needs of a node follows."""
+    spec = comparison_spec(seeds=(1,)).model_copy(update={"resources": Resources(cpus=2, processes=4)})
+    experiment = store.experiments.submit(spec).experiment
+    (run_id,) = [run.id for run in store.runs.page(experiment_id=experiment.id)]
+    lease = start(store)
+    assert store.runs.apply(run_id, RunAction.RESUME, 4).status is RunStatus.RUNNING
+    with pytest.raises(ConflictError, match="is running with 4 processes; pause it, then resume it with 2"):
+        store.runs.apply(run_id, RunAction.RESUME, 2)
+    fail(store, lease, FailureKind.INFRASTRUCTURE)
+    assert store.runs.apply(run_id, RunAction.PAUSE).status is RunStatus.PAUSED
+    batch = spec.workload.budget.batch_sequences
+    with pytest.raises(ConflictError, match=rf"batch_sequences: must be a multiple of {batch - 1}"):
+        store.runs.apply(run_id, RunAction.RESUME, batch - 1)
+    before = store.runs.get(run_id)
+    assert before.spec is not None
+    assert (before.status, before.spec.resources) == (RunStatus.PAUSED, Resources(cpus=2, processes=4))
+
+    after = store.runs.apply(run_id, RunAction.RESUME, 2)
+    assert after.spec is not None
+    assert (after.status, after.spec.resources) == (RunStatus.QUEUED, Resources(cpus=2, processes=2))
+    assert store.runs.apply(run_id, RunAction.RESUME, 2) == after
+    assert [event.reason for event in store.runs.events(run_id)][-1] == "goes on with 2 processes instead of 4"
+    assert after.spec.workload == before.spec.workload
+    assert store.claim(cpus=3, gpus=0, limit=1) == ()
+    (again,) = store.claim(cpus=4, gpus=0, limit=1)
+    assert again.spec == after.spec
+    fail(store, again)
+    assert store.runs.get(run_id).status is RunStatus.FAILED
+    retried = store.runs.apply(run_id, RunAction.RETRY, 1)
+    assert retried.spec is not None
+    assert (retried.status, retried.spec.resources) == (RunStatus.QUEUED, Resources(cpus=2, processes=1))

@@ -1,6 +1,5 @@
 """Process groups over gloo, without Ray: each runs a function of the test's with its place in the group."""
 
-import multiprocessing
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from tests.factories.fork_server import fork_server
 from worker.distributed.mailbox import RankMailbox
 from worker.distributed.process_group import ProcessGroup
 
@@ -18,8 +18,7 @@ Part = Callable[..., object]
 def started(part: Part, folder: Path, *arguments: object, size: int = 2) -> list[BaseProcess]:
     """Start the processes; `folder` is the group's own and new."""
     folder.mkdir(parents=True)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["worker.rank_attempt", "optim.catalog.factories"])
+    context = fork_server()
     processes: list[BaseProcess] = [
         context.Process(target=_join, args=(part, rank, size, str(folder), arguments)) for rank in range(size)
     ]

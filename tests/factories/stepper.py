@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from optim.build import build
+from optim.builder import build
 from tests.factories.specification import made_spec
 from worker.data.preparation import ensure_dataset
 from worker.models import build_model, prepare

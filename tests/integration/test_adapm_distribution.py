@@ -178,15 +178,17 @@ def test_its_catalog_and_its_names_load_no_torch(python: Path, tmp_path: Path):
     run(python, "-c", "import sys; from adapm import entry, names; assert 'torch' not in sys.modules", cwd=tmp_path)
 
 
-def test_build_may_be_called_though_its_module_has_its_name(python: Path, tmp_path: Path):
+def test_build_is_a_function_and_its_former_path_may_be_called_too(python: Path, tmp_path: Path):
     program = """
 from torch import nn
 from adapm import build
-from adapm.build import build as function
-for found in (build, function):
+from adapm.build import build as former
+import adapm.build
+assert build is former and type(build).__name__ == "function"
+for found in (build, adapm.build, adapm.build.build):
     print(type(found("adamw", nn.Linear(2, 2), lr=0.1)).__name__)
 """
-    assert run(python, "-c", program, cwd=tmp_path).split() == ["AdamW", "AdamW"]
+    assert run(python, "-c", program, cwd=tmp_path).split() == ["AdamW"] * 3
 
 
 BOTH = """

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from optim.adapm import AdaPM, AdaPMMini
-from optim.build import build
+from optim.builder import build
 from worker.checks.tiny_models import batch, loss_of, tiny_gpt2
 
 

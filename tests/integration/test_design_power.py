@@ -50,6 +50,11 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         assert found["seeds_for_margin"] == least_seeds(lambda n: design.is_within(0.01, n))
         assert found["seeds_for_difference"] == least_seeds(lambda n: design.is_shown(0.01, n))
 
+        looked_at = dict(fields, seeds=[1, 2, 3, 4, 5, 6], sequential={})
+        found = http.post("/v1/experiments/validate", json=looked_at).json()["power"]
+        assert (found["most_runs"], found["expected_runs"]) == (12, 6), "so little noise: all end at the first look"
+        assert found["detectable_difference"] > (detectable_difference(design, 6) or 0.0)
+
         longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
         assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None
         alone = dict(fields, candidates=CANDIDATES[:1])

@@ -20,7 +20,7 @@ from optim import catalog
 from optim.adapm import AdaPM, AdaPMMini
 from optim.baselines.adam_mini import AdamMini
 from optim.baselines.shampoo import Shampoo
-from optim.build import build
+from optim.builder import build
 from optim.errors import ShardedParametersError
 from tests.factories.process_group import exit_codes, started
 from worker.checks.tiny_models import batch, tiny_gpt2, train

@@ -1,7 +1,6 @@
 """A run that is paused while it trains, and resumed, gives the same losses to the bit as one that was left alone."""
 
-import multiprocessing
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from orchestrator.jobs import Lease, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.dataset import prepare_made_dataset
+from tests.factories.fork_server import fork_server
 from tests.factories.stores import claim
 from tests.factories.waiting import until
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -20,10 +20,7 @@ STEPS = 200
 
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
-    """Fresh processes that have torch imported already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["worker.run", "worker.attempt", "optim.catalog.factories"])
-    return context
+    return fork_server()
 
 
 def test_a_paused_and_resumed_run_gives_the_bits_of_one_that_was_left_alone(
@@ -60,14 +57,14 @@ def submit(service: Service) -> str:
     return service.runs.page(experiment_id=experiment.id)[0].id
 
 
-def start(service: Service, processes: ForkServerContext, run_id: str) -> multiprocessing.context.ForkServerProcess:
+def start(service: Service, processes: ForkServerContext, run_id: str) -> ForkServerProcess:
     """Claim that run, whose turn it is, and carry it out in a process."""
     (lease,) = claim(service.queue, cpus=1, gpus=0, limit=1)
     assert lease.run_id == run_id
     return begin(service, processes, lease)
 
 
-def begin(service: Service, processes: ForkServerContext, lease: Lease) -> multiprocessing.context.ForkServerProcess:
+def begin(service: Service, processes: ForkServerContext, lease: Lease) -> ForkServerProcess:
     arguments = (service.url, lease.run_id, lease.attempt, lease.token)
     process = processes.Process(target=execute, args=arguments)
     process.start()

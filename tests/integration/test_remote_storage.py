@@ -2,7 +2,6 @@
 
 import json
 import logging
-import multiprocessing
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.services.runs import log_tail
 from orchestrator.storage import Storage
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
+from tests.factories.fork_server import fork_server
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
@@ -112,8 +112,7 @@ def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp
         checkpoint_url=f"s3://{BUCKET}/checkpoints/r1",
         dataset_url=f"s3://{BUCKET}/datasets",
     )
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.catalog.factories", "s3fs"])
+    processes = fork_server()
     with AttemptService(assignment) as service:
         process = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, s3.variables))
         process.start()

@@ -24,12 +24,12 @@ from tests.factories.process_group import exit_codes, started
 from worker.distributed.process_group import ProcessGroup
 from worker.models import load_transformers
 
-STEPS = 50
+STEPS = 24
 SAVED_AT = 3
 VOCABULARY = 61  # no number of processes here divides it
 
 # eps above what float32 leaves of GPT-2's key biases, whose gradient is zero: else the step makes noise of full size.
-OPTIONS: dict[str, Any] = {"lr": 3e-3, "rank_ratio": 0.1, "refresh_interval": 20, "eps": 1e-6}
+OPTIONS: dict[str, Any] = {"lr": 3e-3, "rank_ratio": 0.1, "refresh_interval": 10, "eps": 1e-6}
 
 
 def model_of(family: str, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -133,6 +133,16 @@ FEWER = ("gpt2 mini", "llama mini float32", "phi3 mini")
 """What one, two and four processes are asked to do; three are asked for everything."""
 
 
+RESUMED: dict[str, tuple[str, torch.dtype, dict[str, Any]]] = {
+    "gpt2": ("gpt2", torch.float64, {}),
+    "phi3": ("phi3", torch.float64, {}),
+    "mixtral": ("mixtral", torch.float64, {}),
+    "phi3 copies": ("phi3", torch.bfloat16, {"master_weights": True}),
+    "phi3 by chance": ("phi3", torch.bfloat16, {"bf16_stochastic_round": True}),
+}
+"""What four processes begin and save, and any number goes on with."""
+
+
 def steps_of(case: str) -> range:
     return range(10 if case.endswith("gd") else STEPS)
 
@@ -196,16 +206,16 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
         train(model, optimizer, steps_of(case))
         found["weights"][case] = whole_weights(model)
         found["exchanged"][case] = exchanged(model, optimizer)
-    for family in ("gpt2", "phi3", "mixtral"):
-        model = split(model_of(family))
-        optimizer = AdaPM.for_model(model, **OPTIONS)
+    for case, (family, dtype, options) in RESUMED.items():
+        model = split(model_of(family, dtype))
+        optimizer = AdaPM.for_model(model, **OPTIONS, **options)
         if group.size == 4:
             train(model, optimizer, range(SAVED_AT))
-            checkpoint(saved / family, model, optimizer, save)
+            checkpoint(saved / case, model, optimizer, save)
         else:
-            checkpoint(saved / family, model, optimizer, load)
+            checkpoint(saved / case, model, optimizer, load)
         train(model, optimizer, range(SAVED_AT, 2 * SAVED_AT))
-        found["resumed"][family] = whole_weights(model)
+        found["resumed"][case] = whole_weights(model)
     for name, model in meshes(group.size).items():
         try:
             optimizer = AdaPMMini.for_model(model, **OPTIONS)
@@ -291,13 +301,25 @@ def test_second_moments_that_processes_have_in_common_ask_for_no_further_exchang
         assert len(rank["exchanged"]["gpt2 mini"]) == 2
 
 
-@pytest.mark.parametrize("family", ["gpt2", "phi3", "mixtral"])
-def test_a_checkpoint_of_four_processes_goes_on_in_any_number(found, family):
-    model = model_of(family)
-    train(model, AdaPM.for_model(model, **OPTIONS), range(2 * SAVED_AT))
+@pytest.mark.parametrize("case", RESUMED)
+def test_a_checkpoint_of_four_processes_goes_on_in_any_number(found, case):
+    """Weights in bfloat16 may round to their other neighbour where a float32 sum was made in another order."""
+    family, dtype, options = RESUMED[case]
+    model = model_of(family, dtype)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the processes have: more of them sum to other gradients in bfloat16
+    try:
+        train(model, AdaPM.for_model(model, **OPTIONS, **options), range(2 * SAVED_AT))
+    finally:
+        torch.set_num_threads(threads)
     expected = whole_weights(model)
     for ranks in found.values():
-        assert all(distance(rank["resumed"][family], expected) < 1e-12 for rank in ranks)
+        for weights in (rank["resumed"][case] for rank in ranks):
+            if dtype is torch.float64:
+                assert distance(weights, expected) < 1e-12
+                continue
+            same = [weights[name] == value for name, value in expected.items()]
+            assert float(torch.cat([each.flatten() for each in same]).float().mean()) > 0.99
 
 
 def test_the_exact_solver_says_that_it_needs_whole_matrices(found):

@@ -1,11 +1,11 @@
 """Worker and service with real processes between them: a worker killed at any moment costs nothing but time."""
 
-import multiprocessing
 import signal
 import time
 from pathlib import Path
 
 from tests.factories.dataset import prepare_made_dataset
+from tests.factories.fork_server import fork_server
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
@@ -52,8 +52,7 @@ def test_a_killed_and_then_terminated_worker_is_taken_over_to_the_same_curve(tmp
         run_folder=str(tmp_path / "run"),
         dataset_folder=str(tmp_path / "datasets"),
     )
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["worker.run", "worker.attempt", "optim.catalog.factories"])
+    processes = fork_server()
 
     with AttemptService(assignment) as service:
         first = processes.Process(target=attempt_with_many_checkpoints, args=(service.url, 1))

@@ -68,7 +68,7 @@ def test_it_converges_resumes_bit_for_bit_and_counts_its_state(name: str, datase
     folders = Folders(run_folder=tmp_path / "stopped", dataset_folder=dataset_folder)
     with pytest.raises(RunStoppedError):
         run(spec, stopped, folders)
-    state = CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.content_hash()).newest()
+    state = CheckpointStore(folders.run_folder / CHECKPOINT_FOLDER, spec.training_hash()).newest()
     result = run(spec, resumed, folders)
 
     assert expected.verdict is result.verdict is Verdict.CONVERGED

@@ -1,11 +1,13 @@
 """Two processes that train one run: the losses of one process, and one end for both, however it comes."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.process_group import exit_codes, started
@@ -15,7 +17,7 @@ from worker import rank_attempt
 from worker.distributed.mailbox import StopFile
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import RankLostError, WorkerError
-from worker.records.protocol import Command
+from worker.records.protocol import CheckpointNotice, Command
 from worker.records.result import Point, Result, Verdict
 from worker.reporting.reporter import FileReporter, MemoryReporter, Reporter, read_points
 from worker.run import Folders, run
@@ -52,6 +54,12 @@ class Told(FileReporter):
         self.reached = point.step
         if self.what == "leave" and point.step == self.step:
             (self.folder.parent / "ranks" / "stop").touch()
+
+    def checkpoint(self, notice: CheckpointNotice) -> None:
+        super().checkpoint(notice)
+        first = self.folder / "first.pt"
+        if not first.exists():
+            os.link(notice.path, first)  # before newer ones take its place
 
     def command(self) -> Command:
         return Command.CANCEL if self.what == "cancel" and self.reached >= self.step else Command.CONTINUE
@@ -140,6 +148,46 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
     assert exit_codes(started(train, tmp_path / "c" / "ranks", spec, tmp_path / "run", datasets)) == [0, 0]
     assert losses(read_points(tmp_path / "run")) == losses(read_points(tmp_path / "whole"))
     assert result_in(tmp_path / "run").resumed_from_step == 6
+
+
+def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: Path, tmp_path: Path) -> None:
+    """FSDP2: the losses, norms and validation losses are those of one process that was never stopped, and two
+    processes write what they have read from four, bit for bit."""
+
+    def sharded(processes: int) -> RunSpec:
+        spec = spec_of(parallel="fsdp", micro_batch_sequences=1, activation_checkpointing=True)
+        return spec.model_copy(update={"resources": Resources(processes=processes)})
+
+    def attempt(name: str, before: str | None, processes: int, until: int) -> Path:
+        folder = tmp_path / name / "run"
+        if before is not None:
+            shutil.copytree(tmp_path / before / "run", folder)
+            (folder / "first.pt").unlink()
+        arguments = (sharded(processes), folder, datasets, "leave", until)
+        started_processes = started(train, tmp_path / name / "ranks", *arguments, size=processes)
+        assert exit_codes(started_processes) == [0] * processes
+        assert (folder / "error").read_text().startswith("TerminatedError: told to leave (SIGTERM) at step")
+        return folder
+
+    whole = MemoryReporter()
+    expected = run(alone(spec_of()), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
+    four = attempt("four", None, 4, 3)
+    two = attempt("two", "four", 2, 6)
+    written, again = (
+        torch.load(path, weights_only=True) for path in (four / "checkpoints" / "step-000000003.pt", two / "first.pt")
+    )
+    torch.testing.assert_close(again["model"], written["model"], rtol=0.0, atol=0.0)
+    torch.testing.assert_close(again["optimizer"]["state"], written["optimizer"]["state"], rtol=0.0, atol=0.0)
+    assert again["optimizer"]["param_groups"] == written["optimizer"]["param_groups"]
+
+    reporter = FileReporter(two)
+    result = run(sharded(1), reporter, Folders(run_folder=two, dataset_folder=datasets))
+    assert (result.processes, result.resumed_from_step) == (1, 6)
+    assert result.optimizer_state_bytes == expected.optimizer_state_bytes
+    found = losses(read_points(two))
+    assert len(found) == len(whole.points) == 11
+    for ours, theirs in zip(found, losses(whole.points), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5)
 
 
 @pytest.mark.parametrize("wish", ["cancel", "leave"])

@@ -1,6 +1,5 @@
 """A run that is killed with kill -9, again and again, gives the same losses to the bit as one that was left alone."""
 
-import multiprocessing
 import os
 import signal
 import threading
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.factories.dataset import prepare_made_dataset
+from tests.factories.fork_server import fork_server
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed
 from worker.records.protocol import CheckpointNotice
@@ -62,10 +62,7 @@ def run_in_a_process(
 
 @pytest.fixture(scope="module")
 def processes() -> ForkServerContext:
-    """Fresh processes that have torch imported already."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["worker.run", "optim.catalog.factories"])
-    return context
+    return fork_server()
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ def test_a_run_gets_the_process_that_has_imported_already(here: Node, warm: Warm
     assert taken is not None and taken.name == name
     assert ray.get(taken.prepared) is None, "it has imported"
     assert ray.get(taken.actor.process_id.remote()) == process
-    warm.keep([here.without(1, 0)])
+    warm.keep([here.subtract(1, 0)])
     assert len(names()) == 2
     ray.kill(taken.actor)
 
@@ -63,7 +63,7 @@ def test_a_run_gets_the_process_that_has_imported_already(here: Node, warm: Warm
 def test_room_that_runs_occupy_is_left_alone(here: Node, warm: WarmActors) -> None:
     """An actor without room would wait in Ray, and make a cluster grow."""
     warm.take(here.id, TWO_CPUS)
-    warm.keep([here.without(1, 0)])
+    warm.keep([here.subtract(1, 0)])
     assert names() == set()
 
 

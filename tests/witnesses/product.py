@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.cli import main as command_line
 from optim.adapm import devices
-from optim.build import build
+from optim.builder import build
 from optim.catalog import entries
 from orchestrator.kinds.registry import planned_runs, validate_spec
 from orchestrator.services.composition import Services, compose_services

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from optim.build import build
+from optim.builder import build
 from optim.catalog import entry
 from optim.catalog.records import Need
 from optim.state import allocated_state_bytes, state_bytes

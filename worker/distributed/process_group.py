@@ -44,6 +44,10 @@ class ProcessGroup:
         """This process's share of so many rows: in order, and as even as can be."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
+    def most_rows(self, count: int) -> int:
+        """How many of so many rows the largest share has."""
+        return -(-count // self.size)
+
     def all_reduce_sum(self, value: Tensor) -> Tensor:
         """The sum over all processes, the same to the bit in each."""
         if self.size > 1:

@@ -4,16 +4,19 @@ Parameters, gradients and optimizer state are what a training keeps at the least
 batch, come on top and are measured by running.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from warnings import catch_warnings, simplefilter
 
+import torch
 from torch import nn
 
-from optim.build import build
+from optim.builder import build
 from optim.catalog import OptimizerEntry, Scalar, entries, entry
-from optim.errors import MissingPackageError
+from optim.errors import MissingPackageError, ShardedParametersError
 from optim.plan.blocks import BlockPlan
 from optim.plan.rules import Rule
+from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
 from worker.models import outline_model, parameter_counts
 from worker.records.footprint import BASELINE, Footprint, OptimizerFootprint, published_gigabytes
@@ -28,6 +31,7 @@ def footprint(
     optimizers: Sequence[str] | None = None,
     options: Mapping[str, Scalar] | None = None,
     rules: Sequence[Rule] = (),
+    ranks: int = 1,
 ) -> Footprint:
     """Count what training that preset keeps under each optimizer; seconds for 8 G parameters.
 
@@ -36,6 +40,7 @@ def footprint(
         optimizers: Names of the catalog; None for all.
         options: Given to every optimizer that has such an option.
         rules: Given to every optimizer that has a block plan.
+        ranks: Processes among which FSDP2 divides the model; what is counted is the largest one's.
 
     Raises:
         KeyError: no preset has that name.
@@ -43,20 +48,50 @@ def footprint(
         OptionError: an option is out of its bounds.
         RuleError: a rule fits no block, or asks of one what it cannot keep.
     """
-    outline = outline_model(model)
-    parameters, parameter_bytes = parameter_counts(outline)
     chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
-    found = tuple(_optimizer_footprint(model, candidate, dict(options or {}), rules) for candidate in chosen)
-    baseline = next((one for one in found if one.optimizer == BASELINE), None)
+    with _outlines(model, ranks) as make_outline:
+        outline = make_outline()
+        parameters, _ = parameter_counts(outline)
+        here = [p.to_local() if is_distributed(p) else p for p in outline.parameters()]
+        found = tuple(
+            _optimizer_footprint(model, make_outline, candidate, dict(options or {}), rules) for candidate in chosen
+        )
+        baseline = next((one for one in found if one.optimizer == BASELINE), None)
+        if baseline is None:
+            baseline = _optimizer_footprint(model, make_outline, entry(BASELINE), {})
     return Footprint(
         model=model,
+        ranks=ranks,
         parameters=parameters,
-        parameter_bytes=parameter_bytes,
-        gradient_bytes=sum(p.numel() * p.element_size() for p in outline.parameters() if p.requires_grad),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in here),
+        gradient_bytes=sum(p.numel() * p.element_size() for p in here if p.requires_grad),
         optimizers=found,
-        baseline_bytes=(baseline or _optimizer_footprint(model, entry(BASELINE), {})).state_bytes,
-        notes=tuple(_notes(parameters, found)),
+        baseline_bytes=baseline.state_bytes,
+        notes=tuple(_notes(parameters, found)) if ranks == 1 else (),
     )
+
+
+@contextmanager
+def _outlines(model: str, ranks: int) -> Iterator[Callable[[], nn.Module]]:
+    """Within, what makes the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
+    if ranks == 1:
+        yield lambda: outline_model(model)
+        return
+    import torch.distributed as dist  # with what follows a second to load
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers torch's backend `fake`
+
+    from worker.distributed.sharding import shard_model
+
+    def make() -> nn.Module:
+        outline = outline_model(model)
+        shard_model(outline, torch.device("cpu"), ranks)
+        return outline
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        yield make
+    finally:
+        dist.destroy_process_group()
 
 
 def block_plan(
@@ -71,20 +106,30 @@ def block_plan(
 
 
 def _optimizer_footprint(
-    model: str, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule] = ()
+    model: str,
+    make_outline: Callable[[], nn.Module],
+    candidate: OptimizerEntry,
+    options: dict[str, Scalar],
+    rules: Sequence[Rule] = (),
 ) -> OptimizerFootprint:
     given = {name: value for name, value in options.items() if candidate.option(name) is not None}
+    sharded = torch.distributed.is_initialized()
     try:
-        held, planned = _count_state(outline_model(model), candidate, given, rules)
-    except (MissingPackageError, *_META_FAULTS) as error:
+        if sharded and (fault := candidate.sharding_fault(given)) is not None:
+            raise ShardedParametersError(fault)
+        held, planned = _count_state(make_outline(), candidate, given, rules)
+    except (MissingPackageError, ShardedParametersError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
             title=candidate.title,
             options=given,
             state_bytes=None,
-            unknown_because=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            unknown_because=str(error)
+            if isinstance(error, ShardedParametersError)
+            else f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         )
-    published = published_gigabytes(model, candidate.name) if not options and not rules else None
+    whole = not options and not rules and not sharded
+    published = published_gigabytes(model, candidate.name) if whole else None
     return OptimizerFootprint(
         optimizer=candidate.name,
         title=candidate.title,

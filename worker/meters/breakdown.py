@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from optim.plan.sharding import is_distributed
 from optim.state import state_tensors
 from worker.meters.phases import Phase, mark
 from worker.records.result import MemoryBreakdown
@@ -254,5 +255,6 @@ class BreakdownMeter:
         return (p.grad for p in self._model.parameters() if p.grad is not None)
 
     def _storages(self, tensors: Iterable[torch.Tensor]) -> Storages:
-        storages = (tensor.untyped_storage() for tensor in tensors if tensor.device == self._device)
+        here = (tensor.to_local() if is_distributed(tensor) else tensor for tensor in tensors)
+        storages = (tensor.untyped_storage() for tensor in here if tensor.device == self._device)
         return {storage.data_ptr(): storage.nbytes() for storage in storages if storage.nbytes()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from worker.meters.nvml import meter_of
-from worker.records.result import PeakMemory, Record
+from worker.records.result import MemoryBreakdown, PeakMemory, Record
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -21,10 +21,13 @@ class Measurements(Record):
     peak_memory: PeakMemory
     energy_joules: float | None
     nvml_note: str | None
+    optimizer_state_bytes: int = 0
+    memory_breakdown: MemoryBreakdown | None = None
 
 
 def combine_measurements(each: Sequence[Measurements]) -> Measurements:
-    """Peaks are the largest of a process, since each has a device of its own; energy is the sum."""
+    """Peaks are the largest of a process, since each has a device of its own, and so is the optimizer's state, of which
+    ranks may hold different parts; the breakdown is that of the highest step; energy is the sum."""
     energies = [one.energy_joules for one in each if one.energy_joules is not None]
     notes = [one.nvml_note for one in each if one.nvml_note is not None]
     peaks = {
@@ -35,6 +38,12 @@ def combine_measurements(each: Sequence[Measurements]) -> Measurements:
         peak_memory=PeakMemory.model_validate(peaks),
         energy_joules=sum(energies) if len(energies) == len(each) else None,
         nvml_note=notes[0] if notes else None,
+        optimizer_state_bytes=max(one.optimizer_state_bytes for one in each),
+        memory_breakdown=max(
+            (one.memory_breakdown for one in each if one.memory_breakdown is not None),
+            key=lambda breakdown: breakdown.peak_bytes,
+            default=None,
+        ),
     )
 
 

@@ -30,14 +30,18 @@ class OptimizerFootprint(Record):
     published_bytes: int | None = None
     """The paper's figure, where it speaks of this model and these options."""
     unknown_because: str | None = None
-    """Why it cannot run on `meta`; None where it can."""
+    """Why it cannot run on `meta`, or not on a sharded model; None where it can."""
 
 
 class Footprint(Record):
     """What training a model keeps."""
 
     model: str
+    ranks: int = 1
+    """Processes among which FSDP2 divides it. Bytes are those of the first one, which holds the most: of so many rows
+    each rank has as many as the others, rounded up, until there are none left."""
     parameters: int
+    """Of the whole model."""
     parameter_bytes: int
     gradient_bytes: int
     optimizers: tuple[OptimizerFootprint, ...]

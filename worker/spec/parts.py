@@ -77,6 +77,9 @@ class Execution(Spec):
     """Keep each layer's input only and compute the rest again in the backward pass."""
     compile: Flag = False
     """`torch.compile` the model."""
+    parallel: Literal["ddp", "fsdp"] = omit_default("ddp")
+    """What each of a run's processes has of the model: with `ddp` all of it, with `fsdp` a shard of weights, gradients
+    and optimizer state (FSDP2, `fully_shard`). One process alone has all of it either way."""
     attention: Literal["sdpa", "eager"] = "sdpa"
     """sdpa is torch's fused scaled dot-product attention, eager the plain formula."""
 

@@ -6,6 +6,8 @@ A spec is validated once, at the border, with every fault named; afterwards it i
     Workload = a task (task.py) + the parts that every task has (parts.py)
 """
 
+import hashlib
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -14,7 +16,7 @@ from optim import catalog
 from optim.catalog import Scalar
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
-from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
+from worker.schema import Spec, SpecFault, canonical_json, is_stored, omit_default, raise_faults, require_known
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
 from worker.spec.parts import Evaluation as Evaluation
@@ -165,7 +167,36 @@ class Resources(Spec):
         elif micro_batch is not None and not batch % count and micro_batch > batch // count:
             allowed = f"must be at most {batch // count}, the share of each process; null is the whole share at once"
             faults.append((where, micro_batch, allowed))
+        if workload.execution.parallel == "fsdp":
+            faults += _unsharded_parts(workload)
         return faults
+
+    def sharding_faults(
+        self, workload: Workload, optimizer: str, options: Mapping[str, object], where: tuple[str | int, ...]
+    ) -> list[SpecFault]:
+        """That this optimizer, named there in the whole specification, cannot train the shards that are asked for."""
+        if workload.execution.parallel != "fsdp" or self.process_count() == 1 or not catalog.knows(optimizer):
+            return []
+        reason = catalog.entry(optimizer).sharding_fault(options)
+        if reason is None:
+            return []
+        able = ", ".join(entry.name for entry in catalog.entries() if entry.sharding_fault({}) is None)
+        allowed = (
+            f"{reason}, and workload.execution.parallel = fsdp gives each process a part; take ddp, or one of {able}"
+        )
+        return [(where, optimizer, allowed)]
+
+
+def _unsharded_parts(workload: Workload) -> list[SpecFault]:
+    """What of a workload works on whole models only."""
+    faults: list[SpecFault] = []
+    if workload.probes is not None:
+        allowed = "must be null with execution.parallel = fsdp: probes look at whole matrices; take ddp"
+        faults.append((("workload", "probes"), workload.probes.model_dump(), allowed))
+    if workload.execution.compile:
+        allowed = "must be false with execution.parallel = fsdp: a sharded model is not compiled; take ddp"
+        faults.append((("workload", "execution", "compile"), True, allowed))
+    return faults
 
 
 class RunSpec(Spec):
@@ -179,8 +210,19 @@ class RunSpec(Spec):
 
     @model_validator(mode="after")
     def _processes_can_share_it(self) -> Self:
-        raise_faults(type(self).__name__, self.resources.misfits(self.workload))
+        asked, chosen = self.resources, self.optimizer
+        raise_faults(
+            type(self).__name__,
+            [
+                *asked.misfits(self.workload),
+                *asked.sharding_faults(self.workload, chosen.name, chosen.options, ("optimizer", "name")),
+            ],
+        )
         return self
+
+    def training_hash(self) -> str:
+        """SHA-256 of all but `resources`: what a checkpoint can be gone on from, by however many processes."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json", exclude={"resources"}))).hexdigest()
 
     def share_sequences(self) -> int:
         """Sequences of each batch that one process trains on."""

@@ -62,9 +62,8 @@ def generate(
         temperature: Of sampled answers.
         seeds: One for each answer; None answers greedily.
     """
-    from transformers.generation.logits_process import (
-        LogitsProcessorList,  # with the models, not before (worker/models.py)
-    )
+    # With the models, not before (worker/models.py).
+    from transformers.generation.logits_process import LogitsProcessorList
 
     noise = LogitsProcessorList([] if seeds is None else [GumbelNoise(seeds, temperature, prompts.device)])
     generating = getattr(model, "generate")  # noqa: B009 - transformers publishes no types for it

@@ -72,6 +72,10 @@ class NextTokenTask(ABC):
         share = self._group.shard(len(inputs))
         pieces = _pieces(inputs[share], targets[share], micro_batch_sequences)
         losses = [self._loss(x, y).item() for x, y in pieces if len(x)]
+        # All ranks make as many passes, since a sharded model's weights are gathered for each: here without a target.
+        most = -(-self._group.most_rows(len(inputs)) // micro_batch_sequences)
+        for _ in range(most - len(losses)):
+            self._loss(inputs[:1], torch.full_like(targets[:1], IGNORED))
         self.model.train()
         return self._group.sum_over_ranks(losses, self._device) / int((targets != IGNORED).sum())
 

@@ -35,9 +35,12 @@ State = dict[str, Any]
 class CheckpointStore:
     """The checkpoints in one folder, all of one spec."""
 
-    def __init__(self, folder: Path, spec_hash: str, attempt: int | None = None) -> None:
-        """`attempt` is the one that writes."""
+    def __init__(
+        self, folder: Path, spec_hash: str, attempt: int | None = None, *, also_known_as: str | None = None
+    ) -> None:
+        """`attempt` is the one that writes; `also_known_as` another hash by which earlier versions knew the spec."""
         self.folder, self._spec_hash, self._attempt = folder, spec_hash, attempt
+        self._known_as = {spec_hash, also_known_as}
         self.passed_over: tuple[str, ...] = ()
         """Of `newest`: what was newer than the state that it returned, and why it was not taken, a sentence each."""
 
@@ -70,12 +73,12 @@ class CheckpointStore:
         write_atomically(path.with_suffix(".json"), notice.model_dump_json(), durable=True)
         return notice
 
-    def newest(self, notice: CheckpointNotice | None = None) -> State | None:
+    def newest(self, notice: CheckpointNotice | None = None, *, mapped: bool = False) -> State | None:
         """The state of the newest good checkpoint here or at `notice`; None where there is none. Newer is what a later
         attempt wrote, whatever its step.
 
-        A damaged one is passed over, which `passed_over` tells. Raises `CheckpointError` where the folder belongs to
-        another spec.
+        A damaged one is passed over, which `passed_over` tells. `mapped` leaves tensors in the file until they are
+        used: for processes that take a part each. Raises `CheckpointError` where the folder belongs to another spec.
         """
         for leftover in self.folder.glob(f"*{UNFINISHED}"):
             leftover.unlink(missing_ok=True)  # of an attempt that was killed while it wrote; all ranks look together
@@ -90,7 +93,7 @@ class CheckpointStore:
         for rank in sorted(candidates, reverse=True):
             candidate = candidates[rank]
             if (fault := _fault(candidate)) is None:
-                return self._require_own(torch.load(candidate.path, map_location="cpu", weights_only=True))
+                return self._require_own(torch.load(candidate.path, map_location="cpu", weights_only=True, mmap=mapped))
             self.passed_over += (f"the checkpoint of step {candidate.step} was passed over: {fault}",)
         return None
 
@@ -125,7 +128,7 @@ class CheckpointStore:
         return True
 
     def _require_own(self, state: State) -> State:
-        if state["spec_hash"] != self._spec_hash:
+        if state["spec_hash"] not in self._known_as:
             raise CheckpointError(
                 f"the checkpoints in {self.folder} belong to another spec ({state['spec_hash'][:12]}, "
                 f"not {self._spec_hash[:12]}). Give this run a folder of its own, or delete that one."

@@ -128,7 +128,6 @@ def fetch_newest_checkpoint(
     here: CheckpointStore,
     counted_steps: Mapping[int, int],
     check_stop: Callable[[], None],
-    patience_seconds: float = PATIENCE_SECONDS,
 ) -> None:
     """Have the newest good checkpoint that counts here, on a machine that may not have the run's.
 
@@ -143,7 +142,7 @@ def fetch_newest_checkpoint(
     if not counted_steps or (own is not None and own.rank() >= max(counted_steps.items())):
         return
     try:
-        retry_while_away(lambda: _fetch_newest(remote, here, counted_steps, own), check_stop, patience_seconds)
+        retry_while_away(lambda: _fetch_newest(remote, here, counted_steps, own), check_stop, PATIENCE_SECONDS)
     except RemoteFolderError as error:
         if own is None:
             raise

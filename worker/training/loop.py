@@ -96,11 +96,10 @@ class Training:
 
         Raises `CheckpointError` where it comes from other data or other initial weights than there are now.
         """
-        state = self._context.checkpoints.newest(notice)
+        state = self._context.checkpoints.newest(notice, mapped=self._stepper.is_sharded)
         if state is not None:
             self._require_same_origin(state["origin"])
-            self._task.model.load_state_dict(state["model"])
-            self._optimizer.load_state_dict(state["optimizer"])
+            self._load_weights(state["model"], state["optimizer"])
             self.progress.load_state(state["progress"])
             load_random_state(state["random"])
             if self._probing is not None:
@@ -111,6 +110,16 @@ class Training:
             begun = "began anew" if state is None else f"went on from step {self.progress.step}"
             self._context.reporter.note(f"{begun}: {'; '.join(faults)}")
         return self.progress.step
+
+    def _load_weights(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
+        """Load what one process would, or this process's part of it."""
+        if self._stepper.is_sharded:
+            from worker.distributed.sharding import local_model_state, local_optimizer_state  # loaded with FSDP
+
+            model = local_model_state(self._task.model, model)
+            optimizer = local_optimizer_state(self._optimizer, optimizer)
+        self._task.model.load_state_dict(model)
+        self._optimizer.load_state_dict(optimizer)
 
     def train(self) -> None:
         """Train to the end of the budget, or to the first loss that is no number.
@@ -127,10 +136,10 @@ class Training:
 
     def advance(self) -> None:
         """One turn of the loop: check_stop, keep a checkpoint where one is due, take a step and report it."""
-        self._check_stop()
+        is_checkpoint_due = self._check_stop()
         if self.progress.stopped_early:
             return
-        if self._context.group.is_rank_zero and self._timer.is_due():
+        if is_checkpoint_due:
             self._save_if_possible()  # right after `_check_stop`: a worker without a lease must not write
         point = self._step()
         if point is not None:
@@ -139,7 +148,11 @@ class Training:
                 self._save_best_if_possible(point.val_loss)
 
     def _keeps_best(self) -> bool:
-        return self._context.keep_best and self._context.group.is_rank_zero
+        return self._context.keep_best and self._has_part_in_checkpoints()
+
+    def _has_part_in_checkpoints(self) -> bool:
+        """Whether this process writes them, or gives its part of the model."""
+        return self._context.group.is_rank_zero or self._stepper.is_sharded
 
     def _report_start(self) -> None:
         """Evaluate before the first step: the loss that training has to get below."""
@@ -233,17 +246,20 @@ class Training:
         with result_weights(self._optimizer):
             return self._stepper.validation_loss()
 
-    def _check_stop(self) -> None:
-        """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked.
-        All ranks do as rank 0."""
-        group = self._context.group
-        order = _ORDERS[group.broadcast(_ORDERS.index(self._next_order()) if group.is_rank_zero else 0)]
+    def _check_stop(self) -> bool:
+        """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked;
+        else whether a checkpoint is due. All ranks do as rank 0."""
+        group, word = self._context.group, 0
+        if group.is_rank_zero:
+            word = 2 * _ORDERS.index(self._next_order()) + self._timer.is_due()
+        place, is_due = divmod(group.broadcast(word), 2)
+        order = _ORDERS[place]
         if order is Command.CONTINUE:
-            return
+            return bool(is_due) and self._has_part_in_checkpoints()
         if order is Command.STOP_EARLY:
             self.progress.stopped_early = True
-            return
-        is_saved = self._save_if_possible() if group.is_rank_zero else True
+            return False
+        is_saved = self._save_if_possible() if self._has_part_in_checkpoints() else True
         if order is not None:
             raise RunStoppedError(
                 Stopped(command=order, step=self.progress.step, device_seconds=self._context.clock.seconds())
@@ -272,18 +288,23 @@ class Training:
 
     def _save_best_if_possible(self, val_loss: float) -> None:
         """Keep the state that has the lowest validation loss so far; a full disk ends no training here either."""
+        state = self._state()
+        if not self._context.group.is_rank_zero:
+            return
         try:
             self._context.reporter.persist()
-            notice = self._context.checkpoints.save_best(self.progress.step, self._state(), val_loss)
+            notice = self._context.checkpoints.save_best(self.progress.step, state, val_loss)
         except OSError as error:
             logger.warning("the best checkpoint, of step %d, is not kept: %s", self.progress.step, error)
         else:
             self._tell(notice)
 
     def save(self) -> None:
-        """Write a checkpoint of the present step; raises `OSError` on a full disk."""
-        self._context.reporter.persist()  # the points up to here must outlive this process like the state does
-        self._tell(self._context.checkpoints.save(self.progress.step, self._state()))
+        """Write a checkpoint of the present step, as rank 0 of what all give; raises `OSError` on a full disk."""
+        state = self._state()
+        if self._context.group.is_rank_zero:
+            self._context.reporter.persist()  # the points up to here must outlive this process like the state does
+            self._tell(self._context.checkpoints.save(self.progress.step, state))
 
     def _tell(self, notice: CheckpointNotice) -> None:
         """The service first: what it has not heard of is not gone on from elsewhere."""
@@ -314,10 +335,17 @@ class Training:
             )
 
     def _state(self) -> dict[str, Any]:
+        weights = {
+            "model": self._task.model.state_dict(keep_vars=self._stepper.is_sharded),
+            "optimizer": self._optimizer.state_dict(),
+        }
+        if self._stepper.is_sharded:
+            from worker.distributed.sharding import whole_state  # loaded with FSDP
+
+            weights = whole_state(weights, is_kept=self._context.group.is_rank_zero)
         return {
             "origin": self._origin(),
-            "model": self._task.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            **weights,
             "progress": self.progress.state(),
             "random": random_state(),
             "probes": None if self._probing is None else self._probing.state(),

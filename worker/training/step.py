@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from optim.plan.sharding import is_distributed
 from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.meters.breakdown import BreakdownMeter
 from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
@@ -50,9 +51,13 @@ class Stepper:
         device: torch.device,
         micro_batch_sequences: int,
         group: ProcessGroup = ALONE,
+        *,
+        is_sharded: bool = False,
     ) -> None:
         self.task, self.optimizer, self.device = task, optimizer, device
-        self._group, self._loss = group, SharedLoss(task, group)
+        self.is_sharded = is_sharded
+        """Whether each process has a part of the model (`worker/distributed/sharding.py`)."""
+        self._group, self._loss = group, SharedLoss(task, group, is_sharded=is_sharded)
         self.micro_batch_sequences = micro_batch_sequences
         self.updating = False
         """Whether the newest step reached the optimizer."""
@@ -119,8 +124,10 @@ class Stepper:
     def _clip(self) -> torch.Tensor:
         """Clip all gradients to the workload's global norm; returns the norm before, a scalar."""
         if self._clip_norm is None:
-            return torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
-        return torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self._parameters if p.grad is not None])
+        else:
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+        return norm.full_tensor() if is_distributed(norm) else norm  # of shards it is what is here, to be summed
 
 
 class _LossModule(nn.Module):
@@ -140,31 +147,31 @@ class SharedLoss:
     """A task's loss over all ranks: its backward passes give the gradients of the whole batch in every process.
 
     A share is the sum over some sequences divided by the count of the *whole* batch, so that shares add up, whereas DDP
-    takes the mean over n processes: each gives n times its share. Alone it is `task.training_loss`.
+    and FSDP take the mean over n processes: each gives n times its share. Alone it is `task.training_loss`.
     """
 
-    def __init__(self, task: Task[Any], group: ProcessGroup) -> None:
+    def __init__(self, task: Task[Any], group: ProcessGroup, *, is_sharded: bool = False) -> None:
         """The model is on its device already; it stays as it is, with its names."""
         self._task, self._size = task, group.size
         # Gradients lie in DDP's own buffers, so that there is no second copy of them, and nothing draws or changes
         # buffers of a model in training that would have to be sent around.
         self._shared = (
             DistributedDataParallel(_LossModule(task), gradient_as_bucket_view=True, forward_sync_buffers=False)
-            if group.size > 1
+            if group.size > 1 and not is_sharded
             else None
         )
 
     def gradients(self, micro_batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """(what the backward pass begins with, this process's share of the batch's loss); scalars."""
-        if self._shared is None:
-            loss = self._task.training_loss(micro_batch)
+        loss = self._task.training_loss(micro_batch) if self._shared is None else self._shared(micro_batch)
+        if self._size == 1:
             return loss, loss.detach()
-        loss = self._shared(micro_batch)
         return loss * self._size, loss.detach()
 
     @contextmanager
     def accumulate_locally(self) -> Iterator[None]:
-        """Within, backward passes add up gradients of this process alone; the first one outside sends them around."""
+        """Within, backward passes add up gradients of this process alone; the first one outside sends them around.
+        Sharded gradients are sent each time: added up, they would have to be whole."""
         if self._shared is None:
             yield
             return

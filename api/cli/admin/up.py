@@ -37,7 +37,7 @@ def up(
     ray_address: RayAddress = None,
 ) -> None:
     """Start the service: REST, dashboard, dispatcher with an embedded Ray, SQLite, MLflow. Ctrl-C stops it."""
-    from api.processes.supervisor import Supervisor
+    from api.processes.supervisor import Supervisor  # each verb loads what it needs
 
     settings = environment_settings(data_folder=data, host=host, port=port, slots=slots, ray_address=ray_address)
     stop = threading.Event()
@@ -65,7 +65,7 @@ def api_process(
     keep_standard_streams()
     gc.disable()  # what imports make is no garbage: looking through it costs a tenth of the start; `serve` enables it
     from api.processes.address import listen
-    from api.processes.api import serve
+    from api.processes.api import serve  # loads FastAPI, with the garbage collector off
 
     settings = environment_settings(data_folder=data, host=host, port=port)
     os.umask(settings.umask_bits())
@@ -84,7 +84,7 @@ def dispatcher_process(
 ) -> None:
     """The dispatcher process alone: Ray and the export to MLflow."""
     keep_standard_streams()
-    from api.processes.dispatcher import dispatch
+    from api.processes.dispatcher import dispatch  # loads Ray
 
     settings = environment_settings(data_folder=data, slots=slots, ray_address=ray_address)
     os.umask(settings.umask_bits())
@@ -95,7 +95,7 @@ def dispatcher_process(
 def driver_process() -> None:
     """The process of one sweep's driver; the dispatcher starts it."""
     keep_standard_streams()
-    from api.processes.sweep_driver import drive
+    from api.processes.sweep_driver import drive  # loads Ray
 
     drive()
 
@@ -108,7 +108,7 @@ def mlflow(data: Data = None, port: MlflowPort = 5000) -> None:
         return
     if settings.mlflow_uri is None and not (settings.data_folder / "mlflow.sqlite3").exists():
         fail(f"error: {settings.data_folder.absolute()} has no copies of runs yet; `adapm-bench up` writes them")
-    from api.processes.address import listen
+    from api.processes.address import listen  # loads the database
 
     with exit_on_errors(), listen(MLFLOW_HOST, port) as listener:
         port = listener.getsockname()[1]
@@ -123,7 +123,7 @@ def mlflow(data: Data = None, port: MlflowPort = 5000) -> None:
 
 def _serve_mlflow(command: list[str], url: str, log_path: Path) -> int:
     """Run the server until it ends or Ctrl-C; its exit status, 0 where we ended it."""
-    from api.processes.address import answers
+    from api.processes.address import answers  # as above
 
     stop = threading.Event()
     stop_on_signals(stop.set)

@@ -23,6 +23,15 @@ FreshSeeds = Annotated[
     int | None,
     typer.Option("--fresh-seeds", min=1, max=256, help="So many seeds that it has not used, instead of its own."),
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        min=1,
+        max=1024,
+        help="Of one run: so many processes train it from now on, each with a GPU where it has GPUs.",
+    ),
+]
 Key = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key gives the same clone.")]
 
 
@@ -36,21 +45,26 @@ def pause(id: AnyId, url: Url = None, json: Json = False) -> None:
     _apply(RunAction.PAUSE, id, url, json)
 
 
-def resume(id: AnyId, url: Url = None, json: Json = False) -> None:
+def resume(id: AnyId, processes: Processes = None, url: Url = None, json: Json = False) -> None:
     """Continue paused runs from their checkpoints, to the same losses as if they had never stopped."""
-    _apply(RunAction.RESUME, id, url, json)
+    _apply(RunAction.RESUME, id, url, json, processes)
 
 
-def retry(id: AnyId, url: Url = None, json: Json = False) -> None:
+def retry(id: AnyId, processes: Processes = None, url: Url = None, json: Json = False) -> None:
     """Queue failed or cancelled runs again; they continue from their last checkpoint, if there is one."""
-    _apply(RunAction.RETRY, id, url, json)
+    _apply(RunAction.RETRY, id, url, json, processes)
 
 
-def _apply(action: RunAction, id: str, url: str | None, json: bool) -> None:
+def _apply(action: RunAction, id: str, url: str | None, json: bool, processes: int | None = None) -> None:
+    record: RunRecord | AnyExperiment
     with open_client(url) as client:
         found = find(client, id)
-        apply = client.apply_to_run if isinstance(found, RunRecord) else client.apply_to_experiment
-        record = apply(found.id, action)
+        if isinstance(found, RunRecord):
+            record = client.apply_to_run(found.id, action, processes)
+        elif processes is not None:
+            refuse(f"--processes is for one run; {id} is an experiment. `adapm-bench runs {id}` lists its runs")
+        else:
+            record = client.apply_to_experiment(found.id, action)
     if json:
         print_json(record)
     elif isinstance(record, RunRecord):

@@ -200,9 +200,9 @@ class StudyRunner:
                 continue
             print(f"{study.name}: computing", flush=True)
             figures = {name: round_figures(value) for name, value in plan.compute().items()}
-            import torch  # loads torch
+            import torch  # seconds that only this verb needs
 
-            from worker.meters.environment import describe_environment
+            from worker.meters.environment import describe_environment  # loads torch
 
             machines = (machine(describe_environment(torch.device("cpu"))),)
             by = plan.version

@@ -46,6 +46,16 @@ Optimizers = Annotated[
     list[str] | None,
     typer.Option("--optimizers", help="Only these, separated by commas; repeatable; default: all.", metavar="A,B"),
 ]
+Ranks = Annotated[
+    int,
+    typer.Option(
+        "--ranks",
+        min=1,
+        max=65_536,
+        help="Processes that share the model (execution.parallel: fsdp); the bytes are those of the one with the most.",
+        metavar="N",
+    ),
+]
 Optimizer = Annotated[str, typer.Option("--optimizer", help="An optimizer with a block plan.", metavar="NAME")]
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -59,6 +69,7 @@ def memory(
     rank_ratio: RankRatio = None,
     state_dtype: StateDtype = None,
     rule: RulesOption = None,
+    ranks: Ranks = 1,
     json: Json = False,
 ) -> None:
     """Count parameters, gradients and optimizer state before training. It needs no service, nor that memory."""
@@ -67,14 +78,15 @@ def memory(
     with check_model_name(model):
         from worker.footprint.count import footprint  # loads torch
 
-        found = footprint(model, names, state_options(rank_ratio, state_dtype), block_rules(rule))
+        found = footprint(model, names, state_options(rank_ratio, state_dtype), block_rules(rule), ranks)
     print_json(found) if json else _print_footprint(found)
 
 
 def _print_footprint(found: Footprint) -> None:
     out = console()
+    each = f" each of {found.ranks} ranks (FSDP2)" if found.ranks > 1 else ""
     out.print(
-        f"{found.model}: {formats.count(found.parameters)} parameters, {formats.size(found.parameter_bytes)}; "
+        f"{found.model}: {formats.count(found.parameters)} parameters, {formats.size(found.parameter_bytes)}{each}; "
         f"gradients {formats.size(found.gradient_bytes)}. Activations come on top.\n"
     )
     out.print(_total_table(found))
@@ -82,8 +94,15 @@ def _print_footprint(found: Footprint) -> None:
     out.print(_block_table(found))
     if any("several" in one.state_by_block for one in found.optimizers):
         out.print("\nseveral: of fused parameters, for query, key and value (or gate and up projection) together.")
+    whole = (
+        [one.optimizer for one in found.optimizers if catalog.entry(one.optimizer).sharding_fault(one.options)]
+        if found.ranks > 1
+        else []
+    )
+    if whole:
+        out.print(f"\nNot with execution.parallel = fsdp, since they need whole parameters: {', '.join(whole)}.")
     for one in found.optimizers:
-        if one.unknown_because is not None:
+        if one.unknown_because is not None and one.optimizer not in whole:
             out.print(f"\n{one.optimizer} cannot be counted without a run ({one.unknown_because}).")
     if found.notes:
         out.print("\nPaper: arXiv 2510.09103, table 2.", *found.notes, sep="\n")

@@ -41,8 +41,8 @@ def target(text: str, tokenizer: str) -> Target:
     return Target(parameter_count(presets.preset(text), vocabulary), None, text)
 
 
-def larger_presets(models: set[str], tokenizer: str, most: int = 2) -> tuple[str, ...]:
-    """The next larger models of the catalog, of the family of the largest one that was trained."""
+def larger_presets(models: set[str], tokenizer: str) -> tuple[str, ...]:
+    """The next two larger models of the catalog, of the family of the largest one that was trained."""
     vocabulary = data_catalog.vocabulary_size(tokenizer)
     sizes = {each.name: parameter_count(each, vocabulary) for each in presets.PRESETS}
     known = [name for name in models if name in sizes]
@@ -51,4 +51,4 @@ def larger_presets(models: set[str], tokenizer: str, most: int = 2) -> tuple[str
     largest = max(known, key=sizes.__getitem__)
     family = presets.preset(largest).family
     above = [each for each in presets.PRESETS if each.family == family and sizes[each.name] > sizes[largest]]
-    return tuple(each.name for each in sorted(above, key=lambda each: sizes[each.name]))[:most]
+    return tuple(each.name for each in sorted(above, key=lambda each: sizes[each.name]))[:2]

@@ -40,7 +40,7 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
     elif row.no_law:
         sentences = [f"No law found: {row.no_law}. Nothing is predicted."]
     else:
-        sentences = [*_exponents(row), *_floor(row), *_against_baseline(row, form), *_sentences_on_largest_size(row)]
+        sentences = [*_exponents(row), *_floor(row), *_baseline_sentences(row, form), *_sentences_on_largest_size(row)]
     if row.instability and (row.instability.lost or (baseline.instability and baseline.instability.lost)):
         of_runs = stability_text(row.instability, baseline.instability, baseline.title)
         sentences.append(f"Stability, apart from loss: {of_runs}.")
@@ -77,14 +77,14 @@ def fit_notes(
     """What limits all the fits, the gravest first. Runs that were `left_out`, `spiked` or have `not_ended`, by
     candidate; `unsaid`: what was asked for and is not predicted."""
     return (
-        *_about_progress(experiments, left_out, spiked, not_ended),
-        *_about_sizes(unsaid),
-        *_about_workloads(experiments),
-        *_about_rates(experiments),
-        *_about_span(rows, form),
+        *_progress_notes(experiments, left_out, spiked, not_ended),
+        *_size_notes(unsaid),
+        *_workload_notes(experiments),
+        *_rate_notes(experiments),
+        *_span_notes(rows, form),
         "Intervals: each size at each budget counts once, whatever its seeds; residual bootstrap, percentiles "
         "stretched by t; they hold if the form does.",
-        *_about_shared_errors(rows, form),
+        *_shared_error_notes(rows, form),
     )
 
 
@@ -103,7 +103,7 @@ def _floor(row: CandidateFit) -> list[str]:
     return ["The irreducible loss E is not told apart from zero by these sizes."]
 
 
-def _against_baseline(row: CandidateFit, form: LawForm) -> list[str]:
+def _baseline_sentences(row: CandidateFit, form: LawForm) -> list[str]:
     """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more."""
     if row.is_baseline:
         return []
@@ -133,7 +133,7 @@ def _sentences_on_largest_size(row: CandidateFit) -> list[str]:
     return [f"{text}, more than optimizers differ by." if abs(error) > FAIR_HELD_OUT else f"{text}."]
 
 
-def _about_progress(
+def _progress_notes(
     experiments: Sequence[ExperimentRecord],
     left_out: Mapping[str, int],
     spiked: Mapping[str, int],
@@ -155,14 +155,14 @@ def _counts(by_title: Mapping[str, int]) -> str:
     return ", ".join(f"{title} ({count})" for title, count in by_title.items() if count)
 
 
-def _about_sizes(unsaid: Sequence[Target]) -> list[str]:
+def _size_notes(unsaid: Sequence[Target]) -> list[str]:
     if not unsaid:
         return []
     names = ", ".join(each.model or f"{each.parameters:,} parameters" for each in unsaid)
     return [f"The law has no size in it, so it predicts nothing of other sizes: {names}."]
 
 
-def _about_workloads(experiments: Sequence[ExperimentRecord]) -> list[str]:
+def _workload_notes(experiments: Sequence[ExperimentRecord]) -> list[str]:
     workloads = [each.spec.workload for each in experiments]
     found = []
     if len({each.data.content_hash() for each in workloads}) > 1:
@@ -172,13 +172,13 @@ def _about_workloads(experiments: Sequence[ExperimentRecord]) -> list[str]:
     return found
 
 
-def _about_rates(experiments: Sequence[ExperimentRecord]) -> list[str]:
+def _rate_notes(experiments: Sequence[ExperimentRecord]) -> list[str]:
     """What a law that is fitted at rates from elsewhere does not say."""
     origins = dict.fromkeys(origin for each in experiments if (origin := each.spec.origin_of_rates()) is not None)
     return [f"{origin} An optimizer whose best rate moves with size is at a disadvantage." for origin in origins]
 
 
-def _about_shared_errors(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
+def _shared_error_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
     """What intervals assume of sizes with several budgets, and what simulations say of it."""
     cells = {(point.parameters, point.tokens) for row in rows for point in row.points}
     sizes = {parameters for parameters, _ in cells}
@@ -192,7 +192,7 @@ def _about_shared_errors(rows: Sequence[CandidateFit], form: LawForm) -> list[st
     ]
 
 
-def _about_span(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
+def _span_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
     points = [(point.parameters, point.tokens) for row in rows for point in row.points]
     found = []
     for variable in form.variables:

@@ -37,7 +37,7 @@ class Node:
         """Whether so much fits on it."""
         return self.cpus >= cpus and self.gpus >= gpus
 
-    def without(self, cpus: int, gpus: int) -> "Node":
+    def subtract(self, cpus: int, gpus: int) -> "Node":
         """What is left of it."""
         return Node(id=self.id, cpus=self.cpus - cpus, gpus=self.gpus - gpus)
 
@@ -63,13 +63,13 @@ class FreeCapacity:
             return None
         # A CPU run goes where no GPU is left over, as long as it can.
         best = min(fitting, key=lambda node: (node.gpus, node.cpus, node.id))
-        self._free[best.id] = best.without(cpus, gpus)
+        self._free[best.id] = best.subtract(cpus, gpus)
         return best.id
 
     def occupy(self, node: NodeId, cpus: int, gpus: int) -> None:
         """Count what is known to run there; a node that is gone is no fault."""
         if node in self._free:
-            self._free[node] = self._free[node].without(cpus, gpus)
+            self._free[node] = self._free[node].subtract(cpus, gpus)
 
 
 def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -26,7 +26,7 @@ from orchestrator.store import integrity, reads
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import tell_closed
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
-from orchestrator.store.queue.trials import HAS_DRIVER, reopen_sweep
+from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, results, runs
 from worker.records.result import Verdict
@@ -43,17 +43,12 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
-    """Let tuned experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & HAS_DRIVER):
+    """Let experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
+    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing):
         with suppress(DamagedError):
-            reopen_sweep(connection, row, now)
-    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing & ~HAS_DRIVER):
-        try:
             spec = integrity.experiment_spec(row.spec, row.spec_hash)
-        except DamagedError:
-            continue
-        if spec.grows() and _may_still_grow(connection, row.number, spec):
-            connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
+            if spec.grows() and _may_still_grow(connection, row, spec, now):
+                connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
 def steer_growth(connection: Connection, experiment_id: str, action: RunAction, now: float) -> None:
@@ -109,7 +104,7 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
         with trust_stored_names():
             seeds = _next_seeds(connection, row, spec)
         _queue_runs(connection, row, spec, seeds, ended, now)
-    if not _may_still_grow(connection, row.number, spec):
+    if not _may_still_grow(connection, row, spec, now):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 
 
@@ -170,17 +165,21 @@ def _tuning_groups(connection: Connection, number: int, ended: Collection[RunId]
     return found
 
 
-def _may_still_grow(connection: Connection, number: int, spec: ExperimentSpec) -> bool:
+def _may_still_grow(connection: Connection, row: sa.Row[Any], spec: ExperimentSpec, now: float) -> bool:
     """Whether anything can follow by itself: a run of phase 1 has not ended, and its group has no phase 2 yet; where
-    seeds are added, any run has not ended.
+    seeds are added, any run has not ended; a sweep's driver may add trials until its deadline.
 
     A group whose runs have all ended gets more only in the transaction that ended the last of them.
     """
+    mine = runs.c.experiment_number == row.number
+    if spec.has_driver:
+        deadline_at = run_limits(spec, row.created_at)["deadline_at"]
+        count = connection.execute(sa.select(sa.func.count()).where(mine)).scalar_one()
+        return (deadline_at is None or now < deadline_at) and count < spec.run_count()
     if spec.adds_seeds():
-        awaited = runs.c.status.not_in(TERMINAL)
-        query = sa.select(runs.c.id).where(runs.c.experiment_number == number, awaited).limit(1)
+        query = sa.select(runs.c.id).where(mine, runs.c.status.not_in(TERMINAL)).limit(1)
         return connection.execute(query).first() is not None
-    mine, in_phase_two = runs.c.experiment_number == number, runs.c.seed.in_(spec.seeds)
+    in_phase_two = runs.c.seed.in_(spec.seeds)
     waiting = mine & ~in_phase_two & runs.c.status.not_in(TERMINAL)
     done = sa.select(*GROUP).where(mine, in_phase_two)
     query = sa.select(runs.c.id).where(waiting, sa.tuple_(*GROUP).not_in(done)).limit(1)

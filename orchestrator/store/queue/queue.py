@@ -155,7 +155,7 @@ class Queue:
         try:
             with self._database.writing() as connection:
                 found, now = lock(self._database, connection, expired, wait=False)
-                expired_runs = _still_expired(connection, found, now)
+                expired_runs = _recheck_expired(connection, found, now)
                 for reason, silent in self._group_by_silence(connection, expired_runs):
                     self._lose(connection, silent, AttemptOutcome.LOST, reason, now)
                 return tuple((run.id, run.attempt) for run in expired_runs)
@@ -394,7 +394,7 @@ def _attempt_times(
     return {RunId(run_id): (started, moment) for run_id, started, moment in rows}
 
 
-def _still_expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
+def _recheck_expired(connection: Connection, found: Sequence[RunRow], now: float) -> list[RunRow]:
     """Those of the locked runs whose lease is over: asked again under the lock, a heartbeat may have come first."""
     live = [run for run in found if run.status in LIVE]
     moments = _attempt_times(connection, live, "expires_at")

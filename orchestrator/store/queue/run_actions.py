@@ -9,19 +9,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import ACTIONABLE, CLAIMABLE, LIVE, LeasePolicy, RunAction, RunId, RunStatus
 from orchestrator.records import AnyExperiment, RunRecord
-from orchestrator.store import reads
+from orchestrator.store import integrity, reads
 from orchestrator.store.database import Database
 from orchestrator.store.ids import experiment_not_found, validate_id
+from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import growth
 from orchestrator.store.queue.time_limits import renew_time_limits
 from orchestrator.store.queue.transitions import move
-from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs
-from orchestrator.store.tables import attempts, experiments, runs
+from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
+from orchestrator.store.tables import attempts, experiments, run_specs, runs
+from worker.schema import canonical_json
+from worker.spec.run import RunSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +38,11 @@ class Circumstances:
     """Whether the worker of the live attempt has said hello."""
 
 
-def apply_to_run(database: Database, policy: LeasePolicy, run_id: str, action: RunAction) -> RunRecord:
-    """What the run has become. Raises `NotFoundError`, and `ConflictError` where its state rules the action out."""
+def apply_to_run(
+    database: Database, policy: LeasePolicy, run_id: str, action: RunAction, processes: int | None = None
+) -> RunRecord:
+    """What the run has become; with `processes` so many train it from now on. Raises `NotFoundError`, and
+    `ConflictError` where its state or its specification rules that out."""
     with database.writing() as connection:
         found = lock_run(database, connection, run_id)
         if found is None:
@@ -45,6 +52,8 @@ def apply_to_run(database: Database, policy: LeasePolicy, run_id: str, action: R
         after = _outcomes(connection, [run], action, policy, now)[0]
         if after is None:
             raise ConflictError(_refusal(run, action))
+        if processes is not None:
+            after = _set_processes(connection, run, after, processes)
         move(connection, _changes([run], [after]), now)
         return reads.run(connection, run_id)
 
@@ -68,6 +77,46 @@ def apply_to_experiment(
         after = _outcomes(connection, found, action, policy, now)
         move(connection, _changes(found, after), now)
         return reads.any_experiment(connection, experiment_id)
+
+
+def _set_processes(connection: Connection, before: RunRow, after: RunRow, processes: int) -> RunRow:
+    """Let so many processes train the locked run from its next attempt on, each with a GPU where it has GPUs. Its
+    checkpoints are the same whatever their number; every batch is shared anew."""
+    if after.processes == processes:
+        return after
+    if before.status not in CLAIMABLE | {RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED}:
+        raise ConflictError(
+            f"run {before.id} is {before.status} with {before.processes} processes; pause it, then resume it with "
+            f"{processes}"
+        )
+    known = trainable_specs(connection, [before.id])[before.id]
+    if not isinstance(known, RunSpec):
+        raise ConflictError(f"run {before.id} cannot be changed: its specification {known}")
+    gpus = processes if known.resources.gpus else 0
+    resources = {**known.resources.model_dump(), "gpus": gpus, "processes": processes}
+    try:
+        spec = RunSpec.model_validate({**known.model_dump(), "resources": resources})
+    except ValidationError as error:
+        reasons = "; ".join(
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors(include_url=False)
+        )
+        raise ConflictError(f"run {before.id} cannot be trained by {processes} processes: {reasons}") from error
+    content = canonical_json(spec.model_dump(mode="json"))
+    stored = {"spec": content.decode(), "checksum": integrity.checksum(content)}
+    connection.execute(sa.update(run_specs).where(run_specs.c.run_id == before.id).values(stored))
+    asked = spec.resources
+    cpus, gpus = asked.total_cpus(), asked.gpus
+    row = sa.update(runs).where(runs.c.id == before.id)
+    connection.execute(
+        row.values(cpus=cpus, gpus=gpus, processes=processes, schedulable=True, version=runs.c.version + 1)
+    )
+    if before.status in CLAIMABLE:
+        count_change(connection)  # else `move` does it
+    # A limit of time is for each process: what the run has had so far stays what it was.
+    spent = (after.device_seconds - after.max_seconds_from) * processes / before.processes
+    text = f"goes on with {processes} {'process' if processes == 1 else 'processes'} instead of {before.processes}"
+    limit_from = after.device_seconds - spent
+    return replace(after, cpus=cpus, gpus=gpus, processes=processes, max_seconds_from=limit_from, reason=text)
 
 
 def _outcomes(

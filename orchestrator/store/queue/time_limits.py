@@ -34,8 +34,8 @@ def stop_late(database: Database) -> tuple[tuple[RunId, TimeLimit], ...]:
     """Stop the runs whose time is up; returns them, each with the limit that it reached. Cheap where there is none."""
     with database.reading() as connection:
         found = [
-            *connection.execute(_over_deadline(database)).scalars(),
-            *connection.execute(_over_time(database)).scalars(),
+            *connection.execute(_runs_over_deadline(database)).scalars(),
+            *connection.execute(_runs_over_time(database)).scalars(),
         ]
     if not found:
         return ()
@@ -53,7 +53,7 @@ def stop_late(database: Database) -> tuple[tuple[RunId, TimeLimit], ...]:
         return tuple((run.id, after.limit_reached) for run, after in pairs if after.limit_reached)
 
 
-def _over_deadline(database: Database) -> sa.Select[Any]:
+def _runs_over_deadline(database: Database) -> sa.Select[Any]:
     open_and_late = runs.c.deadline_at.is_not(None) & runs.c.ended_at.is_(None) & (runs.c.deadline_at <= database.now())
     not_yet_stopped = runs.c.status != RunStatus.CANCELLING
     return sa.select(runs.c.id).where(open_and_late, not_yet_stopped).order_by(runs.c.deadline_at).limit(MOST_AT_ONCE)
@@ -66,7 +66,7 @@ def _seconds_spent_by_now(now: sa.ColumnElement[float]) -> sa.ColumnElement[floa
     return sa.cast(earlier / runs.c.processes, sa.Double) + (now - attempts.c.started_at)
 
 
-def _over_time(database: Database) -> sa.Select[Any]:
+def _runs_over_time(database: Database) -> sa.Select[Any]:
     """Only attempts under way are looked at, however many runs there are: `uq_attempts_live` finds them."""
     over = _seconds_spent_by_now(database.now()) >= runs.c.max_seconds
     query = sa.select(runs.c.id).join(attempts, attempts.c.run_id == runs.c.id)

@@ -7,17 +7,14 @@ a trial, and comes back, finds that trial. What the store holds is the truth, an
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from orchestrator.jobs import TERMINAL, ExperimentId, RunId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import KINDS
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import Spending
-from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import count_change, tell_closed
@@ -130,14 +127,3 @@ def close(database: Database, sweep_id: str) -> None:
         # Its revision lets pages and streams see that the sweep is over, with or without a run.
         connection.execute(mine.values(growing=False, paused=False, revision=experiments.c.revision + 1))
         tell_closed(connection, ExperimentId(sweep_id), database.read_clock(connection))
-
-
-def reopen_sweep(connection: Connection, row: sa.Row[Any], now: float) -> None:
-    """Let a sweep that was cancelled go on, of which runs are retried, unless its deadline has passed; `row` is its
-    experiment, locked."""
-    spec = integrity.experiment_spec(row.spec, row.spec_hash)
-    if (deadline_at := run_limits(spec, row.created_at)["deadline_at"]) is not None and deadline_at <= now:
-        return
-    count = sa.select(sa.func.count()).select_from(runs).where(runs.c.experiment_number == row.number)
-    if connection.execute(count).scalar_one() < spec.run_count():
-        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))

@@ -105,7 +105,7 @@ def judge(evidence: Evidence) -> Judgement:
                 return missing(f"fewer than two seeds of {name} ended well at every T where {regime}")
             found = measure(f"exponent of {name}, {regime}", mean_interval(slopes), claimed=exponent(b))
             measures.append(found)
-            bounds.append(_below(found))
+            bounds.append(_judge_bound(found))
     gains = {regime: _largest_outcome(evidence, regime) for regime in REGIMES}
     helped, hindered = gains["a > b"], gains["a <= b"]
     if helped is None or hindered is None:
@@ -134,7 +134,7 @@ def _largest_outcome(evidence: Evidence, regime: str) -> CandidateOutcome | None
     return largest.candidate(ASGD)
 
 
-def _below(found: Measure) -> ClaimVerdict:
+def _judge_bound(found: Measure) -> ClaimVerdict:
     """Whether an exponent is no slower than its bound: the whole interval, or its mean where the interval is open."""
     if found.value is None or found.claimed is None:
         return ClaimVerdict.MISSING

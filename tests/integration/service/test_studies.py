@@ -7,6 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.results import read_evidence
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -32,8 +34,9 @@ def test_three_studies_end_with_verdicts_and_a_report(service_url: str, tmp_path
     (answer,) = json.loads(again.stdout)
     assert (answer["study"], answer["scale"]) == ("gradient-sparsity", "tiny")
     assert answer["finding"]["finding"]["answer"]
-    kept = json.loads((tmp_path / "studies" / "gradient-sparsity.tiny.json").read_text(encoding="utf-8"))
-    assert [run["ended"] for run in kept["parts"][0]["runs"]] == ["converged"] * 3
-    assert set(kept["parts"][0]["runs"][0]["observed"]) >= {"embedding", "query", "attention output"}
+    kept = read_evidence(tmp_path / "studies", "gradient-sparsity", StudyScale.TINY)
+    assert kept is not None
+    assert [run.ended for run in kept.parts[0].runs] == ["converged"] * 3
+    assert set(kept.parts[0].runs[0].observed) >= {"embedding", "query", "attention output"}
     row = next(line for line in study("report").splitlines() if line.startswith("| [`gradient-sparsity`]"))
     assert "| cannot be said at this scale |" in row

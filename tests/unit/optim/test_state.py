@@ -8,7 +8,7 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from optim.adapm import AdaPM, AdaPMMini
-from optim.build import build
+from optim.builder import build
 from optim.catalog import names
 from optim.state import SEVERAL, StateBytes, allocated_state_bytes, state_bytes
 from worker.checks.tiny_models import tiny_gpt2, train

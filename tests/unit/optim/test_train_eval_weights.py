@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from optim.build import build
+from optim.builder import build
 from optim.train_eval_weights import HasModes, result_weights
 
 

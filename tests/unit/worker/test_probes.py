@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from optim.adapm import AdaPM
-from optim.build import build
+from optim.builder import build
 from optim.catalog import entry, names
 from tests.factories.specification import made_spec
 from worker.errors import RunStoppedError

@@ -104,7 +104,7 @@ def test_the_state_bytes_are_the_sum_over_the_optimizers_tensors(optimizer: str,
     spec = made_spec(optimizer=optimizer, steps=4)
     result = run(spec, MemoryReporter(), folders, checkpoint_seconds=0.0)
 
-    state = CheckpointStore(folders.run_folder / "checkpoints", spec.content_hash()).newest()
+    state = CheckpointStore(folders.run_folder / "checkpoints", spec.training_hash()).newest()
     assert state is not None
     tensors = [
         value

@@ -19,7 +19,7 @@ def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
     view = CompareView.parse([("runs", "a,b"), ("runs", "c a"), ("x", "hours"), ("metric", "lr"), ("log", "1")])
     assert view == CompareView(runs=("a", "b", "c"), x="hours", metric="lr", log=True)
     assert view.query() == "?runs=a,b,c&x=hours&metric=lr&log=1"
-    assert view.without("b").runs == ("a", "c")
+    assert view.remove_run("b").runs == ("a", "c")
     assert CompareView.parse([("x", "furlongs"), ("metric", "?")]) == CompareView()
 
 

@@ -190,6 +190,31 @@ def test_options_seeds_and_tuning_take_the_types_of_the_specification():
     assert spec.candidates[1].learning_rates == (0.001, 0.002, 0.004)
 
 
+def test_a_search_and_looks_are_fields_of_the_form():
+    sent = [
+        ("use", "adamw"), ("use", "adapm"), ("seeds", "1, 2, 3, 4, 5"), ("tuning", "on"), ("method", "random"),
+        ("search", "clip"), ("search", "beta2"), ("trials", "9"), ("sequential", "on"), ("first_seeds", "2"),
+    ]  # fmt: skip
+    spec = ComparisonSpec.model_validate(fields_of(read_form(sent)))
+    assert spec.tuning is not None and spec.sequential is not None
+    assert (spec.tuning.method, spec.tuning.search, spec.tuning.trials) == ("random", ("lr", "beta2", "clip"), 9)
+    assert {one.learning_rates for one in spec.candidates} == {(0.004,)}, "one rate is the middle of what is searched"
+    assert (spec.sequential.first_seeds, spec.sequential.seeds_per_look) == (2, 1)
+
+
+def test_what_a_search_cannot_be_is_said_at_its_fields(client):
+    data = {
+        "use": "adamw", "tuning": "on", "method": "coordinate", "search": ["clip", "beta2"], "trials": "6"
+    }  # fmt: skip
+    page = html.unescape(client.post("/new", data=data).text)
+    assert re.search(r'id="fault-trials"[^>]*>must be at least 7 with method coordinate', page)
+    page = html.unescape(client.post("/new", data=data | {"trials": "7", "sequential": "on"}).text)
+    assert re.search(r'id="fault-method"[^>]*>cannot be sequential', page)
+    page = html.unescape(client.post("/new", data=data | {"trials": "7"}).text)
+    assert '<span class="chip good">valid</span>' in page
+    assert "at most" in page
+
+
 def test_what_is_no_number_stays_text_for_its_fault_to_name():
     fields = fields_of(read_form([("use", "adamw"), ("steps", "many"), ("seeds", "1, x"), ("rates:adamw", ";")]))
     assert fields["workload"]["budget"]["steps"] == "many"

@@ -91,7 +91,8 @@ def test_parameters_added_late_are_planned_by_names_and_the_others_keep_their_bl
     assert optimizer.plan.by_parameter == plan_blocks(model).by_parameter
     train(model, optimizer, range(2))
     train(whole, AdaPM.for_model(whole, LR), range(2))
-    assert same(model, whole)
+    for one, other in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(one, other)  # blocks of two groups are never in one batch: rounding differs
 
 
 def test_a_bad_group_added_late_leaves_groups_and_plan_as_they_were():

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from optim.adapm import AdaPM
 from optim.adapm.options import StepSettings
-from optim.adapm.step import element_divisors, shared_divisors
+from optim.adapm.step import element_divisor, shared_divisor
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
 
 G = torch.tensor([[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]])
@@ -32,8 +32,8 @@ def after_one_step(of: Block, **options: Any) -> tuple[Tensor, Tensor]:
     optimizer = AdaPM([("w", nn.Parameter(G))], 1e-3, plan=BlockPlan((of,)), betas=(0.9, 0.5), eps=0.25, **options)
     settings = StepSettings.from_group(optimizer.param_groups[0], 1)
     if of.second_moment is SecondMoment.ELEMENT:
-        return stored, element_divisors([stored], [G], settings)[0]
-    return stored, shared_divisors([of], [stored], [G], settings)[0].expand(2, 4)
+        return stored, element_divisor([stored], G, settings)
+    return stored, shared_divisor(of, [stored], G, settings).expand(2, 4)
 
 
 @pytest.mark.parametrize(

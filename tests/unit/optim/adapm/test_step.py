@@ -1,14 +1,18 @@
 """Batches: like blocks together, bounded, and the same result as one block at a time."""
 
 import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.transient_memory import peak_transient_bytes
-from optim.adapm import AdaPM, AdaPMMini
-from optim.adapm.step import Member, largest_block, likeness, split_into_batches
+from optim.adapm import AdaPM, AdaPMMini, devices
+from optim.adapm import step as adapm_step
+from optim.adapm.step import Member, Run, largest_block, split_into_batches
 from optim.plan.blocks import Block, BlockKind, FirstMoment
 from optim.plan.placement import plan_blocks
 from worker.checks.tiny_models import tiny_gpt2, train
@@ -20,7 +24,7 @@ CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
 
 def members(*sizes: int) -> list[Member]:
     block = next(block for block in plan_blocks(tiny_gpt2()) if block.kind is BlockKind.VECTOR)
-    return [Member(block, torch.zeros(size), torch.zeros(size), {}) for size in sizes]
+    return [Member((block,), torch.zeros(size), torch.zeros(size), {}) for size in sizes]
 
 
 def cut(*sizes: int, largest: int) -> list[list[int]]:
@@ -32,9 +36,11 @@ def cut(*sizes: int, largest: int) -> list[list[int]]:
 def chunks_of(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", elements)
     monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
 
 
-def test_a_batch_is_no_larger_than_the_largest_block_unless_it_is_one_block():
+def test_a_batch_is_no_larger_than_the_largest_block_unless_it_is_one_block(monkeypatch):
+    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
     assert cut(3, 3, 3, 3, largest=6) == [[3, 3], [3, 3]]
     assert cut(3, 9, 1, 1, largest=6) == [[3], [9], [1, 1]]
     assert cut(largest=6) == []
@@ -49,12 +55,11 @@ def test_low_rank_blocks_share_a_batch_only_with_blocks_of_their_shape():
     plan = plan_blocks(tiny_gpt2())
 
     def same(blocks: list[Block]) -> int:
-        return len({likeness(block) for block in blocks})
+        return len({Run((block,)).likeness for block in blocks})
 
     low_rank = [block for block in plan if block.first_moment is FirstMoment.LOW_RANK]
     assert same([block for block in low_rank if block.kind in (BlockKind.QUERY, BlockKind.KEY)]) == 1
     assert same(low_rank) == len({block.shape for block in low_rank}) == 3
-    assert same([block for block in plan if block.kind is BlockKind.VECTOR]) == 1
 
 
 @CLASSES
@@ -67,6 +72,114 @@ def test_batches_move_the_weights_as_single_blocks_do(monkeypatch, cls, solver):
     train(apart, cls.for_model(apart, 1e-3, solver=solver, refresh_interval=3), range(7))
     for one, other in zip(together.parameters(), apart.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
+
+
+class _Operators(TorchDispatchMode):
+    """Counts what torch is asked to do, views included."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@CLASSES
+def test_the_operators_of_a_step_do_not_grow_with_the_number_of_experts(cls):
+    """But for one on an accelerator, where a sketch is drawn for each in case that it has nothing to start from."""
+    counts = []
+    for number in (4, 32):
+        model = nn.ModuleDict({"experts": _Experts(False, number)})
+        optimizer = cls.for_model(model, 1e-3)
+        for value in model.parameters():
+            value.grad = torch.randn_like(value)
+        optimizer.step()
+        with _Operators() as operators:
+            optimizer.step()
+        counts.append(operators.count)
+    batches = 3  # gates and ups are alike, and lie apart
+    drawn = (32 - 4) * batches if devices.is_simulated() else 0
+    assert counts[0] == counts[1] - drawn <= (620 if devices.is_simulated() else 430)
+
+
+class _Experts(nn.Module):
+    """Mixtral's: gate and up fused, experts × out × in, or with `turned` experts × in × out."""
+
+    def __init__(self, turned: bool, number: int = 5) -> None:
+        super().__init__()
+        up, down = torch.zeros(number, 12, 8), torch.zeros(number, 8, 6)
+        self.gate_up_proj = nn.Parameter(up.mT.contiguous() if turned else up)
+        self.down_proj = nn.Parameter(down.mT.contiguous() if turned else down)
+
+
+_EXPERTS, _IDLE, _SICK = 5, 2, 3
+"""How many `_Experts` are, and two of them."""
+
+
+def experts(turned: bool, dtype: torch.dtype = torch.float64) -> nn.Module:
+    return nn.ModuleDict({"experts": _Experts(turned)}).to(dtype)
+
+
+def route(model: nn.Module, steps: range, *, sick_from: int = 99) -> Iterator[None]:
+    """Gradients of each step: none for a stack at the third; zero for an idle expert at first; a sick one's, at last,
+    NaN."""
+    for step in steps:
+        drawn = torch.Generator().manual_seed(step)
+        for value in model.parameters():
+            grad = torch.randn(value.shape, generator=drawn, dtype=torch.float64).to(value.dtype)
+            if step < 4:
+                grad[_IDLE] = 0.0
+            if step >= sick_from:
+                grad[_SICK] = torch.nan
+            value.grad = None if step == 2 and value.shape[1] == 8 else grad
+        yield
+
+
+@CLASSES
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("solver", ["subspace", "scaled_gd", "gd"])
+def test_a_stack_of_experts_moves_as_its_experts_do_one_by_one(monkeypatch, cls, turned, solver):
+    together, apart = experts(turned), experts(turned)
+    for model, one_by_one in ((together, False), (apart, True)):
+        if one_by_one:
+            chunks_of(1, monkeypatch)
+        optimizer = cls.for_model(model, 1e-3, solver=solver, refresh_interval=5)
+        for _ in route(model, range(8), sick_from=7):
+            optimizer.step()
+    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12, equal_nan=True)
+        well = [index for index in range(_EXPERTS) if index != _SICK]
+        assert one[well].isfinite().all() and one[_SICK].isnan().all()
+
+
+@CLASSES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_state_of_a_stack_is_one_tensor_under_a_name_for_each_expert_and_loads_bit_for_bit(cls, dtype):
+    model = experts(False, dtype)
+    optimizer = cls.for_model(model, 1e-3)
+    for _ in route(model, range(3)):
+        optimizer.step()
+    stack = model.get_parameter("experts.down_proj")
+    state = optimizer.state[stack]
+    names = {
+        key for block in optimizer.plan.by_parameter["experts.down_proj"] for key in map(block.key, block.state_shapes)
+    }
+    assert {"step", *names} == set(state)
+    lefts = [state[f"{index}.momentum_left"] for index in range(_EXPERTS)]
+    assert len({left.untyped_storage().data_ptr() for left in lefts}) == 1
+    other = copy.deepcopy(model)
+    loaded = cls.for_model(other, 1e-3)
+    apart = copy.deepcopy(optimizer.state_dict())
+    for saved in apart["state"].values():  # as an earlier release saved it: a tensor of its own for each expert
+        saved.update({key: value.clone() for key, value in saved.items()})
+    loaded.load_state_dict(apart)
+    for trained, chosen in ((model, optimizer), (other, loaded)):
+        for _ in route(trained, range(3, 6)):
+            chosen.step()
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two)
 
 
 @CLASSES
@@ -115,8 +228,11 @@ class _Uneven(nn.Module):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("vocabulary", "layers"), [(8000, 2), (20, 8)])
 @pytest.mark.parametrize("solver", ["subspace", "scaled_gd", "gd"])
-def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(cls, dtype, vocabulary, layers, solver):
+def test_a_step_takes_no_more_than_three_times_the_largest_block_for_a_while(
+    monkeypatch, cls, dtype, vocabulary, layers, solver
+):
     """In float32, the type of the arithmetic, also where the weights are bfloat16."""
+    monkeypatch.setattr(adapm_step, "_ALWAYS_ELEMENTS", 1)
     model = _Uneven(vocabulary, layers).to(dtype)
     optimizer = cls.for_model(model, 1e-3, solver=solver, compile=False)
     for value in model.parameters():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from optim.baselines.adam_mini import AdamMini
-from optim.build import build
+from optim.builder import build
 from optim.plan.blocks import FirstMoment
 from optim.state import allocated_state_bytes, state_bytes
 from tests.twins.adapm import head_groups

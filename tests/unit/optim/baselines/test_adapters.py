@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from optim.baselines.adapters import DecoupledSGD
-from optim.build import build
+from optim.builder import build
 
 
 def test_a_copy_of_a_scheduled_optimizer_steps_its_own_weights():

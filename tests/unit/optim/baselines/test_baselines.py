@@ -11,7 +11,7 @@ from optim.baselines.apollo import Apollo
 from optim.baselines.asgd import AcceleratedSGD
 from optim.baselines.galore import Fira, GaLore, GoLore
 from optim.baselines.scale import Scale
-from optim.build import build
+from optim.builder import build
 from optim.catalog import entry
 from tests.twins import baselines as twins
 from worker.checks.tiny_models import tiny_llama, train

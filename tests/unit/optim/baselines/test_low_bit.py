@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from optim.build import build
+from optim.builder import build
 from optim.errors import MissingPackageError
 from worker.checks.tiny_models import tiny_gpt2, train
 from worker.footprint.count import footprint

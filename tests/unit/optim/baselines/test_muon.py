@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from optim.baselines.muon import Muon, polar_factors
-from optim.build import build
+from optim.builder import build
 from tests.twins.baselines import adamw, muon
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 

@@ -1,6 +1,6 @@
 """Which axis SCALE normalises, and which layer keeps momentum, in real models."""
 
-from optim.build import build
+from optim.builder import build
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from optim.baselines.shampoo import Shampoo
-from optim.build import build
+from optim.builder import build
 from optim.catalog import entry, names
 from optim.errors import UnplacedWeightsError
 from optim.state import state_bytes

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from optim import catalog
-from optim.build import build
+from optim.builder import build
 from optim.catalog.lookup import VARIABLE
 from optim.errors import OwnOptimizerError
 from worker.checks.tiny_models import tiny_gpt2, train

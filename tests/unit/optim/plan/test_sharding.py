@@ -3,7 +3,7 @@
 import pytest
 
 from optim.adapm import AdaPM
-from optim.build import build
+from optim.builder import build
 from optim.errors import ShardedParametersError
 from worker.checks.tiny_models import tiny_gpt2
 

@@ -6,8 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.analysis.power import MOST_SEEDS, POWER, Design, detectable_difference, least_seeds, noise, openness
+from orchestrator.analysis.power import (
+    MOST_SEEDS,
+    POWER,
+    Design,
+    SequentialDesign,
+    detectable_difference,
+    least_seeds,
+    noise,
+    openness,
+)
+from orchestrator.analysis.sequential import FUTILE, chance_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
+from orchestrator.kinds.comparison import Sequential
 from orchestrator.records import SIGNIFICANCE
 
 
@@ -48,6 +59,40 @@ def test_seeds_and_differences_are_inverses(noise_sd: float, seeds: int, compari
     assert needed is not None
     assert needed <= seeds
     assert design.is_shown(least, seeds - 1) < POWER
+
+
+@pytest.mark.parametrize("first", [3, 5])
+def test_a_sequential_design_shows_and_costs_what_simulated_experiments_do(first: int) -> None:
+    """400 experiments each, looked at by the product's own interval and chance of a verdict."""
+    most, noise_sd, margin = 8, 0.005, 0.01
+    design = SequentialDesign(
+        design=Design(noise_sd=noise_sd), sequential=Sequential(first_seeds=first), most=most, margin=margin
+    )
+    least = detectable_difference(design, most)
+    at_once = detectable_difference(design.design, most)
+    assert least is not None and at_once is not None and at_once < least < 1.5 * at_once
+    random, levels = np.random.default_rng(5), looks(first, most, SIGNIFICANCE)
+
+    def outcome(difference: float) -> tuple[bool, int]:
+        drawn = (random.normal(-difference, noise_sd, most)).tolist()
+        for seeds in range(first, most + 1):
+            found = paired_difference(drawn[:seeds], [0.0] * seeds, looks=levels)
+            assert found is not None
+            found = found.model_copy(update={"margin": margin})
+            if found.decides() or found.is_within_margin():
+                return found.is_better(), seeds
+            error = float(np.std(drawn[:seeds], ddof=1)) / seeds**0.5
+            if seeds < most and (
+                chance_of_verdict(found.mean, error, seeds, most, levels[most].level, margin=margin) < FUTILE
+            ):
+                return False, seeds
+        return False, most
+
+    shown = np.mean([outcome(least)[0] for _ in range(400)])
+    assert shown == pytest.approx(POWER, abs=0.07), "three standard errors"
+    used = float(np.mean([outcome(0.0)[1] for _ in range(400)]))
+    assert design.expected_runs(2) == pytest.approx(2 * used, abs=0.6)
+    assert design.expected_runs(4) > 4 * used, "the baseline ends with the last of the others"
 
 
 def test_what_cannot_be_shown_is_none() -> None:

@@ -7,10 +7,12 @@ import pytest
 
 from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.tuning import Tuning
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.records import Comparison, Conclusion
 from tests.factories.comparison import records
+from tests.factories.evidence import DIVERGED
 from tests.factories.stores import comparison_spec
+from worker.records.result import Result, Verdict
 
 Loss = Callable[[str, float, float], float]
 """Of a candidate at a rate and a beta2."""
@@ -95,4 +97,67 @@ def test_the_interval_holds_the_luck_of_the_draws() -> None:
     assert row.difference is not None and row.difference.low is not None and row.difference.high is not None
     assert row.difference.luck_of_draws > 0.02
     assert row.difference.high - row.difference.low > 2 * row.difference.luck_of_draws
+    assert row.conclusion is Conclusion.UNDECIDED
+
+
+def descended(loss: Loss, lost: Callable[[str, float, float], bool] = lambda *_: False) -> Comparison:
+    """AdamW and AdaPM after coordinate descent over rate and beta2, all seeds judged."""
+    spec = comparison_spec(
+        optimizers=("adamw", "adapm"),
+        learning_rates=(1e-3,),
+        seeds=(1, 2, 3, 4, 5),
+        tuning=Tuning(seeds=(7, 8), search=("lr", "beta2"), method="coordinate", trials=11),
+    )
+    beta2: dict[tuple[str, float], float] = {}
+
+    def outcome(name: str, lr: float, seed: int) -> float | Result:
+        found = beta2[name, lr]
+        if lost(name, lr, found):
+            return DIVERGED
+        return loss(name, lr, found) + 0.01 * seed + 0.0001 * ((seed * (1 + spec.names().index(name))) % 4)
+
+    planned = list(spec.first_runs())
+    for name in spec.names():
+        group, tried = TuningGroup(candidate=name, model="gpt2-tiny", steps=100), []
+        pending = tuple(run for run in planned if run.candidate == name)
+        planned = [run for run in planned if run.candidate != name]
+        while pending:
+            for run in pending:
+                options, lr = run.spec.optimizer.options, run.spec.optimizer.lr
+                setting = spec.searched_parameters(0, run.spec)["beta2"] if options else 0.95
+                assert isinstance(setting, float)
+                beta2[name, lr] = setting
+                value = outcome(name, lr, run.spec.seed)
+                verdict = Verdict.DIVERGED if isinstance(value, Result) else Verdict.CONVERGED
+                number = None if isinstance(value, Result) else value
+                tried.append(TuningRun(lr=lr, seed=run.spec.seed, ended=True, verdict=verdict, loss=number))
+            planned += pending
+            pending = spec.follow_up_runs(group, tried)
+    return compare(*records(spec, outcome, planned=tuple(planned)))
+
+
+def test_a_descent_is_named_and_its_interval_covers_what_it_left_open() -> None:
+    found = descended(alike)
+    (row,) = (row for row in found.rows if row.candidate == "adapm")
+    assert row.conclusion is Conclusion.BETTER
+    assert row.verdict.endswith(" Tuned: lr, beta2; 11 trials each. Not tuned: warm-up, beta1, weight decay, clip.")
+    assert (len(row.learning_rates), row.extended_rates, row.edge_of_grid) == (11, 0, False)
+    assert row.final is not None and row.final.setting in [dict(one.setting) for one in row.learning_rates]
+    difference = row.difference
+    assert difference is not None and difference.low is not None and difference.high is not None
+    assert difference.regret > 0 < difference.baseline_regret and difference.luck_of_draws == 0
+    assert difference.high - difference.low > difference.regret + difference.baseline_regret
+    notes = " ".join(found.notes)
+    assert "Tuned by coordinate descent: lr, beta2; 11 settings of each candidate" in notes
+    assert "may have been missed" in notes and "The intervals cover what a better setting within the ranges" in notes
+    assert "luck of the draws" not in notes
+
+
+def test_who_was_seen_at_one_place_of_an_axis_is_not_called_worse() -> None:
+    found = descended(
+        lambda name, lr, beta2: 2.0 + 0.5 * (name == "adapm"),
+        lost=lambda name, lr, beta2: name == "adapm" and not math.isclose(lr, 1e-3, rel_tol=1e-5),
+    )
+    (row,) = (row for row in found.rows if row.candidate == "adapm")
+    assert row.difference is not None and row.difference.rate_is_open
     assert row.conclusion is Conclusion.UNDECIDED

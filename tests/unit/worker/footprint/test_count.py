@@ -1,11 +1,21 @@
 """Memory before training: the real optimizers' bytes, beside the paper's."""
 
+from typing import cast
+
 import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from optim import catalog
+from optim.builder import build
 from optim.catalog import CATALOG, OptimizerEntry
 from optim.errors import OptionError, UnknownOptimizerError
+from optim.state import allocated_state_bytes
+from worker.distributed.sharding import shard_model
 from worker.footprint.count import block_plan, footprint
+from worker.models import build_model
 from worker.records.footprint import PAPER_STATES, Footprint, published_gigabytes
 
 OWN = ("adamw", "adapm", "adapm-mini")
@@ -126,3 +136,29 @@ def test_what_does_not_exist_is_refused():
 
 def test_an_optimizer_without_a_plan_has_none():
     assert block_plan("gpt2-tiny", "adamw") is None
+
+
+def test_of_several_ranks_it_counts_the_one_with_the_most_as_real_shards_have_it():
+    """Three ranks divide no dimension of it evenly; real tensors, in groups that exchange nothing."""
+    found = footprint("gpt2-tiny", ("adamw", "adapm", "muon"), ranks=3)
+    held = [rank_bytes(rank, 3) for rank in range(3)]
+    assert sum(parameters for parameters, _ in held) == 4 * found.parameters
+    assert len(set(held)) > 1
+    assert max(held) == (found.parameter_bytes, found.optimizers[1].state_bytes)
+    assert found.gradient_bytes == found.parameter_bytes
+    adamw, _, muon = found.optimizers
+    assert adamw.state_bytes == 2 * found.parameter_bytes + adamw.counter_bytes
+    assert (muon.state_bytes, muon.unknown_because) == (None, "muon needs whole parameters")
+
+
+def rank_bytes(rank: int, ranks: int) -> tuple[int, int]:
+    """(of parameters, of AdaPM's state) in that process."""
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    try:
+        model = build_model("gpt2-tiny", seed=0)
+        shard_model(model, torch.device("cpu"), ranks)
+        state = allocated_state_bytes(build("adapm", model, lr=1e-3)).total_bytes
+        local = [cast(DTensor, parameter).to_local() for parameter in model.parameters()]
+        return sum(part.numel() * part.element_size() for part in local), state
+    finally:
+        dist.destroy_process_group()

@@ -24,6 +24,31 @@ def spec(**changes: Any) -> dict[str, Any]:
     return made
 
 
+def test_shards_are_for_optimizers_that_do_not_need_whole_parameters() -> None:
+    """Asked for by several processes; one has the whole model. The sentence names the way out."""
+    asked = {"workload__execution__parallel": "fsdp", "resources__processes": 2}
+    for name in ("adapm", "adapm-mini", "adam-mini", "adamw"):
+        RunSpec.model_validate(spec(optimizer__name=name, **asked))
+    RunSpec.model_validate(spec(optimizer__name="muon", workload__execution__parallel="fsdp"))
+    refused = faults(spec(optimizer__name="muon", **asked))["optimizer.name"]
+    assert refused.startswith("muon needs whole parameters, and workload.execution.parallel = fsdp")
+    assert "take ddp, or one of adamw, adapm, adapm-mini, adam-mini" in refused
+    exact = faults(spec(optimizer__name="adapm", optimizer__options={"solver": "svd"}, **asked))["optimizer.name"]
+    assert exact.startswith("adapm's solver svd needs whole parameters")
+    more = faults(spec(workload__probes={}, workload__execution__compile=True, **asked))
+    assert set(more) == {"workload.probes", "workload.execution.compile"}
+
+
+def test_a_checkpoint_is_known_by_all_but_the_resources_of_its_run() -> None:
+    one, two = (RunSpec.model_validate(spec(resources__processes=count)) for count in (1, 2))
+    assert one.content_hash() != two.content_hash()
+    assert one.training_hash() == two.training_hash()
+    other = RunSpec.model_validate(spec(seed=2))
+    assert one.training_hash() != other.training_hash()
+    sharded = RunSpec.model_validate(spec(workload__execution__parallel="ddp"))
+    assert sharded.content_hash() == RunSpec.model_validate(spec()).content_hash()  # as before there was a choice
+
+
 def faults(raw: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(ValidationError) as refused:
         RunSpec.model_validate(raw)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from optim.build import build
+from optim.builder import build
 from worker.data.conversations import ConversationDataset, ensure_conversations
 from worker.models import build_model
 from worker.spec.run import RunSpec

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from optim.adapm import AdaPM, AdaPMMini
-from optim.build import build
+from optim.builder import build
 from optim.errors import OptionError, UnknownOptimizerError, UnplacedWeightsError
 from worker.checks.tiny_models import tiny_gpt2
 

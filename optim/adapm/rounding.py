@@ -1,0 +1,82 @@
+"""Stochastic rounding of bfloat16 weights: up or down by chance, so that the mean of many roundings is the exact value.
+
+Rounded to the nearest, a weight does not move by less than 2^-9 of itself: at a learning rate of 3e-5 most updates are
+lost. Rounded up with the probability of how far it has come to the next bfloat16, it follows them on average.
+
+The chance of each element is a hash of (seed, step, block, place in the block), not a generator's next number: the same
+wherever it is worked out again, in a resumed run, on another device, on the process that holds that shard.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_HALF_WORD = 0xFFFF
+"""The bits of a float32 that bfloat16 does not have."""
+
+
+class RoundingKey(NamedTuple):
+    """What tells the chances of one block at one step from those of all others."""
+
+    factor: int
+    """Odd."""
+    addend: int
+
+
+@lru_cache(maxsize=4096)
+def rounding_key(seed: int, step: int, block: str) -> RoundingKey:
+    """The key of that block at that step."""
+    digest = sha256(f"rounding/{seed}/{step}/{block}".encode()).digest()
+    return RoundingKey(
+        _as_signed(int.from_bytes(digest[:4], "big") | 1), _as_signed(int.from_bytes(digest[4:8], "big"))
+    )
+
+
+def round_stochastically(
+    exact: Tensor, key: RoundingKey, *, origin: Sequence[int] = (), whole_shape: Sequence[int] = ()
+) -> Tensor:
+    """bfloat16 numbers next to float32 ones, above with the probability of how far they have come to it.
+
+    Args:
+        exact: Of any shape, in float32. What bfloat16 has stays as it is; infinities and NaN as well. Where the next
+            one would be infinite, it is rounded to the nearest.
+        key: From `rounding_key`.
+        origin: Where this part of the block begins, for each dimension; empty for all of it.
+        whole_shape: The shape of the whole block; empty where this is all of it.
+    """
+    bits = exact.view(torch.int32)
+    chances = _hash(_places(exact, origin, whole_shape), key) >> 16 & _HALF_WORD
+    rounded = (bits + chances & ~_HALF_WORD).view(torch.float32)
+    usable = rounded.isfinite() & exact.isfinite()
+    return torch.where(usable, rounded, exact).to(torch.bfloat16)
+
+
+def _places(like: Tensor, origin: Sequence[int], whole_shape: Sequence[int]) -> Tensor:
+    """The number of each element in its block, row by row, modulo 2^32."""
+    found = torch.zeros((), dtype=torch.int32, device=like.device)
+    stride = 1
+    for axis in reversed(range(like.ndim)):
+        start = origin[axis] if origin else 0
+        along = (torch.arange(start, start + like.shape[axis], device=like.device) * stride).to(torch.int32)
+        found = found + along.view(-1, *[1] * (like.ndim - 1 - axis))
+        stride *= whole_shape[axis] if whole_shape else like.shape[axis]
+    return found
+
+
+def _hash(places: Tensor, key: RoundingKey) -> Tensor:
+    """32 bits for each place: C. Wellons' `lowbias32`, in which every bit of the input moves every bit of the output
+    with a bias of 0.2 %, of the place times a factor and plus an addend. int32 wraps around."""
+    x = places * key.factor + key.addend
+    x = x ^ (x >> 16 & 0xFFFF)
+    x = x * 0x7FEB352D
+    x = x ^ (x >> 15 & 0x1FFFF)
+    x = x * _as_signed(0x846CA68B)
+    return x ^ (x >> 16 & 0xFFFF)
+
+
+def _as_signed(word: int) -> int:
+    return word - 2**32 if word >= 2**31 else word

@@ -1,0 +1,224 @@
+"""Weights in bfloat16: rounded by chance, or trained by a copy in float32, they follow small updates."""
+
+import copy
+import io
+import math
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from optim import build
+from optim.adapm import AdaPM, AdaPMMini
+from optim.adapm import step as adapm_step
+from optim.adapm.rounding import round_stochastically, rounding_key
+from optim.state import allocated_state_bytes, state_bytes
+from tests.twins import rounding as twin
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
+
+STOCHASTIC: dict[str, Any] = {"bf16_stochastic_round": True}
+MASTER: dict[str, Any] = {"master_weights": True}
+KEY = rounding_key(0, 1, "block")
+LARGEST = torch.finfo(torch.bfloat16).max
+
+
+def drift(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 40) -> nn.Module:
+    """Steps along gradients that point the same way on average."""
+    random = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=random)
+            parameter.grad = (1e-3 * (noise + parameter.detach().float().sign())).to(parameter.dtype)
+        optimizer.step()
+    return model
+
+
+def flat(model: nn.Module) -> Tensor:
+    return torch.cat([value.detach().float().flatten() for value in model.parameters()])
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return torch.equal(flat(one), flat(other))
+
+
+SPECIAL = [
+    0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1e-39, 3.4e38, -3.4e38, 3.4028234e38, LARGEST,
+    -LARGEST, LARGEST * (1 + 2**-20), 1 + 2**-20, -1 - 2**-9, 2**-126, 0.1, -123.456,
+]  # fmt: skip
+
+
+def test_rounding_is_that_of_the_twin():
+    """Zeros, subnormals, the largest numbers, infinities and NaN included."""
+    exact = torch.cat([torch.tensor(SPECIAL), torch.randn(400) * torch.logspace(-30, 30, 400)])
+    for step in range(20):
+        key = rounding_key(7, step, "block")
+        found = round_stochastically(exact, key)
+        assert found.dtype is torch.bfloat16
+        expected = [twin.round_stochastically(value, *key, place) for place, value in enumerate(exact.tolist())]
+        assert torch.equal(found.float().nan_to_num(nan=7.0), torch.tensor(expected).nan_to_num(nan=7.0))
+    assert torch.equal(found.isnan(), exact.isnan())
+
+
+def test_the_mean_of_many_roundings_is_the_exact_number():
+    """Within four standard errors of a fair coin of that share, and over all numbers their squares are chi-squared."""
+    exact = torch.randn(2_000, generator=torch.Generator().manual_seed(0))
+    below = (exact.view(torch.int32) & ~0xFFFF).view(torch.float32)
+    share = (exact.view(torch.int32) & 0xFFFF) / 2**16
+    tries = 400
+    ups = sum(
+        (round_stochastically(exact, rounding_key(0, step, "w")).float() != below).float() for step in range(tries)
+    )
+    assert isinstance(ups, Tensor)
+    fair = (share * tries > 5) & ((1 - share) * tries > 5)
+    scores = ((ups - tries * share) / (tries * share * (1 - share)).sqrt())[fair]
+    assert scores.mean().abs() < 4 / math.sqrt(len(scores))
+    assert abs(float(scores.square().mean()) - 1) < 4 * math.sqrt(2 / len(scores))
+
+
+def test_a_part_is_rounded_as_in_the_whole():
+    """By rows, by columns, and of a vector: whoever holds a part of a block rounds it as one process does."""
+    whole = torch.randn(12, 10)
+    found = round_stochastically(whole, KEY)
+    part = round_stochastically(whole[4:9, 3:7], KEY, origin=(4, 3), whole_shape=(12, 10))
+    assert torch.equal(part, found[4:9, 3:7])
+    assert not torch.equal(round_stochastically(whole[4:9, 3:7], KEY), part)
+    vector = round_stochastically(whole[0], KEY)
+    assert torch.equal(round_stochastically(whole[0, 6:], KEY, origin=(6,), whole_shape=(10,)), vector[6:])
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize(("options", "least", "most"), [({}, 0.0, 0.6), (STOCHASTIC, 0.97, 1.03), (MASTER, 0.98, 1.02)])
+def test_at_a_low_rate_weights_follow(cls: type[AdaPM], options: dict[str, Any], least: float, most: float):
+    """Share of the way of float32 weights at a rate of 3e-5: rounded to the nearest, most updates are lost."""
+    exact, narrow = tiny_gpt2(), tiny_gpt2(dtype=torch.bfloat16)
+    starts = flat(exact), flat(narrow)
+    drift(exact, cls.for_model(exact, 3e-5))
+    drift(narrow, cls.for_model(narrow, 3e-5, **options))
+    way, gone = flat(exact) - starts[0], flat(narrow) - starts[1]
+    assert least <= float(gone @ way / (way @ way)) <= most
+
+
+@pytest.mark.parametrize("options", [STOCHASTIC, MASTER])
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_a_resumed_run_goes_on_bit_for_bit(cls: type[AdaPM], options: dict[str, Any]):
+    whole = tiny_llama().to(torch.bfloat16)
+    train(whole, cls.for_model(whole, 3e-4, **options), range(6))
+    first = tiny_llama().to(torch.bfloat16)
+    optimizer = cls.for_model(first, 3e-4, **options)
+    train(first, optimizer, range(3))
+    file = io.BytesIO()
+    torch.save((first.state_dict(), optimizer.state_dict()), file)
+    file.seek(0)
+    weights, state = torch.load(file)
+    second = tiny_llama().to(torch.bfloat16)
+    resumed = cls.for_model(second, 3e-4, **options)
+    second.load_state_dict(weights)
+    resumed.load_state_dict(state)
+    torch.rand(7)  # it is nobody's generator
+    train(second, resumed, range(3, 6))
+    assert same(second, whole)
+    if options is MASTER:
+        assert all(one["master_weight"].dtype is torch.float32 for one in resumed.state.values())
+
+
+@pytest.mark.parametrize("options", [STOCHASTIC, MASTER])
+def test_copies_of_an_optimizer_go_on_alike(options: dict[str, Any]):
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    optimizer = AdaPM.for_model(model, 3e-4, **options)
+    train(model, optimizer, range(2))
+    pair = copy.deepcopy((model, optimizer)), pickle.loads(pickle.dumps((model, optimizer)))
+    train(model, optimizer, range(2, 4))
+    for other, of_other in pair:
+        train(other, of_other, range(2, 4))
+        assert same(other, model)
+
+
+def test_compiled_steps_and_rows_round_alike(monkeypatch: pytest.MonkeyPatch):
+    """The chance is that of the place, however a block is cut up."""
+    monkeypatch.setattr("optim.adapm.devices.is_simulated", lambda: True)
+    monkeypatch.setattr("optim.adapm.compiled._CPU_SMALLEST_BLOCK", 1)
+    plain, other, cut = (tiny_gpt2(dtype=torch.bfloat16) for _ in range(3))
+    drift(plain, AdaPM.for_model(plain, 3e-4, compile=False, **STOCHASTIC), 3)
+    drift(other, AdaPM.for_model(other, 3e-4, compile=True, **STOCHASTIC), 3)
+    monkeypatch.setattr(adapm_step, "limit_of", lambda *_, **__: 100)
+    drift(cut, AdaPM.for_model(cut, 3e-4, compile=False, **STOCHASTIC), 3)
+    for found in (other, cut):
+        close = (flat(found) - flat(plain)).abs() <= 2**-8 * flat(plain).abs()
+        assert (flat(found) == flat(plain)).float().mean() > 0.99, "sums in another order may round elsewhere"
+        assert close.all()
+
+
+def test_weights_that_somebody_loads_are_followed():
+    """Between two steps: the copy gives way where the weight is no longer its rounding, and nowhere else."""
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    optimizer = AdaPM.for_model(model, 1e-4, **MASTER)
+    drift(model, optimizer, 3)
+    parameter = next(value for name, value in model.named_parameters() if name == "transformer.wte.weight")
+    kept = optimizer.state[parameter]["master_weight"][1:].clone()
+    with torch.no_grad():
+        parameter[0] = 3.0
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    drift(model, optimizer, 1)
+    assert (parameter[0] == 3.0).all()
+    assert torch.equal(optimizer.state[parameter]["master_weight"][1:], kept)
+
+
+def test_float32_weights_need_neither():
+    one = tiny_gpt2()
+    drift(one, AdaPM.for_model(one, 3e-4), 2)
+    for options in (STOCHASTIC, MASTER):
+        model = tiny_gpt2()
+        optimizer = AdaPM.for_model(model, 3e-4, **options)
+        drift(model, optimizer, 2)
+        assert same(model, one)
+        assert not any("master_weight" in state for state in optimizer.state.values())
+
+
+def test_bytes_of_master_weights_are_counted_before_training():
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    ahead = allocated_state_bytes(AdaPMMini.for_model(tiny_gpt2(dtype=torch.bfloat16), 1e-3, **MASTER))
+    optimizer = AdaPMMini.for_model(model, 1e-3, **MASTER)
+    drift(model, optimizer, 1)
+    assert ahead == state_bytes(optimizer)
+    assert ahead.by_state["master_weight"] == 4 * sum(value.numel() for value in model.parameters())
+    assert sum(ahead.by_block.values()) + ahead.counter_bytes == ahead.total_bytes
+
+
+def test_a_state_of_before_the_options_is_loaded():
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    optimizer = AdaPM.for_model(model, 1e-3)
+    drift(model, optimizer, 1)
+    older = optimizer.state_dict()
+    for group in older["param_groups"]:
+        del group["master_weights"], group["bf16_stochastic_round"]
+    optimizer.load_state_dict(older)
+    drift(model, optimizer, 1)
+
+
+def test_a_state_without_copies_says_what_it_lacks():
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    optimizer = AdaPM.for_model(model, 1e-3, **MASTER)
+    drift(model, optimizer, 1)
+    saved = optimizer.state_dict()
+    del saved["state"][0]["master_weight"]
+    with pytest.raises(ValueError, match="master_weight"):
+        optimizer.load_state_dict(saved)
+
+
+def test_what_excludes_each_other_or_has_no_such_rounding_is_refused():
+    with pytest.raises(ValueError, match="exclude each other; take master_weights"):
+        AdaPM.for_model(tiny_gpt2(), 1e-3, **STOCHASTIC, **MASTER)
+    half = tiny_gpt2(dtype=torch.float16)
+    with pytest.raises(ValueError, match=r"float16.*take master_weights"):
+        AdaPM.for_model(half, 1e-3, **STOCHASTIC)
+    drift(half, AdaPM.for_model(half, 1e-3, **MASTER), 2)
+    assert flat(half).isfinite().all()
+
+
+def test_the_catalog_has_them_by_the_same_names():
+    model = tiny_gpt2(dtype=torch.bfloat16)
+    optimizer = build("adapm-mini", model, lr=1e-3, options={"bf16_stochastic_round": True})
+    assert optimizer.param_groups[0]["bf16_stochastic_round"] is True

@@ -1,0 +1,40 @@
+"""What a search by coordinate descent leaves open: parabolas give it exactly, noise and misfit add to it."""
+
+import math
+
+import pytest
+
+from orchestrator.analysis.response_surface import surface_regret
+from orchestrator.kinds.basin import MISFIT
+
+CROSS = [(0.0, 0.0), (-0.5, 0.0), (0.5, 0.0), (0.0, -0.5), (0.0, 0.5)]
+RISE = MISFIT * 0.25 * (0.1 + 0.02)
+
+
+def bowl(at: tuple[float, float]) -> float:
+    return 2 + 0.1 * (at[0] - 0.2) ** 2 + 0.02 * (at[1] + 0.4) ** 2
+
+
+def test_without_noise_it_is_what_parabolas_leave_open() -> None:
+    found = surface_regret(CROSS, [bowl(at) for at in CROSS], 0, 0.0)
+    assert found == pytest.approx(0.1 * 0.2**2 + 0.02 * 0.4**2 + RISE)
+    assert surface_regret(CROSS, [bowl(at) for at in CROSS], 4, 0.0) > found + 0.01, "seen from a worse setting"
+
+
+def test_it_looks_no_farther_than_the_ranges() -> None:
+    falling = [(place,) for place in (-0.5, 0.0, 0.5)]
+    assert surface_regret(falling, [2.05, 2.0, 1.95], 2, 0.0) == pytest.approx(0.05)
+
+
+def test_noise_and_what_is_no_sum_of_parabolas_widen_it() -> None:
+    losses = [bowl(at) for at in CROSS]
+    exact = surface_regret(CROSS, losses, 0, 0.0)
+    assert surface_regret(CROSS, losses, 0, 0.002**2) > exact + 0.002
+    corners = [*CROSS, (0.5, 0.5), (-0.5, -0.5)]
+    together = [bowl(at) + 0.08 * at[0] * at[1] for at in corners]
+    assert surface_regret(corners, together, 0, 0.0) > surface_regret(corners, [bowl(at) for at in corners], 0, 0.0)
+
+
+def test_an_axis_that_was_seen_at_one_place_leaves_all_open() -> None:
+    assert surface_regret([(0.0, 0.0), (0.5, 0.0), (1.0, 0.0)], [2.0, 1.9, 2.0], 1, 0.0) == math.inf
+    assert surface_regret([(0.0,)], [2.0], 0, 0.0) == math.inf
