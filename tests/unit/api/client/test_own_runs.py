@@ -120,7 +120,12 @@ def test_a_full_disk_ends_no_training_and_costs_the_lines_that_had_no_room(
 
 def test_threads_that_log_at_once_tear_no_line(tmp_path: Path) -> None:
     with start(tmp_path) as run:
-        threads = [Thread(target=lambda: [run.log(step=step, val_loss=1.0) for step in range(200)]) for _ in range(4)]
+
+        def log_many() -> None:
+            for step in range(200):
+                run.log(step=step, val_loss=1.0)
+
+        threads = [Thread(target=log_many) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
