@@ -5,10 +5,11 @@
 Nothing here was measured by the bench: every record says so in `origin`, and no external run is ever a `RunRecord`.
 """
 
+import json
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, field_validator
 
 from orchestrator.names import CandidateName, Name
 from orchestrator.records import Conclusion, Difference, Interval, LearningRateRow
@@ -23,6 +24,10 @@ MOST_LINES = 2_000
 """In one request."""
 MOST_METRICS = 1_000
 """Names in one run: each is summed up in the run's row."""
+
+
+MOST_DEPTH = 32
+"""Of a configuration: mappings and lists in one another."""
 
 
 class ExternalState(StrEnum):
@@ -51,6 +56,23 @@ class RunHeader(Record):
     """`log`, or what it was imported from: `csv`, `trainer_state`, `tensorboard`."""
     started_at: Finite = 0.0
     """On the clock of who told it."""
+
+    @field_validator("config")
+    @classmethod
+    def _require_writable(cls, config: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """What no answer could hold would make every list of runs that it is in fail."""
+        if _depth(config) > MOST_DEPTH:
+            raise ValueError(f"must be nested at most {MOST_DEPTH} deep")
+        try:
+            json.dumps(config, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("must hold whole characters; half of a surrogate pair is none") from None
+        return config
+
+
+def _depth(value: JsonValue) -> int:
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if held is None else 1 + max(map(_depth, held), default=0)
 
 
 class SpoolLine(Record):

@@ -26,7 +26,7 @@ from orchestrator.external_runs import (
 )
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import Tuning
+from orchestrator.kinds.tuning import LARGEST_LOSS, Tuning
 from orchestrator.records import CandidateRow, Conclusion, LearningRateRow, RunRecord
 from worker.records.result import PeakMemory, Result, Verdict
 from worker.schema import trust_stored_names
@@ -232,11 +232,12 @@ def _record(run: ExternalRun, experiment_id: str, metric: str) -> RunRecord:
     of_metric = run.metrics[metric]
     assert run.lr is not None
     assert run.seed is not None
+    too_large = of_metric.last is not None and abs(of_metric.last) > LARGEST_LOSS
     told: dict[str, Any] = {
         "verdict": Verdict.DIVERGED if _diverged(of_metric) else Verdict.CONVERGED,
         "verdict_reason": "",
         "steps": of_metric.last_step,
-        "final_val_loss": of_metric.last,
+        "final_val_loss": None if too_large else of_metric.last,
     }
     result = Result.model_construct(**{**told, **UNTOLD})
     return _run_record(run.id, experiment_id, run.candidate, run.lr, run.seed).model_copy(
@@ -246,7 +247,7 @@ def _record(run: ExternalRun, experiment_id: str, metric: str) -> RunRecord:
 
 def _diverged(of_metric: MetricSummary) -> bool:
     """As of our own runs: the loss is no number any more, or no lower than it was before training."""
-    if of_metric.last is None:
+    if of_metric.last is None or abs(of_metric.last) > LARGEST_LOSS:
         return True
     before = of_metric.first if of_metric.first_step == 0 and of_metric.last_step > 0 else None
     return before is not None and of_metric.last >= before

@@ -1,13 +1,15 @@
 """Lines of spools come in any number of times, torn or not, and make the same runs, on both databases."""
 
+import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
+from pydantic import ValidationError
 
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
-from orchestrator.external_runs import ExternalState, LinesBatch, SpoolLine
+from orchestrator.external_runs import ExternalState, LinesBatch, RunHeader, SpoolLine
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.database import Database
@@ -77,6 +79,21 @@ def test_a_run_stays_what_it_was_said_to_be(external: ExternalRuns, field: dict[
     with pytest.raises(ConflictError, match="external run one has another"):
         external.append("one", batch({1: 0.5}, part="second", run=header(**told)))  # type: ignore[arg-type]
     assert [one.name for one in external.experiments()] == ["a study"], "what was refused left nothing"
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ('{"a": "\\ud800"}', "half of a surrogate pair"),
+        ('{"\\udfff": 1}', "half of a surrogate pair"),
+        ("{" + '"a": [{' * 20 + '"a": 1' + "}]" * 20 + "}", "nested at most 32 deep"),
+    ],
+)
+def test_a_configuration_that_no_answer_could_hold_is_refused(config: str, fault: str) -> None:
+    """Kept, it would make every list of its experiment's runs fail."""
+    sent = {"experiment": "a study", "candidate": "muon", "config": json.loads(config)}
+    with pytest.raises(ValidationError, match=fault):
+        RunHeader.model_validate(sent)
 
 
 def test_experiments_are_listed_and_found_by_id_and_name(external: ExternalRuns) -> None:

@@ -103,7 +103,7 @@ def test_what_cannot_be_judged_is_left_out_and_said() -> None:
     ]
 
 
-@pytest.mark.parametrize("last", [None, 10.0])
+@pytest.mark.parametrize("last", [None, 10.0, 1e200])
 def test_a_loss_that_is_no_number_or_has_not_fallen_is_a_run_that_diverged(last: float | None) -> None:
     runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
     lost = external_run("muon", 0.02, 5, last)
