@@ -17,8 +17,14 @@
     badge.textContent = WORDS[state];
   }
 
-  async function refresh() {
-    if (busy) { again = true; return; }
+  // Done when the page shows what its address says.
+  let refreshed = Promise.resolve();
+  function refresh() {
+    if (busy) again = true; else refreshed = ask();
+    return refreshed;
+  }
+
+  async function ask() {
     busy = true;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
@@ -26,7 +32,7 @@
       if (answer.ok) takeOver(new DOMParser().parseFromString(await answer.text(), "text/html"));
     } catch { /* the service is away: the stream reconnects and asks again */ } finally {
       busy = false;
-      if (again) { again = false; refresh(); }
+      if (again) { again = false; await refresh(); }
     }
   }
 
@@ -83,11 +89,13 @@
   });
   addEventListener("pagehide", close);
 
-  // The view lives in the address: links marked data-view change it without loading the page anew.
-  document.addEventListener("click", (event) => {
+  // The view lives in the address: links marked data-view change it without loading the page anew. They lead on from the
+  // view that is shown: a click while another view is on its way waits for it, or would undo the click before.
+  document.addEventListener("click", async (event) => {
     const link = event.target.closest?.("a[data-view]");
     if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
+    while (busy) await refreshed;
     const clean = link.getAttribute("href").replace(/\?$/, "");
     history.pushState(null, "", clean);
     refresh();

@@ -90,6 +90,19 @@ def test_the_view_lives_in_the_address(eyes, finished):
     expect(page.locator("#figure-memory .barlayer .point")).to_have_count(3)
 
 
+def test_quick_clicks_add_up_however_slow_the_service_is(eyes, finished):
+    page = eyes.look().open(finished, figures=FIGURES)
+    answers = []
+    page.route(finished + "?**", lambda route: answers.append(route) if not answers else route.continue_())
+    page.get_by_role("link", name="tokens", exact=True).click()
+    expect(page).to_have_url(finished + "?x=tokens")
+    page.get_by_role("switch", name="log loss").click()
+    page.get_by_role("switch", name="AdamW", exact=True).click()
+    assert page.url == finished + "?x=tokens"
+    answers[0].continue_()
+    expect(page).to_have_url(finished + "?x=tokens&log=1&hide=adamw")
+
+
 def test_an_experiment_is_labelled_found_deleted_and_brought_back(eyes, site, finished):
     site.experiments.submit(DEMO.model_copy(update={"name": "another one"}))
     watched = eyes.look()
