@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
+from api.client import start_run
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
@@ -73,7 +74,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @pytest.fixture
 def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a reader: the documents, some texts of their own, a note, the files that pages show."""
+    """The folder of a reader: the documents, texts and runs of their own, a note, the files that pages show."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
     texts = [f"{number} {document.text}" for number in range(3) for document in MadeSource().documents()]
     for name in ("notes", "texts"):
@@ -89,6 +90,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (tmp_path / block.split("\n")[0].removeprefix("# ")).write_text(block)
     prepare_made_dataset(tmp_path / "data" / "datasets")
     monkeypatch.chdir(tmp_path)
+    train_by_own_loop()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ADAPM_BENCH_KEY", "")
     monkeypatch.delenv("ADAPM_BENCH_KEY")
@@ -96,6 +98,20 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("ADAPM_BENCH_DATASET_URL", f"file://{tmp_path}/shared")
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
     return tmp_path
+
+
+def train_by_own_loop() -> None:
+    """What the loop of own-runs.md leaves in its folder, without a service."""
+    for candidate, lr, loss in (("adamw", 0.002, 3.0), ("muon", 0.02, 2.9)):
+        for seed in (1, 2, 3):
+            with start_run(
+                experiment="muon against adamw",
+                candidate=candidate,
+                lr=lr,
+                seed=seed,
+                workload="gpt2-124m, 2.5 B tokens",
+            ) as run:
+                run.log(step=100, val_loss=loss + 0.001 * seed, tokens=52_428_800)
 
 
 @pytest.mark.parametrize("page", PAGES)
