@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from orchestrator.kinds.comparison import Candidate
 from tests.factories.playing import DEMO
@@ -92,7 +92,7 @@ def test_the_view_lives_in_the_address(eyes, finished):
 
 def test_quick_clicks_add_up_however_slow_the_service_is(eyes, finished):
     page = eyes.look().open(finished, figures=FIGURES)
-    answers = []
+    answers: list[Route] = []
     page.route(finished + "?**", lambda route: answers.append(route) if not answers else route.continue_())
     page.get_by_role("link", name="tokens", exact=True).click()
     expect(page).to_have_url(finished + "?x=tokens")
