@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, Spool, SpoolError, header_line
+from api.client.spool import FOLDER, FOLDER_VARIABLE, SUFFIX, RunSpool, SpoolError, header_line
 from orchestrator.external_runs import RunHeader
 
 log = logging.getLogger("adapm_bench")
@@ -91,7 +91,7 @@ def _require_same_run(folder: Path, run_id: str, header: RunHeader) -> None:
     """Raise `ValueError` where the run is there and is another one: the service would refuse its lines."""
     for path in sorted(folder.glob(f"{run_id}.*{SUFFIX}")):
         with suppress(OSError, SpoolError):
-            known = Spool(path).run
+            known = RunSpool(path).run
             for name in ("experiment", "candidate", "lr", "seed"):
                 if getattr(known, name) != getattr(header, name):
                     raise ValueError(
@@ -243,7 +243,7 @@ class _Sender:
         while True:
             ending = self._ending.wait(SEND_SECONDS)
             try:
-                spool = spool or Spool(self._path)
+                spool = spool or RunSpool(self._path)
                 with Client(self._url, key=self._key, retries=0, timeout_seconds=10.0) as client:
                     spool.send(client)
                 failed = False

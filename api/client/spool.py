@@ -50,7 +50,7 @@ class Synced:
     """That it has now."""
 
 
-class Spool:
+class RunSpool:
     """One file, read as far as it is complete."""
 
     def __init__(self, path: Path) -> None:

@@ -61,7 +61,7 @@ def judge(
 ) -> Judgement:
     """The verdicts on the candidates. `baseline`: default is the candidate whose first run began first; `margin`: a
     difference below it is none that matters. Raises `ConflictError` where there is nothing to judge, or to choose."""
-    runs = _of_workload(runs, workload)
+    runs = _select_workload(runs, workload)
     metric = metric or _usual_metric(runs)
     told = _Told.sort(runs, metric)
     names = tuple(dict.fromkeys(run.candidate for run in sorted(runs, key=lambda run: run.started_at)))
@@ -97,7 +97,7 @@ def judge(
     )
 
 
-def _of_workload(runs: Sequence[ExternalRun], workload: str | None) -> Sequence[ExternalRun]:
+def _select_workload(runs: Sequence[ExternalRun], workload: str | None) -> Sequence[ExternalRun]:
     known = {run.workload or "" for run in runs}
     if workload is not None:
         if workload not in known:
@@ -155,12 +155,13 @@ class _Told:
         return cls(
             judged=tuple(judged.values()),
             left_out=tuple(
-                f"left out: {_count(found, 'run')} {reason} ({_by_candidate(found)})" for reason, found in why.items()
+                f"left out: {_count(found, 'run')} {reason} ({_count_by_candidate(found)})"
+                for reason, found in why.items()
             ),
         )
 
 
-def _by_candidate(runs: Iterable[ExternalRun]) -> str:
+def _count_by_candidate(runs: Iterable[ExternalRun]) -> str:
     counts: dict[str, int] = {}
     for run in runs:
         counts[run.candidate] = counts.get(run.candidate, 0) + 1

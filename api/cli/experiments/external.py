@@ -38,7 +38,7 @@ MarginOption = Annotated[
 def sync(folder: Folder = None, url: Url = None, json: Json = False) -> None:
     """Send the runs that a training loop of your own has logged; what is there already stays as it is."""
     from api.client.messages import ClientError  # with the HTTP client, which other verbs do without
-    from api.client.spool import FOLDER, FOLDER_VARIABLE, Spool, SpoolError, find
+    from api.client.spool import FOLDER, FOLDER_VARIABLE, RunSpool, SpoolError, find
 
     where = folder or Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)
     if not where.exists():
@@ -47,7 +47,7 @@ def sync(folder: Folder = None, url: Url = None, json: Json = False) -> None:
     with open_client(url) as client:
         for path in paths:
             try:
-                sent.append(Spool(path).send(client))
+                sent.append(RunSpool(path).send(client))
             except (SpoolError, OSError) as error:
                 complain(str(error))
                 refused += 1

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from api.client.client import Client
-from api.client.spool import Spool, find
+from api.client.spool import RunSpool, find
 from orchestrator.analysis.statistics import mean_interval, paired_difference
 from orchestrator.external_runs import ExternalState
 from orchestrator.records import Conclusion
@@ -56,14 +56,14 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
         first.send_signal(signal.SIGKILL)
     with Client(service_url) as client:
         for path in find(tmp_path):
-            Spool(path).send(client)
+            RunSpool(path).send(client)
         before = {run.id: run.state for run in client.external_runs("nanoGPT: muon")}
         assert before["muon-2"] is ExternalState.RUNNING and before["muon-1"] is ExternalState.FINISHED
 
         done = subprocess.run([*script, "-1"], env=environment, capture_output=True, text=True, check=True)
         final = json.loads(done.stdout)
         with ThreadPoolExecutor(1) as pool:  # another one who sends the same
-            others = pool.submit(lambda: [Spool(path).send(client) for path in find(tmp_path)])
+            others = pool.submit(lambda: [RunSpool(path).send(client) for path in find(tmp_path)])
             synced = CliRunner().invoke(main, ["sync", str(tmp_path), "--url", service_url])
             others.result()
         assert synced.exit_code == 0 and "nanoGPT: muon: 6 runs" in synced.output

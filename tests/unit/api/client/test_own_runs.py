@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from api.client.own_runs import OwnRun, start_run
-from api.client.spool import Spool, SpoolError, find
+from api.client.spool import RunSpool, SpoolError, find
 from orchestrator.external_runs import ExternalState, SpoolLine
 
 
@@ -28,7 +28,7 @@ def start(folder: Path, **more: object) -> OwnRun:
 def told(run: OwnRun) -> list[SpoolLine | None]:
     """The lines behind the one that says that it runs."""
     assert run.path is not None
-    first, *rest = Spool(run.path).lines()
+    first, *rest = RunSpool(run.path).lines()
     assert first is not None and first.state is ExternalState.RUNNING
     return rest
 
@@ -49,7 +49,7 @@ def test_a_run_is_its_header_its_points_and_its_end(tmp_path: Path) -> None:
     assert points == [(10, {"val_loss": 3.5, "train_loss": 3.25}), (11, {"eval/loss": 3.0, "tokens": 1.0}), (None, {})]
     last = told(run)[-1]
     assert last is not None and last.state is ExternalState.FINISHED
-    header = Spool(find(tmp_path)[0]).run
+    header = RunSpool(find(tmp_path)[0]).run
     assert (header.experiment, header.candidate, header.lr, header.seed) == ("a study", "muon", 0.02, 1)
     assert (
         header.config["betas"] == [0.9, 0.95] and header.config["decay"] == "inf" and header.config["model"] == "gpt2"
@@ -137,7 +137,7 @@ def test_a_run_goes_on_by_its_id_in_a_spool_of_its_own(tmp_path: Path) -> None:
     start(tmp_path, id="mine").log(step=1, val_loss=1.0)
     with start(tmp_path, id="mine") as run:
         run.log(step=2, val_loss=0.5)
-    spools = [Spool(path) for path in find(tmp_path)]
+    spools = [RunSpool(path) for path in find(tmp_path)]
     assert {spool.run_id for spool in spools} == {"mine"} and len({spool.part for spool in spools}) == 2
     with pytest.raises(ValueError, match=r"lr=0.5: run mine began with 0.02"):
         start(tmp_path, id="mine", lr=0.5)
@@ -156,7 +156,7 @@ def test_a_spool_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     assert run.path is not None
     with run.path.open("ab") as file:
         file.write(b'{"at": 1.0, "step": 2, "metr')
-    spool = Spool(run.path)
+    spool = RunSpool(run.path)
     assert len(list(spool.lines())) == 2, "the torn line may still be whole one day"
     with run.path.open("ab") as file:
         file.write(b'\n{"at": 1.0, "step": 3, "metrics": {"val_loss": 0.5}}\n')
@@ -169,7 +169,7 @@ def test_what_is_no_spool_is_said_to_be_none(tmp_path: Path, content: bytes) -> 
     path = tmp_path / "x.run.jsonl"
     path.write_bytes(content)
     with pytest.raises(SpoolError, match=r"x\.run\.jsonl"):
-        Spool(path)
+        RunSpool(path)
 
 
 def test_a_service_that_is_away_is_waited_for_no_longer_than_asked(
