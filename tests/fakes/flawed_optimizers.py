@@ -66,7 +66,8 @@ class NeuronAdam(torch.optim.Optimizer):
         self.move(value, self.masked(direction, state, value), self.rate(group))
 
     def state_of(self, value: Tensor) -> Group:
-        return self.state[value]
+        state: Group = self.state[value]
+        return state
 
     def gradient(self, value: Tensor, group: Group) -> Tensor:
         assert value.grad is not None
@@ -139,7 +140,7 @@ class CountsSteps(NeuronAdam):
 
 class CoupledDecay(NeuronAdam):
     def gradient(self, value: Tensor, group: Group) -> Tensor:
-        return super().gradient(value, group) + group["weight_decay"] * value
+        return super().gradient(value, group).add(value, alpha=group["weight_decay"])
 
     def decay(self, value: Tensor, group: Group) -> None:
         pass
@@ -299,7 +300,7 @@ class StatesByPlace(NeuronAdam):
         alike = [each for each, _ in self.moving() if each.shape == value.shape]
         everywhere = [each for group in self.param_groups for each in group["params"] if each.shape == value.shape]
         place = next(number for number, each in enumerate(alike) if each is value)
-        return self.state[everywhere[place]]
+        return super().state_of(everywhere[place])
 
 
 class MaskedAdam(NeuronAdam):
