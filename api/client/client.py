@@ -326,6 +326,16 @@ class Endpoints:
         return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries)
 
     @Endpoint
+    def delete_external_experiment(self, external_id: str) -> ExternalExperiment:
+        """Remove an experiment of external runs and all of them, for good."""
+        return self._ask("DELETE", f"/v1/external-experiments/{segment(external_id)}", ExternalExperiment, again=False)
+
+    @Endpoint
+    def delete_external_run(self, external_id: str) -> ExternalRun:
+        """Remove a run for good; whoever sends its spool again brings it back."""
+        return self._ask("DELETE", f"/v1/external-runs/{segment(external_id)}", ExternalRun, again=False)
+
+    @Endpoint
     def send_lines(self, external_id: str, batch: LinesBatch) -> LinesReceipt:
         """Send lines of a spool (`api.client.spool.sync` sends whole ones); what comes again changes nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"

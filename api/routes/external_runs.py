@@ -48,6 +48,12 @@ def external_run(external_id: RunPath, external_runs: ExternalRunsDependency) ->
     return json_response(external_runs.run(external_id))
 
 
+@router.delete("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(403, 404))
+def delete_run(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
+    """Remove a run and all that it told, for good. Whoever sends its spool again brings it back."""
+    return json_response(external_runs.delete_run(external_id))
+
+
 @router.get("/external-runs/{external_id}/series", response_model=ExternalSeries, responses=problems(404))
 def series(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
     """All that it told, by metric: of each step what was told last."""
@@ -64,6 +70,12 @@ def external_experiments(external_runs: ExternalRunsDependency) -> Response:
 def external_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
     """One experiment of external runs."""
     return json_response(external_runs.experiment(external_id))
+
+
+@router.delete("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(403, 404))
+def delete_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+    """Remove an experiment of external runs and all of them, for good."""
+    return json_response(external_runs.delete_experiment(external_id))
 
 
 @router.get("/external-experiments/{external_id}/runs", response_model=Page[ExternalRun], responses=problems(404))
