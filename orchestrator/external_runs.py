@@ -28,6 +28,13 @@ MOST_METRICS = 1_000
 
 MOST_DEPTH = 32
 """Of a configuration: mappings and lists in one another."""
+USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
+"""What a validation loss is called, in the order in which it is looked for."""
+END_UNKNOWN = frozenset({"csv", "tensorboard", "trackio"})
+"""Sources that do not say whether a run ended; it counts as finished."""
+IMPORTED = "imported"
+"""The setting under which an imported run keeps what its source says of it beside its configuration: names, host,
+summary, and by `map` which of its fields are the run's candidate, learning rate and seed."""
 
 
 class ExternalState(StrEnum):
@@ -53,7 +60,7 @@ class RunHeader(Record):
     """Whatever else was set; nothing of it is interpreted but that it differs between candidates."""
     tags: Annotated[tuple[StoredText, ...], Field(max_length=100)] = ()
     source: Annotated[StoredText, Field(max_length=60)] = "log"
-    """`log`, or what it was imported from: `csv`, `trainer_state`, `tensorboard`."""
+    """`log`, or what it was imported from: `csv`, `wandb` and so on."""
     started_at: Finite = 0.0
     """On the clock of who told it."""
 

@@ -40,6 +40,7 @@ VERBS = {
     "restore": "experiments.actions:restore",
     "clone": "experiments.actions:clone",
     "sync": "experiments.external:sync",
+    "import": "experiments.imports:import_runs",
     "judge": "experiments.external:judge",
     "fit": "experiments.show:fit",
     "export": "experiments.export:export",

@@ -63,7 +63,7 @@ def start_run(
     Of the processes of a distributed training the one whose $RANK is 0 logs, and the others' runs keep nothing.
     """
     try:
-        settings = {str(name): _plain(value) for name, value in (config or {}).items()}
+        settings = {str(name): plain_value(value) for name, value in (config or {}).items()}
         header = RunHeader(
             experiment=experiment,
             candidate=candidate,
@@ -255,7 +255,7 @@ class _Sender:
                 return
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A setting as JSON can keep it: what it has no word for is kept as text."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()  # half of a surrogate pair is no text
@@ -264,10 +264,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): plain_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(each) for each in value]
+        return [plain_value(each) for each in value]
     try:
-        return _plain(value.item())  # numpy's and torch's numbers
+        return plain_value(value.item())  # numpy's and torch's numbers
     except Exception:  # noqa: BLE001 - whatever it is, its text says it
         return str(value)

@@ -8,6 +8,7 @@ from .lookup import entries as entries
 from .lookup import entry as entry
 from .lookup import knows as knows
 from .lookup import names as names
+from .records import Claim as Claim
 from .records import Need as Need
 from .records import OptimizerEntry as OptimizerEntry
 from .records import Option as Option

@@ -80,6 +80,20 @@ class Need(StrEnum):
     (`optim/train_eval_weights.py`)."""
 
 
+class Claim(StrEnum):
+    """What an entry says of its optimizer's steps without weight decay, where its paper says so too; `adapm-bench
+    optimizer check` holds it to that."""
+
+    STEADY = "steady"
+    """Under a constant gradient every step is the same: moments are corrected for their bias."""
+    SCALE_FREE = "scale-free"
+    """Gradients a thousand times as large give the same steps."""
+    FRESH_START = "fresh-start"
+    """A weight whose first gradient comes late is stepped as if it came first."""
+    NEURONS_APART = "neurons-apart"
+    """The weights of an MLP's neuron move by their own gradients alone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimizerEntry:
     """One optimizer of the catalog."""
@@ -98,6 +112,7 @@ class OptimizerEntry:
     paper: str
     licence: str
     needs: frozenset[Need] = frozenset()
+    claims: frozenset[Claim] = frozenset()
     elementwise: bool = False
     """Whether each weight moves by its own gradient alone: then parameters may be sharded by FSDP2 (`sharding.py`)."""
 

@@ -9,7 +9,7 @@ Adam's size; a comment says where it is not.
 
 from dataclasses import replace
 
-from .records import Need, OptimizerEntry, Option
+from .records import Claim, Need, OptimizerEntry, Option
 
 
 def _number(name: str, default: float, meaning: str, minimum: float = 0.0, maximum: float | None = None) -> Option:
@@ -138,6 +138,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Adam with decoupled weight decay; torch's own, fused. The baseline.",
         paper="Loshchilov, Hutter: Decoupled Weight Decay Regularization, arXiv 1711.05101",
         licence=_TORCH,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         elementwise=True,
     ),
     OptimizerEntry(
@@ -149,6 +150,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Adam with no, low-rank or full momentum, block by block; about half of AdamW's state.",
         paper=_ADAPM_PAPER,
         licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="adapm-mini",
@@ -159,6 +161,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdaPM with Adam-mini's second moment; about a twentieth of AdamW's state.",
         paper=_ADAPM_PAPER,
         licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="adam-mini",
@@ -169,6 +172,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdamW with one second moment a head, neuron or token; half of AdamW's state.",
         paper="Zhang et al.: Adam-mini, Use Fewer Learning Rates To Gain More, arXiv 2406.16793",
         licence=_OWN,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START, Claim.NEURONS_APART}),
     ),
     OptimizerEntry(
         name="adamw-8bit",
@@ -179,6 +183,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdamW with moments of 8 bits, by blocks of 256 values; needs the extra low-bit (torchao).",
         paper="Dettmers et al.: 8-bit Optimizers via Block-wise Quantization, arXiv 2110.02861",
         licence=_TORCHAO,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         package="torchao",
         extra="low-bit",
     ),
@@ -191,6 +196,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdamW with moments of 4 bits, by blocks of 128 values; needs the extra low-bit (torchao).",
         paper="Li et al.: Memory Efficient Optimizers with 4-bit States, arXiv 2309.01507",
         licence=_TORCHAO,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         package="torchao",
         extra="low-bit",
     ),
@@ -211,6 +217,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Second moments as row and column means, steps relative to the weights, with momentum.",
         paper="Shazeer, Stern: Adafactor, Adaptive Learning Rates with Sublinear Memory Cost, arXiv 1804.04235",
         licence=_LIBRARY,
+        claims=frozenset({Claim.SCALE_FREE}),
         package="pytorch_optimizer",
         extra="baselines",
     ),
@@ -229,6 +236,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Adafactor with momentum, damped where momentum and update disagree.",
         paper="Luo et al.: CAME, Confidence-guided Adaptive Memory Efficient Optimization, arXiv 2307.02047",
         licence=_LIBRARY,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
         package="pytorch_optimizer",
         extra="baselines",
     ),
@@ -241,6 +249,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdaGrad with one accumulator a row and a column, and momentum.",
         paper="Anil et al.: Memory-Efficient Adaptive Optimization, arXiv 1901.11150",
         licence=_LIBRARY,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
         package="pytorch_optimizer",
         extra="baselines",
     ),
@@ -253,6 +262,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Adam in the gradient's leading singular subspace on attention and MLP; AdamW elsewhere.",
         paper="Zhao et al.: GaLore, Memory-Efficient LLM Training by Gradient Low-Rank Projection, arXiv 2403.03507",
         licence=_OWN,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="golore",
@@ -263,6 +273,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="GaLore with random subspaces, into which the momentum is turned.",
         paper="He et al.: Subspace Optimization for LLMs with Convergence Guarantees, arXiv 2410.11289",
         licence=_OWN,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="fira",
@@ -273,6 +284,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="GaLore, and the rest of the gradient at the size that Adam gives the projected part.",
         paper="Chen et al.: Fira, Full-rank Training of LLMs Under Low-rank Constraint, arXiv 2410.01623",
         licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="apollo",
@@ -283,6 +295,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="The gradient with Adam's scale for each channel, found in a random sketch.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="apollo-mini",
@@ -295,6 +308,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="The gradient with one Adam scale for each matrix, found in a random sketch of rank 1.",
         paper="Zhu et al.: APOLLO, SGD-like Memory, AdamW-level Performance, arXiv 2412.05270",
         licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="scale",
@@ -305,6 +319,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Gradients normalised neuron by neuron, momentum in the last layer alone; AdamW for vectors.",
         paper="Glentis et al.: A Minimalist Optimizer Design for LLM Pretraining, arXiv 2506.16659",
         licence=_OWN,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START, Claim.NEURONS_APART}),
     ),
     OptimizerEntry(
         name="muon",
@@ -327,6 +342,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Orthogonalised momentum on attention and MLP matrices; AdamW elsewhere.",
         paper="Jordan et al.: Muon, kellerjordan.github.io/posts/muon; Liu et al., arXiv 2502.16982",
         licence=_OWN,
+        claims=frozenset({Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="soap",
@@ -361,6 +377,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Momentum preconditioned from both sides by inverse fourth roots, with steps of Adam's size.",
         paper="Gupta et al., arXiv 1802.09568; Anil et al.: Scalable Second Order Optimization, arXiv 2002.09018",
         licence=_OWN,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="lion",
@@ -376,6 +393,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="The sign of a momentum; half of AdamW's state.",
         paper="Chen et al.: Symbolic Discovery of Optimization Algorithms, arXiv 2302.06675",
         licence=_LIBRARY,
+        claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
         package="pytorch_optimizer",
         extra="baselines",
         elementwise=True,
@@ -395,6 +413,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdamW on gradients corrected by the change since the last one (MARS-AdamW, approximate).",
         paper="Yuan et al.: MARS, Unleashing the Power of Variance Reduction, arXiv 2411.10438",
         licence=_OWN,
+        claims=frozenset({Claim.FRESH_START}),
     ),
     OptimizerEntry(
         name="schedule-free-adamw",
@@ -412,6 +431,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="AdamW that averages its iterates instead of following a schedule; give it a constant one.",
         paper="Defazio et al.: The Road Less Scheduled, arXiv 2405.15682",
         licence=_LIBRARY,
+        claims=frozenset({Claim.SCALE_FREE}),
         package="pytorch_optimizer",
         extra="baselines",
         elementwise=True,
@@ -426,6 +446,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="Plain stochastic gradient descent; no state.",
         paper="Robbins, Monro: A Stochastic Approximation Method, 1951",
         licence=_TORCH,
+        claims=frozenset({Claim.STEADY, Claim.FRESH_START}),
         elementwise=True,
     ),
     OptimizerEntry(
@@ -437,6 +458,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="SGD with Nesterov's momentum.",
         paper="Sutskever et al.: On the importance of initialization and momentum in deep learning, 2013",
         licence=_TORCH,
+        claims=frozenset({Claim.FRESH_START}),
         elementwise=True,
     ),
     OptimizerEntry(
@@ -461,6 +483,7 @@ CATALOG: tuple[OptimizerEntry, ...] = (
         summary="The accelerated SGD of AdaPM's theory: a short and a long step from one gradient.",
         paper="Jain et al.: Accelerating SGD for Least Squares Regression, arXiv 1704.08227",
         licence=_OWN,
+        claims=frozenset({Claim.FRESH_START}),
         needs=frozenset({Need.MODES}),
     ),
 )

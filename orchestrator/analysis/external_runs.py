@@ -17,6 +17,9 @@ from orchestrator.analysis.comparison import concluded_rows, standings_of
 from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, signed_text, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
+    END_UNKNOWN,
+    IMPORTED,
+    USUAL_METRICS,
     ExternalExperiment,
     ExternalRun,
     ExternalState,
@@ -34,8 +37,6 @@ from worker.spec.parts import Budget
 from worker.spec.run import Workload
 from worker.spec.task import RegressionTask
 
-USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
-"""What a validation loss is called, in the order in which it is looked for."""
 TOKENS = "tokens"
 """The metric that says how much was trained."""
 MOST_CANDIDATES, MOST_RATES, MOST_SEEDS = 64, 64, 256
@@ -387,7 +388,7 @@ def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str
     values: dict[str, dict[str, set[str]]] = {}
     for name, runs in of_row.items():
         for run in runs:
-            for key in run.config:
+            for key in run.config.keys() - _mapped_settings(run):
                 values.setdefault(key, {})
         for key, of_candidate in values.items():
             of_candidate[name] = {json.dumps(run.config.get(key), sort_keys=True) for run in runs}
@@ -400,6 +401,16 @@ def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str
     return found[:MOST_SETTINGS] + ([f"and {len(found) - MOST_SETTINGS} more"] if len(found) > MOST_SETTINGS else [])
 
 
+def _mapped_settings(run: ExternalRun) -> set[str]:
+    """Settings that say what the run's own fields say, and whatever else its source knows of it."""
+    match run.config.get(IMPORTED):
+        case {"map": dict(mapping)}:
+            ways = (str(way).split(".") for way in mapping.values())
+            return {IMPORTED} | {way[1] for way in ways if way[0] == "config" and len(way) == 2}
+        case _:
+            return set()
+
+
 def _unchecked(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:
     if any(run.workload is None for run in runs):
         yield "that all runs trained the same model on the same data: no workload was told"
@@ -407,6 +418,8 @@ def _unchecked(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> 
         yield "that runs of one workload trained the same model on the same data: the bench knows its name alone"
     if not all(row.tokens for row in rows):
         yield f"that equal steps are equal budgets: log the metric `{TOKENS}`"
+    if sources := sorted({run.source for run in runs} & END_UNKNOWN):
+        yield f"that runs imported from {' and '.join(sources)} had ended: such files do not say so"
     yield "that every loss was taken on the same validation text, and how far another text would move differences"
     yield "that no run was left out, and no other setting was tuned: the bench sees what was told"
 

@@ -54,11 +54,8 @@ def append(database: Database, run_id: str, batch: LinesBatch, *, by: str | None
         new = batch.lines[received - batch.first_line :] if batch.first_line <= received else ()
         if new:
             _grow(connection, run_id, batch.part, chunk, new)
-            connection.execute(
-                sa.update(external_runs)
-                .where(external_runs.c.id == run_id)
-                .values(_changes(row, new) | {"updated_at": now})
-            )
+            changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
+            connection.execute(sa.update(external_runs).where(external_runs.c.id == run_id).values(changes))
             count_change(connection)
         return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
 
@@ -102,6 +99,15 @@ def _locked_run(connection: Connection, run_id: str, number: int, header: RunHea
                 "its beginning; give another run another id"
             )
     return row
+
+
+def _settings(row: Any, header: RunHeader) -> dict[str, object]:
+    """What was set, with what a further spool of the run says: the newest word counts, and none is forgotten."""
+    return {
+        "config": json.dumps(json.loads(row.config) | header.config, sort_keys=True),
+        "tags": json.dumps([*dict.fromkeys((*json.loads(row.tags), *header.tags))]),
+        "workload": header.workload or row.workload,
+    }
 
 
 def _grow(connection: Connection, run_id: str, part: str, chunk: Any, new: Sequence[SpoolLine | None]) -> None:

@@ -19,6 +19,7 @@ LIGHT = (
     "worker.records.protocol",
     "orchestrator.services.composition",
     "api.client.client",
+    "api.imports.readers",
     "api.cli",
     "api.app",
 )

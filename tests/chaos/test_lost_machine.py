@@ -21,7 +21,7 @@ from tests.chaos.processes import running_service, url_of
 from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2_400)]
 
 ROOT = Path(__file__).parents[2]
 DATA = ".adapm-bench"

@@ -29,7 +29,7 @@ from tests.factories.stores import PostgresqlServer, postgresql_programs, postgr
 from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
-pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(2_400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(2_400)]
 
 ENDLESS_STEPS = 10_000_000
 """What no machine trains within the bounds of a test."""

@@ -1,59 +1,27 @@
 """What every optimizer of the catalog promises: torch's own conventions, shown on tiny real models.
 
-`adapm-bench optimizer check NAME` and the tests of the shipped optimizers run the same list, `PROMISES`.
+`adapm-bench optimizer check NAME` and the tests of the shipped optimizers run the same list, `promises_of`.
 """
 
 import copy
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from optim.builder import build
 from optim.catalog import entry
 from optim.catalog.records import Need
 from optim.state import allocated_state_bytes, state_bytes
 from optim.train_eval_weights import HasModes, result_weights
+from worker.checks.optimizer_steps import CLAIMED, STEP_PROMISES, moves_elements_apart
+from worker.checks.subject import BrokenPromiseError, Promise, Subject, copy_weights, list_names, require_promise
 from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
-USUAL_RATE = 3e-3
 STEPS = 40
 IDLE_STEPS = 250
 """After so many the fourth power of a momentum that shrinks by 0.9 a step is below the smallest number."""
 LEARNT_NATS = 1.0
 """By so much the loss falls in `STEPS` steps on a tiny model, which begins at about ln 64 = 4.2 nats."""
-
-
-class BrokenPromiseError(Exception):
-    """The optimizer does not do what training loops rely on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """An optimizer that is looked at."""
-
-    name: str
-    """Its name in the catalog."""
-    lr: float = USUAL_RATE
-    """A rate at which `STEPS` steps teach the tiny models something."""
-    coasts: bool = False
-    """Whether weights may move at rate 0, as they do where momentum is of steps, or where averages catch up."""
-
-    def build_on(self, model: nn.Module, **options: object) -> torch.optim.Optimizer:
-        """A fresh optimizer on that model."""
-        return build(self.name, model, lr=self.lr, options=options)
-
-
-Promise = Callable[[Subject], None]
-"""Its docstring is the promise; it raises `BrokenPromiseError` where that is broken."""
-
-
-def require_promise(kept: bool, otherwise: str) -> None:
-    """Raise `BrokenPromiseError` with `otherwise` unless the promise was kept."""
-    if not kept:
-        raise BrokenPromiseError(otherwise)
 
 
 def holds_every_parameter_once(subject: Subject) -> None:
@@ -112,7 +80,7 @@ def loads_a_state_twice(subject: Subject) -> None:
     train(model, optimizer, range(2))
     saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
     train(model, optimizer, range(2, 4))
-    expected = _weights(model)
+    expected = copy_weights(model)
     model.load_state_dict(saved[0])
     optimizer.load_state_dict(saved[1])
     train(model, optimizer, range(2, 4))
@@ -125,7 +93,7 @@ def copies_deeply(subject: Subject) -> None:
     optimizer = subject.build_on(model)
     train(model, optimizer, range(3))
     twin_model, twin = copy.deepcopy((model, optimizer))
-    at_copy = _weights(twin_model)
+    at_copy = copy_weights(twin_model)
     train(model, optimizer, range(3, 6))
     _require_changes(twin_model, at_copy, set())
     train(twin_model, twin, range(3, 6))
@@ -137,12 +105,12 @@ def obeys_a_scheduler(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.build_on(model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step < 2))
-    before = _weights(model)
+    before = copy_weights(model)
     for step in range(2):  # SOAP only looks at its first gradient
         train(model, optimizer, range(step, step + 1))
         schedule.step()
     _require_changes(model, before, set(before))
-    before = _weights(model)
+    before = copy_weights(model)
     train(model, optimizer, range(2, 3))
     _require_changes(model, before, set(before) if subject.coasts else set())
 
@@ -155,10 +123,10 @@ def keeps_rates_of_groups(subject: Subject) -> None:
     for still in optimizer.param_groups:
         for group in optimizer.param_groups:
             group["lr"] = 0.0 if group is still else subject.lr
-        before = _weights(model)
+        before = copy_weights(model)
         train(model, optimizer, range(2))
         moved = _changed_weights(model, before) & {names_of[id(value)] for value in still["params"]}
-        require_promise(subject.coasts or not moved, f"at rate 0 these moved: {_list_names(moved)}")
+        require_promise(subject.coasts or not moved, f"at rate 0 these moved: {list_names(moved)}")
 
 
 def takes_a_closure(subject: Subject) -> None:
@@ -166,7 +134,7 @@ def takes_a_closure(subject: Subject) -> None:
     model = tiny_gpt2()
     optimizer = subject.build_on(model)
     train(model, optimizer, range(1))
-    before = _weights(model)
+    before = copy_weights(model)
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -184,7 +152,7 @@ def leaves_parameters_without_gradient(subject: Subject) -> None:
     """A parameter without gradient stays, and costs nothing."""
     model = tiny_gpt2()
     optimizer = subject.build_on(model)
-    before = _weights(model)
+    before = copy_weights(model)
     optimizer.step()
     _require_changes(model, before, set())
     kept = state_bytes(optimizer).total_bytes
@@ -196,7 +164,7 @@ def leaves_out_frozen_parameters(subject: Subject) -> None:
     model = tiny_gpt2()
     model.get_parameter("transformer.wte.weight").requires_grad_(False)
     optimizer = subject.build_on(model)
-    before = _weights(model)
+    before = copy_weights(model)
     train(model, optimizer, range(2))
     _require_changes(model, before, set(before) - {"transformer.wte.weight"})
 
@@ -219,23 +187,25 @@ def keeps_a_bad_gradient_apart(subject: Subject) -> None:
     loss_of(model, 1).backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
     weight = model.get_parameter("transformer.h.0.mlp.c_fc.weight")
     weight.grad = torch.full_like(weight, torch.nan)
-    before = _weights(model)
+    before = copy_weights(model)
     optimizer.step()
     held = [weight, *(value for value in optimizer.state[weight].values() if isinstance(value, Tensor))]
     # Lion's sign of NaN is 0: it spoils its momentum alone.
     require_promise(any(value.isnan().all() for value in held), "a gradient of NaN left no trace")
     others = {key: value for key, value in model.named_parameters() if value is not weight}
     spoilt = {key for key, value in others.items() if not value.isfinite().all()}
-    require_promise(not spoilt, f"it spread to {_list_names(spoilt)}")
+    require_promise(not spoilt, f"it spread to {list_names(spoilt)}")
     still = set(others) - _changed_weights(model, before)
-    require_promise(not still, f"these were not updated beside it: {_list_names(still)}")
+    require_promise(not still, f"these were not updated beside it: {list_names(still)}")
 
 
 def decays_matrices_only(subject: Subject) -> None:
     """Weight decay shrinks matrices, and leaves vectors alone."""
+    if subject.entry.option("weight_decay") is None:
+        return
     model = tiny_gpt2()
     optimizer = subject.build_on(model, weight_decay=1.0)
-    before = _weights(model)
+    before = copy_weights(model)
     for _ in range(2):  # SOAP only looks at its first gradient
         for value in model.parameters():
             value.grad = torch.zeros_like(value)
@@ -255,10 +225,10 @@ def has_the_modes_of_its_entry(subject: Subject) -> None:
         isinstance(optimizer, HasModes) is needs_modes, "its train() and eval() and its entry's `needs` disagree"
     )
     with result_weights(optimizer):  # before the first step there is one set of weights
-        start = _weights(model)
+        start = copy_weights(model)
     _require_changes(model, start, set())
     train(model, optimizer, range(STEPS // 2))
-    trained = _weights(model)
+    trained = copy_weights(model)
     with result_weights(optimizer):
         _require_changes(model, trained, set(trained) if needs_modes else set())
         loss = loss_of(model, 30).item()
@@ -270,10 +240,10 @@ def has_the_modes_of_its_entry(subject: Subject) -> None:
 def survives_zero_gradients(subject: Subject) -> None:
     """Zero gradients are harmless, and do not stall it."""
     model = tiny_gpt2()
-    optimizer = subject.build_on(model, weight_decay=0.0)
+    optimizer = subject.build_without_decay(model)
     for value in model.parameters():
         value.grad = torch.zeros_like(value)
-    before = _weights(model)
+    before = copy_weights(model)
     optimizer.step()
     _require_changes(model, before, set())
     _require_falling_loss(train(model, optimizer, range(STEPS)))
@@ -284,7 +254,7 @@ def outlives_an_idle_matrix(subject: Subject) -> None:
     torch.manual_seed(0)
     model = nn.ModuleDict({"wte": nn.Embedding(8, 16), "mlp": nn.ModuleList(_feed_forward() for _ in range(2))})
     goal = {name: value.detach() + 0.1 * torch.randn_like(value) for name, value in model.named_parameters()}
-    optimizer = subject.build_on(model, weight_decay=0.0)
+    optimizer = subject.build_without_decay(model)
     name = "mlp.1.up_proj.weight"
     idle = model.get_parameter(name)
 
@@ -357,7 +327,15 @@ PROMISES: tuple[Promise, ...] = (
     outlives_an_idle_matrix,
     keeps_what_meta_tensors_foretell,
     has_the_defaults_of_its_entry,
+    *STEP_PROMISES,
 )
+"""What every optimizer promises."""
+
+
+def promises_of(subject: Subject) -> tuple[Promise, ...]:
+    """Everybody's, and what its entry claims of its steps."""
+    claimed = tuple(promise for claim, promise in CLAIMED.items() if claim in subject.entry.claims)
+    return PROMISES + claimed + ((moves_elements_apart,) if subject.entry.elementwise else ())
 
 
 def _require_learning(subject: Subject, model: nn.Module) -> None:
@@ -395,25 +373,16 @@ def _save_and_load(state: dict[str, object]) -> dict[str, object]:
     return loaded
 
 
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
-
-
 def _changed_weights(model: nn.Module, before: dict[str, Tensor]) -> set[str]:
     return {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
 
 
 def _require_changes(model: nn.Module, before: dict[str, Tensor], expected: set[str]) -> None:
     found = _changed_weights(model, before)
-    require_promise(not (more := found - expected), f"these moved and should not: {_list_names(more)}")
-    require_promise(not (fewer := expected - found), f"these did not move and should: {_list_names(fewer)}")
+    require_promise(not (more := found - expected), f"these moved and should not: {list_names(more)}")
+    require_promise(not (fewer := expected - found), f"these did not move and should: {list_names(fewer)}")
 
 
 def _require_same_bits(one: nn.Module, other: nn.Module) -> None:
-    differ = _changed_weights(one, _weights(other))
-    require_promise(not differ, f"these differ: {_list_names(differ)}")
-
-
-def _list_names(names: set[str]) -> str:
-    shown = sorted(names)
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+    differ = _changed_weights(one, copy_weights(other))
+    require_promise(not differ, f"these differ: {list_names(differ)}")

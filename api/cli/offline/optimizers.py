@@ -17,7 +17,7 @@ from optim.nearest import unknown
 from worker.catalog import presets
 
 if TYPE_CHECKING:
-    from worker.checks.optimizer_contract import Promise, Subject
+    from worker.checks.subject import Promise, Subject
 
 Name = Annotated[str | None, typer.Argument(help="Show this optimizer's options.", metavar="[NAME]")]
 CheckedName = Annotated[str, typer.Argument(help="An optimizer by name, your own included.", metavar="NAME")]
@@ -79,15 +79,17 @@ class PromiseCheck(BaseModel):
 
 @verbs.command()
 def check(name: CheckedName, lr: Rate = None, coasts: Coasts = False, json: Json = False) -> None:
-    """Check that an optimizer keeps the catalog's promises: learning, resuming, rates, groups, closures, memory."""
+    """Check that an optimizer keeps the catalog's promises: learning, resuming, rates, groups, closures, memory, and
+    what its entry claims of its steps."""
     environment_settings()
     if name not in catalog.names():
         refuse(unknown("optimizer", name, catalog.names()))
-    from worker.checks.optimizer_contract import PROMISES, USUAL_RATE, Subject  # loads torch
+    from worker.checks.optimizer_contract import promises_of  # loads torch
+    from worker.checks.subject import USUAL_RATE, Subject
 
     subject = Subject(name=name, lr=USUAL_RATE if lr is None else lr, coasts=coasts)
     found: list[PromiseCheck] = []
-    for each in check_promises(subject, PROMISES):
+    for each in check_promises(subject, promises_of(subject)):
         found.append(each)
         if not json:
             print(f"{'✓' if each.kept else '✗'} {plain(each.promise)}", flush=True)

@@ -169,6 +169,11 @@ def _workload_notes(experiments: Sequence[ExperimentRecord]) -> list[str]:
         found.append("The experiments read different data or cut it differently: their losses are not on one scale.")
     if len({each.evaluation.sequences for each in workloads}) > 1:
         found.append("The experiments are evaluated on different numbers of sequences.")
+    if len(batches := sorted({each.budget.batch_sequences for each in workloads})) > 1:
+        found.append(
+            f"The experiments have batches of {', '.join(f'{each:,}' for each in batches)} sequences: what a batch "
+            "does to the loss is taken for what size and data do."
+        )
     return found
 
 

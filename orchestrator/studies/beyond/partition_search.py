@@ -213,7 +213,8 @@ def judge(evidence: Evidence) -> Judgement:
     )
     return Judgement(
         measured=all_hold(_answer(role, effects) for role in ROLES),
-        sentence=f"The least momentum shown to cost a role no more than {MARGIN_NATS} nats: {kept} ({differs}).",
+        sentence=f"The least momentum that half of the trials show to cost a role no more than {MARGIN_NATS} nats: "
+        f"{kept} ({differs}).",
         measures=tuple(measures),
         notes=notes,
     )

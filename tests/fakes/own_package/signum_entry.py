@@ -1,6 +1,6 @@
 """The catalog entry of somebody's optimizer, as docs/own-optimizer.md shows it; it imports no torch."""
 
-from optim.catalog import OptimizerEntry, Option
+from optim.catalog import Claim, OptimizerEntry, Option
 
 SIGNUM = OptimizerEntry(
     name="signum",
@@ -22,6 +22,7 @@ SIGNUM = OptimizerEntry(
     summary="The sign of the momentum.",
     paper="Bernstein et al.: signSGD, Compressed Optimisation for Non-Convex Problems, arXiv 1802.04434",
     licence="Apache-2.0",
+    claims=frozenset({Claim.STEADY, Claim.SCALE_FREE, Claim.FRESH_START}),
 )
 
 SLOPPY = OptimizerEntry(

@@ -64,6 +64,19 @@ def of(report: FitReport, candidate: str) -> CandidateFit:
     return next(each for each in report.fits if each.candidate == candidate)
 
 
+def test_batches_that_differ_are_said() -> None:
+    one_batch = measured(SIZES, power)
+    budget = one_batch[0][0].spec.workload.budget
+    larger = one_batch[0][0].spec.workload.model_copy(
+        update={"budget": budget.model_copy(update={"batch_sequences": 4 * budget.batch_sequences})}
+    )
+    spec = one_batch[0][0].spec.model_copy(update={"workload": larger})
+    first = (one_batch[0][0].model_copy(update={"spec": spec}), one_batch[0][1])
+    said = f"have batches of {budget.batch_sequences}, {4 * budget.batch_sequences} sequences"
+    assert [said in note for note in fit_experiments([first, *one_batch[1:]], draws=50).notes].count(True) == 1
+    assert not [note for note in fit_experiments(one_batch, draws=50).notes if "batches" in note]
+
+
 def test_each_optimizer_gets_its_law_with_intervals_and_the_difference_is_tested() -> None:
     report = fit_experiments(measured(SIZES, power), predict=[(10**10, None)], draws=300)
     assert (report.form, report.baseline) == ("n", "adamw")

@@ -1,0 +1,141 @@
+"""`import`: runs that other tools have logged, with a mapping that it proposes and the user may correct."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.console import FAILED, Json, complain, console, plain, plain_table, print_json, refuse
+from api.cli.service import Url, open_client
+from dashboards.text import formats
+from orchestrator.external_runs import IMPORTED, RunHeader
+
+if TYPE_CHECKING:
+    from api.imports.mapping import FieldMapping, MappedRun
+    from api.imports.source import SourceRun
+
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        help="What it is (csv, trainer_state, tensorboard, wandb, trackio, mlflow), which files show by themselves; "
+        "then files, folders, or an address of MLflow's.",
+        metavar="[SOURCE] FILE|DIR|URI...",
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", help="Take a field of ours from one of the source: candidate=config.optimizer.", metavar="A=B"
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Give a field for all these runs: candidate=muon.", metavar="A=TEXT"),
+]
+ExperimentOption = Annotated[
+    str | None, typer.Option("--experiment", help="Short for --set experiment=NAME: the experiment they belong to.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the mapping and the runs, and send nothing.")]
+MOST_SHOWN = 20
+
+
+def import_runs(
+    words: Words,
+    mapped: MapOption = None,
+    given: SetOption = None,
+    experiment: ExperimentOption = None,
+    dry_run: DryRun = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Import runs of W&B, MLflow, TensorBoard, Trackio, a Trainer or a table; again, and what is new is added."""
+    from api.client.messages import ClientError  # with the HTTP client, which other verbs do without
+    from api.imports.mapping import NAMES, PROPOSALS, apply_mapping, propose_mapping
+    from api.imports.readers import choose_reader
+    from api.imports.source import SourceError
+
+    corrections, constants = _pairs("--map", mapped, NAMES), _pairs("--set", given, tuple(PROPOSALS))
+    if experiment is not None:
+        constants["experiment"] = experiment
+    try:
+        reader, places = choose_reader(words)
+        found = list(reader.read(places, [*corrections.values()]))
+        mapping = propose_mapping(found, corrections, constants)
+    except (SourceError, OSError) as error:
+        refuse(str(error))
+    default = Path(places[0]).resolve().stem
+    runs, refused = list["MappedRun"](), 0
+    for each in found:
+        try:
+            runs.append(apply_mapping(each, mapping, reader.source, default))
+        except SourceError as error:
+            complain(str(error))
+            refused += 1
+    if not json:
+        _print_mapping(reader.source, mapping, found, runs)
+    sent = []
+    if runs and not dry_run:
+        from api.imports.transfer import send_run
+
+        with open_client(url) as client:
+            for run in runs:
+                try:
+                    sent.append(send_run(client, run))
+                except ClientError as error:
+                    if error.status is None or error.status in (401, 403):  # no other run would fare better
+                        raise
+                    complain(f"{run.name}: {error}")
+                    refused += 1
+    if json:
+        rows = [{"run_id": run.run_id, "name": run.name, **run.header.model_dump()} for run in runs]
+        print_json({"mapping": vars(mapping), "runs": rows, "sent": [vars(each) for each in sent]})
+    elif dry_run:
+        print("nothing was sent; without --dry-run it is")
+    else:
+        for name in dict.fromkeys(each.experiment for each in sent):
+            mine = [each for each in sent if each.experiment == name]
+            new = sum(each.is_new for each in mine)
+            values = sum(each.new_values for each in mine)
+            print(
+                f"{plain(name)}: {formats.count(len(mine))} runs, {new} of them new, {formats.count(values)} new values"
+            )
+            print(f"  adapm-bench judge '{plain(name)}'")
+    if refused:
+        raise typer.Exit(FAILED)
+
+
+def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for each in given or ():
+        name, equals, value = each.partition("=")
+        if not equals or not value or name not in names:
+            refuse(f"{option} {each}: use {option} NAME=VALUE, where NAME is one of {', '.join(names)}")
+        found[name] = value
+    return found
+
+
+def _print_mapping(
+    source: str, mapping: "FieldMapping", found: Sequence["SourceRun"], runs: Sequence["MappedRun"]
+) -> None:
+    from api.imports.mapping import NAMES
+
+    print(f"{source}: {formats.count(len(found))} runs")
+    table = plain_table("field", "from", "values")
+    for name in NAMES:
+        origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
+        values = list(dict.fromkeys(getattr(run.header, name, None) for run in runs))
+        shown = ", ".join(
+            "—" if value is None else str(value) for value in values[:6] if name in RunHeader.model_fields
+        )
+        table.add_row(name, plain(origin), plain(shown) + (", …" if len(values) > 6 else ""))
+    console().print(table)
+    others = sorted({metric for run in runs for point in run.points for metric in point.metrics} - {*NAMES})
+    settings = {name for run in runs for name in run.header.config} - {IMPORTED}
+    print(f"kept as well: {len(settings)} settings, {len(others)} other metrics ({plain(', '.join(others[:8]))})")
+    left_out = sorted({name for each in found for name in each.not_numbers})
+    if left_out:
+        print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}")
+    without = [run.name for run in runs if run.header.lr is None or run.header.seed is None]
+    if without:
+        print(f"not judged, without a learning rate or a seed: {len(without)} runs ({plain(', '.join(without[:4]))})")

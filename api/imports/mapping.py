@@ -1,0 +1,213 @@
+"""Which field of a source is the candidate, the learning rate, the seed, the loss: proposed, corrected, applied.
+
+Fields are named as the source has them: `config.optimizer`, `project`, `name`; metrics by their name alone. What a name
+like `muon-lr0.02-s1` says is there as `name.candidate`, `name.lr` and `name.seed`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from api.client.own_runs import plain_value
+from api.imports.source import SourceError, SourcePoint, SourceRun
+from orchestrator.external_runs import IMPORTED, USUAL_METRICS, ExternalState, RunHeader
+
+PROPOSALS: Mapping[str, Sequence[str]] = {
+    "experiment": ("config.experiment", "project", "config.project"),
+    "candidate": (
+        *(f"config.{name}" for name in ("candidate", "optimizer", "optim", "opt", "optimizer_name", "optimizer.name")),
+        *("config.optimizer.type", "config.method", "config.algorithm", "name.candidate", "group"),
+    ),
+    "lr": (
+        *(f"config.{name}" for name in ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr", "optimizer.lr")),
+        "name.lr",
+    ),
+    "seed": (*(f"config.{name}" for name in ("seed", "random_seed", "manual_seed", "rng_seed")), "name.seed"),
+    "workload": ("config.workload",),
+}
+"""Where each field of a run is looked for, the first that a run has."""
+METRIC_PROPOSALS: Mapping[str, Sequence[str]] = {
+    "step": ("train/global_step", "trainer/global_step"),
+    "val_loss": (*USUAL_METRICS, "valid_loss", "loss/validation", "test_loss"),
+    "tokens": ("tokens", "num_input_tokens_seen", "train/num_input_tokens_seen", "tokens_seen", "total_tokens"),
+}
+NAMES = (*PROPOSALS, *METRIC_PROPOSALS)
+_SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
+_RATE = re.compile(r"(?:^|[-_ ])(?:lr|learning_rate)[-_=]?(\d[\d.]*(?:e[-+]?\d+)?)(?=$|[-_ ])", re.IGNORECASE)
+MOST_NAME = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldMapping:
+    """What is taken from where."""
+
+    fields: Mapping[str, str]
+    """By `NAMES`, the field or the metric of the source; without those that nothing was found for."""
+    constants: Mapping[str, str]
+    """What was given for all runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappedRun:
+    """A run as it is sent."""
+
+    run_id: str
+    name: str
+    header: RunHeader
+    points: tuple[SourcePoint, ...]
+    state: ExternalState
+    ended_at: float
+
+
+def propose_mapping(
+    runs: Sequence[SourceRun], corrections: Mapping[str, str], constants: Mapping[str, str]
+) -> FieldMapping:
+    """The corrections and constants, and a proposal for each name that neither has. Raises `SourceError` where a field
+    that was asked for is in no run."""
+    known = {name for run in runs for name in fields_of(run)}
+    metrics = {name for run in runs for point in run.points for name in point.metrics}
+    chosen: dict[str, str] = {}
+    for name in NAMES:
+        of_metric = name in METRIC_PROPOSALS
+        there = metrics if of_metric else known
+        if name in constants:
+            continue
+        if name in corrections:
+            if corrections[name] not in there:
+                kind = "metric" if of_metric else "field"
+                raise SourceError(
+                    f"--map {name}={corrections[name]}: no run has that {kind}; there are {_listed(there)}"
+                )
+            chosen[name] = corrections[name]
+        elif found := next(
+            (each for each in (METRIC_PROPOSALS if of_metric else PROPOSALS)[name] if each in there), None
+        ):
+            chosen[name] = found
+    return FieldMapping(fields=chosen, constants=constants)
+
+
+def fields_of(run: SourceRun) -> dict[str, Any]:
+    """All that a mapping can ask a run for, by its way through nested mappings."""
+    said = {"name": run.name, **run.facts, "config": run.config, **_said_by_name(run.name)}
+    return dict(_flat(said, ""))
+
+
+def _flat(values: Mapping[str, Any], way: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{way}{name}.")
+        elif value is not None and value != "" and not isinstance(value, list | tuple):
+            yield f"{way}{name}", value
+
+
+def _said_by_name(name: str) -> dict[str, str]:
+    """What the last part of a name like `muon-lr0.02-s1` or `muon/seed1` says."""
+    seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (_SEED, _RATE))
+    found = {f"name.{what}": match[1] for what, match in (("seed", seed), ("lr", rate)) if match}
+    if found:
+        before = name[: min(match.start() for match in (seed, rate) if match)].strip("-_/. ")
+        if candidate := before.rpartition("/")[2]:
+            found["name.candidate"] = candidate
+    return found
+
+
+def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_experiment: str) -> MappedRun:
+    """The run under our names, with all that its source says kept in its configuration. Raises `SourceError`."""
+    known = fields_of(run)
+    said: dict[str, Any] = {"experiment": default_experiment}
+    for name in PROPOSALS:
+        if name in mapping.constants:
+            said[name] = mapping.constants[name]
+        elif (value := known.get(mapping.fields.get(name, ""))) is not None:
+            said[name] = value
+    if "candidate" not in said:
+        raise SourceError(
+            f"{run.name}: nothing says its candidate; use --map candidate=FIELD or --set candidate=NAME; its fields "
+            f"are {_listed(known)}"
+        )
+    facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields)})
+    try:
+        header = RunHeader(
+            experiment=str(said["experiment"]).strip(),
+            candidate=str(said["candidate"]).strip(),
+            lr=_number(said.get("lr"), "lr", run),
+            seed=_seed(said.get("seed"), run),
+            workload=str(said["workload"]).strip() if "workload" in said else None,
+            config={**plain_value(dict(run.config)), IMPORTED: facts},
+            tags=run.tags,
+            source=source,
+            started_at=run.started_at,
+        )
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False)[0]
+        raise SourceError(
+            f"{run.name}: {'.'.join(map(str, fault['loc']))}={str(fault['input'])[:80]!r}: {fault['msg']}"
+        ) from None
+    points = tuple(_points(run.points, mapping))
+    return MappedRun(
+        run_id=f"{source}-{_digest(source, run, header, points)}",
+        name=run.name,
+        header=header,
+        points=points,
+        state=run.state,
+        ended_at=run.ended_at or run.started_at,
+    )
+
+
+def _points(points: Iterable[SourcePoint], mapping: FieldMapping) -> Iterator[SourcePoint]:
+    """The points under our names for metrics; where a metric is the step, points without it are at the last one."""
+    step_metric = mapping.fields.get("step")
+    renamed = {metric: name for name, metric in mapping.fields.items() if name in METRIC_PROPOSALS and name != "step"}
+    last = 0
+    for point in points:
+        metrics = {_metric_name(renamed.get(name, name)): value for name, value in point.metrics.items()}
+        step = point.step
+        if step_metric is not None and not any(name.startswith("system/") for name in metrics):
+            told = point.metrics.get(step_metric)
+            if told is not None and 0 <= told <= 2**53:
+                last = int(told)
+            step = last
+        if metrics:
+            yield SourcePoint(at=point.at, step=step, metrics=metrics)
+
+
+def _metric_name(name: str) -> str:
+    """A name that can be kept; a longer one is cut, and stays different from every other."""
+    name = plain_value(name).replace("\x00", "?") or "?"
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 9]}~{digest}"
+
+
+def _number(value: object, name: str, run: SourceRun) -> float | None:
+    try:
+        return None if value is None else float(value)  # type: ignore[arg-type]  # whatever it is, it is tried
+    except (TypeError, ValueError):
+        raise SourceError(f"{run.name}: {name}={str(value)[:80]!r} is no number") from None
+
+
+def _seed(value: object, run: SourceRun) -> int | None:
+    number = _number(value, "seed", run)
+    if number is not None and not number.is_integer():
+        raise SourceError(f"{run.name}: seed={value!r} is no whole number")
+    return None if number is None else int(str(value)) if str(value).isdecimal() else int(number)
+
+
+def _digest(source: str, run: SourceRun, header: RunHeader, points: Sequence[SourcePoint]) -> str:
+    """What a run is known by when it is imported again: the source's own id, else what does not change as it grows."""
+    key: tuple[object, ...] = (run.source_id,)
+    if run.source_id is None:
+        metrics = {name for point in points for name in point.metrics}
+        first_of = "val_loss" if "val_loss" in metrics else min(metrics, default="")
+        first = next(((point.step, point.metrics[first_of]) for point in points if first_of in point.metrics), None)
+        key = (run.name.rpartition("/")[2], header.candidate, header.lr, header.seed, repr(first))
+    return hashlib.sha256(json.dumps([source, header.experiment, *key]).encode()).hexdigest()[:24]
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:40]) + (f" and {len(found) - 40} more" if len(found) > 40 else "") or "none"

@@ -1,0 +1,90 @@
+"""Messages of Protocol Buffers without their schemas: enough to read event files of TensorBoard and files of W&B.
+
+Both libraries would be needed for a few fields only, and neither offers its reader as a public interface. The numbers
+of fields are part of their formats, and do not change.
+"""
+
+import struct
+from collections.abc import Iterator
+
+Message = dict[int, list["int | bytes"]]
+"""The values of each field, by its number, in their order: whole numbers, or the bytes of anything else."""
+
+
+class WireError(ValueError):
+    """Bytes are no message."""
+
+
+def parse_message(data: bytes) -> Message:
+    """The fields of a message. Raises `WireError`."""
+    found: Message = {}
+    for number, value in _fields(data):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        match key & 7:
+            case 0:
+                value, place = _varint(data, place)
+                yield key >> 3, value
+                continue
+            case 1:
+                length = 8
+            case 2:
+                length, place = _varint(data, place)
+            case 5:
+                length = 4
+            case kind:
+                raise WireError(f"a field of kind {kind}")
+        if place + length > len(data):
+            raise WireError("a field reaches beyond its message")
+        yield key >> 3, data[place : place + length]
+        place += length
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(data):
+            break
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise WireError("a number without an end")
+
+
+def texts(message: Message, number: int) -> list[str]:
+    """The values of a field of text."""
+    return [value.decode(errors="replace") for value in message.get(number, ()) if isinstance(value, bytes)]
+
+
+def text(message: Message, number: int) -> str:
+    """The value of a field of text; empty where it is not set."""
+    return (texts(message, number) or [""])[-1]
+
+
+def messages(message: Message, number: int) -> list[Message]:
+    """The values of a field of messages. Raises `WireError`."""
+    return [parse_message(value) for value in message.get(number, ()) if isinstance(value, bytes)]
+
+
+def signed(message: Message, number: int) -> int:
+    """The value of a field of whole numbers; 0 where it is not set."""
+    value = (message.get(number) or [0])[-1]
+    if not isinstance(value, int):
+        raise WireError(f"field {number} is no number")
+    return value - 2**64 if value >= 2**63 else value
+
+
+def decimal(message: Message, number: int) -> float | None:
+    """The value of a field of `double` or `float`; None where it is not set."""
+    value = (message.get(number) or [b""])[-1]
+    if not isinstance(value, bytes) or len(value) not in (4, 8):
+        return None
+    return float(struct.unpack("<d" if len(value) == 8 else "<f", value)[0])

@@ -1,0 +1,56 @@
+"""Every format that is imported, by the word that the command line has for it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from api.imports import csv_table, mlflow, tensorboard, trackio, trainer_state, wandb
+from api.imports.source import ReadSource, SourceError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """One format."""
+
+    source: str
+    """As `RunHeader.source` has it."""
+    files: str | None
+    """What its files are called; None where it is no file."""
+    read: ReadSource
+
+
+READERS = {
+    each.source: each
+    for each in (
+        Reader(source="csv", files="*.csv", read=csv_table.read),
+        Reader(source="trainer_state", files="trainer_state.json", read=trainer_state.read),
+        Reader(source="tensorboard", files="*tfevents*", read=tensorboard.read),
+        Reader(source="wandb", files="*.wandb", read=wandb.read),
+        Reader(source="trackio", files="*.db", read=trackio.read),
+        Reader(source="mlflow", files=None, read=mlflow.read),
+    )
+}
+
+
+def choose_reader(words: Sequence[str]) -> tuple[Reader, Sequence[str]]:
+    """The reader and the places of `import csv a.csv`, or of `import a.csv`, which says by itself what it is. Raises
+    `SourceError`."""
+    if words[0].removesuffix(".json") in READERS and (len(words) > 1 or not Path(words[0]).exists()):
+        if len(words) == 1:
+            raise SourceError(f"import {words[0]}: from where? name files, folders or an address behind it")
+        return READERS[words[0].removesuffix(".json")], words[1:]
+    fitting = [each for each in READERS.values() if each.files and all(_has(word, each.files) for word in words)]
+    if len(fitting) != 1:
+        known = ", ".join(READERS)
+        found = f"could be {' or '.join(each.source for each in fitting)}" if fitting else "is none that is known"
+        raise SourceError(f"{words[0]} {found}; say what it is before it: {known}")
+    return fitting[0], words
+
+
+def _has(word: str, pattern: str) -> bool:
+    path = Path(word)
+    return any(_files(path, pattern)) if path.is_dir() else path.match(pattern)
+
+
+def _files(folder: Path, pattern: str) -> Iterator[Path]:
+    return (each for each in folder.rglob(pattern) if each.is_file())

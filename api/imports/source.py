@@ -1,0 +1,93 @@
+"""What a reader makes of a source: runs with all that the source says of them, under the source's own names."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.external_runs import ExternalState
+
+
+class SourceError(Exception):
+    """A source cannot be read, or says too little; the message says which, and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePoint:
+    """Figures that were logged together."""
+
+    at: float
+    """Seconds since 1970, on the clock of who logged."""
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRun:
+    """One run, as its source has it."""
+
+    source_id: str | None
+    """What the source itself tells it by, on every machine; None where it has nothing of the kind."""
+    name: str
+    """For people; where a source is a folder of folders, the way to the run's own one."""
+    config: Mapping[str, Any]
+    """What was set."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else the source says of the run: project, group, notes, host, summary."""
+    tags: tuple[str, ...] = ()
+    points: tuple[SourcePoint, ...] = ()
+    state: ExternalState = ExternalState.FINISHED
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    not_numbers: Collection[str] = ()
+    """Names of logged values that are no numbers, and are left out."""
+
+
+ReadSource = Callable[[Sequence[str], Collection[str]], Iterator[SourceRun]]
+"""From places (files, folders, an address), and the names of the fields that a mapping asks for, to runs. Raises
+`SourceError`."""
+
+
+def find_files(places: Iterable[str], pattern: str) -> Iterator[tuple[Path, Path]]:
+    """The files of that name below each place, each with its folder's way from there; a place may be a file itself."""
+    for place in map(Path, places):
+        if place.is_dir():
+            found = sorted(each for each in place.rglob(pattern) if each.is_file())
+        elif place.exists():
+            found = [place]
+        else:
+            raise SourceError(f"{place} does not exist")
+        if not found:
+            raise SourceError(f"{place} has no {pattern}")
+        for path in found:
+            way = path.parent.relative_to(place) if place.is_dir() else Path()
+            yield path, Path(path.parent.resolve().name) if way == Path() else way
+
+
+def as_number(value: object) -> float | None:
+    """A logged value as a number, None where it is none. `"NaN"` and `"Infinity"` are: that is how some write them."""
+    if isinstance(value, bool | int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if isinstance(value, str) and value.strip().lower().lstrip("+-") in ("nan", "inf", "infinity"):
+        return float(value)
+    return None
+
+
+def split_metrics(values: Mapping[str, object], not_numbers: set[str]) -> dict[str, float]:
+    """The numbers among logged values, those of nested mappings by `outer.inner`; what is none is named in
+    `not_numbers`."""
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping) and "_type" not in value:  # which is a picture, a table or another file of W&B's
+            within: set[str] = set()
+            found |= {f"{name}.{inner}": each for inner, each in split_metrics(value, within).items()}
+            not_numbers |= {f"{name}.{inner}" for inner in within}
+        elif (number := as_number(value)) is not None:
+            found[str(name)] = number
+        elif value is not None:
+            not_numbers.add(str(name))
+    return found

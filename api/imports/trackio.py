@@ -1,0 +1,75 @@
+"""Trackio: the SQLite file of a project, which it keeps below `~/.cache/huggingface/trackio`.
+
+Metrics of the machine have a time and no step: theirs is the number of the sample. Trackio does not say how a run
+ended.
+"""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from api.imports.source import SourceError, SourcePoint, SourceRun, find_files, split_metrics
+
+
+def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+    """The runs of every project."""
+    for path, _ in find_files(places, "*.db"):
+        try:
+            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+                database.row_factory = sqlite3.Row
+                yield from _read_project(path, database)
+        except (sqlite3.Error, ValueError, RecursionError, TypeError) as error:
+            raise SourceError(f"{path} cannot be read as a project of Trackio's: {error}") from error
+
+
+def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRun]:
+    rows = database.execute("select * from metrics order by id").fetchall()
+    configs = {_key(row): row for row in _rows_if_there(database, "configs")}
+    system = _rows_if_there(database, "system_metrics")
+    for key in dict.fromkeys(map(_key, (*configs.values(), *rows))):
+        mine = [row for row in rows if _key(row) == key]
+        samples = [row for row in system if _key(row) == key]
+        first = configs.get(key) or mine[0]
+        config = json.loads(configs[key]["config"]) if key in configs else {}
+        not_numbers: set[str] = set()
+        points = [
+            SourcePoint(
+                at=_time(row["timestamp"]), step=row["step"],
+                metrics=split_metrics(json.loads(row["metrics"]), not_numbers),
+            )
+            for row in mine
+        ]  # fmt: skip
+        for number, row in enumerate(samples):
+            values = {f"system/{name}": value for name, value in json.loads(row["metrics"]).items()}
+            metrics = split_metrics(values, not_numbers)
+            points.append(SourcePoint(at=_time(row["timestamp"]), step=number, metrics=metrics))
+        own = {name: value for name, value in config.items() if name.startswith("_") and value is not None}
+        facts: dict[str, Any] = {name.strip("_").lower(): value for name, value in own.items()}
+        yield SourceRun(
+            source_id=f"{path.stem}/{key}",
+            name=first["run_name"],
+            config={name: value for name, value in config.items() if not name.startswith("_")},
+            facts={"project": path.stem, **facts},
+            points=tuple(points),
+            started_at=min((point.at for point in points), default=0.0),
+            ended_at=max((point.at for point in points), default=0.0),
+            not_numbers=not_numbers,
+        )
+
+
+def _key(row: sqlite3.Row) -> str:
+    """What a run is told by; older files have its name alone."""
+    return str(row["run_id"] if "run_id" in row.keys() else row["run_name"])  # noqa: SIM118 - a row is no mapping
+
+
+def _rows_if_there(database: sqlite3.Connection, table: str) -> list[sqlite3.Row]:
+    known = database.execute("select 1 from sqlite_master where type = 'table' and name = ?", (table,)).fetchone()
+    return database.execute(f"select * from {table} order by id").fetchall() if known else []  # noqa: S608 - ours
+
+
+def _time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

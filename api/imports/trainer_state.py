@@ -1,0 +1,72 @@
+"""`trainer_state.json`, which Hugging Face's Trainer writes into each checkpoint, and its users beside the model.
+
+It says what was logged, and neither the optimizer nor the seed: these are in the names of folders, or to be given.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from api.imports.source import SourceError, SourcePoint, SourceRun, find_files, split_metrics
+from orchestrator.external_runs import ExternalState
+
+
+def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
+    """A run for each output folder: of its checkpoints the one that went farthest says all that the others do."""
+    newest: dict[Path, tuple[int, str, Path, dict[str, Any]]] = {}
+    for path, way in find_files(places, "trainer_state.json"):
+        found = _load(path)
+        folder = path.parent.resolve()
+        is_checkpoint = folder.name.startswith("checkpoint-")
+        output = folder.parent if is_checkpoint else folder
+        within = way.parent if is_checkpoint else way
+        name = output.name if within == Path() else within.as_posix()
+        step = int(found.get("global_step") or 0)
+        if output not in newest or step >= newest[output][0]:
+            newest[output] = step, name, path, found
+    for step, name, path, found in newest.values():
+        yield _run(path, name, step, found)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("log_history"), list):
+        raise SourceError(f"{path} has no log_history: it is no trainer_state.json")
+    return found
+
+
+def _run(path: Path, name: str, step: int, state: dict[str, Any]) -> SourceRun:
+    at = path.stat().st_mtime
+    not_numbers: set[str] = set()
+    points = []
+    for entry in state["log_history"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int) or entry["step"] < 0:
+            raise SourceError(f"{path}: an entry of log_history has no step: {str(entry)[:80]}")
+        metrics = split_metrics({key: value for key, value in entry.items() if key != "step"}, not_numbers)
+        points.append(SourcePoint(at=at, step=entry["step"], metrics=metrics))
+    last = int(state.get("max_steps") or 0)
+    return SourceRun(
+        source_id=None,
+        name=name,
+        config={
+            key: state[key]
+            for key in ("max_steps", "num_train_epochs", "train_batch_size")
+            if state.get(key) is not None
+        },
+        facts={key: value for key, value in state.items() if not isinstance(value, dict | list) and value is not None},
+        points=tuple(points),
+        # One that stopped early on purpose says so; any other below its last step was killed, or trains.
+        state=ExternalState.FINISHED if step >= last or _has_stopped(state) else ExternalState.RUNNING,
+        started_at=at,
+        ended_at=at,
+        not_numbers=not_numbers,
+    )
+
+
+def _has_stopped(state: dict[str, Any]) -> bool:
+    """Whether a callback ended the training, which is what an early stop is; the summary is logged at the end alone."""
+    return any("train_runtime" in entry for entry in state["log_history"] if isinstance(entry, dict))

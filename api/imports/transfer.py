@@ -1,0 +1,104 @@
+"""Sends of imported runs what the service does not have: all of a new one, the new points of one that grew.
+
+What is there is asked for, not remembered, so a run may be imported from anywhere, any number of times, by many at
+once: the lines that are missing are a spool whose name is made of its content.
+"""
+
+import hashlib
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from api.client.messages import ClientError
+from api.client.spool import SUFFIX, RunSpool, header_line
+from api.imports.mapping import MappedRun
+from orchestrator.external_runs import ExternalRun, RunHeader, SpoolLine
+
+if TYPE_CHECKING:
+    from api.client.client import Client
+
+MOST_METRICS = 200
+"""In one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRun:
+    """What became of a run."""
+
+    run_id: str
+    name: str
+    experiment: str
+    is_new: bool
+    new_values: int
+    """Figures that the service had not, or had otherwise."""
+
+
+def send_run(client: "Client", run: MappedRun) -> ImportedRun:
+    """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
+    known = _known_run(client, run.run_id)
+    values: dict[str, dict[int, float]] = {}
+    if known is not None:
+        series = client.external_series(run.run_id)
+        values = {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
+    lines = list(_new_lines(run, values))
+    new_values = sum(len(line.metrics) for line in lines)
+    if known is None or known.state != run.state or not _has_settings(known, run.header):
+        at = run.ended_at if known is None else max(run.ended_at, time.time())
+        lines.append(SpoolLine(at=at, state=run.state))
+    if lines:
+        content = [line.model_dump_json(exclude_defaults=True).encode() + b"\n" for line in lines]
+        part = hashlib.sha256(b"".join(content)).hexdigest()[:32]
+        with tempfile.TemporaryDirectory() as folder:
+            spool = Path(folder) / f"{run.run_id}.{part}{SUFFIX}"
+            header = header_line(run.run_id, part, run.header.model_dump(mode="json"))
+            spool.write_bytes(header + b"".join(content))
+            RunSpool(spool).send(client)
+    return ImportedRun(
+        run_id=run.run_id, name=run.name, experiment=run.header.experiment, is_new=known is None, new_values=new_values
+    )
+
+
+def _known_run(client: "Client", run_id: str) -> ExternalRun | None:
+    try:
+        return client.external_run(run_id)
+    except ClientError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _new_lines(run: MappedRun, known: dict[str, dict[int, float]]) -> Iterator[SpoolLine]:
+    """The points without the values that are there; of several at one step the last counts, as everywhere."""
+    last: dict[tuple[str, int], float] = {}
+    for point in run.points:
+        last |= {(name, point.step): value for name, value in point.metrics.items()}
+    now = time.time()
+    for point in run.points:
+        new, is_correction = {}, False
+        for name, value in point.metrics.items():
+            here = known.get(name, {}).get(point.step)
+            if _equal(value, last[name, point.step]) and (here is None or not _equal(value, here)):
+                new[name] = value
+                is_correction |= here is not None
+        pairs = sorted(new.items())
+        for begin in range(0, len(pairs), MOST_METRICS):
+            some = dict(pairs[begin : begin + MOST_METRICS])
+            # A value that was there is replaced by the one that is told last.
+            yield SpoolLine(at=now if is_correction else point.at, step=point.step, metrics=some)
+
+
+def _equal(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _has_settings(known: ExternalRun, header: RunHeader) -> bool:
+    """Whether the service has all that the source says of a run beside its figures."""
+    return (
+        all(known.config.get(name) == value for name, value in header.config.items())
+        and {*header.tags} <= {*known.tags}
+        and header.workload in (None, known.workload)
+    )

@@ -1,0 +1,97 @@
+"""Imported twice, an experiment is the same; a run that grew has its new points; the verdict is that of the figures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from api.cli import main
+from api.client.client import Client
+from orchestrator.analysis.statistics import mean_interval, paired_difference
+from orchestrator.records import Conclusion
+from tests.integration.api_service import serving
+from tests.sources.write import FILES, SEEDS, loss
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("service")) as service:
+        yield service.url
+
+
+def run_import(url: str, *words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["import", *words, "--url", url])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_a_study_of_wandb_is_judged_by_its_own_figures_and_comes_once(url: str) -> None:
+    words = ("wandb", str(FILES / "wandb"), "--experiment", "from wandb", "--set", "workload=curves")
+    assert "nothing was sent" in run_import(url, *words, "--dry-run")
+    first = run_import(url, *words)
+    assert "from wandb: 6 runs, 6 of them new" in first and "config.optimizer" in first
+    with Client(url) as client:
+        runs = client.external_runs("from wandb")
+        assert "6 runs, 0 of them new, 0 new values" in run_import(url, *words)
+        assert client.external_runs("from wandb") == runs, "nothing of it changed, not even when it was heard of"
+        judged = client.judge("from wandb", baseline="adamw")
+    best = judged.rows[0]
+    adamw, muon = ([loss(seed, gain, 40) for seed in SEEDS] for gain in (0.0, 0.1))
+    assert best.candidate == "muon" and best.conclusion is Conclusion.BETTER and best.loss is not None
+    assert best.loss == mean_interval(muon[:2]), "the third one failed"
+    expected = paired_difference(muon[:2], adamw[:2])
+    assert expected is not None and best.difference is not None and best.difference.mean == pytest.approx(expected.mean)
+    assert any("failed" in each for each in judged.concerns)
+    assert not any("configuration differs" in each for each in judged.concerns), (
+        "optimizer and rate are no such setting"
+    )
+
+
+def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path) -> None:
+    table = tmp_path / "grown.csv"
+    rows = ["arm,lr,seed,step,val_loss", "muon,0.1,1,0,5.0", "muon,0.1,1,10,4.0"]
+
+    def write() -> None:
+        table.write_text("\n".join(rows) + "\n")
+
+    write()
+    assert "nothing says its candidate" in run_import(url, str(table), code=1)
+    words = (str(table), "--map", "candidate=config.arm")
+    assert "1 runs, 1 of them new, 2 new values" in run_import(url, *words)
+    rows += ["muon,0.1,1,20,3.0", "muon,0.1,2,0,5.5"]
+    write()
+    assert "2 runs, 1 of them new, 2 new values" in run_import(url, *words)
+    rows[2] = "muon,0.1,1,10,nan"
+    write()
+    assert "2 runs, 0 of them new, 1 new values" in run_import(url, *words)
+    assert "0 new values" in run_import(url, *words)
+    with Client(url) as client:
+        first = next(run for run in client.external_runs("grown") if run.seed == 1)
+        series = client.external_series(first.id)
+    assert series.steps["val_loss"] == (0, 10, 20) and series.values["val_loss"][1] != series.values["val_loss"][1]
+    assert (first.source, first.origin, first.metrics["val_loss"].last) == ("csv", "external", 3.0)
+
+
+def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: str) -> None:
+    words = ("trackio", str(FILES / "trackio"), "--experiment", "from trackio")
+    run_import(url, *words)
+    refused = run_import(url, *words, "--set", "candidate=other", code=1)
+    assert "has another candidate than 'other'" in refused
+    with Client(url) as client:
+        assert set(client.external_experiment("from trackio").candidates) == {"adamw", "muon"}
+        judged = client.judge("from trackio")
+    assert "that runs imported from trackio had ended: such files do not say so" in judged.unchecked
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("wandb", "nowhere"), "nowhere does not exist"),
+        (("x.parquet",), "say what it is before it"),
+        (("csv", "a.csv", "--map", "candidat=x"), "NAME is one of experiment, candidate"),
+        (("csv", "a.csv", "--set", "candidate"), "use --set NAME=VALUE"),
+    ],
+)
+def test_what_is_asked_wrongly_is_answered_with_the_way_out(words: tuple[str, ...], fault: str) -> None:
+    assert fault in run_import("http://127.0.0.1:9", *words, code=2)

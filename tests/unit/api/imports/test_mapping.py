@@ -1,0 +1,89 @@
+"""A mapping is proposed from what runs say, corrected by hand, and leaves nothing of a source behind."""
+
+import math
+from typing import Any
+
+import pytest
+
+from api.imports.mapping import MappedRun, apply_mapping, fields_of, propose_mapping
+from api.imports.source import SourceError, SourcePoint, SourceRun
+from orchestrator.external_runs import IMPORTED
+
+
+def source_run(**fields: Any) -> SourceRun:
+    points = (SourcePoint(at=1.0, step=3, metrics={"eval/loss": 2.0, "train/global_step": 100.0}),)
+    return SourceRun(**{"source_id": "x", "name": "n", "config": {}, "points": points} | fields)
+
+
+def mapped(run: SourceRun, corrections: dict[str, str] | None = None, **constants: str) -> MappedRun:
+    return apply_mapping(run, propose_mapping([run], corrections or {}, constants), "wandb", "the folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("muon-lr0.02-s1", ("muon", "0.02", "1")), ("out/adam_mini_lr=1e-3_seed=12", ("adam_mini", "1e-3", "12")),
+        ("muon/seed3", ("muon", None, "3")), ("lr0.1-s2", (None, "0.1", "2")), ("plain", (None, None, None)),
+        ("gpt-s", (None, None, None)), ("sgd.s4", ("sgd", None, "4")),
+    ],
+)  # fmt: skip
+def test_names_say_candidate_rate_and_seed(name: str, said: tuple[str | None, ...]) -> None:
+    fields = fields_of(source_run(name=name))
+    assert tuple(fields.get(f"name.{each}") for each in ("candidate", "lr", "seed")) == said
+
+
+def test_what_is_proposed_is_what_the_configuration_says() -> None:
+    config = {"optimizer": {"name": "muon", "lr": "2e-2"}, "seed": 7.0, "n": [1, math.inf], "lr": None}
+    run = mapped(source_run(config=config, facts={"project": "p", "summary": {"best": 1.0}}, tags=("t",)))
+    header = run.header
+    assert (header.experiment, header.candidate, header.lr, header.seed) == ("p", "muon", 0.02, 7)
+    assert header.config["optimizer"] == {"name": "muon", "lr": "2e-2"} and header.config["n"] == [1, "inf"]
+    kept = header.config[IMPORTED]
+    assert isinstance(kept, dict) and kept["summary"] == {"best": 1.0} and header.tags == ("t",)
+    (point,) = run.points
+    assert point.step == 100 and point.metrics == {"val_loss": 2.0, "train/global_step": 100.0}
+
+
+def test_corrections_and_constants_come_before_proposals() -> None:
+    config = {"optimizer": "adamw", "method": "muon", "rate": 0.5}
+    run = mapped(
+        source_run(config=config), {"candidate": "config.method", "lr": "config.rate"}, seed="3", experiment="e"
+    )
+    header = run.header
+    assert (header.experiment, header.candidate, header.lr, header.seed) == ("e", "muon", 0.5, 3)
+    with pytest.raises(SourceError, match=r"no run has that field; there are config.method"):
+        mapped(source_run(config=config), {"candidate": "config.none"})
+    with pytest.raises(SourceError, match=r"no run has that metric; there are eval/loss"):
+        mapped(source_run(config=config), {"val_loss": "none"})
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ({}, "nothing says its candidate"), ({"optimizer": "a", "lr": "fast"}, "lr='fast' is no number"),
+        ({"optimizer": "a", "seed": 1.5}, "no whole number"), ({"optimizer": "a", "lr": -1}, "lr"),
+        ({"optimizer": "a\x1b[2J"}, "candidate"), ({"optimizer": "a", "seed": math.nan}, "no whole number"),
+        ({"optimizer": "a" * 100}, "candidate"),
+    ],
+)  # fmt: skip
+def test_what_could_not_be_judged_is_refused_with_the_name_of_its_run(config: dict[str, Any], fault: str) -> None:
+    with pytest.raises(SourceError, match=fault):
+        mapped(source_run(config=config))
+
+
+def test_a_run_without_an_id_is_known_by_what_does_not_change_as_it_grows() -> None:
+    config = {"optimizer": "a", "seed": 1, "lr": 0.1}
+    first = source_run(source_id=None, config=config)
+    grown = source_run(
+        source_id=None, name="elsewhere/n", config=config,
+        points=(*first.points, SourcePoint(at=2.0, step=4, metrics={"eval/loss": 1.0})),
+    )  # fmt: skip
+    other = source_run(source_id=None, config=config | {"seed": 2})
+    assert mapped(first).run_id == mapped(grown).run_id != mapped(other).run_id
+    assert mapped(first).run_id != mapped(first, experiment="another").run_id, "a run may be in two experiments"
+
+
+def test_names_of_metrics_that_are_too_long_stay_different() -> None:
+    points = (SourcePoint(at=1.0, step=0, metrics={"m" * 200 + "1": 1.0, "m" * 200 + "2": 2.0, "a\x00b": 3.0}),)
+    names = [*mapped(source_run(config={"optimizer": "a"}, points=points)).points[0].metrics]
+    assert len({*names}) == 3 and max(map(len, names)) == 128 and names[2] == "a?b"

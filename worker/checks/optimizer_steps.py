@@ -1,0 +1,234 @@
+"""What an optimizer's steps must be like, whatever it computes, and what an entry may claim of them.
+
+A wrong sign, a forgotten bias correction or a mean over the wrong axis still trains a small model, and makes a large
+one worse. Such faults break a symmetry: gradients are given here, and the steps of two runs that should be alike are
+compared.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from optim.catalog.records import Claim, Option
+from worker.checks.subject import Promise, Subject, copy_weights, list_names, require_promise
+from worker.checks.tiny_models import tiny_llama
+
+GRADIENT = 0.01
+"""Standard deviation of the gradients: as large as those of a model that trains, far above any eps."""
+SCALES = (0.01, 10.0)
+"""Gradients a thousandfold apart. An eps of 1e-8 beside the root of a second moment hardly shows in the smaller ones,
+and one under the root is their size."""
+ROUNDING = 1e-3
+"""Relative: steps of float32 weights of size one are known to 1e-4."""
+ABOUT = 0.02
+"""Relative, where eps beside the smallest of many gradients shows …"""
+ROUGHLY = 0.1
+"""… and where they are smaller still, or products are of bfloat16."""
+OPTION_STEPS = 4
+UNKNOWN = "unknown"
+"""The option of block plans for weights that they cannot place; the tiny models have none."""
+MLP = "model.layers.0.mlp.up_proj.weight"
+LATE = ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.gate_proj.weight", "model.norm.weight")
+"""Of each kind one."""
+
+Gradients = Mapping[str, Tensor]
+"""Name → gradient; a weight that is missing has none."""
+Steps = list[dict[str, Tensor]]
+"""Of each step: name → what was added to the weight."""
+
+
+def mirrors_its_steps(subject: Subject) -> None:
+    """Mirrored weights and gradients give mirrored steps."""
+    model = tiny_llama()
+    gradients = _gradients(range(3))
+    mirrored = tiny_llama()
+    with torch.no_grad():
+        for value in mirrored.parameters():
+            value.neg_()
+    found = _steps(subject, mirrored, [{name: -value for name, value in each.items()} for each in gradients])
+    expected = _steps(subject, model, gradients)
+    _require_alike([{name: -value for name, value in each.items()} for each in found], expected, ROUNDING)
+
+
+def doubles_with_its_rate(subject: Subject) -> None:
+    """Steps at twice the rate are twice as large."""
+    gradients = _gradients(range(3))
+    once = _steps(subject, tiny_llama(), gradients)
+    twice = _steps(replace(subject, lr=2 * subject.lr), tiny_llama(), gradients)
+    _require_alike(twice, [{name: 2 * value for name, value in each.items()} for each in once], ABOUT)
+
+
+def minds_no_storage(subject: Subject) -> None:
+    """A weight that is stored transposed is stepped like any other."""
+    gradients = _gradients(range(3))
+    transposed = tiny_llama()
+    for value in transposed.parameters():
+        if value.ndim == 2:
+            value.data = value.detach().t().contiguous().t()
+    _require_alike(_steps(subject, transposed, gradients), _steps(subject, tiny_llama(), gradients), ROUNDING)
+
+
+def keeps_neighbours_apart(subject: Subject) -> None:
+    """A weight without gradient for a step changes no other's steps."""
+    gradients = _gradients(range(3))
+    expected = _steps(subject, tiny_llama(), gradients)
+    for name in LATE:
+        first, second, third = gradients
+        found = _steps(subject, tiny_llama(), [first, *_left_out([second], name), third])
+        _require_alike(_left_out(found, name), _left_out(expected, name), ROUNDING)
+
+
+def minds_every_option(subject: Subject) -> None:
+    """Every option changes something."""
+    idle = {option.name for option in subject.entry.options if option.name != UNKNOWN and not _matters(subject, option)}
+    require_promise(not idle, f"no value that was tried changes anything in {OPTION_STEPS} steps: {list_names(idle)}")
+
+
+STEP_PROMISES: tuple[Promise, ...] = (
+    mirrors_its_steps,
+    doubles_with_its_rate,
+    minds_no_storage,
+    keeps_neighbours_apart,
+    minds_every_option,
+)
+
+
+def moves_steadily(subject: Subject) -> None:
+    """Claimed: under a constant gradient every step is the same."""
+    found = _steps(subject, tiny_llama(), _gradients([0]) * 6)
+    _require_alike(found, found[-1:] * len(found), ROUNDING)
+
+
+def minds_no_scale(subject: Subject) -> None:
+    """Claimed: gradients a thousand times as large give the same steps."""
+    small, large = (
+        [{name: scale * value for name, value in each.items()} for each in _gradients(range(4))] for scale in SCALES
+    )
+    _require_alike(_steps(subject, tiny_llama(), small), _steps(subject, tiny_llama(), large), ROUGHLY)
+
+
+def starts_afresh(subject: Subject) -> None:
+    """Claimed: a weight whose first gradient comes late is stepped as if it came first."""
+    gradients = _gradients(range(6))
+    fresh = _steps(subject, tiny_llama(), gradients[3:])
+    for name in LATE:
+        late = _steps(subject, tiny_llama(), [*_left_out(gradients[:3], name), *gradients[3:]])[3:]
+        _require_alike(_only(late, name), _only(fresh, name), ROUNDING)
+
+
+def moves_neurons_apart(subject: Subject) -> None:
+    """Claimed: the weights of an MLP's neuron move by their own gradients alone."""
+    _require_apart(subject, (MLP,), lambda gradient: gradient[3])
+
+
+def moves_elements_apart(subject: Subject) -> None:
+    """Claimed: each weight moves by its own gradient alone."""
+    _require_apart(
+        subject, [name for name, _ in tiny_llama().named_parameters()], lambda gradient: gradient.view(-1)[3]
+    )
+
+
+CLAIMED: Mapping[Claim, Promise] = {
+    Claim.STEADY: moves_steadily,
+    Claim.SCALE_FREE: minds_no_scale,
+    Claim.FRESH_START: starts_afresh,
+    Claim.NEURONS_APART: moves_neurons_apart,
+}
+
+
+def _gradients(seeds: Iterable[int]) -> list[dict[str, Tensor]]:
+    """Of a tiny Llama, at random: one for each seed."""
+    shapes = {name: value.shape for name, value in tiny_llama().named_parameters()}
+    return [
+        {name: GRADIENT * torch.randn(shape, generator=random) for name, shape in shapes.items()}
+        for random in (torch.Generator().manual_seed(seed) for seed in seeds)
+    ]
+
+
+def _steps(subject: Subject, model: nn.Module, gradients: Sequence[Gradients]) -> Steps:
+    """What each gradient adds to the weights. A gradient is stored as its weight is, as autograd stores it."""
+    optimizer = subject.build_without_decay(model)
+    found = []
+    for each in gradients:
+        before = copy_weights(model)
+        for name, value in model.named_parameters():
+            value.grad = torch.empty_like(value).copy_(each[name]) if name in each else None
+        optimizer.step()
+        found.append({name: value.detach() - before[name] for name, value in model.named_parameters()})
+    return found
+
+
+def _left_out(of: Sequence[Gradients], name: str) -> Steps:
+    return [{key: value for key, value in each.items() if key != name} for each in of]
+
+
+def _only(of: Sequence[Gradients], name: str) -> Steps:
+    return [{name: each[name]} for each in of]
+
+
+def _require_alike(found: Sequence[Gradients], expected: Sequence[Gradients], tolerance: float) -> None:
+    """Steps differ by no more than that share of their size, weight by weight."""
+    for number, (one, other) in enumerate(zip(found, expected, strict=True), start=1):
+        apart = {name: _distance(value, other[name]) for name, value in one.items()}
+        differ = {name for name, by in apart.items() if not by <= tolerance}
+        by = max(apart.values(), key=lambda each: each if each == each else float("inf"))
+        require_promise(not differ, f"step {number} differs by {by:.0%} of its size or less: {list_names(differ)}")
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Relative to the second; two that are nothing are alike."""
+    size, apart = float(other.norm()), float((one - other).norm())
+    return apart if apart == 0.0 or size == 0.0 else apart / size
+
+
+def _require_apart(subject: Subject, names: Sequence[str], part: Callable[[Tensor], Tensor]) -> None:
+    """A changed gradient of a part of some weights changes the steps of that part alone."""
+    gradients, changed = _gradients(range(3)), _gradients(range(3))
+    for each in changed:
+        for name in names:
+            part(each[name]).mul_(-7)
+    found, expected = _steps(subject, tiny_llama(), changed), _steps(subject, tiny_llama(), gradients)
+    for steps in (*found, *expected):
+        for name in names:
+            part(steps[name]).zero_()
+    _require_alike(found, expected, ROUNDING)
+
+
+def _matters(subject: Subject, option: Option) -> bool:
+    """Whether one of some values moves float32 or bfloat16 weights otherwise than the default does."""
+    gradients = _gradients(range(OPTION_STEPS))
+    for dtype in (torch.float32, torch.bfloat16):
+        usual = _weights_after(subject, dtype, gradients, {})
+        for value in _other_values(option):
+            try:
+                found = _weights_after(subject, dtype, gradients, {option.name: value})
+            except (ValueError, NotImplementedError):
+                continue  # one that does not go with the others' defaults
+            if any(not torch.equal(found[name], usual[name]) for name in usual):
+                return True
+    return False
+
+
+def _weights_after(
+    subject: Subject, dtype: torch.dtype, gradients: Sequence[Gradients], options: Mapping[str, object]
+) -> dict[str, Tensor]:
+    model = tiny_llama()
+    nn.Module.to(model, dtype)
+    optimizer = subject.build_on(model, **options)
+    for each in gradients:
+        for name, value in model.named_parameters():
+            value.grad = each[name].to(dtype)
+        optimizer.step()
+    return copy_weights(model)
+
+
+def _other_values(option: Option) -> Iterator[object]:
+    """Some that it admits, besides its default."""
+    default = option.default
+    numbers: tuple[object, ...] = (1, 2, 3, 0, 7) if option.kind == "int" else (0.5, 0.3, 0.0, 2.0, 3.0, 1e-3)
+    tried = {"bool": (True, False), "choice": option.choices}.get(option.kind, numbers)
+    for value in tried:
+        if value != default and option.fault(value) is None:
+            yield value
