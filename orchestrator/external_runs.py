@@ -206,7 +206,7 @@ class JudgedCandidate(Record):
     """The same of the metric `tokens`; empty where it was not told by all."""
 
 
-class Judgement(Record):
+class ExternalJudgement(Record):
     """What external runs come to, by the statistics of comparisons; best first."""
 
     experiment_id: str

@@ -50,9 +50,9 @@ from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.annotations import AnnotationChange
 from orchestrator.external_runs import (
     ExternalExperiment,
+    ExternalJudgement,
     ExternalRun,
     ExternalSeries,
-    Judgement,
     LinesBatch,
     LinesReceipt,
 )
@@ -307,13 +307,13 @@ class Endpoints:
         baseline: str | None = None,
         workload: str | None = None,
         margin: float | None = None,
-    ) -> Judgement:
+    ) -> ExternalJudgement:
         """The verdicts on its candidates, with what speaks against them and what nobody could check. `metric`: of which
         lower is better; default is the validation loss. `margin`: a difference below it is none that matters."""
         parameters: dict[str, Parameter] = {**_parameters(metric=metric, baseline=baseline, workload=workload)}
         if margin is not None:
             parameters["margin"] = str(margin)
-        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", Judgement, parameters)
+        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, parameters)
 
     @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:

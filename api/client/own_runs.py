@@ -162,6 +162,11 @@ class OwnRun:
         if sender is not None:
             sender.stop(wait_seconds)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has finished, and `log` does nothing any more."""
+        return self._file is None and self.path is not None
+
     def __enter__(self) -> Self:
         return self
 

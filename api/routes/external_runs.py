@@ -14,9 +14,9 @@ from api.routes.context import (
 from dashboards.files.publication import external_runs_csv
 from orchestrator.external_runs import (
     ExternalExperiment,
+    ExternalJudgement,
     ExternalRun,
     ExternalSeries,
-    Judgement,
     LinesBatch,
     LinesReceipt,
 )
@@ -85,7 +85,7 @@ def table(external_id: ExperimentPath, external_runs: ExternalRunsDependency) ->
 
 
 @router.get(
-    "/external-experiments/{external_id}/judgement", response_model=Judgement, responses=problems(404, 409, 422)
+    "/external-experiments/{external_id}/judgement", response_model=ExternalJudgement, responses=problems(404, 409, 422)
 )
 def judgement(
     external_id: ExperimentPath,

@@ -21,10 +21,10 @@ from orchestrator.external_runs import (
     IMPORTED,
     USUAL_METRICS,
     ExternalExperiment,
+    ExternalJudgement,
     ExternalRun,
     ExternalState,
     JudgedCandidate,
-    Judgement,
     MetricSummary,
 )
 from orchestrator.jobs import RunStatus
@@ -59,7 +59,7 @@ def judge(
     baseline: str | None = None,
     workload: str | None = None,
     margin: float | None = None,
-) -> Judgement:
+) -> ExternalJudgement:
     """The verdicts on the candidates. `baseline`: default is the candidate whose first run began first; `margin`: a
     difference below it is none that matters. Raises `ConflictError` where there is nothing to judge, or to choose."""
     runs = _select_workload(runs, workload)
@@ -79,12 +79,16 @@ def judge(
     spec = _as_comparison(experiment.name, told.judged, names, baseline or names[0], margin)
     records = [_record(run, experiment.id, metric) for run in told.judged]
     standings = standings_of(spec, summaries(spec, [*records, *_lacking(spec, records)]))
-    rows = concluded_rows(spec, standings)
+    rows = [
+        # Of one rate nothing was tuned, which is said by itself: it has no grid, and is at no edge of it.
+        row.model_copy(update={"edge_of_grid": row.edge_of_grid and len(row.learning_rates) > 1})
+        for row in concluded_rows(spec, standings)
+    ]
     by_id = {run.id: run for run in told.judged}
     of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
     baseline_row = next(row for row in rows if row.is_baseline)
     judged = [_judged(row, baseline_row, spec, metric, of_row) for row in rows]
-    return Judgement(
+    return ExternalJudgement(
         experiment_id=experiment.id,
         experiment=experiment.name,
         metric=metric,

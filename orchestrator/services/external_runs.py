@@ -3,9 +3,9 @@
 from orchestrator.analysis.external_runs import judge
 from orchestrator.external_runs import (
     ExternalExperiment,
+    ExternalJudgement,
     ExternalRun,
     ExternalSeries,
-    Judgement,
     LinesBatch,
     LinesReceipt,
 )
@@ -60,7 +60,7 @@ class ExternalRuns:
         baseline: str | None = None,
         workload: str | None = None,
         margin: float | None = None,
-    ) -> Judgement:
+    ) -> ExternalJudgement:
         """The verdicts on the candidates of an experiment; raises `ConflictError` where it has nothing to judge, or
         where a choice of metric, baseline or workload is to be made first."""
         with self._database.reading() as connection:

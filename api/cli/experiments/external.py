@@ -12,7 +12,7 @@ from api.cli.console import FAILED, Json, complain, console, fail, plain, plain_
 from api.cli.service import Url, open_client
 from dashboards.text import formats
 from dashboards.text.words import external_facts
-from orchestrator.external_runs import ExternalExperiment, Judgement
+from orchestrator.external_runs import ExternalExperiment, ExternalJudgement
 
 Folder = Annotated[
     Path | None,
@@ -96,7 +96,7 @@ def _experiments_table(found: tuple[ExternalExperiment, ...]) -> RenderableType:
     return text_table(("id", "external experiment", "runs", "candidates"), rows)
 
 
-def judgement_view(judged: Judgement) -> RenderableType:
+def judgement_view(judged: ExternalJudgement) -> RenderableType:
     """What speaks against the verdicts first, then the table, the verdicts, and what nobody could check."""
     head = Text(plain(judged.experiment), style="bold")
     head.append(f"  (external runs: told, not measured by the bench; {plain(judged.metric)})", style="yellow")

@@ -34,6 +34,9 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert "nats" not in muon.verdict and muon.difference.margin is None, "nobody told a unit"
     assert answer.concerns == ("nothing was tuned as far as was told: one learning rate for each candidate",)
     assert any("no workload was told" in each for each in answer.unchecked)
+    assert not any(row.edge_of_grid for row in answer.rows) and not any("edge" in note for note in answer.notes)
+    several = grid({"adamw": {0.002: ADAMW, 0.004: MUON}, "muon": {0.02: MUON, 0.01: ADAMW}})
+    assert any("at the edge of the grid" in note for note in judge(EXPERIMENT, several).notes)
 
 
 def test_seeds_that_only_tuned_are_set_apart() -> None:
