@@ -165,82 +165,119 @@ def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor
     return rows / size, size
 
 
-def orthonormal_rows(rows: Tensor) -> Tensor:
-    """An orthonormal basis of the span of r rows: Cholesky QR, twice, and a safer way for blocks it would fail on.
+def rows_to_iterate_from(rows: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
+    """R' at ordinary size for subspace iteration: a sketch where asked for, and row by row where R' is negligible.
 
-    The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix;
-    negligible ones stay as they are.
-    Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds
-    from above: below ten times sqrt(machine epsilon), or where the factorisation breaks down (rows that depend on
-    each other, are zero or not finite), another way takes over. (Yamamoto et al., "Roundoff error analysis of the
-    CholeskyQR2 algorithm", 2015.) On the CPU that is Householder's QR. An accelerator would have to wait for the host
-    to decide, and is slow at it: there, see `_shifted_cholesky_qr`.
+    So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long.
     """
-    unit = _unit_rows(rows)
-    gram = unit @ unit.mT
-    lower, failed = torch.linalg.cholesky_ex(gram)
-    smallest_pivot = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1)
-    good = (failed == 0) & (smallest_pivot > 10.0 * torch.finfo(rows.dtype).eps ** 0.5)
-    reads = not devices.is_accelerator(rows.device)
-    if reads and bool(good.all()):
-        return _orthonormalise_again(_divide_by_lower(unit, lower))
-    bad = ~good
-    if not reads:
-        return _shifted_cholesky_qr(unit, gram, bad[..., None, None])
-    if bool(bad.all()):
-        return _householder(unit)
-    basis = _orthonormalise_again(_divide_by_lower(unit, lower))
-    basis[bad] = _householder(unit[bad])
+    if fresh:
+        return scaled_rows(sketch())[0]
+    size = _largest_elements(rows)
+    if not devices.is_accelerator(rows.device) and bool((size >= _negligible_size(rows.dtype)).all()):
+        return rows / size  # so nearly always
+    squares = rows.to(_gram_dtype(rows)).square().sum(dim=-1, keepdim=True)
+    even = rows / size.clamp_min(_negligible_size(rows.dtype))
+    return torch.where(are_negligible(squares, rows.dtype), sketch(), even)
+
+
+def orthonormal_rows(rows: Tensor) -> Tensor:
+    """An orthonormal basis of the span of r rows, by Cholesky QR, twice; with rows of zeros where they span less.
+
+    The rows are scaled to unit length first, which removes the spread of the singular values from the Gram matrix.
+    Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds
+    from above (Yamamoto et al., "Roundoff error analysis of the CholeskyQR2 algorithm", 2015). Where one is too small,
+    or the factorisation breaks down (rows that depend on each other, are zero or not finite), `spanning_transform` has
+    the first pass. An accelerator would have to wait for the host to decide: there, both are worked out.
+    """
+    even, size = scaled_rows(rows)
+    # No row whose largest element is 1 is shorter than 1.
+    unit = even / torch.linalg.vector_norm(even, dim=-1, keepdim=True).clamp_min_(1.0)
+    lower, failed = torch.linalg.cholesky_ex(unit @ unit.mT)
+    good = (failed == 0) & are_well_conditioned(lower, rows.dtype)
+    first = inverse_of(lower) @ unit
+    if devices.is_accelerator(rows.device):
+        first = torch.where(good[..., None, None], first, _spanning_rows(even, size))
+    elif not bool(good.all()):
+        bad = ~good
+        first[bad] = _spanning_rows(even[bad], size[bad]) if rows.ndim > 2 else _spanning_rows(even, size)
+    basis: Tensor = inverse_of(second_factor(first @ first.mT)) @ first
     return basis
 
 
-def _householder(rows: Tensor) -> Tensor:
-    basis: Tensor = torch.linalg.qr(rows.mT).Q.mT
-    return basis
+def are_well_conditioned(lower: Tensor, dtype: torch.dtype) -> Tensor:
+    """Whether Cholesky QR of unit rows of that type is accurate, by the factor of their Gram matrix."""
+    bound = max(100.0 * torch.finfo(dtype).eps, _DEPENDENT_BELOW)
+    well: Tensor = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1) > bound**0.5
+    return well
 
 
-def _orthonormalise_again(basis: Tensor, shift: Tensor | float = 0.0) -> Tensor:
-    """The second pass of Cholesky QR, on rows that are orthonormal but for rounding."""
-    gram = basis @ basis.mT
-    gram.diagonal(dim1=-2, dim2=-1).add_(shift)
-    lower, _ = torch.linalg.cholesky_ex(gram)
-    return _divide_by_lower(basis, lower)
+_DEPENDENT_BELOW = (100.0 * torch.finfo(torch.float32).eps) ** 2
+"""A unit row depends on others if the square of what they leave of it is no more: 1.2e-5 of its length.
+
+A hundred roundings of a row in float32. What is left of a row is known to the rounding of the row; so that weaker
+directions of float64 rows would differ by 1e-9 and more between machines that sum in another order.
+"""
 
 
-def _divide_by_lower(rows: Tensor, lower: Tensor) -> Tensor:
-    """lower^-1 rows, by the r × r inverse: a product is faster than a triangular system of long rows.
+def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
+    """T, so that the rows of T X are orthonormal, or zeros, and span what the rows of X do.
 
-    The inverse costs nothing in accuracy that the second pass would not restore.
+    A row that is negligible, or depends on those before it, has zeros for its row of T, and no part in the others. One
+    process and several that share the rows have the same Gram matrix but for rounding, and leave out the same rows.
+
+    Args:
+        gram: X X^T, in float64 where the device has it: in float32 it would not tell weak directions from rounding.
+        negligible: Which rows of X are, r × 1.
+
+    Returns:
+        r × r, lower triangular; NaN where the Gram matrix is not finite, so that a bad gradient shows.
+    """
+    spoilt = (gram * 0.0).sum(dim=(-2, -1), keepdim=True)
+    inverse = torch.where(negligible, 0.0, gram.diagonal(dim1=-2, dim2=-1)[..., None].rsqrt())
+    unit = gram * inverse * inverse.mT
+    one = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    # What Cholesky needs to succeed on a singular matrix of this size (Fukaya et al., "Shifted Cholesky QR", 2020).
+    rounding = gram.shape[-1] * torch.finfo(gram.dtype).eps
+    pivots = torch.linalg.cholesky_ex(unit + 11.0 * rounding * one).L.diagonal(dim1=-2, dim2=-1)[..., None]
+    found = pivots.square() > max(_DEPENDENT_BELOW, 100.0 * rounding)
+    both = found & found.mT
+    lower = torch.linalg.cholesky_ex(torch.where(both, unit, one)).L
+    return torch.where(both, inverse_of(lower) * inverse.mT, 0.0) + spoilt
+
+
+def second_factor(gram: Tensor) -> Tensor:
+    """The Cholesky factor of the Gram matrix of rows that are orthonormal but for rounding, or zeros."""
+    lengths = gram.diagonal(dim1=-2, dim2=-1)
+    lengths.add_((lengths < 0.5).to(gram.dtype))  # so that rows of zeros stay
+    lower: Tensor = torch.linalg.cholesky_ex(gram).L
+    return lower
+
+
+def inverse_of(lower: Tensor) -> Tensor:
+    """The inverse of a lower triangle r × r: a product with it is faster than a triangular system of long rows.
+
+    It costs nothing in accuracy that the second pass of Cholesky QR would not restore.
     """
     one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
     inverse: Tensor = torch.linalg.solve_triangular(lower, one, upper=False)
-    return inverse @ rows
+    return inverse
 
 
-def _shifted_cholesky_qr(unit: Tensor, gram: Tensor, bad: Tensor) -> Tensor:
-    """Cholesky QR without a decision of the host: the Gram matrices of bad blocks get a small multiple of 1 added.
-
-    What is left of rows that depend on each other, rounding and as much noise, is brought to length 1 after each of
-    two passes and made orthonormal in a third, so that it becomes directions at random: zero and dependent rows do not
-    stay so. (Fukaya et al., "Shifted Cholesky QR", 2020, for the shift, and for three passes.)
-    """
-    rank = unit.shape[-2]
-    shift = torch.where(bad, 11.0 * rank * torch.finfo(unit.dtype).eps, 0.0).to(unit.dtype)
-    noise = gaussian_sketch(0, 0, "noise", unit if unit.ndim == 2 else unit[0])
-    noisy = torch.where(bad, unit + torch.finfo(unit.dtype).eps * unit.shape[-1] ** -0.5 * noise, unit)
-    gram = torch.where(bad, noisy @ noisy.mT, gram)
-    gram.diagonal(dim1=-2, dim2=-1).add_(shift[..., 0])
-    lower, _ = torch.linalg.cholesky_ex(gram)
-    first = _divide_by_lower(noisy, lower)
-    second = _orthonormalise_again(torch.where(bad, _unit_rows(first), first), shift[..., 0])
-    return torch.where(bad, _orthonormalise_again(_unit_rows(second), shift[..., 0] / 11.0), second)
+def are_negligible(squares: Tensor, dtype: torch.dtype) -> Tensor:
+    """Which rows of that type are, by their squared lengths in float64."""
+    return squares <= _negligible_size(dtype) ** 2
 
 
-def _unit_rows(rows: Tensor) -> Tensor:
-    """Rows of length 1; negligible ones as they are."""
-    even, _ = scaled_rows(rows)
-    # No row whose largest element is 1 is shorter than 1.
-    return even.div_(torch.linalg.vector_norm(even, dim=-1, keepdim=True).clamp_min_(1.0))
+def _spanning_rows(even: Tensor, size: Tensor) -> Tensor:
+    """The first pass for rows whose `scaled_rows` these are."""
+    wide = even.to(_gram_dtype(even))
+    gram = wide @ wide.mT
+    squares = gram.diagonal(dim1=-2, dim2=-1)[..., None] * size.to(wide.dtype).square()
+    return (spanning_transform(gram, are_negligible(squares, even.dtype)) @ wide).to(even.dtype)
+
+
+def _gram_dtype(rows: Tensor) -> torch.dtype:
+    return rows.dtype if rows.device.type == "mps" else torch.float64  # Apple's GPUs have no float64
 
 
 def _largest_elements(rows: Tensor, dim: int | tuple[int, int] = -1) -> Tensor:
@@ -249,8 +286,8 @@ def _largest_elements(rows: Tensor, dim: int | tuple[int, int] = -1) -> Tensor:
 
 
 def _negligible_size(dtype: torch.dtype) -> float:
-    """Below, what a row or a block has for its largest element is negligible: 3.5e-29 in float32.
+    """Below, what a row or a block has for its largest element is negligible: 3.5e-29 in float32, 1.5e-154 in float64.
 
-    Far from the smallest number, so that a quotient by it stays in range.
+    Far from the smallest number, so that a quotient by it stays in range, and that its square is a float64.
     """
-    return float(torch.finfo(dtype).tiny ** 0.75)
+    return float(max(torch.finfo(dtype).tiny ** 0.75, torch.finfo(torch.float64).tiny ** 0.5))

@@ -8,14 +8,13 @@ the same everywhere. One iteration of `subspace` exchanges
     sum over inputs     the squared lengths of R's rows (r), then X = R M^T (r × m)
     sum over outputs    X X^T and Q Q^T (r × r each), for Cholesky QR twice, then R = Q^T M (r × n)
 
-and nothing over an axis that is whole. Second moments that processes have in common, per head or per output neuron, are
-sums of a few numbers more.
+and nothing over an axis that is whole. Where rows of X depend on each other, X X^T is summed once more, in float64.
+Second moments that processes have in common, per head or per output neuron, are sums of a few numbers more.
 
 The work on a block is a generator that yields each sum it needs and gets it back. All blocks run in step, and what they
 yield in one round goes out together: a round is one all-reduce for each type of number and each group of processes.
 
-Squares are summed in float64, where those of float32 do not underflow: nobody has to agree on a scale beforehand. For
-float64 itself, a momentum below 1e-150 counts as zero.
+Squares are summed in float64, where those of float32 do not underflow: nobody has to agree on a scale beforehand.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -30,7 +29,19 @@ from torch import Tensor
 from ..errors import ShardedParametersError
 from ..plan.blocks import FirstMoment, SecondMoment
 from ..plan.sharding import Portion, is_distributed
-from .low_rank import Factors, Momentum, Sketch, gaussian_sketch, mixed_factors, scaled_rows
+from .low_rank import (
+    Factors,
+    Momentum,
+    Sketch,
+    are_negligible,
+    are_well_conditioned,
+    gaussian_sketch,
+    inverse_of,
+    mixed_factors,
+    scaled_rows,
+    second_factor,
+    spanning_transform,
+)
 from .options import StepSettings
 from .solvers import divide_by_norm, solve_gram, step_size
 from .step import (
@@ -238,12 +249,13 @@ def _subspace(
 
 
 def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) -> Exchange[Tensor]:
-    """The rows to iterate from, at ordinary size; a sketch's rows where asked for, or where a row is zero."""
+    """As `low_rank.rows_to_iterate_from`."""
     if fresh:
         return sketch()
     squares = yield from _total(rows.double().square().sum(dim=-1, keepdim=True), inputs)
     even = rows * _powers_of_two(squares).to(rows.dtype)
-    return torch.where(squares == 0.0, sketch(), even) if bool((squares == 0.0).any()) else even
+    negligible = are_negligible(squares, rows.dtype)
+    return torch.where(negligible, sketch(), even) if bool(negligible.any()) else even
 
 
 def _descent(
@@ -296,37 +308,21 @@ def _powers_of_two(squares: Tensor) -> Tensor:
 
 
 def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
-    """An orthonormal basis of the span of r rows that are divided: Cholesky QR, twice.
-
-    Where a row is zero, or nearly depends on others (the bound is that of `low_rank.orthonormal_rows`), the basis is
-    that of the directions that the Gram matrix does tell apart, and as many of its rows are zero as it does not. They
-    start from a sketch at the next step. All processes decide alike: they have the same sum.
-    """
+    """As `low_rank.orthonormal_rows`, of rows that are divided. All processes decide alike: they have the same sums."""
     gram = yield from _gram(rows, outputs)
     lengths = gram.diagonal().sqrt()[:, None]
     inverse = torch.where(lengths > 0.0, 1.0 / lengths, 0.0)
-    gram = gram * inverse * inverse.mT
-    lower, failed = torch.linalg.cholesky_ex(gram)
-    tolerance = torch.finfo(rows.dtype).eps
-    smallest_pivot = lower.diagonal().amin()
-    if bool((failed != 0) | ~(smallest_pivot > 10.0 * tolerance**0.5)):
-        finite = bool(gram.isfinite().all())
-        values, vectors = torch.linalg.eigh(gram if finite else torch.zeros_like(gram))
-        known = values > 100.0 * gram.shape[-1] * tolerance
-        scales = torch.where(known, values, 1.0).rsqrt() * known * (1.0 if finite else torch.nan)
-        transform = (vectors * scales).mT
+    lower, failed = torch.linalg.cholesky_ex(gram * inverse * inverse.mT)
+    if bool((failed == 0) & are_well_conditioned(lower, rows.dtype)):
+        # In two steps: the lengths of an idle block's rows, squared, would leave the range of the rows' type.
+        basis = inverse_of(lower).to(rows.dtype) @ torch.where(lengths > 0.0, rows / lengths.to(rows.dtype), 0.0)
     else:
-        one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-        transform = torch.linalg.solve_triangular(lower, one, upper=False)
-    # In two steps: the lengths of an idle block's rows, squared, would leave the range of the rows' type.
-    basis = transform.to(rows.dtype) @ torch.where(lengths > 0.0, rows / lengths.to(rows.dtype), 0.0)
+        wide = rows.double()
+        gram = yield from _total(wide @ wide.mT, outputs)
+        negligible = are_negligible(gram.diagonal()[:, None], rows.dtype)
+        basis = (spanning_transform(gram, negligible) @ wide).to(rows.dtype)
     again = yield from _total(basis @ basis.mT, outputs)
-    again.diagonal().add_((again.diagonal() < 0.5).to(again.dtype))  # rows of zeros stay
-    lower, _ = torch.linalg.cholesky_ex(again)
-    one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device)
-    inverse = torch.linalg.solve_triangular(lower, one, upper=False)
-    orthonormal: Tensor = inverse @ basis
-    return orthonormal
+    return inverse_of(second_factor(again)) @ basis
 
 
 SHARDED_SOLVERS: dict[str, Solver] = {

@@ -36,7 +36,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, scaled_rows, start_rows
+from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, rows_to_iterate_from, scaled_rows, start_rows
 
 
 class Solver(Protocol):
@@ -57,16 +57,18 @@ def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch
         momentum: M; G is outputs × inputs for the reason above, L' and R' are zeros at the first step.
         iterations: Subspace iterations, at least 1.
         fresh: Start from a sketch instead of R' (first step, and every refresh).
-        sketch: Draws that start. Also drawn where R' is zero, the one start from which no iteration moves.
+        sketch: Draws that start. Also drawn where rows of R' are zero, from which no iteration moves.
 
     Returns:
-        L with orthonormal columns, and R.
+        L with orthonormal columns, and R. Where M has fewer than r directions, the columns and rows that are left over
+        are zero, and start from a sketch at the next step.
     """
-    rows = start_rows(momentum.carried.right, fresh=fresh, sketch=sketch)
+    rows = momentum.carried.right
     basis = momentum.carried.left.mT
-    for _ in range(iterations):
+    for k in range(iterations):
         # Of rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
-        basis = orthonormal_rows(momentum.rows_times_transposed(scaled_rows(rows)[0]))
+        start = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketch=sketch)
+        basis = orthonormal_rows(momentum.rows_times_transposed(start))
         rows = momentum.rows_times(basis)
     return Factors(basis.mT, rows)
 

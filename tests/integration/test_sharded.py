@@ -67,10 +67,10 @@ def model_of(family: str, dtype: torch.dtype = torch.float64) -> nn.Module:
     return nn.Module.to(model, dtype)
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, shape: tuple[int, int] = (8, 16)) -> None:
     for step in steps:
         generator = torch.Generator().manual_seed(step)
-        tokens = torch.randint(0, VOCABULARY, (8, 16), generator=generator)
+        tokens = torch.randint(0, VOCABULARY, shape, generator=generator)
         tokens[:, 1::2] = (tokens[:, ::2] * 3 + 1) % VOCABULARY
         optimizer.zero_grad()
         logits = model(tokens).logits
@@ -128,8 +128,11 @@ CASES: dict[str, tuple[str, type[AdaPM], torch.dtype, str]] = {
     "phi3 mini": ("phi3", AdaPMMini, torch.float64, "subspace"),
     "mixtral mini": ("mixtral", AdaPMMini, torch.float64, "subspace"),
     "llama even mini": ("llama even", AdaPMMini, torch.float64, "subspace"),
+    "llama of two tokens": ("llama", AdaPM, torch.float64, "subspace"),
+    "gpt2 of two tokens float32": ("gpt2", AdaPM, torch.float32, "subspace"),
 }
-FEWER = ("gpt2 mini", "llama mini float32", "phi3 mini")
+"""Gradients of two tokens have one direction, in some blocks two: fewer than the rank."""
+FEWER = ("gpt2 mini", "llama mini float32", "phi3 mini", "llama of two tokens", "gpt2 of two tokens float32")
 """What one, two and four processes are asked to do; three are asked for everything."""
 
 
@@ -147,11 +150,15 @@ def steps_of(case: str) -> range:
     return range(10 if case.endswith("gd") else STEPS)
 
 
+def batch_of(case: str) -> tuple[int, int]:
+    return (1, 2) if "two tokens" in case else (8, 16)
+
+
 @cache
 def one_process(case: str) -> dict[str, Tensor]:
     family, cls, dtype, solver = CASES[case]
     model = model_of(family, dtype)
-    train(model, cls.for_model(model, solver=solver, **OPTIONS), steps_of(case))
+    train(model, cls.for_model(model, solver=solver, **OPTIONS), steps_of(case), batch_of(case))
     return whole_weights(model)
 
 
@@ -203,7 +210,7 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
         family, cls, dtype, solver = CASES[case]
         model = split(model_of(family, dtype))
         optimizer = cls.for_model(model, solver=solver, **OPTIONS)
-        train(model, optimizer, steps_of(case))
+        train(model, optimizer, steps_of(case), batch_of(case))
         found["weights"][case] = whole_weights(model)
         found["exchanged"][case] = exchanged(model, optimizer)
     for case, (family, dtype, options) in RESUMED.items():

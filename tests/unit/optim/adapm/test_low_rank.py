@@ -39,6 +39,15 @@ def momentum(gradient: Tensor, carried: Factors) -> Tensor:
     return (1 - BETA1) * gradient + BETA1 * carried.left @ carried.right
 
 
+def dimension(basis: Tensor) -> int:
+    """How many rows are orthonormal, where all others are zeros."""
+    gram = basis @ basis.mT
+    lengths = gram.diagonal().round()
+    torch.testing.assert_close(gram, lengths.diag(), rtol=0.0, atol=1e-5)
+    assert not basis[lengths == 0.0].any()
+    return int(lengths.sum())
+
+
 @settings(deadline=None, max_examples=50)
 @given(rows=sizes, columns=sizes, share=st.floats(0.01, 1.0), seed=st.integers(0, 10**6))
 def test_the_svd_is_the_best_and_many_subspace_iterations_reach_it_on_every_shape(rows, columns, share, seed):
@@ -66,7 +75,7 @@ def test_a_rank_deficient_or_zero_momentum_is_found_exactly(rows, columns, share
     found = solve("subspace", gradient, carried, fresh=True)
     assert found.left.isfinite().all()
     assert found.right.isfinite().all()
-    torch.testing.assert_close(found.left.mT @ found.left, torch.eye(rank, dtype=torch.float64))
+    assert dimension(found.left.mT) == min(rank, true_rank)
     if rank >= true_rank:
         torch.testing.assert_close(found.left @ found.right, momentum(gradient, carried), rtol=1e-8, atol=1e-8)
 
@@ -104,10 +113,11 @@ def test_one_warm_started_iteration_a_step_follows_a_turning_subspace():
     assert warm_residual < 1.01 * exact_residual
 
 
-def test_columns_that_nearly_depend_on_each_other_still_give_an_orthonormal_basis():
-    gradient = draw(0, 64, 2) @ draw(1, 2, 48) + 1e-6 * draw(2, 64, 48)
+@pytest.mark.parametrize(("size", "directions"), [(1e-3, 8), (1e-6, 2)])
+def test_columns_that_nearly_depend_on_each_other_give_a_basis_of_what_is_more_than_rounding(size, directions):
+    gradient = draw(0, 64, 2) @ draw(1, 2, 48) + size * draw(2, 64, 48)
     found = solve("subspace", gradient.float(), Factors(torch.zeros(64, 8), torch.zeros(8, 48)), fresh=True)
-    torch.testing.assert_close(found.left.mT @ found.left, torch.eye(8), rtol=0.0, atol=1e-5)
+    assert dimension(found.left.mT) == directions
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))
@@ -183,38 +193,40 @@ def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():
     torch.testing.assert_close(product[1], (1 - BETA1) * gradient[1], rtol=0.0, atol=1e-5)
     assert not product[2].any()
     assert not product[3].isfinite().all()
-    torch.testing.assert_close(found.left[:3].mT @ found.left[:3], torch.eye(5).expand(3, 5, 5), rtol=0.0, atol=1e-4)
+    assert [dimension(left.mT) for left in found.left[:3]] == [5, 2, 0]
 
 
-HARD = {
-    "zero": torch.zeros(3, 50),
-    "denormal": torch.full((3, 50), 1e-42),
-    "squares underflow": draw(0, 3, 50).float() * 1e-24,
-    "squares are denormal": draw(0, 3, 50).float() * 1e-20,
-    "squares overflow": draw(0, 3, 50).float() * 1e30,
-    "the largest numbers": draw(0, 3, 50).float().sign() * 3e38,
-    "all sizes": draw(0, 3, 50).float() * torch.tensor([[1e-25], [1.0], [1e25]]),
-    "one is zero": draw(0, 3, 50).float() * torch.tensor([[1.0], [0.0], [1.0]]),
-    "all alike": torch.ones(3, 50),
-    "unit vectors alike": torch.eye(50)[[7, 7, 7]],
-    "a single row": draw(0, 1, 50).float() * 1e-30,
-    "a single number": torch.full((1, 1), -1e-25),
-    "as many as they are long": torch.ones(4, 4),
+HARD: dict[str, tuple[Tensor, int]] = {
+    "zero": (torch.zeros(3, 50), 0),
+    "denormal": (torch.full((3, 50), 1e-42), 0),
+    "squares underflow": (draw(0, 3, 50).float() * 1e-24, 3),
+    "squares are denormal": (draw(0, 3, 50).float() * 1e-20, 3),
+    "squares overflow": (draw(0, 3, 50).float() * 1e30, 3),
+    "the largest numbers": (draw(0, 3, 50).float().sign() * 3e38, 3),
+    "all sizes": (draw(0, 3, 50).float() * torch.tensor([[1e-25], [1.0], [1e25]]), 3),
+    "one is zero": (draw(0, 3, 50).float() * torch.tensor([[1.0], [0.0], [1.0]]), 2),
+    "all alike": (torch.ones(3, 50), 1),
+    "one depends on two": (torch.eye(3, 50)[[0, 1, 1, 2]] + torch.eye(50)[[0, 0, 1, 2]], 3),
+    "unit vectors alike": (torch.eye(50)[[7, 7, 7]], 1),
+    "a single row": (draw(0, 1, 50).float() * 1e-30, 0),
+    "a single number": (torch.full((1, 1), -1e-25), 1),
+    "as many as they are long": (torch.ones(4, 4), 1),
 }
+"""Rows, and how many directions they span; those below 3.5e-29 have none."""
 
 
-@pytest.mark.parametrize("rows", HARD.values(), ids=HARD)
-def test_rows_of_any_size_get_an_orthonormal_basis_of_their_span(rows):
+@pytest.mark.parametrize(("rows", "directions"), HARD.values(), ids=HARD)
+def test_rows_of_any_size_get_an_orthonormal_basis_of_their_span(rows, directions):
     """Alone, and beside a healthy block and one that is not a number, whose bits do not depend on them."""
     basis = orthonormal_rows(rows)
-    torch.testing.assert_close(basis @ basis.mT, torch.eye(len(rows)), rtol=0.0, atol=1e-4)
+    assert dimension(basis) == directions
     lengths = rows.double().norm(dim=-1, keepdim=True)
-    unit = torch.where(lengths > 1e-28, rows.double() / lengths, 0.0)
+    unit = torch.where(lengths > 3.5e-29, rows.double() / lengths, 0.0)
     torch.testing.assert_close(unit @ basis.double().mT @ basis.double(), unit, rtol=0.0, atol=1e-4)
     healthy = torch.eye(rows.shape[1])[: len(rows)] + 0.1
     batch = orthonormal_rows(torch.stack((rows, healthy, torch.full_like(rows, torch.nan))))
     torch.testing.assert_close(batch[1], orthonormal_rows(healthy), rtol=0.0, atol=1e-6)
-    torch.testing.assert_close((batch[0] @ batch[0].mT), torch.eye(len(rows)), rtol=0.0, atol=1e-4)
+    assert dimension(batch[0]) == directions and batch[2].isnan().all()
 
 
 @pytest.mark.parametrize("solver", sorted(SOLVERS))

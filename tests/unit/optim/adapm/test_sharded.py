@@ -1,0 +1,157 @@
+"""One process, several that share a block, and the literal twin find the same factors, whatever the gradients' rank.
+
+The processes are generators here, driven side by side: `tests/integration/test_sharded.py` has real ones.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from optim.adapm.low_rank import Factors, Momentum, gaussian_sketch
+from optim.adapm.sharded import SHARDED_SOLVERS, Division, Exchange
+from optim.adapm.solvers import SOLVERS
+from tests.twins.adapm import subspace_iteration
+
+BETA1 = 0.9
+INTERVAL = 4
+STEPS = 6
+sizes = st.integers(1, 20)
+
+
+def gradients(
+    seed: int, shape: tuple[int, int], ranks: Sequence[int], noise: float, dtype: torch.dtype
+) -> list[Tensor]:
+    """One a step, of each rank; with noise they nearly depend on each other."""
+    drawn = torch.Generator().manual_seed(seed)
+
+    def draw(*size: int) -> Tensor:
+        return torch.randn(size, generator=drawn, dtype=torch.float64)
+
+    low = [draw(shape[0], rank) @ draw(rank, shape[1]) for rank in ranks]
+    return [(one + noise * draw(*shape)).to(dtype) for one in low]
+
+
+def sketch(step: int, rank: int, columns: int, dtype: torch.dtype) -> Tensor:
+    return gaussian_sketch(0, step, "block", torch.empty(rank, columns, dtype=dtype))
+
+
+def zeros(rows: int, columns: int, rank: int, dtype: torch.dtype) -> Factors:
+    return Factors(torch.zeros(rows, rank, dtype=dtype), torch.zeros(rank, columns, dtype=dtype))
+
+
+def is_fresh(step: int) -> bool:
+    return step % INTERVAL == 1
+
+
+def found_alone(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
+    rows, columns = stream[0].shape
+    carried = zeros(rows, columns, rank, stream[0].dtype)
+    for step, gradient in enumerate(stream, 1):
+        drawn = partial(sketch, step, rank, columns, gradient.dtype)
+        solve = SOLVERS["subspace"].solve
+        momentum = Momentum(gradient, carried, BETA1)
+        carried = solve(momentum, iterations=1, fresh=is_fresh(step), sketch=drawn)
+        yield carried
+
+
+def found_literally(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
+    rows, columns = stream[0].shape
+    argmin = subspace_iteration(1, INTERVAL, lambda step: sketch(step, rank, columns, stream[0].dtype).double())
+    L, R = zeros(rows, columns, rank, torch.float64)
+    for step, gradient in enumerate(stream, 1):
+        L, R = argmin((1 - BETA1) * gradient.double() + BETA1 * L @ R, L, R, step)
+        yield Factors(L, R)
+
+
+def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -> Iterator[Factors]:
+    """By so many processes, among which outputs (axis 0) or inputs (1) are divided; some may have none."""
+    rows, columns = stream[0].shape
+    everybody: Any = ("all of them",)
+    division = Division(outputs=everybody if axis == 0 else (), inputs=everybody if axis == 1 else ())
+    whole = zeros(rows, columns, rank, stream[0].dtype)
+    left, right = (list(torch.tensor_split(part, parts, dim=axis)) for part in whole)
+    if axis == 0:
+        right = [whole.right] * parts
+    else:
+        left = [whole.left] * parts
+    for step, gradient in enumerate(stream, 1):
+        drawn = torch.tensor_split(sketch(step, rank, columns, gradient.dtype), parts if axis == 1 else 1, dim=1)
+        work = [
+            SHARDED_SOLVERS["subspace"](
+                Momentum(part, Factors(left[k], right[k]), BETA1),
+                division,
+                iterations=1,
+                fresh=is_fresh(step),
+                sketch=lambda k=k, drawn=drawn: drawn[k if axis == 1 else 0],
+            )
+            for k, part in enumerate(torch.tensor_split(gradient, parts, dim=axis))
+        ]
+        left, right = (list(factors) for factors in zip(*exchange(work), strict=True))
+        yield Factors(torch.cat(left) if axis == 0 else left[0], right[0] if axis == 0 else torch.cat(right, dim=1))
+
+
+def exchange(work: Sequence[Exchange[Factors]]) -> list[Factors]:
+    """What each ends in; all ask for a sum, or none does."""
+    sent: list[Tensor | None] = [None] * len(work)
+    while True:
+        requests, ended = [], []
+        for one, value in zip(work, sent, strict=True):
+            try:
+                requests.append(next(one) if value is None else one.send(value))
+            except StopIteration as stop:
+                ended.append(stop.value)
+        if ended:
+            assert not requests
+            return ended
+        total = torch.stack([request.part for request in requests]).sum(dim=0)
+        sent = [total.clone() for _ in work]
+
+
+def require_agreement(stream: Sequence[Tensor], rank: int, parts: int, axis: int, tolerance: float) -> None:
+    """Of all three, to so much of the largest gradient."""
+    ways = (found_alone(stream, rank), found_together(stream, rank, parts, axis), found_literally(stream, rank))
+    size = max(float(gradient.abs().max()) for gradient in stream)
+    for alone, together, literal in zip(*ways, strict=True):
+        expected = literal.left @ literal.right
+        for found in (alone, together):
+            momentum = (found.left @ found.right).double()
+            torch.testing.assert_close(momentum, expected, rtol=0.0, atol=tolerance * size)
+        assert torch.equal(alone.left.any(dim=0), together.left.any(dim=0))  # the same directions are left out
+
+
+@settings(max_examples=80)
+@given(
+    shape=st.tuples(sizes, sizes),
+    share=st.floats(0.05, 1.0),
+    ranks=st.lists(st.integers(0, 3), min_size=STEPS, max_size=STEPS),
+    noise=st.sampled_from([0.0, 0.0, 1e-12, 1e-9, 1e-7, 1e-3, 1.0]),
+    parts=st.integers(2, 4),
+    axis=st.integers(0, 1),
+    seed=st.integers(0, 10**6),
+)
+def test_all_find_the_same_momentum(shape, share, ranks, noise, parts, axis, seed):
+    """To 1e-6: a direction that is 1e-5 of another is known to 1e-11 only, and six steps follow each other."""
+    stream = gradients(seed, shape, ranks, noise, torch.float64)
+    require_agreement(stream, max(1, round(share * min(shape))), parts, axis, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("ranks", "noise"),
+    [
+        ([1] * STEPS, 0.0),
+        ([1] * STEPS, 1e-9),
+        ([1, 1, 1, 20, 20, 20], 0.0),
+        ([0, 0, 2, 0, 1, 20], 0.0),
+        ([0] * STEPS, 0.0),
+    ],
+)
+def test_gradients_of_few_directions_leave_no_more_than_rounding(dtype, tolerance, axis, ranks, noise):
+    require_agreement(gradients(1, (20, 30), ranks, noise, dtype), 6, 3, axis, tolerance)
