@@ -39,6 +39,12 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert any("at the edge of the grid" in note for note in judge(EXPERIMENT, several).notes)
 
 
+def test_notebooks_show_names_as_text() -> None:
+    runs = grid({"<script>a</script>": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    for record in (judge(EXPERIMENT, runs), runs[0], EXPERIMENT.model_copy(update={"name": "<script>"})):
+        assert "&lt;script&gt;" in record._repr_html_() and "<script" not in record._repr_html_()
+
+
 def test_seeds_that_only_tuned_are_set_apart() -> None:
     """The usual way: rates on seed 1, then the best of them on further seeds. Seed 1 flatters its choice."""
     runs = [
