@@ -208,6 +208,23 @@ class ExternalSeries(Record):
     """As many; what is not finite as a text."""
 
 
+class JudgementChoice(Record):
+    """What a judgement is asked for beside its experiment."""
+
+    metric: Annotated[StoredText, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="What to judge by; lower is better. Default: the validation loss."
+    )
+    baseline: Annotated[StoredText, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="Default: whose first run began first."
+    )
+    workload: Annotated[StoredText, Field(max_length=128)] | None = Field(
+        default=None, description="Where runs have several; empty for none."
+    )
+    margin: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="A difference below it is none that matters."
+    )
+
+
 class JudgedCandidate(Record):
     """One candidate of a judgement, at the learning rate at which it is judged."""
 
