@@ -23,14 +23,14 @@ def client(service_url: str) -> Iterator[Client]:
 def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     client: Client, service_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = Tuning(seeds=(7,), search=("lr", "beta2", "clip"), method="random", trials=3)
-    small = small_comparison(name="searched", steps=10)
+    search = Tuning(seeds=(7,), search=("lr", "beta2", "clip"), method="random", trials=2)
+    small = small_comparison(name="searched", steps=10, seeds=(1,))
     spec = small.model_copy(update={"candidates": small.candidates[:2], "tuning": search})
     id = client.submit(spec).experiment.id
     for _ in client.watch(id, pause_seconds=0.5):
         pass
     runs = client.runs(experiment_id=id)
-    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * (2 * 3 + 2 * 2)
+    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * (2 * 2 + 2 * 1)
     comparison = client.compare(id)
     assert comparison.complete
     for row in comparison.rows:
@@ -39,14 +39,14 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
         tried = {run.lr: run for run in mine if run.seed == 7}
         assert [spec.searched_parameters(0, run.spec) for run in tried.values() if run.spec] == settings
         losses = {lr: run.result.final_val_loss for lr, run in tried.items() if run.result}
-        assert len(set(losses.values())) == 3, "each setting trains differently"
+        assert len(set(losses.values())) == 2, "each setting trains differently"
         best = min(tried, key=lambda lr, losses=losses: losses[lr])  # type: ignore[misc]
         judged = [run for run in mine if run.seed != 7]
-        assert [(run.lr, run.seed) for run in judged] == [(best, 1), (best, 2)]
+        assert [(run.lr, run.seed) for run in judged] == [(best, 1)]
         assert row.final is not None
         assert row.final.setting == dict(spec.settings(row.candidate)[best])
         assert {run.spec.optimizer.options["beta2"] for run in judged if run.spec} == {row.final.setting["beta2"]}
     monkeypatch.setenv("ADAPM_BENCH_URL", service_url)
     shown = CliRunner().invoke(main, ["compare", id], catch_exceptions=False)
     assert shown.exit_code == 0
-    assert "Tuned: lr, beta2, clip; 3 trials each." in " ".join(shown.stdout.split())
+    assert "Tuned: lr, beta2, clip; 2 trials each." in " ".join(shown.stdout.split())
