@@ -281,6 +281,7 @@ LINKS: tuple[Link, ...] = (
         "$response.body#/run_id",
         f"GET {EXTERNAL_RUN}",
         f"GET {EXTERNAL_RUN}/series",
+        f"DELETE {EXTERNAL_RUN}",
         by="external_id",
     ),
     _link(f"POST {EXTERNAL_RUN}/lines", "$response.body#/experiment_id", f"GET {EXTERNAL}", by="external_id"),
@@ -289,6 +290,7 @@ LINKS: tuple[Link, ...] = (
         f"GET {EXTERNAL}",
         ITSELF,
         *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement")),
+        f"DELETE {EXTERNAL}",
         by="external_id",
     ),
     *(

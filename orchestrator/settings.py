@@ -113,6 +113,8 @@ class Settings(BaseSettings):
     """What one key may ask for in the long run; three times as many at once."""
     waiting_runs: int = Field(default=20_000, ge=0, le=2**31 - 1)
     """Runs of one key's experiments that may wait to be begun when it submits more."""
+    external_runs: int = Field(default=100_000, ge=0, le=2**31 - 1)
+    """Runs of other people's loops that are kept; further ones are refused."""
     audit_days: float = Field(default=365.0, gt=0, le=36_500)
     """How long the audit log remembers."""
     undo_days: float = Field(default=7.0, ge=0, le=3650)

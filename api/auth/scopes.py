@@ -58,6 +58,7 @@ TABLE = {
     GET /experiments/{experiment_id}/table.{suffix}                  heavy
     GET /external
     GET /external/{external_id}                                      whole
+    GET /external/{external_id}/figures/curves.{form}                heavy
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
@@ -122,6 +123,8 @@ TABLE = {
     GET /experiments/{experiment_id}/edit
     POST /experiments/{experiment_id}/edit
     POST /experiments/{experiment_id}/restore
+    GET /external/{external_id}/delete
+    POST /external/{external_id}/delete
     GET /new
     POST /new
     POST /v1/experiments                                             batched
@@ -140,6 +143,8 @@ TABLE = {
     DELETE /v1/webhooks/{webhook_id}
     GET /v1/webhooks/{webhook_id}/deliveries
     POST /v1/webhooks/{webhook_id}/test
+    DELETE /v1/external-experiments/{external_id}
+    DELETE /v1/external-runs/{external_id}
     POST /v1/external-runs/{external_id}/lines
     POST /v1/runs/{run_id}/cancel
     POST /v1/runs/{run_id}/pause

@@ -310,10 +310,9 @@ class Endpoints:
     ) -> ExternalJudgement:
         """The verdicts on its candidates, with what speaks against them and what nobody could check. `metric`: of which
         lower is better; default is the validation loss. `margin`: a difference below it is none that matters."""
-        parameters: dict[str, Parameter] = {**_parameters(metric=metric, baseline=baseline, workload=workload)}
-        if margin is not None:
-            parameters["margin"] = str(margin)
-        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, parameters)
+        given = None if margin is None else str(margin)
+        chosen = _parameters(metric=metric, baseline=baseline, workload=workload, margin=given)
+        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, chosen)
 
     @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:
@@ -324,6 +323,16 @@ class Endpoints:
     def external_series(self, external_id: str) -> ExternalSeries:
         """All that it told, by metric."""
         return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries)
+
+    @Endpoint
+    def delete_external_experiment(self, external_id: str) -> ExternalExperiment:
+        """Remove an experiment of external runs and all of them, for good."""
+        return self._ask("DELETE", f"/v1/external-experiments/{segment(external_id)}", ExternalExperiment, again=False)
+
+    @Endpoint
+    def delete_external_run(self, external_id: str) -> ExternalRun:
+        """Remove a run for good; whoever sends its spool again brings it back."""
+        return self._ask("DELETE", f"/v1/external-runs/{segment(external_id)}", ExternalRun, again=False)
 
     @Endpoint
     def send_lines(self, external_id: str, batch: LinesBatch) -> LinesReceipt:

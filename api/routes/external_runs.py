@@ -17,6 +17,7 @@ from orchestrator.external_runs import (
     ExternalJudgement,
     ExternalRun,
     ExternalSeries,
+    JudgementChoice,
     LinesBatch,
     LinesReceipt,
 )
@@ -26,10 +27,6 @@ router = APIRouter(tags=["external runs"])
 RunPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ExperimentPath = Annotated[
     str, Path(min_length=1, max_length=120, pattern=r"^[^\x00]*$", description="Its id, or its name.")
-]
-Text = Query(min_length=1, max_length=128, pattern=r"^[^\x00]*$")
-MetricQuery = Annotated[
-    str | None, Text, Query(description="What to judge by; lower is better. Default: the validation loss.")
 ]
 
 
@@ -48,6 +45,12 @@ def external_run(external_id: RunPath, external_runs: ExternalRunsDependency) ->
     return json_response(external_runs.run(external_id))
 
 
+@router.delete("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(403, 404))
+def delete_run(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
+    """Remove a run and all that it told, for good. Whoever sends its spool again brings it back."""
+    return json_response(external_runs.delete_run(external_id))
+
+
 @router.get("/external-runs/{external_id}/series", response_model=ExternalSeries, responses=problems(404))
 def series(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
     """All that it told, by metric: of each step what was told last."""
@@ -64,6 +67,12 @@ def external_experiments(external_runs: ExternalRunsDependency) -> Response:
 def external_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
     """One experiment of external runs."""
     return json_response(external_runs.experiment(external_id))
+
+
+@router.delete("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(403, 404))
+def delete_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
+    """Remove an experiment of external runs and all of them, for good."""
+    return json_response(external_runs.delete_experiment(external_id))
 
 
 @router.get("/external-experiments/{external_id}/runs", response_model=Page[ExternalRun], responses=problems(404))
@@ -90,17 +99,8 @@ def table(external_id: ExperimentPath, external_runs: ExternalRunsDependency) ->
 def judgement(
     external_id: ExperimentPath,
     external_runs: ExternalRunsDependency,
-    metric: MetricQuery = None,
-    baseline: Annotated[str | None, Text, Query(description="Default: whose first run began first.")] = None,
-    workload: Annotated[
-        str | None, Query(max_length=128, pattern=r"^[^\x00]*$", description="Where runs have several; empty for none.")
-    ] = None,
-    margin: Annotated[
-        float | None, Query(gt=0, le=1e6, description="A difference below it is none that matters.")
-    ] = None,
+    choice: Annotated[JudgementChoice, Query()],
 ) -> Response:
     """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
     what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
-    return json_response(
-        external_runs.judge(external_id, metric=metric, baseline=baseline, workload=workload, margin=margin)
-    )
+    return json_response(external_runs.judge(external_id, choice))

@@ -14,6 +14,7 @@ from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
 from dashboards.figures.curves import experiment_curves
+from dashboards.figures.external import external_curves
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
 from dashboards.figures.study import study_figure
@@ -33,7 +34,7 @@ SweepFigure = Literal["objective", "parallel", "importance"]
 FigureName = ComparisonFigure | LawFigure | SweepFigure
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-FigurePage = AnswerKind | Literal["profiles", "run", "compare", "memory", "study"]
+FigurePage = AnswerKind | Literal["profiles", "run", "compare", "external", "memory", "study"]
 P = ParamSpec("P")
 
 
@@ -148,12 +149,14 @@ PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page=
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
+EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=external_curves)
 OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
 PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
 STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
-    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE, OVERLAY, PLAN, STUDY,
+    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE, EXTERNAL_CURVES, OVERLAY, PLAN,
+    STUDY,
 )  # fmt: skip
 """Every figure that there is."""
 BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES)}

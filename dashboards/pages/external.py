@@ -1,40 +1,65 @@
-"""`/external`: runs that loops outside of the bench told of, and the judgement on an experiment of them."""
+"""`/external`: runs that loops outside of the bench told of, and the judgement on an experiment of them.
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+/external                                  the experiments
+/external/{id}                             one: verdicts, curves, runs
+/external/{id}/figures/curves.{form}       one metric of its runs
+/external/{id}/delete                      asks, then removes it for good
+"""
 
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from dashboards.figures.external import MOST_LINES, candidate_styles
+from dashboards.figures.registry import EXTERNAL_CURVES
+from dashboards.files.figures import FileForm, figure_answer
+from dashboards.palette import ThemeName
 from dashboards.render import missing_page, page
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 from orchestrator.services.external_runs import ExternalRuns
 
 EXPERIMENTS_SHOWN = 200
 RUNS_SHOWN = 500
 """Rows of the table of runs; the file has them all."""
+LONGEST_CHOICE = 128
 
 
 def external_pages(external_runs: ExternalRuns) -> APIRouter:
-    """The list, and a page for each experiment."""
+    """All of them."""
     router = APIRouter(include_in_schema=False)
+    handlers = ExternalPages(external_runs)
+    router.get("/external")(handlers.experiments)
+    router.get("/external/{external_id}")(handlers.experiment)
+    router.get("/external/{external_id}/figures/curves.{form}")(handlers.curves)
+    router.get("/external/{external_id}/delete")(handlers.ask_to_delete)
+    router.post("/external/{external_id}/delete")(handlers.delete)
+    return router
 
-    @router.get("/external")
-    def experiments() -> HTMLResponse:
-        found = external_runs.experiments(limit=EXPERIMENTS_SHOWN)
+
+class ExternalPages:
+    """What answers."""
+
+    def __init__(self, external_runs: ExternalRuns) -> None:
+        self._external_runs = external_runs
+
+    def experiments(self) -> HTMLResponse:
+        """The list."""
+        found = self._external_runs.experiments(limit=EXPERIMENTS_SHOWN)
         return page("external.html", experiments=found, limit=EXPERIMENTS_SHOWN)
 
-    @router.get("/external/{external_id}")
-    def experiment(external_id: str, request: Request) -> HTMLResponse:
-        chosen = {name: request.query_params.get(name) for name in ("metric", "baseline", "workload")}
+    def experiment(self, external_id: str, request: Request) -> HTMLResponse:
+        """One experiment, with its judgement or the reason why there is none."""
+        choice = _choice(request)
         try:
-            found, runs = external_runs.experiment(external_id), external_runs.runs(external_id)
+            found, runs = self._external_runs.experiment(external_id), self._external_runs.runs(external_id)
         except NotFoundError as error:
             return missing_page(str(error))
-        judgement, reason = None, None
-        try:
-            judgement = external_runs.judge(
-                found.id, metric=chosen["metric"], baseline=chosen["baseline"], workload=chosen["workload"]
-            )
-        except ConflictError as error:
-            reason = str(error)
+        judgement, reason = self._judge(found, choice)
+        metrics = sorted({name for run in runs for name in run.metrics})
+        metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
         return page(
             "external_experiment.html",
             experiment=found,
@@ -42,10 +67,82 @@ def external_pages(external_runs: ExternalRuns) -> APIRouter:
             runs_shown=RUNS_SHOWN,
             judgement=judgement,
             reason=reason,
-            chosen=chosen,
-            metric=judgement.metric if judgement else chosen["metric"],
-            metrics=sorted({name for run in runs for name in run.metrics}),
+            chosen=choice,
+            metric=metric,
+            metrics=metrics,
             workloads=sorted({run.workload or "" for run in runs}),
+            looks=candidate_styles(found.candidates),
+            lines=len(_drawn_runs(runs, judgement, choice.workload)),
+            most_lines=MOST_LINES,
         )
 
-    return router
+    def curves(
+        self,
+        external_id: str,
+        form: FileForm,
+        request: Request,
+        theme: ThemeName = "light",
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """The runs by one metric: those at judged rates, where there is a verdict, else all."""
+        choice = _choice(request)
+        try:
+            found = self._external_runs.experiment(external_id)
+        except NotFoundError as error:
+            return missing_page(str(error))
+        tag = f'"{found.id}-{found.updated_at}-{found.runs}"'
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        judgement, _ = self._judge(found, choice)
+        runs = _drawn_runs(self._external_runs.runs(found.id), judgement, choice.workload)
+        metric = choice.metric or (judgement.metric if judgement else "")
+        series = {run.id: self._external_runs.series(run.id, metric) for run in runs}
+        drawn = EXTERNAL_CURVES.draw(runs, series, metric, candidate_styles(found.candidates), theme)
+        title = EXTERNAL_CURVES.title.format(metric=metric)
+        return figure_answer(drawn, form, theme, name=f"external-{found.id}", title=title, tag=tag)
+
+    def ask_to_delete(self, external_id: str) -> HTMLResponse:
+        """What a deletion would mean."""
+        try:
+            return page("external_delete.html", experiment=self._external_runs.experiment(external_id))
+        except NotFoundError as error:
+            return missing_page(str(error))
+
+    def delete(self, external_id: str) -> Response:
+        """Delete it. What another one has deleted meanwhile is gone, too."""
+        try:
+            self._external_runs.delete_experiment(external_id)
+        except NotFoundError as error:
+            return missing_page(str(error))
+        return RedirectResponse("/external", status_code=303)
+
+    def _judge(
+        self, experiment: ExternalExperiment, choice: JudgementChoice
+    ) -> tuple[ExternalJudgement | None, str | None]:
+        try:
+            return self._external_runs.judge(experiment.id, choice), None
+        except ConflictError as error:
+            return None, str(error)
+
+
+def _choice(request: Request) -> JudgementChoice:
+    """What the address chooses; the form sends empty texts for what nobody chose."""
+    given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in request.query_params.items()}
+    return JudgementChoice(
+        metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
+    )
+
+
+def _drawn_runs(
+    runs: Sequence[ExternalRun], judgement: ExternalJudgement | None, workload: str | None
+) -> list[ExternalRun]:
+    """As many as can be told apart."""
+    if judgement is not None:
+        workload = judgement.workload or ""
+    rates = {row.candidate: row.lr for row in judgement.rows} if judgement else {}
+    fitting = [
+        run
+        for run in runs
+        if (workload is None or (run.workload or "") == workload) and run.lr == rates.get(run.candidate, run.lr)
+    ]
+    return fitting[:MOST_LINES]

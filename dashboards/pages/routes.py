@@ -10,7 +10,7 @@
 /queue, /memory                          what is going on; what optimizers would keep
 /memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
-/external, /external/{id}                runs that other loops told of, and what they come to
+/external, /external/{id}, …             runs that other loops told of, and what they come to
 /new                                     the submit form, and the same as YAML
 /deleted, /experiments/{id}/edit, …      labels, notes, clone, delete and undo
 /events, /experiments/{id}/events        server-sent events: changed, done
@@ -53,10 +53,12 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
+from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
 from orchestrator.studies.reports import Studies
 
 EXPERIMENTS_SHOWN = 50
+EXTERNAL_SHOWN = 10
 BESTS_SHOWN = 4
 """Candidates that the first page shows of an experiment."""
 TRIALS_SHOWN = 500
@@ -74,7 +76,7 @@ def pages(
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
     laws = FitPages(reader, monitor)
-    html, data = PageHandlers(reader, laws, monitor), FigureHandlers(reader, laws)
+    html, data = PageHandlers(reader, laws, monitor, services.external_runs), FigureHandlers(reader, laws)
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(or_not_found_page(experiments, html.experiment))
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
@@ -96,10 +98,11 @@ def pages(
 class PageHandlers:
     """What answers with HTML."""
 
-    def __init__(self, reader: Reader, laws: FitPages, monitor: Monitor) -> None:
+    def __init__(self, reader: Reader, laws: FitPages, monitor: Monitor, external_runs: ExternalRuns) -> None:
         self._reader = reader
         self._laws = laws
         self._monitor = monitor
+        self._external_runs = external_runs
         self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
@@ -117,6 +120,7 @@ class PageHandlers:
             version=version,
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
+            external=() if query.narrows() else self._external_runs.experiments(limit=EXTERNAL_SHOWN),
             query=query,
             undo=find_restorable(experiments, request.query_params.get("deleted")),
             any_deleted=bool(experiments.page(limit=1, deleted=True)),

@@ -60,7 +60,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         keyring=Keyring(database),
         audit=AuditLog(database, keep_days=settings.audit_days),
         webhooks=Webhooks(database, storage.data_folder, settings.webhook_policy()),
-        external_runs=ExternalRuns(database),
+        external_runs=ExternalRuns(database, most_runs=settings.external_runs),
         footprints=footprints,
         storage=storage,
     )

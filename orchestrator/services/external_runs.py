@@ -6,6 +6,7 @@ from orchestrator.external_runs import (
     ExternalJudgement,
     ExternalRun,
     ExternalSeries,
+    JudgementChoice,
     LinesBatch,
     LinesReceipt,
 )
@@ -20,12 +21,23 @@ class ExternalRuns:
     `NotFoundError` is raised.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, most_runs: int) -> None:
+        """At most so many runs are kept."""
         self._database = database
+        self._most_runs = most_runs
 
     def append(self, run_id: str, batch: LinesBatch, *, by: str | None = None) -> LinesReceipt:
-        """Keep what is new of the lines of a spool; raises `ConflictError` where the run is another one's."""
-        return external_runs.append(self._database, run_id, batch, by=by)
+        """Keep what is new of the lines of a spool; raises `ConflictError` where the run is another one's, or there is
+        no room."""
+        return external_runs.append(self._database, run_id, batch, by=by, most_runs=self._most_runs)
+
+    def delete_run(self, run_id: str) -> ExternalRun:
+        """Remove a run for good; whoever sends its spool again brings it back."""
+        return external_runs.delete_run(self._database, run_id)
+
+    def delete_experiment(self, experiment_id: str) -> ExternalExperiment:
+        """Remove an experiment and its runs for good."""
+        return external_runs.delete_experiment(self._database, experiment_id)
 
     def experiments(self, *, limit: int | None = None) -> tuple[ExternalExperiment, ...]:
         """The newest first."""
@@ -47,23 +59,15 @@ class ExternalRuns:
         with self._database.reading() as connection:
             return external_runs.run(connection, run_id)
 
-    def series(self, run_id: str) -> ExternalSeries:
-        """All that a run told; raises `DamagedError` where it cannot be read."""
+    def series(self, run_id: str, metric: str | None = None) -> ExternalSeries:
+        """All that a run told, or one metric; raises `DamagedError` where it cannot be read."""
         with self._database.reading() as connection:
-            return external_runs.series(connection, run_id)
+            return external_runs.series(connection, run_id, metric)
 
-    def judge(
-        self,
-        experiment_id: str,
-        *,
-        metric: str | None = None,
-        baseline: str | None = None,
-        workload: str | None = None,
-        margin: float | None = None,
-    ) -> ExternalJudgement:
+    def judge(self, experiment_id: str, choice: JudgementChoice) -> ExternalJudgement:
         """The verdicts on the candidates of an experiment; raises `ConflictError` where it has nothing to judge, or
         where a choice of metric, baseline or workload is to be made first."""
         with self._database.reading() as connection:
             experiment = external_runs.experiment(connection, experiment_id)
             runs = external_runs.runs(connection, experiment.id)
-        return judge(experiment, runs, metric=metric, baseline=baseline, workload=workload, margin=margin)
+        return judge(experiment, runs, choice)

@@ -37,13 +37,20 @@ from orchestrator.store.tables import external_chunks, external_experiments, ext
 
 FULL_LINES: Final = 1_000
 """A chunk of so many lines does not grow any more: each batch rewrites some 60 kB at most."""
+MOST_RUN_LINES: Final = 2_000_000
+MOST_IDS: Final = 500
+"""In one statement."""
 
 
-def append(database: Database, run_id: str, batch: LinesBatch, *, by: str | None = None) -> LinesReceipt:
-    """Keep the lines of a batch that are new, in one transaction. Raises `ConflictError` where the run is another's:
-    of another experiment, candidate, learning rate or seed."""
+def append(
+    database: Database, run_id: str, batch: LinesBatch, *, by: str | None = None, most_runs: int
+) -> LinesReceipt:
+    """Keep the lines of a batch that are new, in one transaction. Raises `ConflictError` where the run is another's: of
+    another experiment, candidate, learning rate or seed; and where there are `most_runs` without it, or it is full."""
     with database.writing() as connection:
         now = database.read_clock(connection)
+        if connection.execute(sa.select(external_runs.c.id).where(external_runs.c.id == run_id)).first() is None:
+            _require_room(connection, run_id, most_runs)
         number, experiment_id = _experiment_of(connection, batch.run.experiment, by, now)
         row = _locked_run(connection, run_id, number, batch.run, now)
         mine = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == batch.part)
@@ -52,6 +59,10 @@ def append(database: Database, run_id: str, batch: LinesBatch, *, by: str | None
         ).one_or_none()
         received = 0 if chunk is None else chunk.first_line + chunk.lines
         new = batch.lines[received - batch.first_line :] if batch.first_line <= received else ()
+        if row.lines + len(new) > MOST_RUN_LINES:
+            raise ConflictError(
+                f"external run {run_id} has {row.lines:,} lines, of at most {MOST_RUN_LINES:,}; log less often"
+            )
         if new:
             _grow(connection, run_id, batch.part, chunk, new)
             changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
@@ -63,7 +74,8 @@ def append(database: Database, run_id: str, batch: LinesBatch, *, by: str | None
 def _experiment_of(connection: Connection, name: str, by: str | None, now: float) -> tuple[int, str]:
     """Number and id of the experiment of that name, which is made where there is none."""
     this = external_experiments
-    query = sa.select(this.c.number, this.c.id).where(this.c.name == name)
+    # The row may be read by many at once; whoever deletes it meanwhile is waited for, and then it is made anew.
+    query = sa.select(this.c.number, this.c.id).where(this.c.name == name).with_for_update(read=True, key_share=True)
     if (row := connection.execute(query).one_or_none()) is None:
         made = {"id": new_id(), "name": name, "created_at": now, "key_id": by}
         connection.execute(insert(connection, this).values(made).on_conflict_do_nothing(index_elements=["name"]))
@@ -89,7 +101,9 @@ def _locked_run(connection: Connection, run_id: str, number: int, header: RunHea
         "metrics": "{}",
     }
     connection.execute(insert(connection, this).values(made).on_conflict_do_nothing(index_elements=["id"]))
-    row = connection.execute(sa.select(this).where(this.c.id == run_id).with_for_update(of=this)).one()
+    row = connection.execute(sa.select(this).where(this.c.id == run_id).with_for_update(of=this)).one_or_none()
+    if row is None:
+        raise ConflictError(f"external run {run_id} was deleted at this moment; send it again")
     for name in ("experiment_number", "candidate", "lr", "seed"):
         if row._mapping[name] != made[name]:
             what = "experiment" if name == "experiment_number" else name
@@ -99,6 +113,46 @@ def _locked_run(connection: Connection, run_id: str, number: int, header: RunHea
                 "its beginning; give another run another id"
             )
     return row
+
+
+def _require_room(connection: Connection, run_id: str, most_runs: int) -> None:
+    known = connection.execute(sa.select(sa.func.count()).select_from(external_runs)).scalar_one()
+    if known >= most_runs:
+        raise ConflictError(
+            f"there is no room for external run {run_id}: {known:,} of {most_runs:,} are here; delete some, or have "
+            "$ADAPM_BENCH_EXTERNAL_RUNS raised"
+        )
+
+
+def delete_run(database: Database, run_id: str) -> ExternalRun:
+    """Remove a run and all that it told, for good. Raises `NotFoundError`."""
+    with database.writing() as connection:
+        found = run(connection, run_id)
+        _delete(connection, external_runs.c.id == found.id)
+        return found
+
+
+def delete_experiment(database: Database, experiment_id: str) -> ExternalExperiment:
+    """Remove an experiment and its runs, for good. Raises `NotFoundError`."""
+    with database.writing() as connection:
+        found = experiment(connection, experiment_id)
+        this = external_experiments
+        # Whoever sends a new run of it meanwhile waits for this row, and then makes the experiment anew.
+        mine = sa.select(this.c.number).where(this.c.id == found.id).with_for_update()
+        number = connection.execute(mine).scalar_one_or_none()  # another one may have deleted it, and waited for this
+        _delete(connection, external_runs.c.experiment_number == number)
+        connection.execute(sa.delete(this).where(this.c.number == number))
+        return found
+
+
+def _delete(connection: Connection, which: sa.ColumnElement[bool]) -> None:
+    mine = sa.select(external_runs.c.id).where(which).order_by(external_runs.c.id).with_for_update()
+    ids = list(connection.execute(mine).scalars())
+    for begin in range(0, len(ids), MOST_IDS):
+        some = ids[begin : begin + MOST_IDS]
+        connection.execute(sa.delete(external_chunks).where(external_chunks.c.run_id.in_(some)))
+        connection.execute(sa.delete(external_runs).where(external_runs.c.id.in_(some)))
+    count_change(connection)
 
 
 def _settings(row: Any, header: RunHeader) -> dict[str, object]:
@@ -243,24 +297,25 @@ def _run_record(row: Any) -> ExternalRun:
     return ExternalRun(**fields | stored)
 
 
-def series(connection: Connection, run_id: str) -> ExternalSeries:
-    """Every metric of a run, the value that was told last of each step. Raises `NotFoundError`, and `DamagedError`
-    where a chunk cannot be read."""
+def series(connection: Connection, run_id: str, metric: str | None = None) -> ExternalSeries:
+    """Every metric of a run, or one: the value that was told last of each step. Raises `NotFoundError`, and
+    `DamagedError` where a chunk cannot be read."""
     run(connection, run_id)
     query = sa.select(external_chunks).where(external_chunks.c.run_id == run_id)
     lines = sorted(
         (
             line
-            for row in connection.execute(query.order_by(external_chunks.c.first_line))
+            for row in connection.execute(query.order_by(external_chunks.c.first_line, external_chunks.c.part))
             for line in read_chunk(row._mapping)
+            if "step" in line
         ),
-        key=lambda line: line.at,
+        key=lambda line: line["at"],
     )  # stable: of two that were told at the same moment the later line counts
     told: dict[str, dict[int, float]] = {}
     for line in lines:
-        for name, value in line.metrics.items():
-            if line.step is not None:
-                told.setdefault(name, {})[line.step] = value
+        metrics = line.get("metrics", {})
+        for name in metrics if metric is None else metrics.keys() & {metric}:
+            told.setdefault(name, {})[line["step"]] = float(metrics[name])
     ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
     return ExternalSeries(
         run_id=run_id,
@@ -269,13 +324,14 @@ def series(connection: Connection, run_id: str) -> ExternalSeries:
     )
 
 
-def read_chunk(row: sa.RowMapping) -> list[SpoolLine]:
-    """The lines of a chunk that were not torn. Raises `DamagedError`."""
+def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:
+    """The lines of a chunk that were not torn, as they were written: each was a `SpoolLine`, and figures that are not
+    finite are texts. Raises `DamagedError`."""
     try:
-        found = [json.loads(line) for line in _content(row["data"], row["checksum"]).split("\n")]
-        return [SpoolLine.model_validate(line) for line in found if line is not None]
+        found = json.loads(f"[{_content(row['data'], row['checksum']).replace(chr(10), ',')}]")
     except ValueError as error:
         raise DamagedError(f"cannot be read ({error})") from error
+    return [line for line in found if line is not None]
 
 
 def _text(chunk: Any) -> str:

@@ -19,7 +19,7 @@ from tests.factories.external_runs import BEGAN, batch, header
 
 @pytest.fixture
 def external(database: Database) -> ExternalRuns:
-    return ExternalRuns(database)
+    return ExternalRuns(database, most_runs=20)
 
 
 def test_the_same_lines_again_change_nothing_and_a_gap_is_not_taken(external: ExternalRuns) -> None:
@@ -117,6 +117,35 @@ def test_nothing_of_it_is_ever_queued_or_held_by_a_lease(external: ExternalRuns,
     with database.reading() as connection:
         for table in (runs, attempts, events):
             assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 0
+
+
+def test_what_is_deleted_is_gone_and_comes_back_when_it_is_sent_again(
+    external: ExternalRuns, database: Database
+) -> None:
+    for number in range(3):
+        external.append(f"run-{number}", batch({0: 1.0, 10: 0.5}))
+    assert external.delete_run("run-0").id == "run-0"
+    with pytest.raises(NotFoundError):
+        external.delete_run("run-0")
+    assert [run.id for run in external.runs("a study")] == ["run-1", "run-2"]
+    gone = external.delete_experiment("a study")
+    assert gone.runs == 2 and external.experiments() == ()
+    with pytest.raises(NotFoundError):
+        external.delete_experiment(gone.id)
+    with database.reading() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(external_chunks)).scalar_one() == 0
+    assert external.append("run-1", batch({10: 0.5}, first_line=1)).lines == 0, "the sender is told to begin anew"
+    assert external.append("run-1", batch({0: 1.0, 10: 0.5})).lines == 2
+
+
+def test_there_is_room_for_so_many_runs_and_for_more_of_those_that_are_there(external: ExternalRuns) -> None:
+    for number in range(20):
+        external.append(f"run-{number}", batch({0: 1.0}))
+    with pytest.raises(ConflictError, match="no room for external run one-more: 20 of 20 are here"):
+        external.append("one-more", batch({0: 1.0}, run=header(experiment="another")))
+    assert external.append("run-3", batch({0: 1.0, 1: 0.5})).lines == 2 and len(external.experiments()) == 1
+    external.delete_run("run-3")
+    assert external.append("one-more", batch({0: 1.0})).lines == 1
 
 
 def test_a_damaged_chunk_is_found_and_named(external: ExternalRuns, database: Database) -> None:

@@ -268,6 +268,8 @@ def _external_runs(story: Story) -> None:
     story.ask(f"GET {EXTERNAL}/judgement", query={"baseline": "adamw"}, external_id=here)
     for noun in ("", "/series"):
         story.ask(f"GET {EXTERNAL_RUN}{noun}", external_id="muon-seed-1")
+    story.ask(f"DELETE {EXTERNAL_RUN}", external_id="adamw-seed-3")
+    story.ask(f"DELETE {EXTERNAL}", external_id=here)
 
 
 def _evened(story: Story, version: str, folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,11 @@ from dashboards.text import formats
 from orchestrator.jobs import RunAction
 from orchestrator.records import AnyExperiment, RunRecord
 
+if TYPE_CHECKING:
+    from api.client.client import Client
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+External = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name, for good.")]
 Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
 FreshSeeds = Annotated[
     int | None,
@@ -78,15 +82,15 @@ def print_state(experiment: AnyExperiment) -> None:
     print(f"experiment {experiment.id}: {counts_text(experiment.counts)}")
 
 
-def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> None:
+def delete(id: Id, yes: Yes = False, external: External = False, url: Url = None, json: Json = False) -> None:
     """Delete an experiment whose runs have all ended; `adapm-bench restore` can undo it for a while."""
-    with open_client(url) as client:
+    with open_client(url, listed_by="judge" if external else "ls") as client:
+        if external:
+            _delete_external(client, id, yes=yes, json=json)
+            return
         if not yes:
             known = client.experiment(id)
-            question = plain(f"Delete experiment {known.id}, {known.name!r}, {known.counts.total} runs?")
-            if not sys.stdin.isatty():
-                refuse(f"{question} Nobody can confirm it here; give --yes")
-            typer.confirm(question, abort=True, err=True)
+            _confirm(f"Delete experiment {known.id}, {known.name!r}, {known.counts.total} runs?", yes=yes)
         experiment = client.delete_experiment(id)
     if json:
         print_json(experiment)
@@ -96,6 +100,21 @@ def delete(id: Id, yes: Yes = False, url: Url = None, json: Json = False) -> Non
         until = formats.moment(experiment.undo_until)
         way_back = f"until {until} `adapm-bench restore {experiment.id}` brings it back."
     print(f"experiment {experiment.id} is deleted; {way_back} MLflow keeps its copy.")
+
+
+def _delete_external(client: "Client", id: str, *, yes: bool, json: bool) -> None:
+    known = client.external_experiment(id)
+    _confirm(f"Delete external experiment {known.id}, {known.name!r}, {known.runs} runs, for good?", yes=yes)
+    deleted = client.delete_external_experiment(known.id)
+    print_json(deleted) if json else print(f"external experiment {deleted.id} is deleted for good")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        refuse(f"{plain(question)} Nobody can confirm it here; give --yes")
+    typer.confirm(plain(question), abort=True, err=True)
 
 
 def restore(id: Id, url: Url = None, json: Json = False) -> None:

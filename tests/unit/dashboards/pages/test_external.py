@@ -25,4 +25,22 @@ def test_external_runs_have_pages_of_their_own_that_say_so(tmp_path: Path) -> No
         judged = browser.get(f"/external/{found.id}?metric=none&baseline=&workload=x")
         assert judged.status_code == 200 and "no run has the workload" in judged.text
         assert browser.get("/external/none").status_code == 404
-        assert "external" not in browser.get("/").text.split("<main")[1], "home lists what the bench itself measured"
+        home = browser.get("/").text.split("<main")[1]
+        assert "External experiments" in home and ">external</span>" in home and f"/external/{found.id}" in home
+        assert "External experiments" not in browser.get("/?q=x").text
+
+        curves = f"/external/{found.id}/figures/curves"
+        figure = browser.get(f"{curves}.json?metric=val_loss").json()
+        assert [(each["x"], each["y"][0]) for each in figure["data"]] == [([0.0, 100.0], 5.0)] * 4
+        assert all("<b>" not in each["name"] for each in figure["data"])
+        assert browser.get(f"{curves}.svg?metric=val_loss").text.startswith("<?xml")
+        assert "has told none" in browser.get(f"{curves}.json?metric=none").json()["layout"]["annotations"][0]["text"]
+        tag = browser.get(f"{curves}.json").headers["ETag"]
+        assert browser.get(f"{curves}.json", headers={"If-None-Match": tag}).status_code == 304
+
+        assert "deleted permanently" in browser.get(f"/external/{found.id}/delete").text
+        done = browser.post(f"/external/{found.id}/delete", follow_redirects=False)
+        assert (done.status_code, done.headers["Location"]) == (303, "/external")
+        for gone in ("", "/delete", "/figures/curves.json"):
+            assert browser.get(f"/external/{found.id}{gone}").status_code == 404
+        assert browser.post(f"/external/{found.id}/delete").status_code == 404
