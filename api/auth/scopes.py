@@ -67,6 +67,8 @@ TABLE = {
     GET /profiles                                                    whole
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
+    GET /runs                                                        whole
+    GET /runs.csv                                                    heavy
     GET /runs/{run_id}
     GET /runs/{run_id}/figures/meters.{form}                         heavy
     GET /runs/{run_id}/figures/probe.{form}                          heavy

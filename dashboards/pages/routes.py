@@ -4,6 +4,7 @@
 /experiments/{id}                        leaderboard, figures, runs
 /experiments/{id}/figures/{name}.{form}  a figure: json for Plotly.react, or a file
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
+/runs, /runs.csv                         every run, external ones too: filtered, sorted, grouped
 /runs/{id}                               one run
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
@@ -34,6 +35,7 @@ from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
 from dashboards.figures.sweep import parallel_candidate, sweep_report
 from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
+from dashboards.pages.all_runs import all_runs_pages
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.external import external_pages
@@ -83,6 +85,7 @@ def pages(
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
     router.include_router(study_pages(studies))
+    router.include_router(all_runs_pages(services.run_table))
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications))
     router.include_router(curation_pages(experiments))

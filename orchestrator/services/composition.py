@@ -7,6 +7,7 @@ from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
+from orchestrator.services.run_table import RunTable
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
 from orchestrator.settings import Settings
@@ -34,6 +35,7 @@ class Services:
     audit: AuditLog
     webhooks: Webhooks
     external_runs: ExternalRuns
+    run_table: RunTable
     footprints: Footprints
     storage: Storage
 
@@ -61,6 +63,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         audit=AuditLog(database, keep_days=settings.audit_days),
         webhooks=Webhooks(database, storage.data_folder, settings.webhook_policy()),
         external_runs=ExternalRuns(database, most_runs=settings.external_runs),
+        run_table=RunTable(database),
         footprints=footprints,
         storage=storage,
     )

@@ -1,0 +1,161 @@
+"""`/runs`: every run of every experiment, external ones marked; the whole view stands in its address.
+
+/runs?q=FILTER&columns=…&sort=-val_loss&group=candidate&after=CURSOR
+/runs.csv?…          the same columns of all runs that the filter finds, as a file
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+
+from dashboards.files.publication import spreadsheet_safe
+from dashboards.render import page, refused_page
+from dashboards.text import formats
+from orchestrator.run_table.fields import (
+    DEFAULT_COLUMNS,
+    DOCUMENTS,
+    NAMED_FIELDS,
+    FieldKind,
+    RunField,
+    RunGroup,
+    TableRow,
+    Value,
+)
+from orchestrator.run_table.filters import FilterError
+from orchestrator.services.run_table import RunTable, TableQuery, group_filter, read_query
+
+ROWS_SHOWN = 100
+LONGEST_TEXT = 2_000
+LINES_AT_ONCE = 500
+"""Of a file, sent together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableView:
+    """What the page shows, as its address says."""
+
+    q: str = ""
+    columns: str = ""
+    sort: str = ""
+    group: str = ""
+    after: str = ""
+
+    @classmethod
+    def parse(cls, request: Request) -> "TableView":
+        """Read the query of a URL."""
+        given = request.query_params
+        names = ("q", "columns", "sort", "group", "after")
+        return cls(**{name: given.get(name, "").strip()[:LONGEST_TEXT] for name in names})
+
+    def query(self) -> str:
+        """The query of a URL for this view, `?` included."""
+        return "?" + urlencode({name: value for name, value in vars(self).items() if value})
+
+    def asked(self) -> TableQuery:
+        """What the table is asked. Raises `FilterError`."""
+        columns = [name for name in self.columns.replace(",", " ").split() if name]
+        return read_query(columns=columns, where=self.q, sort=self.sort, group=self.group, after=self.after)
+
+    def sorted_by(self, name: str) -> str:
+        """The address of the same sorted by that field, turned round where it is already; from the first page on."""
+        return replace(self, sort=f"-{name}" if self.sort == name else name, after="").query()
+
+    def narrowed_to(self, found: str) -> str:
+        """The address of one group of it, without groups."""
+        return replace(self, q=f"({self.q}) and {found}" if self.q else found, group="", after="").query()
+
+    def first_page(self) -> str:
+        """The address of its first page."""
+        return replace(self, after="").query()
+
+    def page_behind(self, cursor: str) -> str:
+        """The address of its next page."""
+        return replace(self, after=cursor).query()
+
+
+def all_runs_pages(table: RunTable) -> APIRouter:
+    """The page and its file."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/runs")
+    def runs(request: Request) -> HTMLResponse:
+        view, fault, following = TableView.parse(request), "", ""
+        found: tuple[TableRow, ...] = ()
+        groups: tuple[RunGroup, ...] = ()
+        asked = read_query()
+        try:
+            asked = view.asked()
+            if asked.group is not None:
+                groups = table.groups(asked)
+            else:
+                found = table.page(replace(asked, limit=ROWS_SHOWN + 1))
+        except FilterError as error:
+            fault = str(error)
+        if len(found) > ROWS_SHOWN:
+            found = found[:ROWS_SHOWN]
+            following = view.page_behind(found[-1].cursor())
+        by = asked.group
+        return page(
+            "all_runs.html",
+            status=422 if fault else 200,
+            view=view,
+            asked=asked,
+            fault=fault,
+            rows=found,
+            groups=[(each, view.narrowed_to(group_filter(by, each))) for each in groups] if by else (),
+            following=following,
+            named=tuple(NAMED_FIELDS),
+            documents=DOCUMENTS,
+            default_columns=" ".join(DEFAULT_COLUMNS),
+            shown_value=shown_value,
+        )
+
+    @router.get("/runs.csv")
+    def runs_file(request: Request) -> Response:
+        view = TableView.parse(request)
+        try:
+            asked = view.asked()
+        except FilterError as error:
+            return refused_page(422, "Not understood", str(error))
+        headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
+        return StreamingResponse(_csv(table, asked), media_type="text/csv", headers=headers)
+
+    return router
+
+
+def shown_value(field: RunField, value: Value) -> str:
+    """A value for people."""
+    if value is None:
+        return "—"
+    if field.kind is FieldKind.TIME:
+        return formats.moment(float(value))
+    if isinstance(value, float):
+        return formats.loss(value) if "loss" in field.name else f"{value:.6g}"
+    return str(value)
+
+
+def _csv(table: RunTable, asked: TableQuery) -> Iterator[str]:
+    """The lines of the file, some hundred at a time."""
+    heads = ["run", "is_external", "experiment_id", *(field.name for field in asked.columns)]
+    yield _lines([[str(spreadsheet_safe(each)) for each in heads]])
+    rows = table.read_all(asked)
+    while some := list(islice(rows, LINES_AT_ONCE)):
+        yield _lines(
+            [[row.id, str(row.is_external).lower(), row.experiment_id, *map(_cell, row.values)] for row in some]
+        )
+
+
+def _cell(value: Value) -> str:
+    return "" if value is None else str(spreadsheet_safe(value)) if isinstance(value, str) else repr(value)
+
+
+def _lines(rows: list[list[str]]) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\r\n").writerows(rows)
+    return written.getvalue()

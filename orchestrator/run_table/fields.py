@@ -1,0 +1,105 @@
+"""The fields that the table of all runs has, for its columns, its order, its groups and its filters; its records."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+
+LONGEST_NAME = 200
+DEEPEST_PATH = 12
+
+
+class FieldKind(StrEnum):
+    """What a field holds."""
+
+    NUMBER = "number"
+    TIME = "time"
+    """Seconds since 1970; a filter may say them as a date."""
+    TEXT = "text"
+    JSON = "json"
+    """Either, as each run has it."""
+
+
+_NUMBERS = (
+    "lr", "seed", "step", "steps_total", "val_loss", "train_loss", "final_val_loss", "tokens_per_second",
+    "device_seconds",
+)  # fmt: skip
+_TEXTS = (
+    "id", "origin", "experiment", "experiment_id", "candidate", "optimizer", "model", "workload", "source", "state",
+    "reason",
+)  # fmt: skip
+_TIMES = ("created_at", "started_at", "ended_at")
+NAMED_FIELDS: dict[str, FieldKind] = (
+    dict.fromkeys(_TEXTS, FieldKind.TEXT)
+    | dict.fromkeys(_NUMBERS, FieldKind.NUMBER)
+    | dict.fromkeys(_TIMES, FieldKind.TIME)
+)
+DOCUMENTS = ("spec", "result", "config", "metric")
+"""Whose parts are fields: `spec.optimizer.lr`, `result.verdict`, an external run's `config.width`,
+`metric.val/loss`."""
+DEFAULT_COLUMNS = ("candidate", "experiment", "model", "lr", "seed", "state", "step", "val_loss", "created_at")
+
+
+class FieldError(ValueError):
+    """There is no such field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunField:
+    """One field of a run."""
+
+    name: str
+    kind: FieldKind
+    document: str = ""
+    """The document that it is a part of; empty for a named field."""
+    path: tuple[str, ...] = ()
+
+
+def find_field(name: str) -> RunField:
+    """The field of that name. Raises `FieldError`, with what may have been meant."""
+    if (kind := NAMED_FIELDS.get(name)) is not None:
+        return RunField(name=name, kind=kind)
+    document, _, rest = name.partition(".")
+    if document in DOCUMENTS and rest:
+        path = (rest,) if document == "metric" else tuple(rest.split("."))
+        unfit = any(not part or '"' in part or "\\" in part or not part.isprintable() for part in path)
+        if unfit or len(name) > LONGEST_NAME or len(path) > DEEPEST_PATH:
+            raise FieldError(f"{name[:40]!r} is no path into a document; write one like spec.optimizer.lr")
+        return RunField(name=name, kind=FieldKind.JSON, document=document, path=path)
+    near = get_close_matches(name[:LONGEST_NAME], NAMED_FIELDS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    parts = ", ".join(f"{each}.…" for each in DOCUMENTS)
+    raise FieldError(f"there is no field {name[:40]!r}{hint} Fields: {', '.join(NAMED_FIELDS)}, {parts}")
+
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """One run of the table."""
+
+    id: str
+    is_external: bool
+    """Whether a loop outside of the bench told of it."""
+    experiment_id: str
+    values: tuple[Value, ...]
+    """One for each column."""
+
+    def cursor(self) -> str:
+        """What names the run among those of both origins."""
+        return f"{EXTERNAL}{self.id}" if self.is_external else self.id
+
+
+EXTERNAL = "external:"
+"""Stands before the id of an external run where a bench's own run might be meant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunGroup:
+    """The runs that share a value."""
+
+    value: Value
+    runs: int
+    best: float | None
+    """The lowest of their validation losses."""
+    mean: float | None

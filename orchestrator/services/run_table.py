@@ -1,0 +1,109 @@
+"""`RunTable`: every run of every experiment, external ones included: filtered, sorted, grouped, page by page."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.run_table.fields import (
+    DEFAULT_COLUMNS,
+    FieldError,
+    FieldKind,
+    RunField,
+    RunGroup,
+    TableRow,
+    find_field,
+)
+from orchestrator.run_table.filters import Filter, FilterError, parse_filter
+from orchestrator.store import run_table
+from orchestrator.store.database import Database
+
+MOST_COLUMNS = 30
+MOST_ROWS = 1_000
+LONGEST_CURSOR = 80
+STREAMED_ROWS = 1_000
+"""Read at once for a file of all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableQuery:
+    """What is asked of the table, checked."""
+
+    columns: tuple[RunField, ...]
+    where: Filter | None = None
+    sort: RunField = field(default_factory=lambda: find_field("created_at"))
+    descending: bool = True
+    group: RunField | None = None
+    limit: int = 100
+    after: str | None = None
+    """The cursor of the last run of the page before."""
+
+
+def read_query(
+    *, columns: Sequence[str] = (), where: str = "", sort: str = "", group: str = "", limit: int = 100, after: str = ""
+) -> TableQuery:
+    """What these words ask for; `sort` is a field, with `-` before it the largest first. Raises `FilterError`."""
+    names = tuple(dict.fromkeys(columns)) or DEFAULT_COLUMNS
+    if len(names) > MOST_COLUMNS:
+        raise FilterError(f"{len(names)} columns; at most {MOST_COLUMNS} are shown at once")
+    if len(after) > LONGEST_CURSOR or "\x00" in after:
+        raise FilterError("no page begins there; go back to the first page")
+    order = sort or "-created_at"
+    try:
+        return TableQuery(
+            columns=tuple(find_field(name) for name in names),
+            where=parse_filter(where),
+            sort=find_field(order.removeprefix("-")),
+            descending=order.startswith("-"),
+            group=find_field(group) if group else None,
+            limit=min(max(limit, 1), MOST_ROWS),
+            after=after or None,
+        )
+    except FieldError as error:
+        raise FilterError(str(error)) from error
+
+
+class RunTable:
+    """The table of all runs of one database. Thread-safe; every method may raise `StoreError` and `FilterError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def page(self, query: TableQuery) -> tuple[TableRow, ...]:
+        """One page of rows."""
+        with self._database.reading() as connection:
+            return run_table.page(
+                connection,
+                columns=query.columns,
+                where=query.where,
+                sort=query.sort,
+                descending=query.descending,
+                limit=query.limit,
+                after=query.after,
+            )
+
+    def read_all(self, query: TableQuery) -> Iterator[TableRow]:
+        """Every row, from the first one, a page in memory at a time."""
+        asked = replace(query, limit=STREAMED_ROWS, after=None)
+        while rows := self.page(asked):
+            yield from rows
+            if len(rows) < STREAMED_ROWS:
+                return
+            asked = replace(asked, after=rows[-1].cursor())
+
+    def groups(self, query: TableQuery) -> tuple[RunGroup, ...]:
+        """The runs by the field that the query groups by, the largest group first."""
+        if query.group is None:
+            return ()
+        with self._database.reading() as connection:
+            return run_table.groups(connection, by=query.group, where=query.where)
+
+
+def group_filter(by: RunField, group: RunGroup) -> str:
+    """The filter that finds the runs of a group."""
+    if group.value is None:
+        return f'"{by.name}" = null'
+    if by.kind is FieldKind.TEXT or isinstance(group.value, str):
+        quoted = str(group.value).replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{by.name}" = "{quoted}"'
+    if by.kind is FieldKind.JSON:  # `=` would find texts of these digits, too
+        return f'"{by.name}" >= {group.value!r} and "{by.name}" <= {group.value!r}'
+    return f'"{by.name}" = {group.value!r}'

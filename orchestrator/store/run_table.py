@@ -1,0 +1,446 @@
+"""The table of all runs in SQL: pages by keyset, filters with bound parameters, groups.
+
+Runs of the bench and external ones lie in different tables. Each is asked by itself, so that it may use its own index,
+and the first rows of both answers are merged. What a page shows is read for its rows alone.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+
+from orchestrator.external_runs import USUAL_METRICS
+from orchestrator.jobs import OUTCOMES, RunStatus
+from orchestrator.run_table.fields import (
+    EXTERNAL,
+    FieldKind,
+    RunField,
+    RunGroup,
+    TableRow,
+    Value,
+    find_field,
+)
+from orchestrator.run_table.filters import Condition, Conjunction, Disjunction, Filter, FilterError, Negation
+from orchestrator.store.ids import validate_id
+from orchestrator.store.tables import (
+    experiments,
+    external_experiments,
+    external_runs,
+    is_kept,
+    results,
+    run_specs,
+    runs,
+)
+
+Expression = ColumnElement[Any]
+MOST_GROUPS = 500
+
+
+class _JsonNumber(FunctionElement[float]):
+    """The number at a path of a document; null where there is none, or where the document cannot be read."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+class _JsonText(FunctionElement[str]):
+    """The text, or the truth value as one, at a path of a document; else null."""
+
+    type = sa.Text()
+    inherit_cache = True
+
+
+class _LowerAscii(FunctionElement[str]):
+    """A to Z in small letters, whatever the database's language."""
+
+    type = sa.Text()
+    inherit_cache = True
+
+
+class _Finite(FunctionElement[float]):
+    """A number; null where it is none: SQLite keeps no NaN, PostgreSQL does."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+class _Binary(FunctionElement[str]):
+    """A text that is sorted by its code points, as Python sorts it, whatever the database's language."""
+
+    type = sa.Text()
+    inherit_cache = True
+
+
+def _arguments(element: FunctionElement[Any], compiler: SQLCompiler, options: Any) -> list[str]:
+    return [compiler.process(each, **options) for each in element.clauses]
+
+
+@compiles(_JsonNumber, "sqlite")
+def _sqlite_json_number(element: _JsonNumber, compiler: SQLCompiler, **options: Any) -> str:
+    document, path = _arguments(element, compiler, options)[:2]
+    return (
+        f"(CASE WHEN json_valid({document}) AND json_type({document}, {path}) IN ('integer', 'real') "
+        f"THEN json_extract({document}, {path}) END)"
+    )
+
+
+@compiles(_JsonText, "sqlite")
+def _sqlite_json_text(element: _JsonText, compiler: SQLCompiler, **options: Any) -> str:
+    document, path = _arguments(element, compiler, options)[:2]
+    return (
+        f"(CASE WHEN json_valid({document}) THEN CASE json_type({document}, {path}) WHEN 'text' THEN "
+        f"json_extract({document}, {path}) WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' END END)"
+    )
+
+
+@compiles(_JsonNumber, "postgresql")
+def _postgresql_json_number(element: _JsonNumber, compiler: SQLCompiler, **options: Any) -> str:
+    document, _, path = _arguments(element, compiler, options)
+    found = f"({document})::json #> CAST({path} AS text[])"
+    return f"(CASE WHEN json_typeof({found}) = 'number' THEN ({found})::text::double precision END)"
+
+
+@compiles(_JsonText, "postgresql")
+def _postgresql_json_text(element: _JsonText, compiler: SQLCompiler, **options: Any) -> str:
+    document, _, path = _arguments(element, compiler, options)
+    found = f"CAST({path} AS text[])"
+    return (
+        f"(CASE WHEN json_typeof(({document})::json #> {found}) IN ('string', 'boolean') "
+        f"THEN ({document})::json #>> {found} END)"
+    )
+
+
+@compiles(_LowerAscii, "sqlite")
+def _sqlite_lower(element: _LowerAscii, compiler: SQLCompiler, **options: Any) -> str:
+    return f"lower({_arguments(element, compiler, options)[0]})"
+
+
+@compiles(_LowerAscii, "postgresql")
+def _postgresql_lower(element: _LowerAscii, compiler: SQLCompiler, **options: Any) -> str:
+    return f'lower(({_arguments(element, compiler, options)[0]})::text COLLATE "C")'
+
+
+@compiles(_Binary, "sqlite")
+def _sqlite_binary(element: _Binary, compiler: SQLCompiler, **options: Any) -> str:
+    return _arguments(element, compiler, options)[0]
+
+
+@compiles(_Binary, "postgresql")
+def _postgresql_binary(element: _Binary, compiler: SQLCompiler, **options: Any) -> str:
+    return f'(({_arguments(element, compiler, options)[0]})::text COLLATE "C")'
+
+
+@compiles(_Finite, "sqlite")
+def _sqlite_finite(element: _Finite, compiler: SQLCompiler, **options: Any) -> str:
+    return _arguments(element, compiler, options)[0]
+
+
+@compiles(_Finite, "postgresql")
+def _postgresql_finite(element: _Finite, compiler: SQLCompiler, **options: Any) -> str:
+    return f"nullif({_arguments(element, compiler, options)[0]}, 'NaN'::double precision)"
+
+
+def _path_arguments(path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElement[str]]:
+    """The path as SQLite writes it, and as PostgreSQL's array; both are bound, never part of the statement."""
+    sqlite = "$" + "".join(f'."{part}"' for part in path)
+    array = "{" + ",".join(f'"{part}"' for part in path) + "}"
+    return sa.literal(sqlite), sa.literal(array)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A field in SQL: what of it is a number and what text; each is null where it is the other."""
+
+    number: Expression | None = None
+    text: Expression | None = None
+
+    def value(self) -> Expression:
+        """Whether there is any, as an expression to be asked for null; by which it is sorted where it has one type."""
+        if self.number is not None and self.text is not None:
+            return sa.func.coalesce(sa.cast(self.number, sa.Text), self.text)
+        return cast("Expression", self.number if self.number is not None else self.text)
+
+
+def _json(document: Expression, *path: str) -> _Answer:
+    arguments = _path_arguments(path)
+    return _Answer(_JsonNumber(document, *arguments), _JsonText(document, *arguments))
+
+
+_STATE = sa.case(
+    *((results.c.verdict == verdict.value, outcome.value.replace("_", " ")) for verdict, outcome in OUTCOMES.items()),
+    (runs.c.status == RunStatus.SUCCEEDED, "finished"),
+    else_=sa.func.replace(sa.cast(runs.c.status, sa.Text), "_", " "),
+)
+_OWN: Mapping[str, Expression] = {
+    **{name: runs.c[name] for name in ("id", "experiment_id", "candidate", "optimizer", "model", "reason")},
+    **{name: runs.c[name] for name in ("lr", "seed", "step", "steps_total", "device_seconds")},
+    **{name: runs.c[name] for name in ("created_at", "started_at", "ended_at")},
+    "origin": sa.literal("bench"),
+    "experiment": experiments.c.name,
+    "workload": sa.cast(sa.null(), sa.Text),
+    "source": sa.cast(sa.null(), sa.Text),
+    "state": _STATE,
+    "val_loss": _Finite(runs.c.last_val_loss),
+    "train_loss": _Finite(runs.c.last_train_loss),
+    "final_val_loss": _Finite(results.c.final_val_loss),
+    "tokens_per_second": _Finite(runs.c.tokens_per_second),
+}
+_OWN_DOCUMENTS = {"spec": run_specs.c.spec, "result": results.c.result}
+_OWN_METRICS = {name: _OWN[name] for name in ("val_loss", "train_loss", "tokens_per_second", "final_val_loss")}
+_NO_NUMBER: Expression = sa.cast(sa.null(), sa.Double)
+_VAL_LOSS = sa.func.coalesce(*(_json(external_runs.c.metrics, name, "last").number for name in USUAL_METRICS))
+_EXTERNAL: Mapping[str, Expression] = {
+    **{name: external_runs.c[name] for name in ("id", "candidate", "workload", "source", "lr", "seed")},
+    **{name: external_runs.c[name] for name in ("created_at", "started_at")},
+    "origin": sa.literal("external"),
+    "experiment": external_experiments.c.name,
+    "experiment_id": external_experiments.c.id,
+    "optimizer": cast("Expression", _json(external_runs.c.config, "optimizer").text),
+    "model": cast("Expression", _json(external_runs.c.config, "model").text),
+    "state": external_runs.c.state,
+    "reason": sa.cast(sa.null(), sa.Text),
+    "val_loss": _VAL_LOSS,
+    "train_loss": cast("Expression", _json(external_runs.c.metrics, "train_loss", "last").number),
+    "final_val_loss": _NO_NUMBER,
+    "tokens_per_second": cast("Expression", _json(external_runs.c.metrics, "tokens_per_second", "last").number),
+    **dict.fromkeys(("step", "steps_total", "device_seconds", "ended_at"), _NO_NUMBER),
+}
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where runs lie, and how their fields are found there."""
+
+    is_external: bool
+    table: sa.Table
+    named: Mapping[str, Expression]
+    joins: tuple[tuple[sa.Table, Expression], ...]
+    where: Expression
+
+    def answer(self, field: RunField) -> _Answer:
+        """The field in SQL."""
+        if not field.document:
+            found = self.named[field.name]
+            return _Answer(text=found) if field.kind is FieldKind.TEXT else _Answer(number=found)
+        if self.is_external and field.document in ("config", "metric"):
+            metric = field.document == "metric"
+            return _json(external_runs.c[field.document + "s" * metric], *field.path, *(("last",) if metric else ()))
+        if not self.is_external and field.document == "metric":
+            return _Answer(number=_OWN_METRICS.get(field.path[0], _NO_NUMBER))
+        if not self.is_external and field.document in _OWN_DOCUMENTS:
+            return _json(_OWN_DOCUMENTS[field.document], *field.path)
+        return _Answer(number=_NO_NUMBER)
+
+    def select(self, columns: Sequence[Expression], *conditions: Expression) -> sa.Select[Any]:
+        """A query over the runs; tables that neither columns nor conditions name are not joined."""
+        used = {
+            each.table
+            for expression in (*columns, *conditions)
+            for each in sa.sql.visitors.iterate(expression)
+            if isinstance(each, sa.Column)
+        }
+        source: Any = self.table
+        for table, on in self.joins:
+            if table in used:
+                source = source.outerjoin(table, on)
+        return sa.select(*columns).select_from(source).where(self.where, *conditions)
+
+
+_ORIGINS = (
+    _Origin(
+        False,
+        runs,
+        _OWN,
+        (
+            (experiments, experiments.c.number == runs.c.experiment_number),
+            (run_specs, run_specs.c.run_id == runs.c.id),
+            (results, results.c.run_id == runs.c.id),
+        ),
+        is_kept,
+    ),
+    _Origin(
+        True,
+        external_runs,
+        _EXTERNAL,
+        ((external_experiments, external_experiments.c.number == external_runs.c.experiment_number),),
+        sa.true(),
+    ),
+)
+
+
+def _condition(origin: _Origin, asked: Filter) -> Expression:
+    """The filter as SQL of two values: true or false, never null."""
+    match asked:
+        case Negation(part):
+            return sa.not_(_condition(origin, part))
+        case Conjunction(parts):
+            return sa.and_(*(_condition(origin, part) for part in parts))
+        case Disjunction(parts):
+            return sa.or_(*(_condition(origin, part) for part in parts))
+        case Condition():
+            return _comparison(origin.answer(asked.field), asked)
+
+
+def _comparison(answer: _Answer, asked: Condition) -> Expression:
+    if asked.text is None:
+        is_missing = sa.and_(*(each.is_(None) for each in (answer.number, answer.text) if each is not None))
+        return is_missing if asked.operator == "=" else sa.not_(is_missing)
+    either: list[Expression] = []
+    operator = asked.operator.removeprefix("!")
+    if asked.number is not None and answer.number is not None and operator != "~":
+        number, value = answer.number, sa.literal(asked.number, sa.Double)
+        compared = {"=": number == value, "<": number < value, "<=": number <= value}
+        compared |= {">": number > value, ">=": number >= value}
+        either.append(sa.and_(number.is_not(None), compared[operator]))
+    if answer.text is not None and operator in ("=", "~"):
+        text, wanted = _LowerAscii(answer.text), sa.literal(asked.text, sa.Text)
+        found = text == wanted if operator == "=" else sa.func.replace(text, wanted, "") != text
+        if operator == "~" and not asked.text:
+            found = sa.true()
+        either.append(sa.and_(answer.text.is_not(None), found))
+    matched = sa.or_(*either) if either else sa.false()
+    return sa.not_(matched) if asked.operator.startswith("!") else matched
+
+
+def page(
+    connection: Connection,
+    *,
+    columns: Sequence[RunField],
+    where: Filter | None,
+    sort: RunField,
+    descending: bool,
+    limit: int,
+    after: str | None,
+) -> tuple[TableRow, ...]:
+    """Runs in that order, those without a value last, equal ones by origin and id; `after` is the cursor of the last
+    one of the page before. Raises `FilterError` where that run is gone."""
+    last = None if after is None else _key_of(connection, sort, after)
+    keys = []
+    for origin in _ORIGINS:
+        answer = origin.answer(sort)
+        number = answer.number if answer.number is not None else _NO_NUMBER
+        text: Expression = sa.cast(sa.null(), sa.Text) if answer.text is None else _Binary(answer.text)
+        identity = origin.table.c.id
+        directed = [each.desc() if descending else each.asc() for each in (number, text)]
+        conditions = [] if where is None else [_condition(origin, where)]
+        if last is not None:
+            conditions.append(_beyond(number, text, identity, origin.is_external, last, descending))
+        query = origin.select([identity, number.label("number"), text.label("text")], *conditions)
+        ranked: list[Any] = []
+        if answer.number is not None:
+            ranked += [number.is_(None), directed[0]]
+        if answer.text is not None:
+            ranked += [text.is_(None), directed[1]]
+        # A field that is never null is sorted by its index, as long as the order does not ask whether it is.
+        plain = sort.name in ("id", "candidate", "created_at") and not sort.document
+        order = [each for each in ranked if not plain or each in directed]
+        rows = connection.execute(query.order_by(*order, _Binary(identity)).limit(limit)).all()
+        keys.append([(row.number, row.text, origin.is_external, row.id) for row in rows])
+    chosen = list(heapq.merge(*keys, key=lambda key: _Ranked(key, descending)))[:limit]
+    return _rows(connection, chosen, columns)
+
+
+_Key = tuple[float | None, str | None, bool, str]
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """A key as SQL sorts it: numbers, then texts, then those without a value."""
+
+    key: _Key
+    descending: bool
+
+    def __lt__(self, other: "_Ranked") -> bool:
+        mine, theirs = self.key, other.key
+        for index in (0, 1):
+            a, b = mine[index], theirs[index]
+            if (a is None and b is None) or a == b:
+                continue
+            if a is None or b is None:
+                return b is None
+            return bool(a > b if self.descending else a < b)  # type: ignore[operator]  # both are of one type
+        return mine[2:] < theirs[2:]
+
+
+def _key_of(connection: Connection, sort: RunField, cursor: str) -> _Key:
+    origin = _ORIGINS[cursor.startswith(EXTERNAL)]
+    answer, run_id = origin.answer(sort), validate_id(cursor.removeprefix(EXTERNAL))
+    number = answer.number if answer.number is not None else _NO_NUMBER
+    text = answer.text if answer.text is not None else sa.cast(sa.null(), sa.Text)
+    query = origin.select([number.label("number"), text.label("text")], origin.table.c.id == run_id)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise FilterError("the run that this page begins behind is gone; go back to the first page")
+    return row.number, row.text, origin.is_external, run_id
+
+
+def _beyond(
+    number: Expression, text: Expression, identity: Expression, is_external: bool, last: _Key, descending: bool
+) -> Expression:
+    """What lies behind that key in the order."""
+    value, word, last_is_external, last_id = last
+    tie: Expression = _Binary(identity) > last_id if is_external == last_is_external else sa.literal(is_external)
+    for expression, known in ((text, word), (number, value)):
+        if known is None:
+            tie = sa.and_(expression.is_(None), tie)
+        else:
+            further = expression < known if descending else expression > known
+            tie = sa.or_(further, expression.is_(None), sa.and_(expression == known, tie))
+    return tie
+
+
+def _rows(connection: Connection, keys: Sequence[_Key], columns: Sequence[RunField]) -> tuple[TableRow, ...]:
+    found: dict[tuple[bool, str], TableRow] = {}
+    for origin in _ORIGINS:
+        ids = [key[3] for key in keys if key[2] == origin.is_external]
+        if not ids:
+            continue
+        answers = [origin.answer(field) for field in columns]
+        parts = [part for each in answers for part in (each.number, each.text) if part is not None]
+        identity, experiment_id = origin.table.c.id, origin.named["experiment_id"]
+        selected = [identity, experiment_id, *(each.label(f"part_{at}") for at, each in enumerate(parts))]
+        for row in connection.execute(origin.select(selected, identity.in_(ids))):
+            values = iter(row[2:])
+            found[origin.is_external, row[0]] = TableRow(
+                id=row[0],
+                is_external=origin.is_external,
+                experiment_id=row[1],
+                values=tuple(_value(each, values) for each in answers),
+            )
+    return tuple(found[key[2], key[3]] for key in keys)
+
+
+def _value(answer: _Answer, values: Iterator[Any]) -> Value:
+    number = next(values) if answer.number is not None else None
+    text = next(values) if answer.text is not None else None
+    return cast("Value", text if number is None else number)
+
+
+def groups(connection: Connection, *, by: RunField, where: Filter | None) -> tuple[RunGroup, ...]:
+    """The runs by the values of a field, the largest groups first, at most `MOST_GROUPS` of each origin."""
+    loss = find_field("val_loss")
+    found: dict[Value, list[tuple[int, int, float, float]]] = {}
+    for origin in _ORIGINS:
+        answer, value = origin.answer(by), cast("Expression", origin.answer(loss).number)
+        parts = [each for each in (answer.number, answer.text) if each is not None]
+        labelled = [each.label(f"part_{at}") for at, each in enumerate(parts)]
+        figures = [sa.func.count().label("n"), sa.func.count(value), sa.func.sum(value), sa.func.min(value)]
+        query = origin.select([*labelled, *figures], *([] if where is None else [_condition(origin, where)]))
+        for row in connection.execute(query.group_by(*labelled).order_by(sa.desc("n")).limit(MOST_GROUPS)):
+            name = _value(answer, iter(row[: len(parts)]))
+            found.setdefault(name, []).append(tuple(row[len(parts) :]))
+    merged = []
+    for name, each in found.items():
+        valued = [one for one in each if one[1]]
+        count = sum(one[1] for one in valued)
+        mean = sum(one[2] for one in valued) / count if count else None
+        best = min((one[3] for one in valued), default=None)
+        merged.append(RunGroup(value=name, runs=sum(one[0] for one in each), best=best, mean=mean))
+    return tuple(sorted(merged, key=lambda one: (-one.runs, str(one.value))))

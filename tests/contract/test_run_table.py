@@ -1,0 +1,175 @@
+"""The table of all runs on both databases: filters as their twin, pages without gaps, groups, and hostile filters."""
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.jobs import RunAction
+from orchestrator.run_table.filters import FilterError, parse_filter
+from orchestrator.services.run_table import TableQuery, group_filter, read_query
+from orchestrator.store.tables import runs
+from tests.contract.conftest import Store
+from tests.factories.external_runs import batch, header
+from tests.factories.stores import comparison_spec
+from tests.twins.run_filter import Values, fits
+
+NAMES = ("candidate", "lr", "seed", "val_loss", "origin", "reason", "config.width", "config.kind", "metric.val_loss")
+CONFIGS: tuple[dict[str, object], ...] = (
+    {"width": 64},
+    {"width": "64"},
+    {"width": True, "kind": "A%b_\u00c4"},
+    {"kind": "o'r\\"},
+    {"width": [1]},
+    {},
+)
+LOSSES = (3.5, math.nan, None, -2.0, 0.0, 1e300)
+VALUES = (
+    "64",
+    "3.5",
+    "-2",
+    "0",
+    "null",
+    "true",
+    "adamw",
+    "a%B_",
+    "'o\\'r'",
+    "\u00e4",
+    '"64"',
+    "'; drop table runs --'",
+    "''",
+)
+
+
+def fill(store: Store) -> list[Values]:
+    """Runs of both origins with odd values, and what a twin knows of them."""
+    store.experiments.submit(comparison_spec(optimizers=("adamw", "lion"), seeds=range(3)))
+    known: list[Values] = []
+    for run, loss in zip(store.runs.page(), LOSSES, strict=True):
+        reason = "It IS so" if run.seed else None
+        change = sa.update(runs).where(runs.c.id == run.id).values(last_val_loss=loss, reason=reason)
+        with store.database.writing() as connection:
+            connection.execute(change)
+        own: dict[str, Any] = {
+            "id": run.id,
+            "candidate": run.candidate,
+            "lr": run.lr,
+            "seed": run.seed,
+            "origin": "bench",
+        }
+        known.append({**own, "reason": reason, "val_loss": loss, "metric.val_loss": loss})
+    for number, (config, loss) in enumerate(zip(CONFIGS, (1.5, math.nan, 2.5, 3.5, 3.5, 0.0), strict=True)):
+        lr = None if number == 3 else 0.1 * number + 0.1
+        begun = header(f"Muon {number}", lr=lr, seed=number, config=config)
+        store.external_runs.append(f"run-{number}", batch({0: 5.0, 10: loss}, run=begun))
+        texts: dict[str, Any] = {f"config.{name}": "true" if value is True else value for name, value in config.items()}
+        read = {name: value for name, value in texts.items() if not isinstance(value, list)}
+        told: dict[str, Any] = {
+            "id": f"run-{number}",
+            "candidate": f"Muon {number}",
+            "lr": lr,
+            "seed": number,
+            "origin": "external",
+        }
+        known.append({**told, **read, "val_loss": loss, "metric.val_loss": loss})
+    return known
+
+
+def conditions() -> st.SearchStrategy[str]:
+    operators = st.sampled_from(("=", "!=", "<", "<=", ">", ">=", "~", "!~"))
+    words = st.one_of(st.sampled_from(VALUES), st.floats(-3, 70).map(lambda value: f"{value:.3g}"))
+    return st.builds(lambda *parts: " ".join(parts), st.sampled_from(NAMES), operators, words)
+
+
+FILTERS = st.recursive(
+    conditions(),
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"not ({one})"),
+        st.tuples(inner, st.sampled_from(("and", "OR")), inner).map(lambda each: f"({each[0]}) {each[1]} ({each[2]})"),
+    ),
+    max_leaves=4,
+)
+
+
+def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: Store) -> None:
+    known = fill(store)
+
+    def ids(query: TableQuery, size: int = 5) -> list[str]:
+        found: list[str] = []
+        after = None
+        while len(found) < 100:
+            asked = TableQuery(**vars(query) | {"limit": size, "after": after})
+            rows = store.run_table.page(asked)
+            found += [row.id for row in rows]
+            if len(rows) < size:
+                return found
+            after = rows[-1].cursor()
+        return found
+
+    @settings(max_examples=60, deadline=timedelta(seconds=20), suppress_health_check=[HealthCheck.too_slow])
+    @given(FILTERS, st.sampled_from(NAMES), st.booleans())
+    def check(text: str, sort: str, descending: bool) -> None:
+        try:
+            asked = parse_filter(text)
+        except FilterError:
+            return  # what cannot be understood has a test of its own
+        assert asked is not None
+        query = read_query(where=text, sort=f"-{sort}" if descending else sort, columns=NAMES)
+        found = ids(query)
+        assert sorted(found) == sorted(str(run["id"]) for run in known if fits(run, asked)), text
+        assert found == ids(query, 100), "pages show each run once, in the order of one long page"
+        query = read_query(where=text, group=sort)
+        groups = store.run_table.groups(query)
+        assert sum(each.runs for each in groups) == len(found)
+        for each in groups:
+            assert query.group is not None
+            narrowed = read_query(where=f"({text}) and {group_filter(query.group, each)}")
+            assert len(ids(narrowed)) == each.runs
+
+    check()
+    order = [row.values[0] for row in store.run_table.page(read_query(sort="-val_loss", columns=["val_loss"]))]
+    numbers = [value for value in order if isinstance(value, float)]
+    assert numbers == sorted(numbers, reverse=True) and order[: len(numbers)] == numbers, "what has none comes last"
+    with pytest.raises(FilterError, match="gone"):
+        store.run_table.page(read_query(after="external:run-0-0"))
+    (experiment,) = store.experiments.page()
+    for run in store.runs.page():
+        store.runs.apply(run.id, RunAction.CANCEL)
+    store.experiments.delete(experiment.id)
+    assert {row.is_external for row in store.run_table.page(read_query())} == {True}, "deleted ones are not shown"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("lr<", "position 4: expected a value behind <, not the end"),
+        ("lr<0.01 and", "position 12: expected a field"),
+        ("lrr<1", "position 1: there is no field 'lrr'; did you mean lr?"),
+        ("lr<1 optimizer=a", "position 6: expected and, or, or the end"),
+        ("(lr<1", "position 1: this ( is never closed"),
+        ("model='a", "position 7: this quote is never closed"),
+        ("lr ! 1", "position 4: '!' is no operator"),
+        ("adamw", "position 6: expected an operator"),
+        ("lr~1", "position 3: lr is a number"),
+        ("model<1", "position 6: model is text"),
+        ("lr<1e999", "position 4: 1e999 is too large"),
+        ("created_at>soon", "position 12: created_at is a time"),
+        ('"spec.a\\"b"=1', "position 1: 'spec.a\"b' is no path"),
+        ("(" * 30 + "lr<1" + ")" * 30, "nested deeper than 20"),
+        ("not " * 30 + "lr<1", "nested deeper than 20"),
+        (" and ".join(["lr<1"] * 51), "more than 50 comparisons"),
+        ("x" * 1001, "1,001 characters"),
+        ("key_id=1", "there is no field 'key_id'"),
+        ("model=and", "in quotes where the word is meant"),
+        ("model~null", "nothing is ~ null"),
+        ("model=a\x00b", "NUL"),
+    ],
+)
+def test_a_filter_that_cannot_be_understood_says_where_and_what_to_write(text: str, fault: str) -> None:
+    with pytest.raises(FilterError) as raised:
+        parse_filter(text)
+    assert fault in str(raised.value)
