@@ -6,7 +6,9 @@ Nothing here was measured by the bench: every record says so in `origin`, and no
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from html import escape
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator
@@ -154,6 +156,23 @@ class ExternalRun(Record):
     torn_lines: int
     metrics: dict[str, MetricSummary]
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: what it is, and the last value of each metric."""
+        said = {
+            "external run": self.id,
+            "experiment": self.experiment,
+            "candidate": self.candidate,
+            "lr": "" if self.lr is None else f"{self.lr:g}",
+            "seed": "" if self.seed is None else str(self.seed),
+            "state": self.state.value,
+            "source": self.source,
+        }
+        last = {
+            name: "not finite" if found.last is None else f"{found.last:.5g} at step {found.last_step:,}"
+            for name, found in self.metrics.items()
+        }
+        return _html_table(("", ""), list((said | last).items()))
+
 
 class ExternalExperiment(Record):
     """Runs that name the same experiment."""
@@ -169,6 +188,12 @@ class ExternalExperiment(Record):
     by_state: dict[ExternalState, int]
     candidates: tuple[str, ...]
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        states = ", ".join(f"{count} {state.value}" for state, count in self.by_state.items())
+        heads = ("id", "external experiment", "runs", "candidates")
+        return _html_table(heads, [(self.id, self.name, states, ", ".join(self.candidates))])
+
 
 class ExternalSeries(Record):
     """What a run told, by metric: the last value that was told of each step."""
@@ -181,6 +206,23 @@ class ExternalSeries(Record):
     """Ascending."""
     values: dict[str, tuple[float, ...]]
     """As many; what is not finite as a text."""
+
+
+class JudgementChoice(Record):
+    """What a judgement is asked for beside its experiment."""
+
+    metric: Annotated[StoredText, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="What to judge by; lower is better. Default: the validation loss."
+    )
+    baseline: Annotated[StoredText, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="Default: whose first run began first."
+    )
+    workload: Annotated[StoredText, Field(max_length=128)] | None = Field(
+        default=None, description="Where runs have several; empty for none."
+    )
+    margin: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="A difference below it is none that matters."
+    )
 
 
 class JudgedCandidate(Record):
@@ -224,3 +266,30 @@ class ExternalJudgement(Record):
     """What the verdicts take for granted, for nobody told it."""
     rows: tuple[JudgedCandidate, ...]
     notes: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: what speaks against the verdicts, the verdicts, what nobody could check."""
+        rows = [
+            (
+                row.candidate,
+                "" if row.lr is None else f"{row.lr:g}",
+                "" if row.loss is None else f"{row.loss.mean:.4f} (n = {row.loss.n})",
+                "baseline" if row.is_baseline else "" if row.difference is None else f"{row.difference.mean:+.4f}",
+                row.verdict,
+            )
+            for row in self.rows
+        ]
+        head = f"<p><b>{escape(self.experiment)}</b>: external runs, told and not measured by the bench</p>"
+        table = _html_table(("candidate", "lr", self.metric, f"to {self.baseline}", "verdict"), rows)
+        return f"{head}{_html_list('First', self.concerns)}{table}{_html_list('Not checked', self.unchecked)}"
+
+
+def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
+
+
+def _html_list(title: str, lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<p>{title}:</p><ul>{items}</ul>" if lines else ""

@@ -310,10 +310,9 @@ class Endpoints:
     ) -> ExternalJudgement:
         """The verdicts on its candidates, with what speaks against them and what nobody could check. `metric`: of which
         lower is better; default is the validation loss. `margin`: a difference below it is none that matters."""
-        parameters: dict[str, Parameter] = {**_parameters(metric=metric, baseline=baseline, workload=workload)}
-        if margin is not None:
-            parameters["margin"] = str(margin)
-        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, parameters)
+        given = None if margin is None else str(margin)
+        chosen = _parameters(metric=metric, baseline=baseline, workload=workload, margin=given)
+        return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, chosen)
 
     @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:

@@ -6,6 +6,7 @@ schedule, which is a metric. `hparams.yaml` beside it, as Lightning's logger wri
 """
 
 import csv
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ def read(places: Sequence[str], fields: Collection[str] = ()) -> Iterator[Source
 def _read_file(path: Path, way: Path, asked: set[str]) -> Iterator[SourceRun]:
     header, rows = _rows(path)
     by_lower = {name.lower(): name for name in reversed(header)}
-    step_column = next((by_lower[name] for name in STEP_COLUMNS if name in by_lower), None)
+    steps = (by_lower[name] for name in STEP_COLUMNS if name in by_lower)
+    step_column = next((name for name in steps if not _has_fractions(rows, name)), None)
     run_columns = [by_lower[name] for name in RUN_COLUMNS if name in by_lower][:1]
     settings = run_columns + [by_lower[name] for name in SETTING_COLUMNS if name in by_lower]
     settings += [name for name in header if name in asked and name not in settings and name != step_column]
@@ -77,6 +79,12 @@ def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     if not rows:
         raise SourceError(f"{path} has no rows")
     return header, rows
+
+
+def _has_fractions(rows: Sequence[Mapping[str, str]], column: str) -> bool:
+    """Whether a column counts in parts, as epochs often do: then it is a metric, and steps are numbered."""
+    values = (_value(row[column]) for row in rows)
+    return any(isinstance(value, float) and math.isfinite(value) and not value.is_integer() for value in values)
 
 
 def _stay(rows: Sequence[Mapping[str, str]], settings: Sequence[str], column: str) -> bool:
@@ -146,9 +154,24 @@ def _value(text: str) -> int | float | str:
     return text
 
 
+class _HyperparameterLoader(yaml.SafeLoader):
+    """Takes what Python's own tags mark, as of tuples, for what it looks like, and makes no object of it."""
+
+
+def _take_plainly(loader: _HyperparameterLoader, tag: str, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_sequence(node, deep=True)
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_mapping(node, deep=True)
+    return tag if node.value == "" else node.value
+
+
+_HyperparameterLoader.add_multi_constructor("tag:yaml.org,2002:python/", _take_plainly)
+
+
 def _hyperparameters(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text("utf-8"))
+        found = yaml.load(path.read_text("utf-8"), _HyperparameterLoader)  # noqa: S506 - a SafeLoader
     except OSError:
         return {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:

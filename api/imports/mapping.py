@@ -6,6 +6,7 @@ like `muon-lr0.02-s1` says is there as `name.candidate`, `name.lr` and `name.see
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ NAMES = (*PROPOSALS, *METRIC_PROPOSALS)
 _SEED = re.compile(r"(?:^|[-_. ])(?:seed|s)[-_=]?(\d+)(?=$|[-_. ])", re.IGNORECASE)
 _RATE = re.compile(r"(?:^|[-_ ])(?:lr|learning_rate)[-_=]?(\d[\d.]*(?:e[-+]?\d+)?)(?=$|[-_ ])", re.IGNORECASE)
 MOST_NAME = 128
+LARGEST_STEP = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,7 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
             config={**plain_value(dict(run.config)), IMPORTED: facts},
             tags=run.tags,
             source=source,
-            started_at=run.started_at,
+            started_at=run.started_at if math.isfinite(run.started_at) else 0.0,
         )
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
@@ -155,7 +157,7 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
         header=header,
         points=points,
         state=run.state,
-        ended_at=run.ended_at or run.started_at,
+        ended_at=next((at for at in (run.ended_at, run.started_at) if at and math.isfinite(at)), 0.0),
     )
 
 
@@ -169,11 +171,12 @@ def _points(points: Iterable[SourcePoint], mapping: FieldMapping) -> Iterator[So
         step = point.step
         if step_metric is not None and not any(name.startswith("system/") for name in metrics):
             told = point.metrics.get(step_metric)
-            if told is not None and 0 <= told <= 2**53:
+            if told is not None and 0 <= told <= LARGEST_STEP:
                 last = int(told)
             step = last
-        if metrics:
-            yield SourcePoint(at=point.at, step=step, metrics=metrics)
+        if metrics and 0 <= step <= LARGEST_STEP:
+            at = point.at if math.isfinite(point.at) else 0.0
+            yield SourcePoint(at=at, step=step, metrics=metrics)
 
 
 def _metric_name(name: str) -> str:

@@ -9,6 +9,7 @@ import math
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from os import SEEK_CUR
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +83,19 @@ def _run(folder: _Folder) -> SourceRun:
 
 def _read_events(path: Path, folder: _Folder) -> None:
     """Length, checksum, event, checksum, and so on; what is torn at the end is not there yet."""
-    data = path.read_bytes()
-    place = 0
-    while place + 12 <= len(data):
-        (length,) = struct.unpack_from("<Q", data, place)
-        if place + 16 + length > len(data):
-            return
-        try:
-            _read_event(parse_message(data[place + 12 : place + 12 + length]), folder)
-        except (WireError, struct.error, OverflowError):
-            folder.damaged.append(f"{path.name} from byte {place:,} on, which is damaged")
-            return
-        place += 16 + length
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while len(head := file.read(12)) == 12:
+            (length,) = struct.unpack_from("<Q", head)
+            place = file.tell()
+            if place + length + 4 > size:
+                return
+            try:
+                _read_event(parse_message(file.read(length)), folder)
+            except (WireError, struct.error, OverflowError):
+                folder.damaged.append(f"{path.name} from byte {place:,} on, which is damaged")
+                return
+            file.seek(4, SEEK_CUR)
 
 
 def _read_event(event: Message, folder: _Folder) -> None:

@@ -6,7 +6,7 @@ ended.
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -27,12 +27,11 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
 
 
 def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRun]:
-    rows = database.execute("select * from metrics order by id").fetchall()
+    rows = _by_run(database.execute("select * from metrics order by id"))
     configs = {_key(row): row for row in _rows_if_there(database, "configs")}
-    system = _rows_if_there(database, "system_metrics")
-    for key in dict.fromkeys(map(_key, (*configs.values(), *rows))):
-        mine = [row for row in rows if _key(row) == key]
-        samples = [row for row in system if _key(row) == key]
+    system = _by_run(_rows_if_there(database, "system_metrics"))
+    for key in dict.fromkeys((*configs, *rows)):
+        mine, samples = rows.get(key, []), system.get(key, [])
         first = configs.get(key) or mine[0]
         config = json.loads(configs[key]["config"]) if key in configs else {}
         not_numbers: set[str] = set()
@@ -59,6 +58,13 @@ def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRu
             ended_at=max((point.at for point in points), default=0.0),
             not_numbers=not_numbers,
         )
+
+
+def _by_run(rows: Iterable[sqlite3.Row]) -> dict[str, list[sqlite3.Row]]:
+    found: dict[str, list[sqlite3.Row]] = {}
+    for row in rows:
+        found.setdefault(_key(row), []).append(row)
+    return found
 
 
 def _key(row: sqlite3.Row) -> str:

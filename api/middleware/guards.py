@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -239,7 +240,10 @@ def query_parameters(routers: Iterable[APIRouter], prefix: str) -> Known:
 
 
 def _parameter_names(dependant: Dependant) -> Iterator[str]:
-    yield from (field.alias for field in dependant.query_params)
+    for field in dependant.query_params:
+        kind = field.field_info.annotation
+        # Of a model of the whole query, its fields are the parameters.
+        yield from kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else (field.alias,)
     for each in dependant.dependencies:
         yield from _parameter_names(each)
 

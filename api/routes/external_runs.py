@@ -17,6 +17,7 @@ from orchestrator.external_runs import (
     ExternalJudgement,
     ExternalRun,
     ExternalSeries,
+    JudgementChoice,
     LinesBatch,
     LinesReceipt,
 )
@@ -26,10 +27,6 @@ router = APIRouter(tags=["external runs"])
 RunPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ExperimentPath = Annotated[
     str, Path(min_length=1, max_length=120, pattern=r"^[^\x00]*$", description="Its id, or its name.")
-]
-Text = Query(min_length=1, max_length=128, pattern=r"^[^\x00]*$")
-MetricQuery = Annotated[
-    str | None, Text, Query(description="What to judge by; lower is better. Default: the validation loss.")
 ]
 
 
@@ -102,17 +99,8 @@ def table(external_id: ExperimentPath, external_runs: ExternalRunsDependency) ->
 def judgement(
     external_id: ExperimentPath,
     external_runs: ExternalRunsDependency,
-    metric: MetricQuery = None,
-    baseline: Annotated[str | None, Text, Query(description="Default: whose first run began first.")] = None,
-    workload: Annotated[
-        str | None, Query(max_length=128, pattern=r"^[^\x00]*$", description="Where runs have several; empty for none.")
-    ] = None,
-    margin: Annotated[
-        float | None, Query(gt=0, le=1e6, description="A difference below it is none that matters.")
-    ] = None,
+    choice: Annotated[JudgementChoice, Query()],
 ) -> Response:
     """The verdicts on its candidates by the statistics of comparisons; what speaks against them is said first, then
     what nobody could check. 409 where nothing can be judged, or metric, baseline or workload have to be chosen."""
-    return json_response(
-        external_runs.judge(external_id, metric=metric, baseline=baseline, workload=workload, margin=margin)
-    )
+    return json_response(external_runs.judge(external_id, choice))

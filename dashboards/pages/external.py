@@ -6,7 +6,7 @@
 /external/{id}/delete                      asks, then removes it for good
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
@@ -18,14 +18,13 @@ from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import missing_page, page
 from orchestrator.errors import ConflictError, NotFoundError
-from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun
+from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 from orchestrator.services.external_runs import ExternalRuns
 
 EXPERIMENTS_SHOWN = 200
 RUNS_SHOWN = 500
 """Rows of the table of runs; the file has them all."""
-CHOICES = ("metric", "baseline", "workload")
-"""What the query of an experiment's address chooses."""
+LONGEST_CHOICE = 128
 
 
 def external_pages(external_runs: ExternalRuns) -> APIRouter:
@@ -53,14 +52,14 @@ class ExternalPages:
 
     def experiment(self, external_id: str, request: Request) -> HTMLResponse:
         """One experiment, with its judgement or the reason why there is none."""
-        chosen = {name: request.query_params.get(name) for name in CHOICES}
+        choice = _choice(request)
         try:
             found, runs = self._external_runs.experiment(external_id), self._external_runs.runs(external_id)
         except NotFoundError as error:
             return missing_page(str(error))
-        judgement, reason = self._judge(found, chosen)
+        judgement, reason = self._judge(found, choice)
         metrics = sorted({name for run in runs for name in run.metrics})
-        metric = judgement.metric if judgement else chosen["metric"] or next(iter(metrics), None)
+        metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
         return page(
             "external_experiment.html",
             experiment=found,
@@ -68,12 +67,12 @@ class ExternalPages:
             runs_shown=RUNS_SHOWN,
             judgement=judgement,
             reason=reason,
-            chosen=chosen,
+            chosen=choice,
             metric=metric,
             metrics=metrics,
             workloads=sorted({run.workload or "" for run in runs}),
             looks=candidate_styles(found.candidates),
-            lines=len(_drawn_runs(runs, judgement, chosen["workload"])),
+            lines=len(_drawn_runs(runs, judgement, choice.workload)),
             most_lines=MOST_LINES,
         )
 
@@ -86,7 +85,7 @@ class ExternalPages:
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """The runs by one metric: those at judged rates, where there is a verdict, else all."""
-        chosen = {name: request.query_params.get(name) for name in CHOICES}
+        choice = _choice(request)
         try:
             found = self._external_runs.experiment(external_id)
         except NotFoundError as error:
@@ -94,9 +93,9 @@ class ExternalPages:
         tag = f'"{found.id}-{found.updated_at}-{found.runs}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        judgement, _ = self._judge(found, chosen)
-        runs = _drawn_runs(self._external_runs.runs(found.id), judgement, chosen["workload"])
-        metric = chosen["metric"] or (judgement.metric if judgement else "")
+        judgement, _ = self._judge(found, choice)
+        runs = _drawn_runs(self._external_runs.runs(found.id), judgement, choice.workload)
+        metric = choice.metric or (judgement.metric if judgement else "")
         series = {run.id: self._external_runs.series(run.id, metric) for run in runs}
         drawn = EXTERNAL_CURVES.draw(runs, series, metric, candidate_styles(found.candidates), theme)
         title = EXTERNAL_CURVES.title.format(metric=metric)
@@ -118,18 +117,20 @@ class ExternalPages:
         return RedirectResponse("/external", status_code=303)
 
     def _judge(
-        self, experiment: ExternalExperiment, chosen: Mapping[str, str | None]
+        self, experiment: ExternalExperiment, choice: JudgementChoice
     ) -> tuple[ExternalJudgement | None, str | None]:
         try:
-            judged = self._external_runs.judge(
-                experiment.id,
-                metric=chosen["metric"] or None,
-                baseline=chosen["baseline"] or None,
-                workload=chosen["workload"],
-            )
+            return self._external_runs.judge(experiment.id, choice), None
         except ConflictError as error:
             return None, str(error)
-        return judged, None
+
+
+def _choice(request: Request) -> JudgementChoice:
+    """What the address chooses; the form sends empty texts for what nobody chose."""
+    given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in request.query_params.items()}
+    return JudgementChoice(
+        metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
+    )
 
 
 def _drawn_runs(

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
-from ..closure_step import ClosureStep
+from ..closure_step import ClosureStep, check_torch_flags
 from ..errors import OptimError
 from ..plan.blocks import (
     ADAM_MINI_SECOND_MOMENTS,
@@ -50,7 +50,7 @@ from ..plan.sharding import is_distributed, local_view, portion_of, refuse_shard
 from . import compiled
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
-from .options import StepOptions, StepSettings, check_options
+from .options import Options, StepOptions, StepSettings, check_options
 from .sharded import SharedMember, check_sharded, needs_exchange, update_together
 from .step import (
     Member,
@@ -102,6 +102,8 @@ class AdaPM(ClosureStep):
             average, without any state (`rounding.py`). Not with `master_weights`.
         compile: True moves large blocks by code that `torch.compile` makes at the first step, False does not; None
             decides by device and model (`compiled.py`). Weights agree to rounding.
+        foreach, fused: Taken as torch's optimizers do, and without effect: like blocks always move together.
+        maximize, capturable, differentiable: Only False; what to do instead, the error says.
 
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
@@ -141,7 +143,14 @@ class AdaPM(ClosureStep):
         master_weights: bool = False,
         bf16_stochastic_round: bool = False,
         compile: bool | None = None,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
+        flags = {"maximize": maximize, "capturable": capturable, "differentiable": differentiable}
+        check_torch_flags(type(self).__name__, flags)
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -167,6 +176,7 @@ class AdaPM(ClosureStep):
         self._plan_missing(dict(names(groups)))
         self.compile = compile
         self._masters = MasterWeights()
+        self._group_names: list[tuple[str, ...]] = []
         super().__init__(groups, defaults)
 
     @classmethod
@@ -181,7 +191,7 @@ class AdaPM(ClosureStep):
         unknown: Unknown = "error",
         rules: Rules = (),
         compile: bool | None = None,
-        **options: Unpack[StepOptions],
+        **options: Unpack[Options],
     ) -> Self:
         """Plan the trainable parameters of a model and build the optimizer on them.
 
@@ -240,7 +250,7 @@ class AdaPM(ClosureStep):
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         for group in self.param_groups:
-            for name, parameter in _named_parameters(group):
+            for name, parameter in self._named_parameters(group):
                 self._masters.trained_weight(group, parameter, self._state_of(name, parameter))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -250,16 +260,20 @@ class AdaPM(ClosureStep):
         Parameters that were there before keep their blocks.
         """
         check_options({**self.defaults, **param_group})
+        check_torch_flags(type(self).__name__, param_group)
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
             self._check_names(group)
-            refuse_sharded(_named_parameters(group), type(self).__name__, by_parts=True)
+            named = zip(group["param_names"], group["params"], strict=True)
+            refuse_sharded(named, type(self).__name__, by_parts=True)
             check_sharded(group["params"], group["solver"])
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
+            self._group_names.append(tuple(group["param_names"]))
             self._plan_new_parameters(group)
         except (ValueError, OptimError):
             self.param_groups.pop()
+            del self._group_names[len(self.param_groups) :]
             raise
 
     def state_dict(self) -> dict[str, Any]:
@@ -281,7 +295,7 @@ class AdaPM(ClosureStep):
         state_dict = {**state_dict, "param_groups": older}
         self._check_saved_state(state_dict)
         groups = [
-            {**saved, "param_names": list(own["param_names"])}
+            {**saved, "param_names": [name for name, _ in self._named_parameters(own)]}
             for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True)
         ]
         super().load_state_dict({**state_dict, "param_groups": groups})
@@ -300,11 +314,13 @@ class AdaPM(ClosureStep):
                         self.state[parameter][key] = value.to(device=parameter.device, dtype=block.state_dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {"plan": self.plan, "compile": self.compile, "_heads": self._heads, "_planning": self._planning}
-        return {**super().__getstate__(), **kept}
+        names = ("plan", "compile", "_heads", "_planning", "_group_names")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in names}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if "_group_names" not in vars(self):  # a copy that an earlier version wrote
+            self._group_names = [tuple(group["param_names"]) for group in self.param_groups]
         self._masters = MasterWeights()  # what has become of the weights meanwhile, it finds out
         for group in self.param_groups:
             for option, value in _OPTIONS_SINCE.items():
@@ -332,7 +348,7 @@ class AdaPM(ClosureStep):
         """
         moving = [
             (name, parameter, parameter.grad)
-            for name, parameter in _named_parameters(group)
+            for name, parameter in self._named_parameters(group)
             if parameter.grad is not None and parameter.numel() > 0
         ]
         if any(name not in self._runs for name, _, _ in moving):
@@ -380,7 +396,9 @@ class AdaPM(ClosureStep):
 
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
-        self._plan_missing({name: value for every in self.param_groups for name, value in _named_parameters(every)})
+        self._plan_missing(
+            {name: value for every in self.param_groups for name, value in self._named_parameters(every)}
+        )
         self._check_parameters(group)
 
     @cached_property
@@ -419,22 +437,30 @@ class AdaPM(ClosureStep):
 
     def _refuse_sparse_gradients(self) -> None:
         for group in self.param_groups:
-            for name, parameter in _named_parameters(group):
+            for name, parameter in self._named_parameters(group):
                 if parameter.grad is not None and parameter.grad.is_sparse:
                     raise RuntimeError(
                         f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
                         f"build its nn.Embedding with sparse=False"
                     )
 
+    def _named_parameters(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+        """(name, parameter) of a group, by the names that it was given with.
+
+        Not by its `param_names`: `ZeroRedundancyOptimizer` copies what groups say from one process to another.
+        """
+        index = next(index for index, own in enumerate(self.param_groups) if own is group)
+        yield from zip(self._group_names[index], group["params"], strict=True)
+
     def _check_names(self, group: dict[str, Any]) -> None:
         if "param_names" not in group:
             raise ValueError(
                 f"{type(self).__name__} finds blocks by name; give it model.named_parameters(), "
-                f"or use {type(self).__name__}.for_model(model, ...)"
+                f"or use {type(self).__name__}.for_model(model, params=..., ...), which finds them in the model"
             )
 
     def _check_parameters(self, group: dict[str, Any]) -> None:
-        for name, parameter in _named_parameters(group):
+        for name, parameter in self._named_parameters(group):
             if not parameter.is_floating_point():
                 raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
             if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
@@ -447,7 +473,8 @@ class AdaPM(ClosureStep):
     def _saved_identities(self, state_dict: dict[str, Any]) -> Iterable[tuple[int, str, Tensor]]:
         """(identity in the saved state, name, parameter) in the order of both."""
         for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True):
-            yield from zip(saved["params"], own["param_names"], own["params"], strict=True)
+            for identity, (name, parameter) in zip(saved["params"], self._named_parameters(own), strict=True):
+                yield identity, name, parameter
 
     def _check_saved_state(self, state_dict: dict[str, Any]) -> None:
         saved = [len(group["params"]) for group in state_dict["param_groups"]]
@@ -511,8 +538,3 @@ def _sharded_state() -> ModuleType:
     from . import sharded_state
 
     return sharded_state
-
-
-def _named_parameters(group: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
-    """(name, parameter) of a group."""
-    return zip(group["param_names"], group["params"], strict=True)

@@ -26,6 +26,16 @@ class StepOptions(TypedDict, total=False):
     bf16_stochastic_round: bool
 
 
+class Options(StepOptions, total=False):
+    """The keyword options of `AdaPM`: these, and torch's flags."""
+
+    foreach: bool | None
+    fused: bool | None
+    maximize: bool
+    capturable: bool
+    differentiable: bool
+
+
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise ValueError, in torch's own manner, for the first option out of its bounds."""
     (beta1, beta2), free_scale = options["betas"], options["momentum_free_lr_scale"]

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim.optimizer import ParamsT
 
-from ..closure_step import ClosureStep
+from ..closure_step import TORCH_FLAGS, ClosureStep, check_torch_flags
 from ..plan.sharding import refuse_sharded
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -37,11 +37,12 @@ class PerParameterOptimizer(ClosureStep, ABC):
     Args:
         params: Named parameters, or groups of such, which may have the `group_marks` of the rule.
         lr: Learning rate.
-        options: Those of the rule that are not to have their defaults.
+        options: Those of the rule that are not to have their defaults. `foreach` and `fused` change nothing.
 
     Raises:
         TypeError: the rule has no such option.
-        ValueError: the parameters have no names (give it `model.named_parameters()`, or groups of such).
+        ValueError: the parameters have no names (give it `model.named_parameters()`, or groups of such), or one of
+            `maximize`, `capturable` and `differentiable` is on.
         ShardedParametersError: parameters are sharded, now or at the first step.
     """
 
@@ -51,6 +52,8 @@ class PerParameterOptimizer(ClosureStep, ABC):
     """What a group may say of its parameters, and what holds where it does not."""
 
     def __init__(self, params: ParamsT, lr: float, **options: Any) -> None:
+        check_torch_flags(type(self).__name__, options)
+        options = {option: value for option, value in options.items() if option not in TORCH_FLAGS}
         if unknown := options.keys() - self.option_defaults.keys():
             known = ", ".join(self.option_defaults)
             raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}; its options: {known}")
@@ -102,6 +105,7 @@ class PerParameterOptimizer(ClosureStep, ABC):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does."""
+        check_torch_flags(type(self).__name__, param_group)
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -109,7 +113,11 @@ class PerParameterOptimizer(ClosureStep, ABC):
                 raise ValueError(
                     f"{type(self).__name__} needs names: give it model.named_parameters(), not parameters()"
                 )
-            refuse_sharded(zip(group["param_names"], group["params"], strict=True), type(self).__name__)
+            named = list(zip(group["param_names"], group["params"], strict=True))
+            for name, parameter in named:
+                if not parameter.is_floating_point():
+                    raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
+            refuse_sharded(named, type(self).__name__)
         except ValueError:
             self.param_groups.pop()
             raise

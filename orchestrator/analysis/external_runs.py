@@ -25,6 +25,7 @@ from orchestrator.external_runs import (
     ExternalRun,
     ExternalState,
     JudgedCandidate,
+    JudgementChoice,
     MetricSummary,
 )
 from orchestrator.jobs import RunStatus
@@ -51,19 +52,10 @@ FEWEST_JUDGED = 2
 """Seeds of their own that are needed to set those apart that chose the rates."""
 
 
-def judge(
-    experiment: ExternalExperiment,
-    runs: Sequence[ExternalRun],
-    *,
-    metric: str | None = None,
-    baseline: str | None = None,
-    workload: str | None = None,
-    margin: float | None = None,
-) -> ExternalJudgement:
-    """The verdicts on the candidates. `baseline`: default is the candidate whose first run began first; `margin`: a
-    difference below it is none that matters. Raises `ConflictError` where there is nothing to judge, or to choose."""
-    runs = _select_workload(runs, workload)
-    metric = metric or _usual_metric(runs)
+def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: JudgementChoice) -> ExternalJudgement:
+    """The verdicts on the candidates. Raises `ConflictError` where there is nothing to judge, or to choose."""
+    runs, baseline = _select_workload(runs, choice.workload), choice.baseline
+    metric = choice.metric or _usual_metric(runs)
     told = _Told.sort(runs, metric)
     names = tuple(dict.fromkeys(run.candidate for run in sorted(runs, key=lambda run: run.started_at)))
     if baseline is not None and baseline not in names:
@@ -76,7 +68,7 @@ def judge(
         )
     if baseline is not None and baseline not in names:
         raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(told.left_out)}")
-    spec = _as_comparison(experiment.name, told.judged, names, baseline or names[0], margin)
+    spec = _as_comparison(experiment.name, told.judged, names, baseline or names[0], choice.margin)
     records = [_record(run, experiment.id, metric) for run in told.judged]
     standings = standings_of(spec, summaries(spec, [*records, *_lacking(spec, records)]))
     rows = [

@@ -6,6 +6,7 @@ from orchestrator.external_runs import (
     ExternalJudgement,
     ExternalRun,
     ExternalSeries,
+    JudgementChoice,
     LinesBatch,
     LinesReceipt,
 )
@@ -63,18 +64,10 @@ class ExternalRuns:
         with self._database.reading() as connection:
             return external_runs.series(connection, run_id, metric)
 
-    def judge(
-        self,
-        experiment_id: str,
-        *,
-        metric: str | None = None,
-        baseline: str | None = None,
-        workload: str | None = None,
-        margin: float | None = None,
-    ) -> ExternalJudgement:
+    def judge(self, experiment_id: str, choice: JudgementChoice) -> ExternalJudgement:
         """The verdicts on the candidates of an experiment; raises `ConflictError` where it has nothing to judge, or
         where a choice of metric, baseline or workload is to be made first."""
         with self._database.reading() as connection:
             experiment = external_runs.experiment(connection, experiment_id)
             runs = external_runs.runs(connection, experiment.id)
-        return judge(experiment, runs, metric=metric, baseline=baseline, workload=workload, margin=margin)
+        return judge(experiment, runs, choice)

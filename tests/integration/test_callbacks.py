@@ -119,6 +119,7 @@ def test_lightning_logs_its_metrics_and_says_how_it_ended(tmp_path: Path) -> Non
     losses = [line.metrics["val_loss"] for line in lines if "val_loss" in line.metrics]
     assert len(losses) == 2 and losses[1] < losses[0] and sum("train_loss" in line.metrics for line in lines) == 4
     assert lines[-1].state is ExternalState.FINISHED
+    assert len({BenchLogger(experiment="a", candidate="b").version for _ in range(2)}) == 2, "folders of checkpoints"
     with pytest.raises(RuntimeError, match="on purpose"):
         fit(tmp_path / "broken", Fitted(0.05, broken=True))
     ((_, lines),) = spools(tmp_path / "broken")

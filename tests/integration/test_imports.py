@@ -43,6 +43,8 @@ def test_a_study_of_wandb_is_judged_by_its_own_figures_and_comes_once(url: str) 
     expected = paired_difference(muon[:2], adamw[:2])
     assert expected is not None and best.difference is not None and best.difference.mean == pytest.approx(expected.mean)
     assert any("failed" in each for each in judged.concerns)
+    shown = "".join(each._repr_html_() for each in (judged, runs[0]))
+    assert "Better than adamw" in shown and "wandb" in shown and "<script" not in shown
     assert not any("configuration differs" in each for each in judged.concerns), (
         "optimizer and rate are no such setting"
     )
@@ -58,7 +60,7 @@ def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path
     write()
     assert "nothing says its candidate" in run_import(url, str(table), code=1)
     words = (str(table), "--map", "candidate=config.arm")
-    assert "1 runs, 1 of them new, 2 new values" in run_import(url, *words)
+    assert "1 run, 1 of them new, 2 new values" in run_import(url, *words)
     rows += ["muon,0.1,1,20,3.0", "muon,0.1,2,0,5.5"]
     write()
     assert "2 runs, 1 of them new, 2 new values" in run_import(url, *words)

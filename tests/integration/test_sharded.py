@@ -199,6 +199,31 @@ def checkpoint(folder: Path, model: nn.Module, optimizer: AdaPM, act: Callable[.
     return both
 
 
+def trained_by_zero_redundancy(group: ProcessGroup) -> dict[str, Tensor]:
+    """Whole weights whose states the processes have between them, saved and loaded on the way."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def sharing_states(model: nn.Module) -> ZeroRedundancyOptimizer:
+        def mini(params: Any, **options: Any) -> AdaPMMini:
+            return AdaPMMini.for_model(model, params=params, **options)
+
+        made: Any = mini  # typed a class, and called alone
+        return ZeroRedundancyOptimizer(model.parameters(), optimizer_class=made, **OPTIONS)
+
+    model, resumed = model_of("llama even"), model_of("llama even")
+    optimizer = sharing_states(model)
+    train(model, optimizer, range(SAVED_AT))
+    optimizer.consolidate_state_dict(to=0)
+    saved = [optimizer.state_dict() if group.rank == 0 else None]
+    torch.distributed.broadcast_object_list(saved, src=0)
+    assert saved[0] is not None
+    resumed.load_state_dict(model.state_dict())
+    optimizer = sharing_states(resumed)
+    optimizer.load_state_dict(saved[0])
+    train(resumed, optimizer, range(SAVED_AT, STEPS))
+    return whole_weights(resumed)
+
+
 def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
     """What each process does."""
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -231,6 +256,8 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
             continue
         train(model, optimizer, range(STEPS))
         found["weights"][name] = whole_weights(model)
+    if group.size == 2:
+        found["weights"]["ZeRO 1"] = trained_by_zero_redundancy(group)
     try:
         AdaPM.for_model(split(model_of("llama")), solver="svd", **OPTIONS)
     except ShardedParametersError as error:
@@ -266,7 +293,7 @@ def test_processes_that_share_a_model_end_where_one_ends_alone(found, size, case
     assert distance(start, one_process(case)) > 0.01  # they went somewhere
 
 
-@pytest.mark.parametrize(("size", "name"), [(2, "tensor parallelism"), (4, "HSDP")])
+@pytest.mark.parametrize(("size", "name"), [(2, "tensor parallelism"), (2, "ZeRO 1"), (4, "HSDP")])
 def test_other_meshes_end_there_too(found, size, name):
     for rank in found[size]:
         assert distance(rank["weights"][name], one_process("llama even mini")) < 1e-12

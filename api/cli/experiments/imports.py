@@ -97,9 +97,7 @@ def import_runs(
             mine = [each for each in sent if each.experiment == name]
             new = sum(each.is_new for each in mine)
             values = sum(each.new_values for each in mine)
-            print(
-                f"{plain(name)}: {formats.count(len(mine))} runs, {new} of them new, {formats.count(values)} new values"
-            )
+            print(f"{plain(name)}: {_runs(len(mine))}, {new} of them new, {formats.count(values)} new values")
             print(f"  adapm-bench judge '{plain(name)}'")
     if refused:
         raise typer.Exit(FAILED)
@@ -120,7 +118,7 @@ def _print_mapping(
 ) -> None:
     from api.imports.mapping import NAMES
 
-    print(f"{source}: {formats.count(len(found))} runs")
+    print(f"{source}: {_runs(len(found))}")
     table = plain_table("field", "from", "values")
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
@@ -138,4 +136,8 @@ def _print_mapping(
         print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}")
     without = [run.name for run in runs if run.header.lr is None or run.header.seed is None]
     if without:
-        print(f"not judged, without a learning rate or a seed: {len(without)} runs ({plain(', '.join(without[:4]))})")
+        print(f"not judged, without a learning rate or a seed: {_runs(len(without))} ({plain(', '.join(without[:4]))})")
+
+
+def _runs(count: int) -> str:
+    return f"{formats.count(count)} run{'s' if count != 1 else ''}"

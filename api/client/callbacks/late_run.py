@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 from pydantic import ValidationError
 
@@ -24,7 +25,8 @@ class LateRun:
         known = {name: more.get(name) for name in ("lr", "seed", "workload")}
         RunHeader.model_validate({"experiment": experiment, "candidate": candidate} | known)
         self._settings: dict[str, Any] = dict(more.pop("config", None) or {})
-        self._asked = {"experiment": experiment, "candidate": candidate} | more
+        self.id: str = more.pop("id", None) or uuid4().hex[:16]
+        self._asked: dict[str, Any] = {"experiment": experiment, "candidate": candidate, "id": self.id} | more
         self.run: OwnRun | None = None
         """The one that is logged; it stays after its end."""
 
@@ -39,7 +41,6 @@ class LateRun:
                 values = (self._settings.get(name) for name in names)
                 self._asked[field] = next((value for value in values if _is_valid(field, value)), None)
         self.run = start_run(**self._asked, config=self._settings)
-        self._asked["id"] = self.run.id
         return self.run
 
     def log(self, metrics: Mapping[str, Any], step: int | None) -> None:

@@ -37,9 +37,9 @@ class BenchLogger(Logger):  # type: ignore[misc]  # Lightning publishes types th
         return self._name
 
     @property
-    def version(self) -> str | None:
-        """The run's id, once it has begun."""
-        return self._late.run.id if self._late.run else None
+    def version(self) -> str:
+        """The run's id: Lightning's checkpoints have a folder of its name."""
+        return self._late.id
 
     @property
     @rank_zero_experiment  # type: ignore[untyped-decorator]  # as above

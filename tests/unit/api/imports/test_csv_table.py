@@ -50,6 +50,19 @@ def test_a_column_that_the_mapping_asks_for_tells_runs_apart(tmp_path: Path) -> 
     assert [run.config["arm"] for run in runs(tmp_path, text, "config.arm")] == ["x", "y"]
 
 
+def test_epochs_in_parts_are_no_steps(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, "epoch,val_loss\n0.5,3\n1.0,2\n1.5,1\n")
+    assert [(point.step, point.metrics["epoch"]) for point in found.points] == [(0, 0.5), (1, 1.0), (2, 1.5)]
+
+
+def test_hyperparameters_of_python_become_plain_ones_and_no_objects(tmp_path: Path) -> None:
+    text = "lr: 0.1\nbetas: !!python/tuple [0.9, 0.95]\nbad: !!python/object/apply:os.system ['touch /tmp/x']\n"
+    (tmp_path / "hparams.yaml").write_text(text + "kind: !!python/name:torch.optim.AdamW ''\n")
+    (found,) = runs(tmp_path, "step,val_loss\n0,1\n")
+    assert found.config["betas"] == [0.9, 0.95] and found.config["bad"] == ["touch /tmp/x"]
+    assert "torch.optim.AdamW" in found.config["kind"]
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -83,6 +83,18 @@ def test_a_run_without_an_id_is_known_by_what_does_not_change_as_it_grows() -> N
     assert mapped(first).run_id != mapped(first, experiment="another").run_id, "a run may be in two experiments"
 
 
+def test_times_and_steps_that_cannot_be_kept_lose_no_others() -> None:
+    points = [(math.nan, 1), (1.0, 2**60), (1.0, -1), (math.inf, 2)]
+    run = mapped(
+        source_run(
+            config={"optimizer": "a"}, started_at=math.nan, ended_at=math.inf,
+            points=tuple(SourcePoint(at=at, step=step, metrics={"val_loss": 1.0}) for at, step in points),
+        )
+    )  # fmt: skip
+    assert [(point.at, point.step) for point in run.points] == [(0.0, 1), (0.0, 2)]
+    assert (run.header.started_at, run.ended_at) == (0.0, 0.0)
+
+
 def test_names_of_metrics_that_are_too_long_stay_different() -> None:
     points = (SourcePoint(at=1.0, step=0, metrics={"m" * 200 + "1": 1.0, "m" * 200 + "2": 2.0, "a\x00b": 3.0}),)
     names = [*mapped(source_run(config={"optimizer": "a"}, points=points)).points[0].metrics]

@@ -4,10 +4,17 @@ import math
 
 import pytest
 
-from orchestrator.analysis.external_runs import judge
+from orchestrator.analysis import external_runs
 from orchestrator.analysis.statistics import mean_interval, paired_difference
 from orchestrator.errors import ConflictError
-from orchestrator.external_runs import ExternalRun, ExternalState, JudgedCandidate
+from orchestrator.external_runs import (
+    ExternalExperiment,
+    ExternalJudgement,
+    ExternalRun,
+    ExternalState,
+    JudgedCandidate,
+    JudgementChoice,
+)
 from orchestrator.records import Conclusion
 from tests.factories.external_runs import BEGAN, EXPERIMENT, external_run, grid
 
@@ -15,8 +22,12 @@ ADAMW = (3.21, 3.22, 3.24, 3.20)
 MUON = (3.15, 3.17, 3.18, 3.14)
 
 
+def judge(experiment: ExternalExperiment, runs: list[ExternalRun], **choices: str) -> ExternalJudgement:
+    return external_runs.judge(experiment, runs, JudgementChoice.model_validate(choices))
+
+
 def judged(runs: list[ExternalRun], name: str, **choices: str) -> JudgedCandidate:
-    return next(row for row in judge(EXPERIMENT, runs, **choices).rows if row.candidate == name)  # type: ignore[arg-type]
+    return next(row for row in judge(EXPERIMENT, runs, **choices).rows if row.candidate == name)
 
 
 def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
@@ -37,6 +48,12 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert not any(row.edge_of_grid for row in answer.rows) and not any("edge" in note for note in answer.notes)
     several = grid({"adamw": {0.002: ADAMW, 0.004: MUON}, "muon": {0.02: MUON, 0.01: ADAMW}})
     assert any("at the edge of the grid" in note for note in judge(EXPERIMENT, several).notes)
+
+
+def test_notebooks_show_names_as_text() -> None:
+    runs = grid({"<script>a</script>": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    for record in (judge(EXPERIMENT, runs), runs[0], EXPERIMENT.model_copy(update={"name": "<script>"})):
+        assert "&lt;script&gt;" in record._repr_html_() and "<script" not in record._repr_html_()
 
 
 def test_seeds_that_only_tuned_are_set_apart() -> None:
@@ -136,6 +153,6 @@ def test_runs_of_two_workloads_are_never_held_against_each_other() -> None:
 )
 def test_what_nothing_can_be_judged_by_is_refused_with_what_there_is(choices: dict[str, str], fault: str) -> None:
     with pytest.raises(ConflictError, match=fault):
-        judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), **choices)  # type: ignore[arg-type]
+        judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), **choices)
     with pytest.raises(ConflictError, match="there are none yet"):
         judge(EXPERIMENT, [])

@@ -1,0 +1,67 @@
+"""A table, the states of a Trainer and a loop that logged become one experiment with a verdict, in a browser."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from typer.testing import CliRunner
+
+from api.cli import main
+from api.client import start_run
+from tests.sources.write import FILES
+
+pytestmark = pytest.mark.browser
+NAME = "Is this difference real?"
+
+
+def bench(*words: str) -> str:
+    done = CliRunner().invoke(main, [*words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture
+def three_sources(site, tmp_path: Path) -> str:
+    """The address of their experiment."""
+    rows = [
+        f"muon,0.02,{seed},{step},{loss - seed / 1000}"
+        for seed in (1, 2)
+        for step, loss in ((0, 3.0), (4, 0.2), (8, 0.1))
+    ]
+    (tmp_path / "muon.csv").write_text("\n".join(["optimizer,lr,seed,step,val_loss", *rows]))
+    for seed in (1, 2):
+        with start_run(
+            experiment=NAME, candidate="adapm", lr=0.01, seed=seed, workload="a line", folder=tmp_path / "runs"
+        ) as run:
+            for step, loss in ((0, 3.0), (4, 0.1), (8, 0.05)):
+                run.log(step=step, val_loss=loss - seed / 1000)
+    more = ("--experiment", NAME, "--set", "workload=a line", "--url", site.url)
+    said = bench("import", "trainer_state", str(FILES / "trainer_state"), *more)
+    assert "name.candidate" in said and "4 of them new" in said
+    bench("import", str(tmp_path / "muon.csv"), *more)
+    bench("sync", str(tmp_path / "runs"), "--url", site.url)
+    assert "told, not measured by the bench" in bench("judge", NAME, "--url", site.url)
+    return f"{site.url}/external/{site.external_runs.experiment(NAME).id}"
+
+
+def test_three_sources_are_one_experiment_with_a_verdict_which_can_be_deleted(eyes, site, three_sources) -> None:
+    watched = eyes.look()
+    home = watched.open(site.url)
+    home.get_by_role("link", name=NAME).click()
+    expect(home.locator("[data-drawn]")).to_have_count(1)
+    assert home.url == three_sources
+    watched.open(f"{three_sources}?baseline=sgd", figures=1)
+    table = home.locator("section", has=home.get_by_role("heading", name="Judgement"))
+    expect(table.locator("tbody tr")).to_have_count(4)
+    expect(table.locator("tbody tr").first).to_contain_text("adapm")
+    expect(table.locator("tbody tr").first).to_contain_text("Better than sgd by")
+    assert "external" in home.locator(".title-row").inner_text()
+    assert "fewer than 3" in home.locator(".concerns").inner_text(), "what speaks against it is said first"
+    assert "such files do not say so" in home.inner_text("body"), "and what nobody could check, last"
+    assert home.locator("#figure-external .js-plotly-plot, #figure-external.js-plotly-plot").count() >= 1
+    phone = eyes.look(width=390, theme="dark")
+    assert phone.open(three_sources, figures=1).evaluate("document.documentElement.scrollWidth <= innerWidth")
+    home.get_by_role("link", name="Delete").click()
+    home.get_by_role("button", name="Delete").click()
+    expect(home.get_by_role("heading", name="No external runs yet")).to_be_visible()
+    assert watched.complaints == phone.complaints == []

@@ -1,0 +1,109 @@
+"""Whatever is sent as lines of an external run is kept or refused with a reason, and every answer about it can be given
+afterwards."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from tests.factories.serving import open_services
+
+ODD_TEXT = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(
+        ["", " ", "\x00", "\x1b[2J", "\u202eabc", "a\nb", "=1+1", "<script>", "../..", "x" * 200, "\ud800"]
+    ),
+)
+ODD_NUMBER = st.one_of(
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.sampled_from(["nan", "inf", "-inf", "NaN", "1e400", 1e308, -0.0, 5e-324]),
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | ODD_NUMBER | ODD_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+# What can be kept, and odd all the same.
+KEPT_TEXT = st.sampled_from(
+    ["=1+1", "<script>", "../..", "x" * 60, "é" * 30, "日本", "{{ 1 }}", "%s", "a'b\"c", "\u0301"]
+)
+KEPT_NUMBER = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
+KEPT = st.recursive(
+    st.none() | st.booleans() | KEPT_NUMBER | KEPT_TEXT | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEPT_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+RUN = st.fixed_dictionaries(
+    {"experiment": KEPT_TEXT, "candidate": KEPT_TEXT},
+    optional={
+        "lr": st.sampled_from([0.1, 5e-324, 1e300]),
+        "seed": st.integers(0, 3),
+        "workload": KEPT_TEXT | st.none(),
+        "config": st.dictionaries(KEPT_TEXT, KEPT, max_size=3),
+        "tags": st.lists(KEPT_TEXT, max_size=2),
+        "started_at": st.floats(-1e300, 1e300),
+    },
+)
+LINE = st.none() | st.fixed_dictionaries(
+    {"at": KEPT_NUMBER},
+    optional={
+        "step": st.integers(0, 9) | st.just(2**53),
+        "metrics": st.dictionaries(
+            st.just("val_loss") | KEPT_TEXT, KEPT_NUMBER | st.sampled_from(["nan", "inf", "-inf"]), max_size=2
+        ),
+        "state": st.sampled_from(["running", "finished", "failed"]),
+    },
+)
+BATCH = (
+    st.fixed_dictionaries(
+        {"run": RUN, "part": st.uuids().map(lambda each: each.hex)},
+        optional={"first_line": st.integers(0, 1), "lines": st.lists(LINE, max_size=3)},
+    )
+    | st.fixed_dictionaries({"run": RUN | ANYTHING, "part": ODD_TEXT, "first_line": ODD_NUMBER, "lines": ANYTHING})
+    | ANYTHING
+)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    folder: Path = tmp_path_factory.mktemp("upload")
+    with (
+        open_services(folder) as (services, _),
+        TestClient(create_app(services, requests_a_second=1e6), base_url="http://127.0.0.1") as client,
+    ):
+        yield client
+
+
+@given(batch=BATCH)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+def send_and_look(service: TestClient, kept: list[str], batch: Any) -> None:
+    run_id = f"run-{len(kept)}"
+    # As a careless client writes it: NaN, Infinity and halves of surrogate pairs included.
+    answer = service.post(
+        f"/v1/external-runs/{run_id}/lines", content=json.dumps(batch), headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code in (200, 409, 413, 422), answer.text
+    if answer.status_code != 200:
+        assert answer.json()["detail"], "it says why"
+        return
+    experiment = answer.json()["experiment_id"]
+    kept.append(experiment)
+    for path in ("", "/runs", "/runs.csv", "/judgement"):
+        assert service.get(f"/v1/external-experiments/{experiment}{path}").status_code in (200, 409), path
+    series = service.get(f"/v1/external-runs/{run_id}/series")
+    assert series.status_code == 200 and series.json()["run_id"] == run_id
+    for page in (f"/external/{experiment}", f"/external/{experiment}/figures/curves.json", "/external", "/"):
+        assert service.get(page).status_code == 200, page
+
+
+def test_no_upload_breaks_the_service(service: TestClient) -> None:
+    kept: list[str] = []
+    send_and_look(service, kept)
+    assert len(kept) > 40 and len({*kept}) > 4, "odd things were kept as well"
