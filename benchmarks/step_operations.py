@@ -66,11 +66,11 @@ class Operations:
         self.by_name[name] += 1
 
 
-class _CountedOperations(TorchDispatchMode):
+class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what is done to tensors on `meta`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found = Operations()
 
     def __torch_dispatch__(
@@ -111,7 +111,7 @@ def count_operations(optimizer: AdaPM) -> Operations:
         optimizer: Of a model on `meta`, with gradients.
     """
     optimizer.allocate_state()
-    with _as_on_cuda() as counted:
+    with as_on_cuda() as counted:
         optimizer.step()
         counted.found = Operations()
         _on_device.cache_clear()
@@ -124,9 +124,23 @@ def count_fused_adamw(model: nn.Module) -> Operations:
     weights = [value.detach() for value in model.parameters()]
     gradients, averages, squares = ([torch.empty_like(value) for value in weights] for _ in range(3))
     steps = [torch.zeros((), device="meta")] * len(weights)
-    numbers = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.95, "weight_decay": 0.1, "eps": 1e-8}
-    with _CountedOperations() as counted:
-        torch._fused_adamw_(weights, gradients, averages, squares, [], steps, **numbers, amsgrad=False, maximize=False)
+    counted = _CountedOperations()
+    with counted:
+        torch._fused_adamw_(
+            weights,
+            gradients,
+            averages,
+            squares,
+            [],
+            steps,
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.95,
+            weight_decay=0.1,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
     return counted.found
 
 
@@ -165,7 +179,7 @@ def main() -> None:
 
 
 @contextmanager
-def _as_on_cuda() -> Iterator[_CountedOperations]:
+def as_on_cuda() -> Iterator[_CountedOperations]:
     """Count, with `meta` in the place of a CUDA device that has Triton."""
     counted = _CountedOperations()
 
