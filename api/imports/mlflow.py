@@ -15,8 +15,9 @@ STATES = {"FINISHED": ExternalState.FINISHED, "RUNNING": ExternalState.RUNNING, 
 
 def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[SourceRun]:
     """The runs of all experiments of each store."""
-    # Folders are read as well, which new versions of MLflow ask for.
+    # New versions of MLflow read folders on request alone, and wait minutes for a server that is not there.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     try:
         from mlflow.exceptions import MlflowException  # seconds, and an extra of its own
         from mlflow.tracking import MlflowClient

@@ -23,7 +23,10 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
                 database.row_factory = sqlite3.Row
                 yield from _read_project(path, database)
         except (sqlite3.Error, ValueError, RecursionError, TypeError) as error:
-            raise SourceError(f"{path} cannot be read as a project of Trackio's: {error}") from error
+            raise SourceError(
+                f"{path} cannot be read as a project of Trackio's: {error}; a database of MLflow's is imported by "
+                "`import mlflow`"
+            ) from error
 
 
 def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRun]:
