@@ -227,6 +227,14 @@ _LATENT, _MIXER, _GATE = BlockKind.LATENT, BlockKind.MIXER, BlockKind.GATE
 _CONVOLUTION, _PROJECTION = BlockKind.CONVOLUTION, BlockKind.PROJECTION
 
 
+def _jetmoe_heads(attention: nn.Module) -> Heads | None:
+    """Of one expert, who has as many queries as all have keys."""
+    number, size = getattr(attention, "num_key_value_heads", None), getattr(attention, "head_dim", None)
+    return (
+        Heads(query=number, key_value=number, size=size) if isinstance(number, int) and isinstance(size, int) else None
+    )
+
+
 def _litgpt_heads(attention: nn.Module) -> Heads | None:
     """Of litgpt's before its fused map was called `qkv`: others give the common class that map in another order."""
     return heads_of(attention) if hasattr(getattr(attention, "config", None), "n_query_groups") else None
@@ -282,12 +290,22 @@ SHIPPED: tuple[Role, ...] = (
     ),
     Role("RwkvFeedForward", "receptance.weight", _GATE),
     # Experts under names of their own: experts × out × in.
-    Role("GroupedExperts", "w[123]", BlockKind.MLP, is_stack=True),  # torchtitan
+    Role("GroupedExperts", "w[123]*", BlockKind.MLP, is_stack=True),  # torchtitan; `w1_EFD` and so on since 2026
     Role("TokenChoiceTopKRouter", "gate.weight", BlockKind.ROUTER),
     Role("NemotronHExperts", "*_proj", BlockKind.MLP, is_stack=True),
     Role("NemotronHTopkRouter", "weight", BlockKind.ROUTER),
+    # Experts of attention, a query and an output each, beside experts whose gate and up projection are fused.
+    Role("JetMoeAttention", "kv_proj.weight", (_K, _V), heads=_jetmoe_heads),
+    Role("JetMoeAttention", "experts.input_linear.weight", _Q, heads=_jetmoe_heads, is_stack=True),
+    Role("JetMoeAttention", "experts.output_linear.weight", _OUT, is_stack=True),
+    Role("JetMoeMoE", "input_linear.weight", (BlockKind.MLP, BlockKind.MLP), is_stack=True),
+    Role("JetMoeMoE", "output_linear.weight", BlockKind.MLP, is_stack=True),
+    Role("JetMoeTopKGating", "layer.weight", BlockKind.ROUTER),
     # Maps between widths, and of relative positions.
     Role("OPTDecoder", "project_*.weight", _PROJECTION),
+    Role("MobileBertEmbeddings", "embedding_transformation.weight", _PROJECTION),
+    Role("BottleneckLayer", "dense.weight", _PROJECTION),  # MobileBERT's
+    Role("OutputBottleneck", "dense.weight", _PROJECTION),
     Role("AlbertTransformer", "embedding_hidden_mapping_in.weight", _PROJECTION),
     Role("*", "embeddings_project.weight", _PROJECTION),
     Role("DisentangledSelfAttention", "pos_*.weight", _PROJECTION),
@@ -296,6 +314,9 @@ SHIPPED: tuple[Role, ...] = (
     # Heads behind the layers.
     Role("*LMHead", "dense.weight", BlockKind.TASK_HEAD),
     Role("AlbertMLMHead", "dense.weight", BlockKind.TASK_HEAD),
+    Role("MobileBertPredictionHeadTransform", "dense.weight", BlockKind.TASK_HEAD),
+    # The inputs of the head that its tied embeddings are too narrow for, inputs × outputs.
+    Role("MobileBertLMPredictionHead", "dense.weight", BlockKind.LM_HEAD, output_axis=1),
     Role("ElectraGeneratorPredictions", "dense.weight", BlockKind.TASK_HEAD),
     Role("ElectraDiscriminatorPredictions", "dense*.weight", BlockKind.TASK_HEAD),
     Role("*CLIP*", "*_projection.weight", BlockKind.TASK_HEAD),

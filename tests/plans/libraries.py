@@ -124,11 +124,12 @@ class CausalSelfAttention(nn.Module):
 class GroupedExperts(nn.Module):
     """torchtitan's: three stacks, experts × outputs × inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, str, str]) -> None:
         super().__init__()
-        self.w1 = nn.Parameter(torch.zeros(2, INNER, WIDTH))
-        self.w2 = nn.Parameter(torch.zeros(2, WIDTH, INNER))
-        self.w3 = nn.Parameter(torch.zeros(2, INNER, WIDTH))
+        up, down, gate = names
+        self.register_parameter(up, nn.Parameter(torch.zeros(2, INNER, WIDTH)))
+        self.register_parameter(down, nn.Parameter(torch.zeros(2, WIDTH, INNER)))
+        self.register_parameter(gate, nn.Parameter(torch.zeros(2, INNER, WIDTH)))
 
 
 class TokenChoiceTopKRouter(nn.Module):
@@ -165,16 +166,18 @@ def ia3() -> nn.Module:
     return model
 
 
-def torchtitan_experts() -> nn.Module:
+def torchtitan_experts(*names: str) -> nn.Module:
     """torchtitan's attention with a mixture of experts."""
-    mixture = nn.ModuleDict({"experts": GroupedExperts(), "router": TokenChoiceTopKRouter()})
+    up, down, gate = names
+    mixture = nn.ModuleDict({"experts": GroupedExperts((up, down, gate)), "router": TokenChoiceTopKRouter()})
     return TwoLayers(TitanAttention(), mixture, ("tok_embeddings", "output"))
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "torchtune": lambda: TwoLayers(MultiHeadAttention(), gated(("w1", "w3", "w2")), ("tok_embeddings", "output")),
     "olmo-core": lambda: TwoLayers(OlmoAttention(), gated(("w1", "w3", "w2")), ("embeddings", "w_out")),
-    "torchtitan-experts": torchtitan_experts,
+    "torchtitan-experts": lambda: torchtitan_experts("w1", "w2", "w3"),
+    "torchtitan-experts-2026": lambda: torchtitan_experts("w1_EFD", "w2_EDF", "w3_EFD"),
     "litgpt": lambda: TwoLayers(CausalSelfAttention("qkv"), gated(("fc_1", "fc_2", "proj")), ("wte", "lm_head")),
     "litgpt-older": lambda: TwoLayers(CausalSelfAttention("attn"), gated(("fc_1", "fc_2", "proj")), ("wte", "lm_head")),
     "lucidrains": lambda: TwoLayers(Attention(), gated(("0", "1", "2")), ("token_emb", "to_logits")),

@@ -92,7 +92,8 @@ def judge(
 def _experiments_table(found: tuple[ExternalExperiment, ...]) -> RenderableType:
     if not found:
         return Text(
-            "no external runs yet; adapm-bench sync sends what a loop of your own has logged, import takes over what other tools have"
+            "no external runs yet; adapm-bench sync sends what a loop of your own has logged, and adapm-bench import "
+            "takes over what other tools have"
         )
     rows = ((one.id, one.name, external_facts(one), ", ".join(one.candidates)) for one in found)
     return text_table(("id", "external experiment", "runs", "candidates"), rows)

@@ -45,8 +45,12 @@ class Probe:
 
     def changes(self, rows: list[int]) -> tuple[set[int], set[int]]:
         """The positions and channels that change where these outputs are shifted at one position."""
-        positions, channels = (self._seen(rows) - self._seen([])).abs().gt(1e-6)[0].nonzero().T.tolist() or ([], [])
+        positions, channels = self.difference(rows)[0].nonzero().T.tolist() or ([], [])
         return set(positions), set(channels)
+
+    def difference(self, rows: list[int]) -> Tensor:
+        """What is seen to change then."""
+        return (self._seen(rows) - self._seen([])).abs().gt(1e-6)
 
     def _seen(self, rows: list[int]) -> Tensor:
         found: list[Tensor] = []
@@ -123,7 +127,27 @@ def test_every_architecture_with_a_fused_map_is_here():
 
     with torch.device("meta"):
         plans = {name: plan_blocks(make()) for name, make in ARCHITECTURES.items()}
-    assert {name for name, plan in plans.items() if any(map(is_checked, fused_parameters(plan)))} == set(CASES)
+    assert {name for name, plan in plans.items() if any(map(is_checked, fused_parameters(plan)))} == {*CASES, "jetmoe"}
+
+
+def test_the_keys_and_values_of_experts_of_attention_are_the_models_own():
+    """JetMoE's queries and outputs belong to experts, who have sorted the tokens where the values are seen."""
+    model = real_model("jetmoe")
+    plan = plan_blocks(model, second_moments=ADAM_MINI_SECOND_MOMENTS)
+    attention = "model.layers.0.self_attention"
+    blocks = plan.by_parameter[f"{attention}.kv_proj.weight"]
+    fused, observed = (model.get_submodule(f"{attention}.{name}") for name in ("kv_proj", "experts.output_linear"))
+    probe = Probe(model, fused, observed)
+    size = next(block.head_size for block in blocks if block.kind is KEY)
+
+    def channels(rows: list[int]) -> list[int]:
+        return probe.difference(rows).any(dim=0).nonzero().flatten().tolist()
+
+    assert size == 8
+    for head, rows in by_heads(rows_of(blocks, KEY), size):
+        assert channels(rows) == list(range(head * size, (head + 1) * size))
+    for neuron, row in enumerate(rows_of(blocks, VALUE)):
+        assert channels([row]) == [neuron]
 
 
 @pytest.mark.parametrize("name", CASES)
