@@ -331,26 +331,31 @@ def _singles(member: Member) -> Iterator[Member]:
     return iter([member]) if len(member.blocks) == 1 else (_some(member, k, k + 1) for k in range(len(member.blocks)))
 
 
-@lru_cache(maxsize=64)
 def _numbers(
     settings: StepSettings, first_moment: FirstMoment, decays: bool, compute: torch.dtype, device: torch.device
 ) -> Tensor:
-    """The numbers of a compiled step of such blocks, as `compiled.move` has them, sent to their device once."""
+    """The numbers of a compiled step of such blocks, as `compiled.move` has them."""
     full = first_moment is FirstMoment.FULL
     lr = settings.lr * (settings.momentum_free_lr_scale if first_moment is FirstMoment.NONE else 1.0)
     weights = {FirstMoment.FULL: 0.0, FirstMoment.NONE: 1.0, FirstMoment.LOW_RANK: settings.mixture.gradient}
-    numbers = [
+    numbers = (
         weights[first_moment],
         1.0 / settings.momentum_debias if full else 1.0,
         settings.beta2,
         1.0 - settings.beta2,
         settings.second_debias**-0.5,
         settings.eps,
-        float("inf") if full or settings.clip is None else settings.clip,
+        inf if full or settings.clip is None else settings.clip,
         1.0 - (lr * settings.weight_decay if decays else 0.0),
         lr,
-    ]
-    return torch.tensor(numbers, dtype=compute).to(device, non_blocking=True)
+    )
+    return _on_device(numbers, compute, device)
+
+
+@lru_cache(maxsize=64)
+def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Sent to their device once, and not again at steps of the same numbers."""
+    return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
 
 
 def full_momentum(stored: Sequence[Tensor], gradient: Tensor, beta1: float) -> Tensor:

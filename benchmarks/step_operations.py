@@ -1,0 +1,228 @@
+"""What a step of AdaPM asks of an accelerator, counted without one: launches, waiting of the host, bytes moved.
+
+    python -m benchmarks.step_operations
+    python -m benchmarks.step_operations --models 124m --json /tmp/operations.json
+
+Weights, gradients and state are on torch's `meta` device, which works nothing out. It is no CPU, so that the step takes
+an accelerator's ways, and a value that the host wanted to read is an error: there is none to wait for. An operation is
+what torch dispatches and does not only view a tensor, and every piece of code that would be compiled is one; some of
+those of linear algebra are several kernels inside. An operation moves each of its operands once, in or out: what caches
+hold between operations is not known here. Fused AdamW is one operation, of 28 bytes for each float32 weight.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from benchmarks.result_file import write_result
+from optim.adapm import AdaPM, AdaPMMini, compiled, devices
+from optim.adapm.step import _on_device
+
+MODELS: Mapping[str, Callable[[], nn.Module]] = {
+    "124m": lambda: GPT2LMHeadModel(GPT2Config()),
+    "1.5b": lambda: GPT2LMHeadModel(GPT2Config(n_embd=1600, n_layer=48, n_head=25)),
+    "llama-1b": lambda: LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=128256,
+            hidden_size=2048,
+            num_hidden_layers=16,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            intermediate_size=8192,
+            tie_word_embeddings=True,
+        )
+    ),
+}
+RESULT = Path("benchmarks/results/step-operations.json")
+_ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+_WRITES_ONLY = {"copy_", "_foreach_copy_", "fill_", "zero_"}
+
+
+@dataclass(kw_only=True)
+class Operations:
+    """What one step was made of."""
+
+    launches: int = 0
+    copies_from_host: int = 0
+    """Of the launches; from memory that is not pinned, which a CUDA graph does not capture."""
+    bytes: int = 0
+    by_name: Counter[str] = field(default_factory=Counter)
+
+    def add(self, name: str, moved: int) -> None:
+        """Count one launch."""
+        self.launches += 1
+        self.bytes += moved
+        self.by_name[name] += 1
+
+
+class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts what is done to tensors on `meta`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = Operations()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func._schema.name.removeprefix("aten::")
+        given = _tensors((args, kwargs))
+        known = {tensor.untyped_storage()._cdata for tensor in given}
+        new = [tensor for tensor in _tensors(result) if tensor.untyped_storage()._cdata not in known]
+        values = [*args, *(kwargs.get(each.name) for each in func._schema.arguments[len(args) :])]
+        changed = [
+            tensor
+            for argument, value in zip(func._schema.arguments, values, strict=True)
+            if argument.alias_info is not None
+            and argument.alias_info.is_write
+            and not (name == "_fused_adamw_" and argument.name == "grads")  # which it writes only to unscale them
+            for tensor in _tensors(value)
+        ]
+        written = [tensor for tensor in (*new, *changed) if tensor.is_meta]
+        if not written or name in _ALLOCATES:
+            return result
+        only_writes = name in _WRITES_ONLY or func._schema.overload_name == "out"
+        read = [
+            tensor for tensor in given if tensor.is_meta and not (only_writes and any(tensor is one for one in changed))
+        ]
+        self.found.add(name, sum(_extent(tensor) for tensor in (*read, *written)))
+        if name in ("_to_copy", "copy_") and any(not tensor.is_meta for tensor in given):
+            self.found.copies_from_host += 1
+        return result
+
+
+def count_operations(optimizer: AdaPM) -> Operations:
+    """The operations of an ordinary step: not the first, at a new learning rate, without a refresh of the sketches.
+
+    Args:
+        optimizer: Of a model on `meta`, with gradients.
+    """
+    optimizer.allocate_state()
+    with as_on_cuda() as counted:
+        optimizer.step()
+        counted.found = Operations()
+        _on_device.cache_clear()
+        optimizer.step()
+    return counted.found
+
+
+def count_fused_adamw(model: nn.Module) -> Operations:
+    """The operations of torch's fused AdamW."""
+    weights = [value.detach() for value in model.parameters()]
+    gradients, averages, squares = ([torch.empty_like(value) for value in weights] for _ in range(3))
+    steps = [torch.zeros((), device="meta")] * len(weights)
+    counted = _CountedOperations()
+    with counted:
+        torch._fused_adamw_(
+            weights,
+            gradients,
+            averages,
+            squares,
+            [],
+            steps,
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.95,
+            weight_decay=0.1,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+    return counted.found
+
+
+def count_model(model: str) -> dict[str, Operations]:
+    """AdaPM, AdaPM-mini and fused AdamW on that model, in float32."""
+    with torch.device("meta"):
+        module = MODELS[model]()
+    for value in module.parameters():
+        value.grad = torch.empty_like(value)
+    return {
+        "adapm": count_operations(AdaPM.for_model(module, 1e-3)),
+        "adapm-mini": count_operations(AdaPMMini.for_model(module, 1e-3)),
+        "adamw": count_fused_adamw(module),
+    }
+
+
+def main() -> None:
+    """Count, print the table and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--json", type=Path, default=RESULT, help="where to write the figures")
+    chosen = parser.parse_args()
+    figures: dict[str, object] = {}
+    print(f"{'model':<10}{'optimizer':<12}{'launches':>9}{'from host':>11}{'GB':>9}{'× AdamW':>9}")
+    for model in chosen.models:
+        found = count_model(model)
+        for name, one in found.items():
+            ratio = one.bytes / found["adamw"].bytes
+            print(
+                f"{model:<10}{name:<12}{one.launches:>9}{one.copies_from_host:>11}{one.bytes / 1e9:>9.3f}{ratio:>9.3f}"
+            )
+        figures[model] = {
+            name: {**asdict(one), "by_name": dict(one.by_name.most_common())} for name, one in found.items()
+        }
+    write_result(chosen.json, "step_operations", {"torch": torch.__version__, "device": "meta", "counted": figures})
+
+
+@contextmanager
+def as_on_cuda() -> Iterator[_CountedOperations]:
+    """Count, with `meta` in the place of a CUDA device that has Triton."""
+    counted = _CountedOperations()
+
+    def draw(seed: int, step: int, block: str, like: Tensor) -> Tensor:
+        return torch.randn(like.shape, device=like.device)  # there are no generators for `meta`
+
+    def move(
+        weight: Tensor,
+        gradient: Tensor,
+        product: Tensor | None,
+        moment: Tensor | None,
+        divisor: Tensor | None,
+        numbers: Tensor,
+    ) -> None:
+        read = _tensors((weight, gradient, product, moment, divisor))
+        written = _tensors((weight, moment))
+        counted.found.add("compiled move", sum(_extent(tensor) for tensor in (*read, *written)))
+
+    def sum_squares(matrix: Tensor) -> Tensor:
+        sums = matrix.new_empty(matrix.shape[1], dtype=torch.float32)
+        counted.found.add("compiled sums", _extent(matrix) + _extent(sums))
+        return sums
+
+    with ExitStack() as stack:
+        stack.enter_context(devices.simulate_accelerator())  # else there is no compiler for `meta`
+        stack.enter_context(patch("optim.adapm.step._FUSED_DEVICES", ("meta",)))
+        stack.enter_context(patch("optim.adapm.step.gaussian_sketch", draw))
+        stack.enter_context(patch.object(compiled, "move", move))
+        stack.enter_context(patch.object(compiled, "column_square_sums", sum_squares))
+        yield stack.enter_context(counted)
+
+
+def _tensors(nested: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(nested) if isinstance(leaf, Tensor)]
+
+
+def _extent(tensor: Tensor) -> int:
+    """Bytes of a tensor, what is repeated counted once."""
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        elements *= 1 if stride == 0 and size > 0 else size
+    return elements * tensor.element_size()
+
+
+if __name__ == "__main__":
+    main()
