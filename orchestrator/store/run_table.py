@@ -170,6 +170,8 @@ class _Answer:
 
 def _json(document: Expression, *path: str) -> _Answer:
     arguments = _path_arguments(path)
+    # PostgreSQL has no text with a NUL, and would fail for all runs because of one.
+    document = sa.func.replace(document, r"\u0000", r"\ufffd")
     return _Answer(_JsonNumber(document, *arguments), _JsonText(document, *arguments))
 
 

@@ -26,6 +26,7 @@ CONFIGS: tuple[dict[str, object], ...] = (
     {"kind": "o'r\\"},
     {"width": [1]},
     {},
+    {"kind": "a\x00b"},
 )
 LOSSES = (3.5, math.nan, None, -2.0, 0.0, 1e300)
 VALUES = (
@@ -62,11 +63,15 @@ def fill(store: Store) -> list[Values]:
             "origin": "bench",
         }
         known.append({**own, "reason": reason, "val_loss": loss, "metric.val_loss": loss})
-    for number, (config, loss) in enumerate(zip(CONFIGS, (1.5, math.nan, 2.5, 3.5, 3.5, 0.0), strict=True)):
+    for number, (config, loss) in enumerate(zip(CONFIGS, (1.5, math.nan, 2.5, 3.5, 3.5, 0.0, 1.0), strict=True)):
         lr = None if number == 3 else 0.1 * number + 0.1
         begun = header(f"Muon {number}", lr=lr, seed=number, config=config)
         store.external_runs.append(f"run-{number}", batch({0: 5.0, 10: loss}, run=begun))
-        texts: dict[str, Any] = {f"config.{name}": "true" if value is True else value for name, value in config.items()}
+        odd: dict[object, object] = {True: "true", "a\x00b": "a\ufffdb"}
+        texts: dict[str, Any] = {
+            f"config.{name}": value if isinstance(value, list) else odd.get(value, value)
+            for name, value in config.items()
+        }
         read = {name: value for name, value in texts.items() if not isinstance(value, list)}
         told: dict[str, Any] = {
             "id": f"run-{number}",
