@@ -109,6 +109,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             fault=fault,
             rows=found,
             groups=[(each, view.narrowed_to(group_filter(by, each))) for each in groups] if by else (),
+            most_groups=table.most_groups(),
             following=following,
             named=tuple(NAMED_FIELDS),
             documents=DOCUMENTS,

@@ -96,6 +96,11 @@ class RunTable:
         with self._database.reading() as connection:
             return run_table.groups(connection, by=query.group, where=query.where)
 
+    @staticmethod
+    def most_groups() -> int:
+        """How many groups of each origin there are at most: the largest."""
+        return run_table.MOST_GROUPS
+
 
 def group_filter(by: RunField, group: RunGroup) -> str:
     """The filter that finds the runs of a group."""

@@ -39,7 +39,15 @@ def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
     experiment = _half_done(site)
     first, second = (run.id for run in site.runs.page(experiment_id=experiment, limit=2))
     compared = f"/compare?runs={first},{second}"
-    paths = ("/", "/?q=nothing+like+it", f"/experiments/{experiment}", f"/runs/{first}", compared, "/queue", "/runs?group=candidate")
+    paths = (
+        "/",
+        "/?q=nothing+like+it",
+        f"/experiments/{experiment}",
+        f"/runs/{first}",
+        compared,
+        "/queue",
+        "/runs?group=candidate",
+    )
     assert _faults_of(eyes, site, *paths) == []
 
     site.experiments.annotate(experiment, AnnotationChange(labels=("paper",), note="words"))

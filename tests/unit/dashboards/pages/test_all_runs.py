@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from tests.factories.external_runs import batch, header
@@ -9,7 +10,9 @@ from tests.factories.serving import application, open_services
 from tests.factories.stores import comparison_spec
 
 
-def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(tmp_path: Path) -> None:
+def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_services(tmp_path) as (services, player), TestClient(application(services)) as browser:
         assert "No run matches" in browser.get("/runs").text
         experiment = services.experiments.submit(
@@ -27,6 +30,10 @@ def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(tmp_pat
         assert narrowed.index(">2</bdi>") < narrowed.index(">0</bdi>")
         grouped = browser.get("/runs?group=candidate").text
         assert grouped.count(">60</td>") == 2 and "candidate%22+%3D+%22lion" in grouped
+        assert "groups of each origin" not in grouped
+        monkeypatch.setattr("orchestrator.store.run_table.MOST_GROUPS", 1)
+        cut = browser.get("/runs?group=candidate").text
+        assert "largest 1 groups of each origin" in cut and cut.count(">60</td>") == 1
         faulty = browser.get("/runs?q=lr<oops")
         assert faulty.status_code == 422 and "position 4" in faulty.text and 'value="lr&lt;oops"' in faulty.text
         assert browser.get("/runs?sort=secret").status_code == 422 and browser.get("/runs.csv?q=lr<").status_code == 422
