@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 from textwrap import dedent
 
@@ -39,6 +40,7 @@ ELSEWHERE = {
     r"data prepare (openwebtext|c4|fineweb|DATASET) ": "the hub; test_cli_data.py has a copy of one",
     r"data prepare own/pages ": "test_cli_data.py: GPT-2's tokenizer is a download",
     r"optimizer check ": "test_own_optimizer.py: the package is its own",
+    r"import mlflow ": "test_imports.py: MLflow makes its own database",
     r"study run ": "service/test_studies.py: minutes to an hour",
     r"webhook test ": "test_webhooks.py: somebody has to listen",
     r"--install-completion": "it writes into the files of the shell that calls",
@@ -89,6 +91,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for block in re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.M | re.S):
         (tmp_path / block.split("\n")[0].removeprefix("# ")).write_text(block)
     prepare_made_dataset(tmp_path / "data" / "datasets")
+    leave_logs_of_other_tools(tmp_path)
     monkeypatch.chdir(tmp_path)
     train_by_own_loop()
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -98,6 +101,24 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("ADAPM_BENCH_DATASET_URL", f"file://{tmp_path}/shared")
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
     return tmp_path
+
+
+def leave_logs_of_other_tools(folder: Path) -> None:
+    """What own-runs.md imports, where it imports it from."""
+    sources = ROOT / "tests" / "sources" / "files"
+    shutil.copytree(sources / "wandb", folder / "wandb")
+    shutil.copytree(sources / "tensorboard", folder / "runs")
+    for run in (sources / "trainer_state").iterdir():
+        shutil.copytree(run / "checkpoint-8", folder / "out" / run.name)
+    tracked = folder / ".cache" / "huggingface" / "trackio"
+    tracked.mkdir(parents=True)
+    shutil.copy(sources / "trackio" / "a study.db", tracked / "study.db")
+    (folder / "sweep.csv").write_text("method,lr,seed,step,val_loss\nadamw,0.002,1,100,3.0\nmuon,0.02,1,100,2.9\n")
+
+
+def as_a_shell_does(line: str) -> list[str]:
+    """The words of a command, with the names of files where it has a pattern of them."""
+    return [name for word in shlex.split(line) for name in (sorted(glob(word)) if "*" in word else ()) or (word,)]
 
 
 def train_by_own_loop() -> None:
@@ -126,7 +147,7 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
         end_everything(service)
         line = re.sub(r"\b(ID|WEBHOOK)\b", lambda found: ids[found[0]], command).replace("~/", f"{folder}/")
         arguments, _, target = line.partition(" > ")
-        done = CliRunner().invoke(main, shlex.split(arguments), catch_exceptions=False)
+        done = CliRunner().invoke(main, as_a_shell_does(arguments), catch_exceptions=False)
         if target:
             Path(target).write_text(done.stdout)
         if done.exit_code != 0:
