@@ -36,7 +36,7 @@ from worker.records.result import Observation, Point
 
 router = APIRouter()
 
-SearchText = Annotated[str | None, Query(min_length=1, max_length=200)]
+SearchText = Annotated[str | None, Query(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 Sort = Annotated[
     str | None,
     Query(pattern=f"^-?({'|'.join(SORT_KEYS)})$", description="`lr`, or `-lr` for the largest first; unknown is last."),
