@@ -67,7 +67,9 @@ def fill(store: Store) -> list[Values]:
         lr = None if number == 3 else 0.1 * number + 0.1
         begun = header(f"Muon {number}", lr=lr, seed=number, config=config)
         store.external_runs.append(f"run-{number}", batch({0: 5.0, 10: loss}, run=begun))
-        odd: dict[object, object] = {True: "true", "a\x00b": "a\ufffdb"}
+        odd: dict[object, object] = {True: "true"}
+        if store.database.dialect == "postgresql":
+            odd["a\x00b"] = "a\ufffdb"
         texts: dict[str, Any] = {
             f"config.{name}": value if isinstance(value, list) else odd.get(value, value)
             for name, value in config.items()
