@@ -66,11 +66,11 @@ class Operations:
         self.by_name[name] += 1
 
 
-class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch publishes no types for it
     """Counts what is done to tensors on `meta`."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.found = Operations()
 
     def __torch_dispatch__(

@@ -95,7 +95,7 @@ def propose_mapping(
 
 def fields_of(run: SourceRun) -> dict[str, Any]:
     """All that a mapping can ask a run for, by its way through nested mappings."""
-    said = {"name": run.name, **run.facts, "config": run.config, **_said_by_name(run.name)}
+    said = {"name": run.name, **run.facts, "config": run.config, **_parse_name(run.name)}
     return dict(_flat(said, ""))
 
 
@@ -107,7 +107,7 @@ def _flat(values: Mapping[str, Any], way: str) -> Iterator[tuple[str, Any]]:
             yield f"{way}{name}", value
 
 
-def _said_by_name(name: str) -> dict[str, str]:
+def _parse_name(name: str) -> dict[str, str]:
     """What the last part of a name like `muon-lr0.02-s1` or `muon/seed1` says."""
     seed, rate = (next(iter(pattern.finditer(name.replace("/", " "))), None) for pattern in (_SEED, _RATE))
     found = {f"name.{what}": match[1] for what, match in (("seed", seed), ("lr", rate)) if match}

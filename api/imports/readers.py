@@ -9,7 +9,7 @@ from api.imports.source import ReadSource, SourceError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reader:
+class SourceReader:
     """One format."""
 
     source: str
@@ -22,17 +22,17 @@ class Reader:
 READERS = {
     each.source: each
     for each in (
-        Reader(source="csv", files="*.csv", read=csv_table.read),
-        Reader(source="trainer_state", files="trainer_state.json", read=trainer_state.read),
-        Reader(source="tensorboard", files="*tfevents*", read=tensorboard.read),
-        Reader(source="wandb", files="*.wandb", read=wandb.read),
-        Reader(source="trackio", files="*.db", read=trackio.read),
-        Reader(source="mlflow", files=None, read=mlflow.read),
+        SourceReader(source="csv", files="*.csv", read=csv_table.read),
+        SourceReader(source="trainer_state", files="trainer_state.json", read=trainer_state.read),
+        SourceReader(source="tensorboard", files="*tfevents*", read=tensorboard.read),
+        SourceReader(source="wandb", files="*.wandb", read=wandb.read),
+        SourceReader(source="trackio", files="*.db", read=trackio.read),
+        SourceReader(source="mlflow", files=None, read=mlflow.read),
     )
 }
 
 
-def choose_reader(words: Sequence[str]) -> tuple[Reader, Sequence[str]]:
+def choose_reader(words: Sequence[str]) -> tuple[SourceReader, Sequence[str]]:
     """The reader and the places of `import csv a.csv`, or of `import a.csv`, which says by itself what it is. Raises
     `SourceError`."""
     if words[0].removesuffix(".json") in READERS and (len(words) > 1 or not Path(words[0]).exists()):

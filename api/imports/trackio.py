@@ -30,9 +30,9 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
 
 
 def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRun]:
-    rows = _by_run(database.execute("select * from metrics order by id"))
+    rows = _group_by_run(database.execute("select * from metrics order by id"))
     configs = {_key(row): row for row in _rows_if_there(database, "configs")}
-    system = _by_run(_rows_if_there(database, "system_metrics"))
+    system = _group_by_run(_rows_if_there(database, "system_metrics"))
     for key in dict.fromkeys((*configs, *rows)):
         mine, samples = rows.get(key, []), system.get(key, [])
         first = configs.get(key) or mine[0]
@@ -63,7 +63,7 @@ def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRu
         )
 
 
-def _by_run(rows: Iterable[sqlite3.Row]) -> dict[str, list[sqlite3.Row]]:
+def _group_by_run(rows: Iterable[sqlite3.Row]) -> dict[str, list[sqlite3.Row]]:
     found: dict[str, list[sqlite3.Row]] = {}
     for row in rows:
         found.setdefault(_key(row), []).append(row)

@@ -39,7 +39,7 @@ class ImportedRun:
 
 def send_run(client: "Client", run: MappedRun) -> ImportedRun:
     """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
-    known = _known_run(client, run.run_id)
+    known = _find_run(client, run.run_id)
     values: dict[str, dict[int, float]] = {}
     if known is not None:
         series = client.external_series(run.run_id)
@@ -62,7 +62,7 @@ def send_run(client: "Client", run: MappedRun) -> ImportedRun:
     )
 
 
-def _known_run(client: "Client", run_id: str) -> ExternalRun | None:
+def _find_run(client: "Client", run_id: str) -> ExternalRun | None:
     try:
         return client.external_run(run_id)
     except ClientError as error:

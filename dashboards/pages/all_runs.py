@@ -114,7 +114,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             named=tuple(NAMED_FIELDS),
             documents=DOCUMENTS,
             default_columns=" ".join(DEFAULT_COLUMNS),
-            shown_value=shown_value,
+            format_value=format_value,
         )
 
     @router.get("/runs.csv")
@@ -130,7 +130,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
     return router
 
 
-def shown_value(field: RunField, value: Value) -> str:
+def format_value(field: RunField, value: Value) -> str:
     """A value for people."""
     if value is None:
         return "—"

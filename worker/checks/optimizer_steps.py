@@ -76,8 +76,8 @@ def keeps_neighbours_apart(subject: Subject) -> None:
     expected = _steps(subject, tiny_llama(), gradients)
     for name in LATE:
         first, second, third = gradients
-        found = _steps(subject, tiny_llama(), [first, *_left_out([second], name), third])
-        _require_alike(_left_out(found, name), _left_out(expected, name), ROUNDING)
+        found = _steps(subject, tiny_llama(), [first, *_leave_out([second], name), third])
+        _require_alike(_leave_out(found, name), _leave_out(expected, name), ROUNDING)
 
 
 def minds_every_option(subject: Subject) -> None:
@@ -114,7 +114,7 @@ def starts_afresh(subject: Subject) -> None:
     gradients = _gradients(range(6))
     fresh = _steps(subject, tiny_llama(), gradients[3:])
     for name in LATE:
-        late = _steps(subject, tiny_llama(), [*_left_out(gradients[:3], name), *gradients[3:]])[3:]
+        late = _steps(subject, tiny_llama(), [*_leave_out(gradients[:3], name), *gradients[3:]])[3:]
         _require_alike(_only(late, name), _only(fresh, name), ROUNDING)
 
 
@@ -160,7 +160,7 @@ def _steps(subject: Subject, model: nn.Module, gradients: Sequence[Gradients]) -
     return found
 
 
-def _left_out(of: Sequence[Gradients], name: str) -> Steps:
+def _leave_out(of: Sequence[Gradients], name: str) -> Steps:
     return [{key: value for key, value in each.items() if key != name} for each in of]
 
 

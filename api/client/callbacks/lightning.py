@@ -47,18 +47,18 @@ class BenchLogger(Logger):  # type: ignore[misc]  # Lightning publishes types th
         """The run itself, once something is logged: Lightning asks for it before it tells its hyperparameters."""
         return self._late.run
 
-    @rank_zero_only  # type: ignore[untyped-decorator]
+    @rank_zero_only  # type: ignore[untyped-decorator]  # as above
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *_more: Any, **_named: Any) -> None:
         """Take the settings."""
         settings: Mapping[str, Any] = vars(params) if isinstance(params, Namespace) else params
         self._late.add_settings(settings)
 
-    @rank_zero_only  # type: ignore[untyped-decorator]
+    @rank_zero_only  # type: ignore[untyped-decorator]  # as above
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         """Log."""
         self._late.log(metrics, step)
 
-    @rank_zero_only  # type: ignore[untyped-decorator]
+    @rank_zero_only  # type: ignore[untyped-decorator]  # as above
     def finalize(self, status: str) -> None:
         """Say how the training ended."""
         self._late.finish("finished" if status == "success" else "failed")
