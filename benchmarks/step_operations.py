@@ -5,9 +5,9 @@
 
 Weights, gradients and state are on torch's `meta` device, which works nothing out. It is no CPU, so that the step takes
 an accelerator's ways, and a value that the host wanted to read is an error: there is none to wait for. An operation is
-what torch dispatches and does not only view a tensor, and every launch of our kernels is one (`optim/adapm/kernels.py`);
-some of those of linear algebra are several kernels inside. An operation moves each of its operands once, in or out: what
-caches hold between operations is not known here. Fused AdamW is one operation, of 28 bytes for each float32 weight.
+what torch dispatches and does not only view a tensor, or a launch of one of our kernels (`optim/adapm/kernels.py`);
+some of those of linear algebra are several kernels inside. An operation moves each of its operands once, in or out:
+what caches hold between operations is not known here. Fused AdamW is one operation, of 28 bytes a float32 weight.
 """
 
 import argparse
