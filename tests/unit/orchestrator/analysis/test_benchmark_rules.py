@@ -48,6 +48,10 @@ TARGETS = {
 """Of AlgoPerf 0.6, validation; what is better when it is larger has its sign turned."""
 
 
+def _time(evaluations: list[tuple[float, float]], target: float) -> float | None:
+    return first_evaluation([at for at, _ in evaluations], [value for _, value in evaluations], target)
+
+
 def published_times() -> dict[str, list[float | None]]:
     """The time to target of each submission on each workload, from the evaluations of its trials."""
     trials: dict[tuple[str, str], dict[str, dict[str, list[tuple[float, float]]]]] = {}
@@ -59,7 +63,7 @@ def published_times() -> dict[str, list[float | None]]:
     return {
         submission: [
             time_to_target(
-                [first_evaluation(*zip(*evaluations, strict=True), target) for evaluations in study.values()]
+                [_time(evaluations, target) for evaluations in study.values()]
                 for study in trials[submission, workload].values()
             )
             for workload, target in TARGETS.items()
