@@ -22,9 +22,9 @@ SPEC = ComparisonSpec(
     workload=Workload(
         model="gpt2-tiny",
         data=DataSpec(sequence_length_tokens=32),
-        budget=Budget(steps=200, batch_sequences=4),
+        budget=Budget(steps=120, batch_sequences=4),
         schedule=Schedule(warmup_steps=2),
-        evaluation=Evaluation(every_steps=200, sequences=8),
+        evaluation=Evaluation(every_steps=120, sequences=8),
     ),
     candidates=(Candidate(optimizer="adapm", learning_rates=(2e-3,)),),
     seeds=(1,),
