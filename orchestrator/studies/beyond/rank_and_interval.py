@@ -33,7 +33,7 @@ def judge(evidence: Evidence) -> Judgement:
     sentence = f"Against {DEFAULT} the other {len(others)} settings end {spread} on average."
     return Judgement(
         measured=all_hold(is_on_par(each) for each in others), sentence=sentence, measures=differences(part),
-        notes=(f"They overlap if 95 % intervals show every setting to be worse by less than {MARGIN_NATS} nats, or better.",),
+        notes=(f"They overlap if every 95 % interval ends below +{MARGIN_NATS} nats.",),
     )  # fmt: skip
 
 
