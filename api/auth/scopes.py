@@ -106,6 +106,8 @@ TABLE = {
     GET /v1/points                                                   whole
     GET /v1/profiles                                                 whole
     GET /v1/runs
+    GET /v1/runs/groups                                              whole
+    GET /v1/runs/table                                               whole
     GET /v1/runs/{run_id}
     GET /v1/runs/{run_id}/attempts
     GET /v1/runs/{run_id}/attempts/{attempt}/log

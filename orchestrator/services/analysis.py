@@ -1,17 +1,25 @@
 """`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 import numpy as np
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis import comparison
+from orchestrator.analysis.benchmark_rules import (
+    MeasuredComparison,
+    TargetTest,
+    TargetTestChoice,
+    algoperf_profile,
+    target_test,
+)
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
 from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
-from orchestrator.analysis.profiles import ProfileReport, profiles
+from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
@@ -22,7 +30,6 @@ from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
 from worker.footprint.process import FootprintQuestion
 from worker.records.footprint import Footprint
-from worker.spec.run import Workload
 
 MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
@@ -48,8 +55,7 @@ class Analysis:
     ) -> Comparison:
         """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
         experiment that of one cell, by its key, or of its largest model."""
-        experiment, runs = one_comparison(*(of or self._read(experiment_id)), cell)
-        return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+        return self._compare(*one_comparison(*(of or self._read(experiment_id)), cell))
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -66,9 +72,30 @@ class Analysis:
         found = report.report(experiment, runs)
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
 
-    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads."""
-        return profiles([one for each in dict.fromkeys(experiment_ids) for one in self._comparisons(each)])
+    def profile(self, experiment_ids: Sequence[str], rule: ProfileRule = ProfileRule.BENCH) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads, by whose rule."""
+        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
+        match rule:
+            case ProfileRule.BENCH:
+                return profiles([(each.spec.workload, self._compare(each, runs)) for each, runs in measured])
+            case ProfileRule.ALGOPERF:
+                return algoperf_profile(
+                    [
+                        MeasuredComparison(
+                            workload=each.spec.workload,
+                            comparison=self._compare(each, runs),
+                            runs=runs,
+                            curves=self._curves_of([run.id for run in runs if run.result is not None]),
+                        )
+                        for each, runs in measured
+                    ]
+                )
+            case _ as unknown:
+                assert_never(unknown)
+
+    def target_test(self, experiment_id: str, choice: TargetTestChoice, cell: str | None = None) -> TargetTest:
+        """Whose mean loss is shown to be below a target, by the rule of modded-nanogpt's track 3."""
+        return target_test(*one_comparison(*self._read(experiment_id), cell), choice)
 
     def fit(
         self,
@@ -103,11 +130,8 @@ class Analysis:
             known = {key: self._footprints.find(question) for key, question in questions.items()}
         return {key: found for key, found in known.items() if found is not None}
 
-    def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
-        """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""
-        for experiment, runs in comparisons(*self._read(experiment_id)):
-            curves = self._curves_of(comparison.compared_runs(experiment, runs))
-            yield experiment.spec.workload, comparison.compare(experiment, runs, curves)
+    def _compare(self, experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> Comparison:
+        return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
     def _read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
         """An experiment and all of its runs, of one moment."""
