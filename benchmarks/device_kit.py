@@ -81,7 +81,9 @@ def stages(device: str) -> list[Stage]:
     placed = {"ADAPM_TEST_DEVICE": device}
     cuda = device == "cuda"
     models = ("124m", "1.5b", "llama-1b") if cuda else ("tiny",)
-    sizes = ("--rounds", "10", "--repetitions", "3") if cuda else ("--rounds", "2", "--repetitions", "1")
+    sizes = (
+        ("--rounds", "10", "--repetitions", "3") if cuda else ("--rounds", "2", "--repetitions", "1", "--threads", "1")
+    )
     step = ("-m", "benchmarks.optimizer_step", "--device", device, "--pairs", *sizes, "--json", "{json}", "--model")
     steps = [
         Stage(
@@ -179,7 +181,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 def device_of(device: str) -> dict[str, str]:
     """What it is, as results name it."""
     if device == "cpu":
-        return {"name": processor(), "kind": "cpu", "torch": torch.__version__}
+        return {"name": processor(), "kind": "cpu", "load": f"{os.getloadavg()[0]:.1f}", "torch": torch.__version__}
     properties = torch.cuda.get_device_properties(0)
     return {
         "name": properties.name,
@@ -196,7 +198,10 @@ def page(device: Mapping[str, str], findings: Sequence[Finding], seconds: float)
     """One page of Markdown."""
     lines = [f"# {device['name']}", "", ", ".join(f"{name} {value}" for name, value in device.items()), ""]
     if device["kind"] == "cpu":
-        lines += ["**No GPU was here.** The CPU took its place with small models: this shows that the kit runs.", ""]
+        lines += [
+            "**No GPU was here.** The CPU took its place with small models: this shows that the kit runs.",
+            "",
+        ]
     failed = [one for one in findings if one.outcome != "passed"]
     lines += [f"{len(findings) - len(failed)} of {len(findings)} stages passed in {seconds:.0f} s.", ""]
     lines += ["| stage | outcome | s | |", "|---|---|--:|---|"]

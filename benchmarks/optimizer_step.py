@@ -25,7 +25,7 @@ from statistics import median, quantiles
 from time import perf_counter, process_time
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig
 
 from benchmarks.result_file import processor
@@ -56,6 +56,12 @@ _USUAL = ("adapm", "adapm-mini")
 _COMPILE = {"auto": None, "yes": True, "no": False}
 _FOREACH = "adamw (foreach)"
 _LEARNING_RATE = 1e-3
+
+
+def new_model(config: PreTrainedConfig) -> nn.Module:
+    """A model of that configuration, on the device that torch makes tensors on."""
+    model: nn.Module = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # no types for it
+    return model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +206,7 @@ def _prepared(
 ) -> torch.optim.Optimizer:
     """The optimizer on a model of its own; the first one draws the gradients that all of them have."""
     with device:  # where a large model is drawn in no time
-        model = AutoModelForCausalLM.from_config(config)
+        model = new_model(config)
     if not gradients:
         gradients.extend(torch.randn_like(parameter) * 1e-3 for parameter in model.parameters())
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
@@ -236,7 +242,7 @@ def _timed(optimizer: torch.optim.Optimizer, device: torch.device) -> tuple[floa
 
 def _largest_block_bytes(config: PreTrainedConfig) -> int:
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = new_model(config)
     return max(parameter.nbytes for parameter in model.parameters())
 
 

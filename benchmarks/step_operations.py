@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM
 
-from benchmarks.optimizer_step import CONFIGS
+from benchmarks.optimizer_step import CONFIGS, new_model
 from benchmarks.result_file import write_result
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
 from optim.adapm.low_rank import Factors
@@ -135,7 +134,7 @@ def count_fused_adamw(model: nn.Module) -> Operations:
 def count_model(model: str) -> dict[str, Operations]:
     """AdaPM, AdaPM-mini and fused AdamW on that model, in float32."""
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(CONFIGS[model])
+        module = new_model(CONFIGS[model])
     for value in module.parameters():
         value.grad = torch.empty_like(value)
     return {

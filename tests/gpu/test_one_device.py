@@ -89,6 +89,20 @@ def test_a_step_is_that_of_a_cpu(cls: type[AdaPM], tiny: Any) -> None:
         torch.testing.assert_close(there.cpu(), here, rtol=1e-3, atol=1e-5)
 
 
+def test_products_in_tf32_move_weights_by_its_rounding_alone() -> None:
+    """A CPU has no TF32: there they change nothing."""
+    models = tiny_gpt2().to(DEVICE), tiny_gpt2().to(DEVICE)
+    for precision, model in zip(("highest", "high"), models, strict=True):
+        optimizer = AdaPM.for_model(model, 1e-3, matmul_precision=precision)
+        for value in model.parameters():
+            draw = torch.Generator().manual_seed(value.numel())
+            value.grad = 1e-3 * torch.randn(value.shape, generator=draw).to(DEVICE)
+        for _ in range(3):
+            optimizer.step()
+    for exact, narrow in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(narrow, exact, rtol=0.0, atol=3e-5 if ON_GPU else 0.0)
+
+
 def test_memory_and_energy_are_what_the_driver_says(datasets: Path, tmp_path: Path) -> None:
     """What NVML counts of the process is what torch's allocator reserved, and the context beside it."""
     result = run(spec_of(), MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=datasets))
