@@ -129,6 +129,8 @@ TABLE = {
     POST /experiments/{experiment_id}/restore
     GET /external/{external_id}/delete
     POST /external/{external_id}/delete
+    GET /selection
+    POST /selection
     GET /new
     POST /new
     POST /v1/experiments                                             batched
