@@ -103,9 +103,7 @@ class SelectionPages:
             retried = _retried(found)
             return [(f"/runs/{one.id}", partial(runs.apply, one.id, RunAction.RETRY)) for one in retried]
         if action == "label":
-            return [
-                (f"/experiments/{one.id}", partial(self._add_label, one.id, label)) for one in found.experiments
-            ]
+            return [(f"/experiments/{one.id}", partial(self._add_label, one.id, label)) for one in found.experiments]
         return [
             *((f"/experiments/{one.id}", partial(experiments.delete, one.id)) for one in found.experiments),
             *((f"/external-runs/{one.id}", partial(external.delete_run, one.id)) for one in found.external),
