@@ -26,6 +26,7 @@ VERBS = {
     "validate": "experiments.submit:validate",
     "submit": "experiments.submit:submit",
     "ls": "experiments.show:ls",
+    "runs": "experiments.show:runs",
     "show": "experiments.show:show",
     "compare": "experiments.show:compare",
     "watch": "experiments.watch:watch",

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
 from functools import partial, wraps
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypeVar, overload
 from uuid import uuid4
@@ -43,7 +44,7 @@ from api.client.messages import (
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
 from api.client.streams import StreamState, async_changes, changes, listener
-from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
 from orchestrator.analysis.laws.records import FitReport, FormName
@@ -463,6 +464,29 @@ class Endpoints:
         return tuple(self._read_pages("/v1/runs", Page[RunRecord], "after", parameters))
 
     @Endpoint
+    def run_table(
+        self,
+        *,
+        where: str = "",
+        columns: Sequence[str] = (),
+        sort: str = "-created_at",
+        limit: int | None = None,
+    ) -> tuple[RunRow, ...]:
+        """Fields of every run of every experiment, external ones too, that the filter finds; read page by page.
+
+        `where` is a filter such as `lr<0.01 and optimizer=adapm`, `sort` any field, with `-` the largest first.
+        """
+        parameters: dict[str, Parameter] = {"where": where, "columns": as_texts(columns, "columns"), "sort": sort}
+        parameters["limit"] = min(limit or PAGE_LIMIT, PAGE_LIMIT)
+        found = self._read_pages("/v1/runs/table", Page[RunRow], "after", parameters)
+        return tuple(islice(found, limit))
+
+    @Endpoint
+    def run_groups(self, by: str, *, where: str = "") -> tuple[RunGroupRow, ...]:
+        """The runs that the filter finds, by the values of a field; the largest group first."""
+        return self._get("/v1/runs/groups", Page[RunGroupRow], {"by": by, "where": where}).items
+
+    @Endpoint
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
@@ -687,7 +711,7 @@ class Endpoints:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _read_pages(
-        self, path: str, page: type[Page[Answer]], cursor: str, parameters: Mapping[str, str | int]
+        self, path: str, page: type[Page[Answer]], cursor: str, parameters: Mapping[str, Parameter]
     ) -> Iterator[Answer]:
         parameters = dict(parameters)
         while True:

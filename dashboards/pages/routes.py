@@ -6,6 +6,7 @@
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs, /runs.csv                         every run, external ones too: filtered, sorted, grouped
 /runs/{id}                               one run
+/selection                               several runs or experiments: retry, label, delete
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
@@ -44,6 +45,7 @@ from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, find_experiments
+from dashboards.pages.selection import selection_pages
 from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.palette import ThemeName
@@ -86,6 +88,7 @@ def pages(
     router.include_router(laws.router())
     router.include_router(study_pages(studies))
     router.include_router(all_runs_pages(services.run_table))
+    router.include_router(selection_pages(services))
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications))
     router.include_router(curation_pages(experiments))

@@ -29,6 +29,7 @@ OF_OTHER_VERBS = frozenset(
 GIVEN: dict[str, Any] = {
     "experiment_id": "k3v9m2x710",
     "experiment_ids": ["k3v9m2x710"],
+    "by": "candidate",
     "run_id": "k3v9m2x710-0000",
     "run_ids": ["k3v9m2x710-0000"],
     "webhook_id": "k3v9m2x711",

@@ -177,6 +177,10 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
         story.ask(f"GET {RUN}/{noun}", run_id=first)
     story.ask(f"GET {RUN}", run_id=first)
     story.ask("GET /v1/runs", query=here)
+    story.ask(
+        "GET /v1/runs/table", query={"where": "seed<1 and state=finished", "columns": ["lr", "val_loss"], "limit": 2}
+    )
+    story.ask("GET /v1/runs/groups", query={"by": "candidate"})
     story.ask(f"GET {RUN}/attempts/{{attempt}}/log", run_id=first, attempt=1)
     story.ask(f"GET {RUN}/exports/{{name}}", run_id=first, name="series.csv")
     story.ask("GET /v1/points", query={"run": first, "metric": "train_loss", "buckets": 4})

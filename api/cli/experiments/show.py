@@ -1,4 +1,4 @@
-"""The reading verbs: `ls`, `show`, `compare`, `fit`, `logs`."""
+"""The reading verbs: `ls`, `runs`, `show`, `compare`, `fit`, `logs`."""
 
 import sys
 from enum import StrEnum
@@ -7,15 +7,17 @@ from typing import Annotated
 import typer
 
 from api.cli.answer_tables import comparison_table, fit_view, profile_view, target_test_view
-from api.cli.console import Json, console, fail, plain, print_json, refuse
+from api.cli.console import Json, console, fail, plain, print_json, refuse, text_table
 from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
 from api.cli.service import NoiseMarginOption, TargetOption, Url, open_client, target_choice
 from api.client.client import Client
-from dashboards.files.publication import TableFormat
+from dashboards.files.publication import TableFormat, run_table_csv
+from dashboards.text import formats, words
 from optim.nearest import unknown
 from orchestrator.analysis.profiles import ProfileRule
 from orchestrator.jobs import Outcome, RunStatus
 from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
 
 AnyId = Annotated[str, typer.Argument(help="The id of an experiment or a run, or its first characters.", metavar="ID")]
 Id = Annotated[str, typer.Argument(help="An experiment's id, or its first characters.", metavar="ID")]
@@ -92,6 +94,25 @@ RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first cha
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
 Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
 
+WhereOption = Annotated[
+    str, typer.Option("--where", help="A filter, such as 'lr<0.01 and optimizer=adapm'.", metavar="FILTER")
+]
+ColumnsOption = Annotated[
+    str, typer.Option("--columns", help="Fields, with commas between them: lr,val_loss,spec.workload.model.")
+]
+SortOption = Annotated[
+    str | None,
+    typer.Option("--sort", help="Any field; -FIELD puts the largest first. Default: -created_at.", metavar="FIELD"),
+]
+GroupOption = Annotated[
+    str | None, typer.Option("--group", help="List the groups that share this field.", metavar="FIELD")
+]
+RowsOption = Annotated[
+    int | None, typer.Option("--limit", min=1, help="List at most so many; default: 50, of a file all.")
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV file.")]
+ROWS_LISTED = 50
+
 LINE_BYTES = 400
 """So long a line of a log may be on average, tracebacks included."""
 
@@ -125,6 +146,55 @@ def ls(
             experiments = client.experiments(limit=limit or 20, labels=label or (), deleted=deleted)
             nothing = NONE_SUCH if label or deleted else NONE_YET
             print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
+
+
+def runs(
+    where: WhereOption = "",
+    columns: ColumnsOption = "",
+    sort: SortOption = None,
+    group: GroupOption = None,
+    limit: RowsOption = None,
+    csv: Csv = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List runs of all experiments, external ones too: filtered, sorted, grouped, any field as a column."""
+    if csv and (json or group):
+        refuse(f"--csv writes the table of runs; leave out {'--json' if json else '--group'}")
+    if group and (sort or limit):
+        refuse("--group lists the largest groups first; leave out --sort and --limit")
+    names = tuple(dict.fromkeys(each.strip() for each in columns.split(",") if each.strip())) or DEFAULT_COLUMNS
+    with open_client(url) as client:
+        if group:
+            groups = client.run_groups(group, where=where)
+            lines = [
+                (
+                    words.field_value(find_field(group), each.value),
+                    str(each.runs),
+                    *map(formats.loss, (each.best, each.mean)),
+                )
+                for each in groups
+            ]
+            head = (group, "runs", "lowest val_loss", "mean val_loss")
+            print_json(groups) if json else console().print(text_table(head, lines))
+            return
+        most = limit or (None if csv or json else ROWS_LISTED)
+        found = client.run_table(where=where, columns=names, sort=sort or "-created_at", limit=most and most + 1)
+    is_cut = most is not None and len(found) > most
+    found = found[:most]
+    if json:
+        print_json(found)
+    elif csv:
+        cells = ((row.id, str(row.is_external).lower(), row.experiment_id, *row.values.values()) for row in found)
+        sys.stdout.writelines(run_table_csv(names, cells))
+    elif not found:
+        print("no runs match")
+    else:
+        fields = [find_field(name) for name in names]
+        rows = [(row.id, *(words.field_value(each, row.values[each.name]) for each in fields)) for row in found]
+        console().print(text_table(("run", *names), rows))
+        if is_cut:
+            print(f"the first {most}; --limit lists more")
 
 
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:
