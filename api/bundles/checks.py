@@ -10,7 +10,7 @@ which only training it again shows (`rerun.py`). Each check raises `BundleError`
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from api.bundles.layout import Bundle, BundleError
 from orchestrator.columns import Columns
 from orchestrator.jobs import TERMINAL, AttemptOutcome, RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import AttemptRecord, RunRecord
@@ -229,26 +230,21 @@ def check_plan(bundle: Bundle) -> None:
     here = Counter((run.candidate, run.spec.content_hash()) for run in bundle.runs if run.spec is not None)
     if twice := [run for run, count in here.items() if count > 1]:
         raise BundleError("plan", f"{twice[0][0]} has one run {here[twice[0]]} times")
-    if missing := first - here.keys():
-        raise BundleError("plan", f"{min(missing)[0]} lacks a run of its grid")
+    if lacking := first - here.keys():
+        raise BundleError("plan", f"{min(lacking)[0]} lacks a run of its grid")
     groups: dict[TuningGroup, list[RunRecord]] = {}
     for run in bundle.runs:
         group = TuningGroup(candidate=run.candidate, model=run.model, steps=run.steps_total)
         groups.setdefault(group, []).append(run)
     for group, runs in groups.items():
         planned |= set(_added(bundle, group, runs))
-    judged_seeds = frozenset(spec.seeds)
-    if spec.adds_seeds():  # looks add seeds one after another; which ones follows from the verdicts, derived again
-        for run in bundle.runs:
-            if run.spec is not None and run.seed in judged_seeds:
-                planned.add((run.candidate, run.spec.content_hash()))
+    if spec.adds_seeds():
+        planned |= _looks(bundle, planned)
     if extra := sorted(here.keys() - planned):
         raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
     missing = planned - here.keys()
     if missing and _complete(bundle.runs):
         raise BundleError("plan", f"{min(missing)[0]} lacks a run that the tuning rule gives")
-    if spec.adds_seeds() and (alone := sorted(_rates_judged(bundle.runs, judged_seeds))):
-        raise BundleError("plan", f"{alone[0]} is judged at several rates")
 
 
 def is_planned(bundle: Bundle) -> bool:
@@ -279,6 +275,21 @@ def _added(bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]) -> Ite
         known |= {(each.spec.optimizer.lr, each.spec.seed) for each in new}
 
 
+def _looks(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The seeds that looks added, at the rates that are judged. How many there had to be is not replayed."""
+    spec = bundle.experiment.spec.comparison()
+    assert isinstance(spec, ComparisonSpec)
+    judged = [run for run in bundle.runs if run.spec is not None and run.seed in spec.seeds]
+    rates = {
+        (run.candidate, run.lr) for run in judged if run.spec and (run.candidate, run.spec.content_hash()) in planned
+    }
+    return {
+        (run.candidate, spec.planned_run(run.candidate, lr=run.lr, seed=run.seed).spec.content_hash())
+        for run in judged
+        if (run.candidate, run.lr) in rates
+    }
+
+
 def _tuning_run(run: RunRecord) -> TuningRun:
     verdict, loss = (run.result.verdict, run.result.final_val_loss) if run.result else (None, None)
     return TuningRun(lr=run.lr, seed=run.seed, ended=True, verdict=verdict, loss=loss)
@@ -287,14 +298,6 @@ def _tuning_run(run: RunRecord) -> TuningRun:
 def _complete(runs: Iterable[RunRecord]) -> bool:
     """Whether no run failed or was cancelled: behind one that did, what would have followed need not be there."""
     return all(run.status is RunStatus.SUCCEEDED for run in runs)
-
-
-def _rates_judged(runs: Iterable[RunRecord], seeds: frozenset[int]) -> set[str]:
-    rates: dict[tuple[str, str, int], set[float]] = {}
-    for run in runs:
-        if run.seed in seeds:
-            rates.setdefault((run.candidate, run.model, run.steps_total), set()).add(run.lr)
-    return {candidate for (candidate, _, _), found in rates.items() if len(found) > 1}
 
 
 def _same(value: float, said: float | None) -> bool:

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,10 @@ def change_statement(
     return change_envelope(tamper)
 
 
+def drop_file(name: str, files: Files) -> None:
+    del files[name]
+
+
 def flip_bit(name: str) -> Callable[[Files], None]:
     def change(files: Files) -> None:
         content = bytearray(files[name])
@@ -590,7 +595,7 @@ TABLE = (
     ),
     Tampering("a bit of the key", unsigned(flip_bit("signer.pem")), "signature", ""),
     *(
-        Tampering(f"no {name}", unsigned(lambda files, name=name: files.pop(name)), "files", f"{name} is missing")
+        Tampering(f"no {name}", unsigned(partial(drop_file, name)), "files", f"{name} is missing")
         for name in ("document.json", "attempts.json", "points.parquet", "signer.pem", "statement.dsse.json")
     ),
     Tampering(
