@@ -68,6 +68,7 @@ TABLE = {
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
     GET /runs                                                        whole
+    GET /views/{view_id}
     GET /runs.csv                                                    heavy
     GET /runs/{run_id}
     GET /runs/{run_id}/figures/meters.{form}                         heavy
@@ -133,6 +134,8 @@ TABLE = {
     POST /external/{external_id}/delete
     GET /selection
     POST /selection
+    POST /views
+    POST /views/{view_id}/delete
     GET /new
     POST /new
     POST /v1/experiments                                             batched

@@ -17,7 +17,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import TypeAdapter, ValidationError
 
 from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.render import page, visitor
+from dashboards.render import page, visitor_id
 from orchestrator.annotations import AnnotationChange, Label
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalRun
@@ -119,9 +119,7 @@ class SelectionPages:
             except ValidationError as error:
                 raise ConflictError("it has as many labels as there may be") from error
             try:
-                who = visitor()
-                by = who.key_id if who else None
-                self._services.experiments.annotate(experiment_id, change, revision=found.revision, by=by)
+                self._services.experiments.annotate(experiment_id, change, revision=found.revision, by=visitor_id())
                 return
             except ChangedMeanwhileError:
                 if tried == MOST_TRIES:
