@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.analysis import Analysis
+from orchestrator.services.analysis import Analysis, StoredExperiments
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
@@ -57,7 +57,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
             most_waiting=settings.waiting_runs,
         ),
         runs=runs,
-        analysis=Analysis(database, footprints),
+        analysis=Analysis(StoredExperiments(database), footprints),
         specifications=specifications,
         attempts=Attempts(database, policy, storage, keep_best=settings.keep_checkpoints == "best"),
         monitor=Monitor(database, storage, free_bytes=settings.free_bytes),
