@@ -46,6 +46,8 @@ VERBS = {
     "fit": "experiments.show:fit",
     "export": "experiments.export:export",
     "report": "experiments.export:report",
+    "publish": "experiments.bundles:publish",
+    "verify": "experiments.bundles:verify",
     "mlflow": "admin.up:mlflow",
     "init": "experiments.specs:init",
     "schema": "experiments.specs:schema",

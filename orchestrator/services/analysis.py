@@ -1,7 +1,7 @@
 """`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
 
 from collections.abc import Mapping, Sequence
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import numpy as np
 from sqlalchemy.engine import Connection
@@ -39,16 +39,27 @@ FEW = 256
 """So many at most are asked for one by one; for more of them the whole experiment is read."""
 
 
-class Analysis:
-    """Answers from the results in one database, which are read once. Thread-safe.
+class ExperimentSource(Protocol):
+    """Where experiments are read from that answers are made of."""
 
-    Every method may raise `StoreError`, and `NotFoundError` where an experiment does not exist.
+    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment. Raises `NotFoundError`."""
+        ...
+
+    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """The validation losses of ended runs."""
+        ...
+
+
+class Analysis:
+    """Answers from results, those of a database or of a bundle. Thread-safe where the source is.
+
+    Every method may raise what the source raises, and `NotFoundError` where an experiment does not exist.
     """
 
-    def __init__(self, database: Database, footprints: Footprints) -> None:
-        self._database, self._footprints = database, footprints
-        self._curves: dict[str, ValidationCurve] = {}
-        self._ended = EndedRuns()
+    def __init__(self, source: ExperimentSource, footprints: Footprints) -> None:
+        self._source, self._footprints = source, footprints
+        self._read, self._curves_of = source.read, source.curves
 
     def compare(
         self, experiment_id: str, cell: str | None = None, *, of: ExperimentWithRuns | None = None
@@ -133,27 +144,6 @@ class Analysis:
     def _compare(self, experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> Comparison:
         return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
-    def _read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-        """An experiment and all of its runs, of one moment."""
-        with self._database.reading() as connection:
-            return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)
-
-    def _curves_of(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """The validation losses of ended runs: they never change again, so they are read once."""
-        known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
-        if unknown := [run_id for run_id in run_ids if run_id not in known]:
-            read = dict.fromkeys(unknown, ValidationCurve(steps=(), losses=()))
-            with self._database.reading() as connection:
-                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
-                    taken = columns.rows(np.isfinite(columns.values["val_loss"]))
-                    steps, losses = taken.step.tolist(), taken.values["val_loss"].tolist()
-                    read[run_id] = ValidationCurve(steps=tuple(steps), losses=tuple(losses))
-            if len(self._curves) + len(read) > MAX_CURVES:
-                self._curves.clear()
-            self._curves |= read
-            known |= read
-        return known
-
 
 class EndedRuns:
     """The records of ended runs, which are read and checked once: most of what an answer over a thousand runs costs
@@ -189,3 +179,33 @@ class EndedRuns:
             return reads.runs_of(connection, lacking) if lacking else ()
         where = RunFilter(experiment_id=experiment_id)
         return reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+
+
+class StoredExperiments(ExperimentSource):
+    """Those of one database, whose results are read once. Thread-safe; every method may raise `StoreError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._curves: dict[str, ValidationCurve] = {}
+        self._ended = EndedRuns()
+
+    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment."""
+        with self._database.reading() as connection:
+            return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)
+
+    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """The validation losses of ended runs: they never change again, so they are read once."""
+        known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
+        if unknown := [run_id for run_id in run_ids if run_id not in known]:
+            read = dict.fromkeys(unknown, ValidationCurve(steps=(), losses=()))
+            with self._database.reading() as connection:
+                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
+                    taken = columns.rows(np.isfinite(columns.values["val_loss"]))
+                    steps, losses = taken.step.tolist(), taken.values["val_loss"].tolist()
+                    read[run_id] = ValidationCurve(steps=tuple(steps), losses=tuple(losses))
+            if len(self._curves) + len(read) > MAX_CURVES:
+                self._curves.clear()
+            self._curves |= read
+            known |= read
+        return known
