@@ -89,6 +89,19 @@ def test_a_step_is_that_of_a_cpu(cls: type[AdaPM], tiny: Any) -> None:
         torch.testing.assert_close(there.cpu(), here, rtol=1e-3, atol=1e-5)
 
 
+def test_parameters_on_another_gpu_than_the_current_one_are_moved_there() -> None:
+    place = f"cuda:{torch.cuda.device_count() - 1}" if ON_GPU else "cpu"
+    models = tiny_gpt2().to(place), tiny_gpt2().to(place)
+    for compile, model in zip((False, None), models, strict=True):
+        optimizer = AdaPMMini.for_model(model, 1e-3, compile=compile)
+        for value in model.parameters():
+            draw = torch.Generator().manual_seed(value.numel())
+            value.grad = 1e-3 * torch.randn(value.shape, generator=draw).to(place)
+        optimizer.step()
+    for plain, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)
+
+
 def test_products_in_tf32_move_weights_by_its_rounding_alone() -> None:
     """A CPU has no TF32: there they change nothing."""
     models = tiny_gpt2().to(DEVICE), tiny_gpt2().to(DEVICE)
