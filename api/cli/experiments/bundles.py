@@ -100,7 +100,7 @@ def _train_again(found: "Verification", run_id: str | None, *, quiet: bool) -> s
         fail("no run of it can be trained again: only those of one process that reached the end of their budget can")
     chosen = random.Random(secrets.randbits(64)).choice(runs)  # noqa: S311 - nothing secret is drawn
     if not quiet:
-        print(f"training {chosen.id} again, which took {formats.duration(chosen.device_seconds)}", flush=True)
+        print(f"training {plain(chosen.id)} again, which took {formats.duration(chosen.device_seconds)}", flush=True)
     settings = environment_settings()
     try:
         again = train_again(found.bundle, chosen, settings.datasets_folder(), settings.dataset_url)
