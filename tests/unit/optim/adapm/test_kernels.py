@@ -25,7 +25,7 @@ pytestmark = [
 DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
 # The weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps, clip, 1 - lr wd, lr, 1 - b1.
 NUMBERS = (0.7, 1.9, 0.95, 0.05, 1.3, 1e-8, 1.0, 0.99, 0.02, 0.1)
-SHAPES = ((1, 1), (1, 300), (300, 1), (16, 64), (65, 129), (130, 63), (3, 2050))
+SHAPES = ((1, 1), (1, 300), (300, 1), (65, 129), (3, 2050))
 
 
 @pytest.fixture(scope="module")
