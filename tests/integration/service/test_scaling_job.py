@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from api.bundles.board import write_board
 from api.bundles.publication import publish
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
@@ -55,3 +56,5 @@ def test_three_sizes_are_trained_and_fitted(client: Client, tmp_path: Path) -> N
     assert fit.no_law is not None and fit.predictions == ()
     published = publish(client, id, tmp_path / "bundle", KEY).bundle.document
     assert published.fit is not None and len(published.cells) == 3
+    assert write_board([tmp_path], tmp_path / "site") == (1, {})
+    assert (tmp_path / "site/index.html").read_text().count("<h2>") == 3 + 1
