@@ -50,8 +50,8 @@ class TableView:
         """The query of a URL for this view, `?` included."""
         return "?" + urlencode({name: value for name, value in vars(self).items() if value})
 
-    def asked(self) -> TableQuery:
-        """What the table is asked. Raises `FilterError`."""
+    def table_query(self) -> TableQuery:
+        """The question to the table. Raises `FilterError`."""
         columns = [name for name in self.columns.replace(",", " ").split() if name]
         return read_query(columns=columns, where=self.q, sort=self.sort, group=self.group, after=self.after)
 
@@ -83,7 +83,7 @@ def all_runs_pages(table: RunTable, views: SavedViews) -> APIRouter:
         groups: tuple[RunGroup, ...] = ()
         asked = read_query()
         try:
-            asked = view.asked()
+            asked = view.table_query()
             if asked.group is not None:
                 groups = table.groups(asked)
             else:
@@ -115,7 +115,7 @@ def all_runs_pages(table: RunTable, views: SavedViews) -> APIRouter:
     def runs_file(request: Request) -> Response:
         view = TableView.parse(request)
         try:
-            asked = view.asked()
+            asked = view.table_query()
         except FilterError as error:
             return refused_page(422, "Not understood", str(error))
         headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
