@@ -124,6 +124,7 @@ CASES: dict[str, tuple[str, type[AdaPM], torch.dtype, str]] = {
     "llama mini float32": ("llama", AdaPMMini, torch.float32, "subspace"),
     "llama scaled_gd": ("llama", AdaPM, torch.float64, "scaled_gd"),
     "gpt2 gd": ("gpt2", AdaPM, torch.float64, "gd"),
+    "gpt2 of two tokens scaled_gd": ("gpt2", AdaPM, torch.float64, "scaled_gd"),
     "phi3": ("phi3", AdaPM, torch.float64, "subspace"),
     "phi3 mini": ("phi3", AdaPMMini, torch.float64, "subspace"),
     "mixtral mini": ("mixtral", AdaPMMini, torch.float64, "subspace"),
