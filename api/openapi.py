@@ -196,6 +196,7 @@ OF_AN_EXPERIMENT = (
 RESULTS = (
     f"GET {EXPERIMENT}/comparison",
     f"GET {EXPERIMENT}/comparison/{{form}}",
+    f"GET {EXPERIMENT}/target-test",
     f"GET {EXPERIMENT}/cells",
     f"GET {EXPERIMENT}/sweep",
     f"GET {EXPERIMENT}/figures",
@@ -289,7 +290,7 @@ LINKS: tuple[Link, ...] = (
     _link(
         f"GET {EXTERNAL}",
         ITSELF,
-        *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement")),
+        *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement", "target-test")),
         f"DELETE {EXTERNAL}",
         by="external_id",
     ),

@@ -33,6 +33,7 @@ from orchestrator.errors import (
     OrchestratorError,
     StoreError,
 )
+from orchestrator.run_table.filters import FilterError
 from orchestrator.specs.faults import Fault, RequestPart, count_faults, faults
 from orchestrator.webhooks.policy import WebhookUrlError
 from orchestrator.webhooks.signing import SigningKeyError
@@ -69,6 +70,7 @@ KINDS: dict[type[OrchestratorError], tuple[int, str]] = {
     ConflictError: (409, "conflict"),
     ChangedMeanwhileError: (412, "changed-meanwhile"),
     MissingDataError: (422, "missing-data"),
+    FilterError: (422, "filter"),
     WebhookUrlError: (422, "url-refused"),
     DamagedError: (500, "damaged"),
     StoreError: (503, "store-unavailable"),

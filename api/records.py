@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from optim.catalog import OptimizerEntry, Option, Scalar
 from orchestrator.records import Progress as ExperimentProgress
 from orchestrator.records import StateCounts
+from orchestrator.run_table.fields import RunField, TableRow, Value
 from orchestrator.specs.faults import Fault
 from worker.catalog.datasets import DatasetEntry
 from worker.catalog.presets import ModelPreset
@@ -38,6 +39,29 @@ class Page(Record, Generic[Item]):
     items: tuple[Item, ...]
     next: str | None = None
     """What to send as `before`, `after` or `after_step` to read on; null on the last page."""
+
+
+class RunRow(Record):
+    """One run of the table of all runs, with the fields that were asked for."""
+
+    id: str
+    is_external: bool
+    """Whether a loop outside of the bench told of it; such runs lie below `/v1/external-runs`."""
+    experiment_id: str
+    values: dict[str, Value]
+    """By the field's name; null where the run lacks it."""
+
+
+class RunGroupRow(Record):
+    """The runs that share the value of a field."""
+
+    value: Value
+    runs: int
+    best: float | None
+    """The lowest of their validation losses."""
+    mean: float | None
+    where: str
+    """The filter that finds them, among those of the filter that was asked for."""
 
 
 class ExperimentChange(Record):
@@ -117,6 +141,12 @@ class DatasetInfo(Record):
     licence: str
     prepared: tuple[PreparedInfo, ...] = ()
     """One for each tokenizer, of texts; conversations are prepared by the runs that need them."""
+
+
+def run_row(row: TableRow, columns: Sequence[RunField]) -> RunRow:
+    """A row of the table as it is served."""
+    values = dict(zip((field.name for field in columns), row.values, strict=True))
+    return RunRow(id=row.id, is_external=row.is_external, experiment_id=row.experiment_id, values=values)
 
 
 def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:

@@ -5,14 +5,14 @@
 
 Weights, gradients and state are on torch's `meta` device, which works nothing out. It is no CPU, so that the step takes
 an accelerator's ways, and a value that the host wanted to read is an error: there is none to wait for. An operation is
-what torch dispatches and does not only view a tensor, and every piece of code that would be compiled is one; some of
-those of linear algebra are several kernels inside. An operation moves each of its operands once, in or out: what caches
-hold between operations is not known here. Fused AdamW is one operation, of 28 bytes for each float32 weight.
+what torch dispatches and does not only view a tensor, or a launch of one of our kernels (`optim/adapm/kernels.py`);
+some of those of linear algebra are several kernels inside. An operation moves each of its operands once, in or out:
+what caches hold between operations is not known here. Fused AdamW is one operation, of 28 bytes a float32 weight.
 """
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +26,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.result_file import write_result
-from optim.adapm import AdaPM, AdaPMMini, compiled, devices
+from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
+from optim.adapm.low_rank import Factors
 from optim.adapm.step import _on_device
 
 MODELS: Mapping[str, Callable[[], nn.Module]] = {
@@ -186,29 +187,32 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
     def draw(seed: int, step: int, block: str, like: Tensor) -> Tensor:
         return torch.randn(like.shape, device=like.device)  # there are no generators for `meta`
 
-    def move(
-        weight: Tensor,
-        gradient: Tensor,
-        product: Tensor | None,
-        moment: Tensor | None,
+    def launch(
+        blocks: kernels.Blocks,
+        chosen: Sequence[int],
+        factors: Factors | None,
         divisor: Tensor | None,
         numbers: Tensor,
+        chances: kernels.Chances | None,
+        precision: str,
     ) -> None:
-        read = _tensors((weight, gradient, product, moment, divisor))
-        written = _tensors((weight, moment))
-        counted.found.add("compiled move", sum(_extent(tensor) for tensor in (*read, *written)))
+        changed = [
+            each[index] for each in (blocks.weights, blocks.averages, blocks.moments) if each for index in chosen
+        ]
+        gradients = [blocks.gradients[index] for index in chosen]
+        read = _tensors((changed, gradients, factors, divisor, numbers))
+        counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
 
-    def sum_squares(matrix: Tensor) -> Tensor:
-        sums = matrix.new_empty(matrix.shape[1], dtype=torch.float32)
-        counted.found.add("compiled sums", _extent(matrix) + _extent(sums))
-        return sums
+    def launch_sums(gradients: Sequence[Tensor], sums: Tensor, axis: int) -> None:
+        counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
 
     with ExitStack() as stack:
         stack.enter_context(devices.simulate_accelerator())  # else there is no compiler for `meta`
         stack.enter_context(patch("optim.adapm.step._FUSED_DEVICES", ("meta",)))
         stack.enter_context(patch("optim.adapm.step.gaussian_sketch", draw))
-        stack.enter_context(patch.object(compiled, "move", move))
-        stack.enter_context(patch.object(compiled, "column_square_sums", sum_squares))
+        stack.enter_context(patch.object(compiled, "kernels_for", lambda device: kernels))
+        stack.enter_context(patch.object(kernels, "_launch", launch))
+        stack.enter_context(patch.object(kernels, "_launch_sums", launch_sums))
         yield stack.enter_context(counted)
 
 

@@ -44,6 +44,7 @@ class Visitor:
     may_change: bool
     key_id: str
     """What they submit is charged to it."""
+    is_admin: bool
 
 
 VISITOR: ContextVar[Visitor | None] = ContextVar("visitor", default=None)
@@ -53,6 +54,18 @@ VISITOR: ContextVar[Visitor | None] = ContextVar("visitor", default=None)
 def visitor() -> Visitor | None:
     """Who looks."""
     return VISITOR.get()
+
+
+def visitor_id() -> str | None:
+    """The key of who looks; None where the service asks nobody who they are."""
+    found = VISITOR.get()
+    return found.key_id if found else None
+
+
+def may_administer() -> bool:
+    """Whether who looks may do what an admin may."""
+    found = VISITOR.get()
+    return found is None or found.is_admin
 
 
 def may_change() -> bool:
@@ -103,5 +116,10 @@ def environment() -> Environment:
     made.globals |= {"view_choices": words.view_choices, "run_choices": tables.run_choices}
     made.globals |= {"asset": assets.url, "plotly": assets.PLOTLY, "views": words, "measured": costs, "style": style}
     made.globals |= {"answers": answers}
-    made.globals |= {"visitor": visitor, "may_change": may_change}
+    made.globals |= {
+        "visitor": visitor,
+        "may_change": may_change,
+        "may_administer": may_administer,
+        "visitor_id": visitor_id,
+    }
     return made

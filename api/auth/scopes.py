@@ -68,6 +68,7 @@ TABLE = {
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
     GET /runs                                                        whole
+    GET /views/{view_id}
     GET /runs.csv                                                    heavy
     GET /runs/{run_id}
     GET /runs/{run_id}/figures/meters.{form}                         heavy
@@ -92,11 +93,13 @@ TABLE = {
     GET /v1/experiments/{experiment_id}/stream                       stream
     GET /v1/experiments/{experiment_id}/sweep                        whole
     GET /v1/experiments/{experiment_id}/sweep/comparison             whole
+    GET /v1/experiments/{experiment_id}/target-test                  whole
     GET /v1/external-experiments
     GET /v1/external-experiments/{external_id}
     GET /v1/external-experiments/{external_id}/judgement             whole
     GET /v1/external-experiments/{external_id}/runs                  whole
     GET /v1/external-experiments/{external_id}/runs.csv              heavy
+    GET /v1/external-experiments/{external_id}/target-test           whole
     GET /v1/external-runs/{external_id}
     GET /v1/external-runs/{external_id}/series
     GET /v1/fits                                                     whole
@@ -107,6 +110,8 @@ TABLE = {
     GET /v1/points                                                   whole
     GET /v1/profiles                                                 whole
     GET /v1/runs
+    GET /v1/runs/groups                                              whole
+    GET /v1/runs/table                                               whole
     GET /v1/runs/{run_id}
     GET /v1/runs/{run_id}/attempts
     GET /v1/runs/{run_id}/attempts/{attempt}/log
@@ -128,6 +133,10 @@ TABLE = {
     POST /experiments/{experiment_id}/restore
     GET /external/{external_id}/delete
     POST /external/{external_id}/delete
+    GET /selection
+    POST /selection
+    POST /views
+    POST /views/{view_id}/delete
     GET /new
     POST /new
     POST /v1/experiments                                             batched

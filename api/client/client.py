@@ -21,8 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
 from functools import partial, wraps
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypeVar, overload
 from uuid import uuid4
 
 import httpx2
@@ -43,10 +44,11 @@ from api.client.messages import (
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
 from api.client.streams import StreamState, async_changes, changes, listener
-from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunRow
 from dashboards.files.publication import TableFormat
+from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
 from orchestrator.analysis.laws.records import FitReport, FormName
-from orchestrator.analysis.profiles import ProfileReport
+from orchestrator.analysis.profiles import ProfileReport, ProfileRule
 from orchestrator.annotations import AnnotationChange
 from orchestrator.external_runs import (
     ExternalExperiment,
@@ -265,9 +267,27 @@ class Endpoints:
         return self._get(path, ComparisonSpec, {"seeds": seeds})
 
     @Endpoint
-    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads."""
-        return self._get("/v1/profiles", ProfileReport, {"experiment": as_texts(experiment_ids, "the ids")})
+    def profile(
+        self, experiment_ids: Sequence[str], *, rule: ProfileRule | Literal["bench", "algoperf"] = ProfileRule.BENCH
+    ) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads; `algoperf`: as the scorer of that
+        benchmark takes times and scores."""
+        ids = as_texts(experiment_ids, "the ids")
+        return self._get("/v1/profiles", ProfileReport, {"experiment": ids, **_parameters(rule=str(rule))})
+
+    @Endpoint
+    def target_test(
+        self,
+        experiment_id: str,
+        *,
+        target: float = TRACK_3_TARGET,
+        margin: float = TRACK_3_MARGIN,
+        cell: str | None = None,
+    ) -> TargetTest:
+        """Whose mean loss is shown to be below `target`, by the rule of modded-nanogpt's track 3. `margin`: 3.09 times
+        the standard deviation between seeds."""
+        chosen = _parameters(target=str(target), margin=str(margin), cell=cell)
+        return self._get(f"/v1/experiments/{segment(experiment_id)}/target-test", TargetTest, chosen)
 
     @Endpoint
     def fit(
@@ -314,6 +334,20 @@ class Endpoints:
         given = None if margin is None else str(margin)
         chosen = _parameters(metric=metric, baseline=baseline, workload=workload, margin=given)
         return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, chosen)
+
+    @Endpoint
+    def external_target_test(
+        self,
+        external_id: str,
+        *,
+        target: float = TRACK_3_TARGET,
+        margin: float = TRACK_3_MARGIN,
+        metric: str | None = None,
+        workload: str | None = None,
+    ) -> TargetTest:
+        """The same of external runs: `target_test`."""
+        chosen = _parameters(target=str(target), margin=str(margin), metric=metric, workload=workload)
+        return self._get(f"/v1/external-experiments/{segment(external_id)}/target-test", TargetTest, chosen)
 
     @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:
@@ -429,6 +463,29 @@ class Endpoints:
         """Every run that matches, in order; read page by page."""
         parameters = _parameters(limit=PAGE_LIMIT, experiment_id=experiment_id, status=status)
         return tuple(self._read_pages("/v1/runs", Page[RunRecord], "after", parameters))
+
+    @Endpoint
+    def run_table(
+        self,
+        *,
+        where: str = "",
+        columns: Sequence[str] = (),
+        sort: str = "-created_at",
+        limit: int | None = None,
+    ) -> tuple[RunRow, ...]:
+        """Fields of every run of every experiment, external ones too, that the filter finds; read page by page.
+
+        `where` is a filter such as `lr<0.01 and optimizer=adapm`, `sort` any field, with `-` the largest first.
+        """
+        parameters: dict[str, Parameter] = {"where": where, "columns": as_texts(columns, "columns"), "sort": sort}
+        parameters["limit"] = min(limit or PAGE_LIMIT, PAGE_LIMIT)
+        found = self._read_pages("/v1/runs/table", Page[RunRow], "after", parameters)
+        return tuple(islice(found, limit))
+
+    @Endpoint
+    def run_groups(self, by: str, *, where: str = "") -> tuple[RunGroupRow, ...]:
+        """The runs that the filter finds, by the values of a field; the largest group first."""
+        return self._get("/v1/runs/groups", Page[RunGroupRow], {"by": by, "where": where}).items
 
     @Endpoint
     def run(self, run_id: str) -> RunRecord:
@@ -664,7 +721,7 @@ class Endpoints:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _read_pages(
-        self, path: str, page: type[Page[Answer]], cursor: str, parameters: Mapping[str, str | int]
+        self, path: str, page: type[Page[Answer]], cursor: str, parameters: Mapping[str, Parameter]
     ) -> Iterator[Answer]:
         parameters = dict(parameters)
         while True:

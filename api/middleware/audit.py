@@ -62,7 +62,9 @@ class AuditMiddleware:
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start" and "bench.caller" in scope:
                 if caller_of(scope).key is not None or not scope["bench.closed"]:
-                    await self._write(_line(scope, message))
+                    line = _line(scope, message)
+                    for target in scope.get("bench.targets") or (line.target,):
+                        await self._write(replace(line, target=target))
                 elif message["status"] == 401 and scope["path"] == "/login":  # else strangers could fill the log
                     await self._logins.note(_line(scope, message))
             await send(message)

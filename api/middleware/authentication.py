@@ -188,7 +188,12 @@ def _missing_key(scope: Scope, headers: Headers, secret: PresentedSecret | None)
 
 
 def _visitor(key: KeyRecord) -> Visitor:
-    return Visitor(label=key.label, may_change=key.scope.covers(KeyScope.SUBMITTER), key_id=key.id)
+    return Visitor(
+        label=key.label,
+        may_change=key.scope.covers(KeyScope.SUBMITTER),
+        key_id=key.id,
+        is_admin=key.scope.covers(KeyScope.ADMIN),
+    )
 
 
 def _scope_refusal(scope: Scope, key: KeyRecord, needed: KeyScope, *, is_known: bool) -> Response:

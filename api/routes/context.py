@@ -20,6 +20,7 @@ from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
+from orchestrator.services.run_table import RunTable
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
 from orchestrator.store.admin.audit import AuditLog
@@ -99,6 +100,7 @@ async def current_caller(request: Request) -> Caller:
 
 ExperimentsDependency = Annotated[Experiments, dependency(lambda state: state.services.experiments)]
 RunsDependency = Annotated[Runs, dependency(lambda state: state.services.runs)]
+RunTableDependency = Annotated[RunTable, dependency(lambda state: state.services.run_table)]
 AnalysisDependency = Annotated[Analysis, dependency(lambda state: state.services.analysis)]
 SpecificationsDependency = Annotated[Specifications, dependency(lambda state: state.services.specifications)]
 AttemptsDependency = Annotated[Attempts, dependency(lambda state: state.services.attempts)]

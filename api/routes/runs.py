@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from api.records import Page
+from api.records import Page, RunGroupRow, RunRow, run_row
 from api.routes.context import (
     ID_PATTERN,
     AttemptPath,
@@ -16,6 +16,7 @@ from api.routes.context import (
     Limit,
     RunIdPath,
     RunsDependency,
+    RunTableDependency,
     cut_page,
     json_response,
     problems,
@@ -32,6 +33,9 @@ from orchestrator.records import (
     RunRecord,
     RunSort,
 )
+from orchestrator.run_table.fields import LONGEST_NAME
+from orchestrator.run_table.filters import LONGEST_FILTER
+from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, group_filter, read_query
 from worker.records.result import Observation, Point
 
 router = APIRouter()
@@ -90,6 +94,61 @@ def runs(
     order = RunSort(key=sort.removeprefix("-"), descending=sort.startswith("-")) if sort else None
     found = runs.page(where=where, sort=order, limit=limit + 1, after=after)
     return json_response(cut_page(found, limit, lambda run: run.id))
+
+
+NO_NUL = r"^[^\x00]*$"
+Where = Annotated[
+    str,
+    Query(
+        max_length=LONGEST_FILTER,
+        pattern=NO_NUL,
+        description="A filter such as `lr<0.01 and optimizer=adapm and model~llama`; docs/runs.md has its grammar.",
+    ),
+]
+FieldName = Annotated[str, Query(max_length=LONGEST_NAME, pattern=NO_NUL)]
+
+
+@router.get("/runs/table", tags=["runs"], response_model=Page[RunRow], responses=problems(422))
+def table(
+    run_table: RunTableDependency,
+    where: Where = "",
+    columns: Annotated[list[FieldName], Query(max_length=MOST_COLUMNS, description="Fields; repeatable.")] = [],  # noqa: B006  # FastAPI's way to give a default
+    sort: Annotated[
+        str, Query(max_length=LONGEST_NAME, pattern=NO_NUL, description="Any field; `-` before it: largest first.")
+    ] = "-created_at",
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS - 1)] = 100,
+    after: Annotated[str, Query(max_length=LONGEST_CURSOR, pattern=NO_NUL)] = "",
+) -> Response:
+    """Every run of every experiment, external ones too: the fields that are asked for, filtered and sorted."""
+    query = read_query(columns=columns, where=where, sort=sort, limit=limit + 1, after=after)
+    rows = run_table.page(query)
+    items = tuple(run_row(row, query.columns) for row in rows[:limit])
+    return json_response(Page[RunRow](items=items, next=rows[limit - 1].cursor() if len(rows) > limit else None))
+
+
+@router.get("/runs/groups", tags=["runs"], response_model=Page[RunGroupRow], responses=problems(422))
+def groups(
+    run_table: RunTableDependency,
+    by: Annotated[str, Query(max_length=LONGEST_NAME, pattern=NO_NUL, description="The field that they share.")],
+    where: Where = "",
+) -> Response:
+    """The runs that the filter finds by the values of a field, the largest group first; 500 of each origin at most."""
+    query = read_query(where=where, group=by)
+    found = run_table.groups(query)
+    return json_response(
+        Page[RunGroupRow](
+            items=tuple(
+                RunGroupRow(
+                    value=each.value,
+                    runs=each.runs,
+                    best=each.best,
+                    mean=each.mean,
+                    where=group_filter(query.group, each) if query.group else "",
+                )
+                for each in found
+            )
+        )
+    )
 
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))

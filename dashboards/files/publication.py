@@ -7,7 +7,8 @@ full precision, units in its heads. Names that users chose are escaped: no TeX c
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Literal
 
 from dashboards.text import formats, words
@@ -55,6 +56,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a cell begins that a spreadsheet would execute (OWASP, "CSV Injection")."""
 
 Cells = tuple[str, ...]
+LINES_AT_ONCE = 500
+"""Of a streamed file, sent together."""
 PAIR_HEAD: Cells = ("Pair", "Δ", "p", "Verdict")
 
 
@@ -255,6 +258,20 @@ def spreadsheet_safe(value: Value) -> Value:
     if isinstance(value, str) and value.startswith(FORMULA):
         return f"'{value}"
     return value
+
+
+def run_table_csv(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> Iterator[str]:
+    """The table of all runs, some hundred lines at a time; a row is id, origin, experiment and a value a column."""
+    yield _csv_lines([["run", "is_external", "experiment_id", *columns]])
+    lines = iter(rows)
+    while some := list(islice(lines, LINES_AT_ONCE)):
+        yield _csv_lines(some)
+
+
+def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\r\n").writerows(map(spreadsheet_safe, row) for row in rows)
+    return written.getvalue()
 
 
 def external_runs_csv(runs: Sequence[ExternalRun]) -> str:

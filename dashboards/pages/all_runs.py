@@ -4,36 +4,29 @@
 /runs.csv?…          the same columns of all runs that the filter finds, as a file
 """
 
-import csv
-import io
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
-from dashboards.files.publication import spreadsheet_safe
+from dashboards.files.publication import run_table_csv
+from dashboards.pages.saved_views import page_views
 from dashboards.render import page, refused_page
-from dashboards.text import formats
+from dashboards.text.words import field_value
 from orchestrator.run_table.fields import (
     DEFAULT_COLUMNS,
     DOCUMENTS,
     NAMED_FIELDS,
-    FieldKind,
-    RunField,
     RunGroup,
     TableRow,
-    Value,
 )
 from orchestrator.run_table.filters import FilterError
 from orchestrator.services.run_table import RunTable, TableQuery, group_filter, read_query
+from orchestrator.store.saved_views import SavedViews
 
 ROWS_SHOWN = 100
 LONGEST_TEXT = 2_000
-LINES_AT_ONCE = 500
-"""Of a file, sent together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +72,7 @@ class TableView:
         return replace(self, after=cursor).query()
 
 
-def all_runs_pages(table: RunTable) -> APIRouter:
+def all_runs_pages(table: RunTable, views: SavedViews) -> APIRouter:
     """The page and its file."""
     router = APIRouter(include_in_schema=False)
 
@@ -105,6 +98,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             "all_runs.html",
             status=422 if fault else 200,
             view=view,
+            page_views=page_views(views, "/runs", replace(view, after="").query()),
             asked=asked,
             fault=fault,
             rows=found,
@@ -114,7 +108,7 @@ def all_runs_pages(table: RunTable) -> APIRouter:
             named=tuple(NAMED_FIELDS),
             documents=DOCUMENTS,
             default_columns=" ".join(DEFAULT_COLUMNS),
-            format_value=format_value,
+            field_value=field_value,
         )
 
     @router.get("/runs.csv")
@@ -125,38 +119,10 @@ def all_runs_pages(table: RunTable) -> APIRouter:
         except FilterError as error:
             return refused_page(422, "Not understood", str(error))
         headers = {"Content-Disposition": 'attachment; filename="runs.csv"'}
-        return StreamingResponse(_csv(table, asked), media_type="text/csv", headers=headers)
+        cells = (
+            (row.id, str(row.is_external).lower(), row.experiment_id, *row.values) for row in table.read_all(asked)
+        )
+        lines = run_table_csv([field.name for field in asked.columns], cells)
+        return StreamingResponse(lines, media_type="text/csv", headers=headers)
 
     return router
-
-
-def format_value(field: RunField, value: Value) -> str:
-    """A value for people."""
-    if value is None:
-        return "—"
-    if field.kind is FieldKind.TIME:
-        return formats.moment(float(value))
-    if isinstance(value, float):
-        return formats.loss(value) if "loss" in field.name else f"{value:.6g}"
-    return str(value)
-
-
-def _csv(table: RunTable, asked: TableQuery) -> Iterator[str]:
-    """The lines of the file, some hundred at a time."""
-    heads = ["run", "is_external", "experiment_id", *(field.name for field in asked.columns)]
-    yield _lines([[str(spreadsheet_safe(each)) for each in heads]])
-    rows = table.read_all(asked)
-    while some := list(islice(rows, LINES_AT_ONCE)):
-        yield _lines(
-            [[row.id, str(row.is_external).lower(), row.experiment_id, *map(_cell, row.values)] for row in some]
-        )
-
-
-def _cell(value: Value) -> str:
-    return "" if value is None else str(spreadsheet_safe(value)) if isinstance(value, str) else repr(value)
-
-
-def _lines(rows: list[list[str]]) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\r\n").writerows(rows)
-    return written.getvalue()

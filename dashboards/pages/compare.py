@@ -11,14 +11,16 @@ from dashboards.figures.compare import METRICS, X_TITLES, CompareView
 from dashboards.figures.registry import OVERLAY
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import deleted_experiment
+from dashboards.pages.saved_views import page_views
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
 from orchestrator.records import AnyExperiment, RunRecord
 from orchestrator.services.monitor import Monitor
+from orchestrator.store.saved_views import SavedViews
 
 
-def compare_pages(reader: Reader, monitor: Monitor) -> APIRouter:
+def compare_pages(reader: Reader, monitor: Monitor, views: SavedViews) -> APIRouter:
     """The page and its figure."""
     router = APIRouter(include_in_schema=False)
 
@@ -31,6 +33,7 @@ def compare_pages(reader: Reader, monitor: Monitor) -> APIRouter:
             "compare.html",
             version=version,
             view=view,
+            page_views=page_views(views, "/compare", view.query()),
             runs=runs,
             unknown=unknown,
             styles=compare.run_styles(runs),

@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
 from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.render import missing_page, page, refused_page, visitor
+from dashboards.render import missing_page, page, refused_page, visitor_id
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, MissingDataError, NotFoundError
 from orchestrator.records import AnyExperiment, ExperimentRecord
@@ -120,7 +120,7 @@ class CurationPages:
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
-            self._experiments.annotate(experiment_id, wanted, revision=revision, by=_caller_id())
+            self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:
             faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
             return self._form_with_faults(experiment_id, sent, faults, 422)
@@ -144,7 +144,7 @@ class CurationPages:
             return self._ask("clone.html", experiment_id, **asked, trouble=trouble, status=422)
         try:
             fresh_seeds = int(count) if count else None
-            made = self._experiments.clone(experiment_id, name, key, fresh_seeds=fresh_seeds, by=_caller_id())
+            made = self._experiments.clone(experiment_id, name, key, fresh_seeds=fresh_seeds, by=visitor_id())
         except (ConflictError, MissingDataError) as error:
             return self._ask("clone.html", experiment_id, **asked, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
@@ -220,8 +220,3 @@ def _fields(sent: dict[str, str]) -> dict[str, Any]:
 def _fault(error: Any) -> str:
     field = "The note" if error["loc"][0] == "note" else "Labels"
     return f"{field}: {str(error['msg']).removeprefix('Value error, ')}."
-
-
-def _caller_id() -> str | None:
-    who = visitor()
-    return who.key_id if who else None

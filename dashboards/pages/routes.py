@@ -6,6 +6,8 @@
 /experiments/{id}/table.{tex,md,csv}     the leaderboard as a file
 /runs, /runs.csv                         every run, external ones too: filtered, sorted, grouped
 /runs/{id}                               one run
+/views/{id}                              a saved view of a page
+/selection                               several runs or experiments: retry, label, delete
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
@@ -42,8 +44,10 @@ from dashboards.pages.external import external_pages
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
+from dashboards.pages.saved_views import page_views, saved_view_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, find_experiments
+from dashboards.pages.selection import selection_pages
 from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.palette import ThemeName
@@ -57,6 +61,7 @@ from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
+from orchestrator.store.saved_views import SavedViews
 from orchestrator.studies.reports import Studies
 
 EXPERIMENTS_SHOWN = 50
@@ -78,18 +83,23 @@ def pages(
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
     laws = FitPages(reader, monitor)
-    html, data = PageHandlers(reader, laws, monitor, services.external_runs), FigureHandlers(reader, laws)
+    html, data = (
+        PageHandlers(reader, laws, monitor, services.external_runs, services.saved_views),
+        FigureHandlers(reader, laws),
+    )
     router.get("/")(html.home)
     router.get("/experiments/{experiment_id}")(or_not_found_page(experiments, html.experiment))
     router.get("/experiments/{experiment_id}/table.{suffix}")(data.table)
     router.get("/experiments/{experiment_id}/figures/{name}.{form}")(data.experiment)
     router.include_router(laws.router())
     router.include_router(study_pages(studies))
-    router.include_router(all_runs_pages(services.run_table))
+    router.include_router(all_runs_pages(services.run_table, services.saved_views))
+    router.include_router(saved_view_pages(services.saved_views))
+    router.include_router(selection_pages(services))
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications))
     router.include_router(curation_pages(experiments))
-    router.include_router(compare_pages(reader, monitor))
+    router.include_router(compare_pages(reader, monitor, services.saved_views))
     router.include_router(queue_pages(monitor))
     router.include_router(external_pages(services.external_runs))
     router.include_router(memory_pages(services.footprints))
@@ -101,11 +111,14 @@ def pages(
 class PageHandlers:
     """What answers with HTML."""
 
-    def __init__(self, reader: Reader, laws: FitPages, monitor: Monitor, external_runs: ExternalRuns) -> None:
+    def __init__(
+        self, reader: Reader, laws: FitPages, monitor: Monitor, external_runs: ExternalRuns, saved_views: SavedViews
+    ) -> None:
         self._reader = reader
         self._laws = laws
         self._monitor = monitor
         self._external_runs = external_runs
+        self._saved_views = saved_views
         self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
@@ -147,6 +160,7 @@ class PageHandlers:
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             view=view,
+            page_views=page_views(self._saved_views, f"/experiments/{whole.id}", view.query()),
             whole=whole,
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),

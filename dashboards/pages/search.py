@@ -1,8 +1,8 @@
-"""Which experiments the first page lists: by words, by state and by labels, as its URL says."""
+"""Which experiments the first page lists, and in which order: by words, by state and by labels, as its URL says."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
@@ -12,6 +12,14 @@ from orchestrator.services.experiments import Experiments
 
 StateFilter = Literal["all", "active", "done", "failed"]
 STATES: tuple[StateFilter, ...] = get_args(StateFilter)
+SORT_KEYS: Mapping[str, Callable[[AnyExperiment], Any]] = {
+    "submitted": lambda one: (one.created_at,),
+    "name": lambda one: (one.name.casefold(), one.name),
+    "state": lambda one: (one.counts.done(), one.counts.by_status.get(RunStatus.FAILED, 0) == 0),
+    "runs": lambda one: (one.counts.total,),
+}
+"""What each column sorts by: states from what is going on through what has failed to the rest."""
+NEWEST_FIRST = "-submitted"
 LONGEST_TEXT = 200
 PAGE = 200
 MOST_SEARCHED = 4_000
@@ -26,6 +34,8 @@ class Search:
     state: StateFilter = "all"
     labels: tuple[str, ...] = ()
     """All of which an experiment has."""
+    sort: str = NEWEST_FIRST
+    """A column; `-` before it turns it round."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
@@ -36,17 +46,29 @@ class Search:
         labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
             :MOST_LABELS
         ]
-        return cls(text=given.get("q", "").strip()[:LONGEST_TEXT], state=state, labels=labels)
+        sort = given.get("sort", "")
+        return cls(
+            text=given.get("q", "").strip()[:LONGEST_TEXT],
+            state=state,
+            labels=labels,
+            sort=sort if sort.removeprefix("-") in SORT_KEYS else NEWEST_FIRST,
+        )
 
     def narrows(self) -> bool:
         """Whether anything is looked for."""
-        return self != Search()
+        return replace(self, sort=NEWEST_FIRST) != Search()
 
     def query_for_state(self, state: StateFilter) -> str:
         """The query of a URL for the same words in another state, `?` included."""
         pairs = [("q", self.text)] if self.text else []
         pairs += [("state", state)] if state != "all" else []
+        pairs += [("sort", self.sort)] if self.sort != NEWEST_FIRST else []
         return "?" + urlencode(pairs + [("label", label) for label in self.labels])
+
+    def query_sorted_by(self, column: str) -> str:
+        """The query of a URL for the same by that column; by the same column once more, the other way round."""
+        turned = f"-{column}" if self.sort == column else column
+        return replace(self, sort=turned).query_for_state(self.state)
 
     def query_without(self, label: str) -> str:
         """The query of a URL for the same with one label less, `?` included."""
@@ -72,18 +94,20 @@ class Search:
 
 
 def find_experiments(experiments: Experiments, query: Search, limit: int) -> list[AnyExperiment]:
-    """The newest experiments that fit, at most `limit`."""
+    """The experiments that fit, at most `limit`, in the order that is asked for; unasked the newest first."""
     if replace(query, labels=()) == Search():
         return list(experiments.page(limit=limit, labels=query.labels))
     fitting: list[AnyExperiment] = []
     before, looked = None, 0
     while (
-        len(fitting) < limit
+        (len(fitting) < limit or query.sort != NEWEST_FIRST)
         and looked < MOST_SEARCHED
         and (page := experiments.page(limit=PAGE, before=before, labels=query.labels))
     ):
         fitting += [one for one in page if query.fits(one)]
         before, looked = page[-1].id, looked + len(page)
+    if query.sort != NEWEST_FIRST:
+        fitting.sort(key=SORT_KEYS[query.sort.removeprefix("-")], reverse=query.sort.startswith("-"))
     return fitting[:limit]
 
 

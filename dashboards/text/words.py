@@ -21,6 +21,7 @@ from orchestrator.records import (
     RunRecord,
     StateCounts,
 )
+from orchestrator.run_table.fields import FieldKind, RunField, Value
 from orchestrator.specs.preview import DesignPower
 from worker.records.result import Verdict
 
@@ -364,3 +365,14 @@ def external_facts(experiment: ExternalExperiment) -> str:
     """`18 runs: 17 finished, 1 running`."""
     states = ", ".join(f"{count} {state}" for state, count in experiment.by_state.items())
     return f"{experiment.runs} run{'' if experiment.runs == 1 else 's'}: {states}" if states else "no runs"
+
+
+def field_value(field: RunField, value: Value) -> str:
+    """A field of the table of all runs."""
+    if value is None:
+        return formats.UNKNOWN
+    if field.kind is FieldKind.TIME:
+        return formats.moment(float(value))
+    if isinstance(value, float):
+        return formats.loss(value) if "loss" in field.name else f"{value:.6g}"
+    return str(value)

@@ -100,8 +100,9 @@ class AdaPM(ClosureStep):
             what is smaller than half of their spacing is lost: a bfloat16 weight has to move by 2^-9 of itself.
         bf16_stochastic_round: Round bfloat16 weights up or down by chance, so that they follow small updates on
             average, without any state (`rounding.py`). Not with `master_weights`.
-        compile: True moves large blocks by code that `torch.compile` makes at the first step, False does not; None
-            decides by device and model (`compiled.py`). Weights agree to rounding.
+        compile: True moves large blocks by code that `torch.compile` makes at the first step, and on CUDA all matrices
+            by our kernel (`kernels.py`), False does not; None decides by device and model (`compiled.py`). Weights
+            agree to rounding.
         foreach, fused: Taken as torch's optimizers do, and without effect: like blocks always move together.
         maximize, capturable, differentiable: Only False; what to do instead, the error says.
 

@@ -1,4 +1,4 @@
-"""The elementwise part of a step in one pass over memory: compiled by `torch.compile` for large blocks.
+"""The elementwise part of a step in one pass over memory: by our Triton kernel on CUDA, else by `torch.compile`.
 
     m = product + weight_of_gradient G                what the momentum's factors give, and the gradient
     v = b2 v + (1 - b2) G * G                         where v is kept for each element; else worked out before
@@ -8,8 +8,11 @@ Done by torch's own operators that is ten passes, here one that reads and writes
 are given as a tensor, so that a learning-rate schedule compiles nothing anew; shapes are dynamic. `step.py` has
 the same formulas for the rest: small blocks, and machines without a compiler.
 
+On CUDA `kernels.py` works out the product, too, and moves all blocks of a batch in one launch.
+
 Compiling takes some 5 s for each of the two to six variants that a model needs, and the compiler's own start another
 10 to 50 s on two CPU cores, unless torch finds the code in its cache. `should_compile` says when that is worth it.
+Triton alone takes a second.
 """
 
 import os
@@ -19,6 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from math import prod
+from subprocess import CalledProcessError
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -74,6 +79,23 @@ def is_worth_compiling(shape: tuple[int, ...], device: torch.device) -> bool:
     """Whether blocks of that shape are large enough to be moved by compiled code."""
     smallest = _ACCELERATOR_SMALLEST_BLOCK if devices.is_accelerator(device) else _CPU_SMALLEST_BLOCK
     return len(shape) == 2 and prod(shape) >= smallest
+
+
+@cache
+def kernels_for(device: torch.device) -> ModuleType | None:
+    """`kernels.py` where its kernel runs on that device, which is tried once; else None."""
+    if device.type != "cuda" or not has_compiler(device.type):
+        return None
+    from triton.errors import TritonError  # only torch for CUDA brings Triton
+
+    from . import kernels  # imports Triton
+
+    try:
+        kernels.try_on(device)
+    except (TritonError, RuntimeError, OSError, CalledProcessError) as error:
+        warnings.warn(f"AdaPM's kernel does not run on {device}, and a step is slower: {error}", stacklevel=2)
+        return None
+    return kernels
 
 
 def move(

@@ -15,15 +15,16 @@ memory that a step needs for a while does not grow with a model's depth. Blocks 
 weights' own type are not batched: torch's AdamW kernel takes all of them in one call, whatever their shapes.
 
 Everything elementwise is done by rows, so that no temporary is as large as a large block; gradients and weights are
-views of the parameter's own. It is done by torch's operators, or for large blocks by compiled code (`compiled.py`):
-`update_batch` chooses. Arithmetic is in float32, or in float64 for float64 parameters. Nothing here waits for an
-accelerator.
+views of the parameter's own. It is done by torch's operators, by compiled code for large blocks (`compiled.py`), or on
+CUDA by one kernel (`kernels.py`): `update_batch` chooses. Arithmetic is in float32, or in float64 for float64
+parameters. Nothing here waits for an accelerator.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf, prod
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -228,15 +229,24 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, *, largest: in
         compiles: Whether large blocks are moved by compiled code.
     """
     block = batch[0].block
-    compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
-    gradient = _join([member.gradient for member in batch])
+    shares = block.second_moment is not SecondMoment.ELEMENT
+    stored = [member.state["exp_avg_sq"] for member in batch]
+    kernels = _kernels_for(batch[0]) if compiles else None
     factors = divisor = None
+    if kernels is not None:
+        if shares and (block.output_axis == 1 or block.head_size > 1):  # v of each row is found on the way
+            singles = [single.gradient for member in batch for single in _singles(member)]
+            squares = kernels.square_sums(singles, axis=block.output_axis)
+            divisor = shared_divisor(block, stored, squares if len(singles) > 1 else squares[0], settings)
+        if block.first_moment is not FirstMoment.LOW_RANK:
+            _move_by_kernel(kernels, batch, settings, None, divisor)
+            return
+    gradient = _join([member.gradient for member in batch])
+    if shares and kernels is None:
+        divisor = shared_divisor(block, stored, _square_sums(block, gradient, compiles=compiles), settings)
     if block.first_moment is FirstMoment.LOW_RANK:
+        compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
         factors = _low_rank_factors(batch, gradient.to(compute), settings)
-    if block.second_moment is not SecondMoment.ELEMENT:
-        stored = [member.state["exp_avg_sq"] for member in batch]
-        compiles_sums = compiles and compiled.is_worth_compiling(block.shape, gradient.device)
-        divisor = shared_divisor(block, stored, gradient, settings, compiles=compiles_sums)
     move_batch(batch, gradient, settings, factors, divisor, largest=largest, compiles=compiles)
 
 
@@ -263,6 +273,9 @@ def move_batch(
     """
     block = batch[0].block
     compute = torch.promote_types(gradient.dtype, torch.promote_types(batch[0].weight.dtype, torch.float32))
+    if compiles and (kernels := _kernels_for(batch[0])) is not None:
+        _move_by_kernel(kernels, batch, settings, factors, divisor)
+        return
     if compiles and compiled.is_worth_compiling(block.shape, gradient.device):
         _move_compiled(batch, gradient, settings, factors, divisor, compute, largest)
         return
@@ -288,6 +301,43 @@ def move_batch(
                 _write_by_chance(member, rows, new, settings)
         else:
             _round_into(weights, exact)
+
+
+def _kernels_for(member: Member) -> ModuleType | None:
+    """`kernels.py`, where its kernel moves such blocks."""
+    kernels = compiled.kernels_for(member.weight.device)
+    types = (member.weight.dtype, member.gradient.dtype, member.block.state_dtype)
+    suits = kernels is not None and len(member.block.shape) == 2 and all(map(kernels.is_supported, types))
+    return kernels if suits else None
+
+
+def _move_by_kernel(
+    kernels: ModuleType,
+    batch: Sequence[Member],
+    settings: StepSettings,
+    factors: Factors | None,
+    divisor: Tensor | None,
+) -> None:
+    """As the loop above, all blocks at once; v that is not behind the divisor is found on the way."""
+    first, block = batch[0], batch[0].block
+    full = block.first_moment is FirstMoment.FULL
+    singles = [single for member in batch for single in _singles(member)]
+    chances = None
+    if _rounds_by_chance(first.weight, settings):
+        keys = [rounding_key(settings.seed, settings.step, single.block.name) for single in singles]
+        chances = kernels.Chances(keys, first.origin, block.shape[1])
+    kernels.move(
+        kernels.Blocks(
+            [single.weight.detach() for single in singles],
+            [single.gradient for single in singles],
+            [single.state["exp_avg"] for single in singles] if full else [],
+            [single.state["exp_avg_sq"] for single in singles] if divisor is None else [],
+        ),
+        factors,
+        divisor,
+        _numbers(settings, block.first_moment, block.decays, torch.float32, first.weight.device),
+        chances=chances,
+    )
 
 
 def _move_compiled(
@@ -334,7 +384,7 @@ def _singles(member: Member) -> Iterator[Member]:
 def _numbers(
     settings: StepSettings, first_moment: FirstMoment, decays: bool, compute: torch.dtype, device: torch.device
 ) -> Tensor:
-    """The numbers of a compiled step of such blocks, as `compiled.move` has them."""
+    """The numbers of a step of such blocks, as `compiled.move` and `kernels.move` have them."""
     full = first_moment is FirstMoment.FULL
     lr = settings.lr * (settings.momentum_free_lr_scale if first_moment is FirstMoment.NONE else 1.0)
     weights = {FirstMoment.FULL: 0.0, FirstMoment.NONE: 1.0, FirstMoment.LOW_RANK: settings.mixture.gradient}
@@ -348,6 +398,7 @@ def _numbers(
         inf if full or settings.clip is None else settings.clip,
         1.0 - (lr * settings.weight_decay if decays else 0.0),
         lr,
+        1.0 - settings.beta1,
     )
     return _on_device(numbers, compute, device)
 
@@ -373,27 +424,29 @@ def element_divisor(stored: Sequence[Tensor], gradient: Tensor, settings: StepSe
     return _root(moment, settings)
 
 
-def shared_divisor(
-    block: Block, stored: Sequence[Tensor], gradient: Tensor, settings: StepSettings, *, compiles: bool = False
-) -> Tensor:
+def shared_divisor(block: Block, stored: Sequence[Tensor], squares: Tensor, settings: StepSettings) -> Tensor:
     """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that keep one v a group.
 
     Args:
         block: Any of them.
         stored: v of each, one value a group, changed in place.
-        gradient: G, m × n or a batch of such.
+        squares: The sums of squares of each output of G, of one block or a batch of them.
         settings: Of their step.
-        compiles: Whether columns' squares are summed by compiled code.
     """
-    if block.output_axis == 0:
-        squares = row_square_sums(gradient)
-    else:
-        squares = (compiled.column_square_sums if compiles and gradient.ndim == 2 else column_square_sums)(gradient)
     if block.head_size > 1:
         squares = squares.view(*squares.shape[:-1], -1, block.head_size).mean(dim=-1)
     root = move_shared_moment(stored, squares / block.shape[1 - block.output_axis], settings)
     neurons = root.repeat_interleave(block.head_size, dim=-1) if block.head_size > 1 else root
     return neurons.unsqueeze(-1 if block.output_axis == 0 else -2)
+
+
+def _square_sums(block: Block, gradient: Tensor, *, compiles: bool) -> Tensor:
+    """The sums of squares of each output of G, of one block or a batch of them."""
+    if block.output_axis == 0:
+        return row_square_sums(gradient)
+    if compiles and gradient.ndim == 2 and compiled.is_worth_compiling(block.shape, gradient.device):
+        return compiled.column_square_sums(gradient)
+    return column_square_sums(gradient)
 
 
 def move_shared_moment(stored: Sequence[Tensor], mean: Tensor, settings: StepSettings) -> Tensor:

@@ -436,8 +436,8 @@ def _time_to_target(
         reached=sum(each < math.inf for each in steps),
         n=len(seeds),
         steps=_middle(steps),
-        tokens=_middle([each * _tokens_per_step(run) for run, each in zip(runs, steps, strict=True)]),
-        device_hours=_middle([_device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
+        tokens=_middle([each * tokens_per_step(run) for run, each in zip(runs, steps, strict=True)]),
+        device_hours=_middle([device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
         speed_up=speed_up if is_told else None,
     )
 
@@ -453,12 +453,13 @@ def _steps_to(curve: ValidationCurve, target: float) -> float:
     return math.inf if steps is None else steps
 
 
-def _tokens_per_step(run: RunRecord) -> float:
+def tokens_per_step(run: RunRecord) -> float:
     """Of a run with a result; a damaged specification does not matter for it."""
     return run.result.tokens / run.result.steps if run.result and run.result.steps else 0.0
 
 
-def _device_hours_until(run: RunRecord, steps: float) -> float:
+def device_hours_until(run: RunRecord, steps: float) -> float:
+    """In proportion to the steps of the run."""
     return run.device_seconds / SECONDS_PER_HOUR * steps / run.steps_total
 
 

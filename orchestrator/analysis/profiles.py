@@ -10,6 +10,7 @@ A score of 1 is the fastest on every workload; 0 reaches no target in four times
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 from orchestrator.analysis.targets import LARGEST_TAU, profile_scores
@@ -18,6 +19,13 @@ from worker.records.result import Record
 from worker.spec.run import Evaluation, Execution, Workload
 
 # Performance profiles as records: each candidate's times to target on several workloads, and its scores.
+
+
+class ProfileRule(StrEnum):
+    """Whose rule scores are taken by: the bench's own, exact and paired by seed, or AlgoPerf's scorer's."""
+
+    BENCH = "bench"
+    ALGOPERF = "algoperf"
 
 
 class WorkloadTime(Record):
@@ -48,6 +56,8 @@ class ProfileRow(Record):
 class ProfileReport(Record):
     """Candidates over several workloads, the best first."""
 
+    rule: ProfileRule = ProfileRule.BENCH
+    """By which the times were taken and the profiles integrated."""
     experiments: tuple[str, ...]
     workloads: int
     """Fewer than experiments, where some of these train the same."""
@@ -69,7 +79,7 @@ def profiles(measured: Sequence[tuple[Workload, Comparison]]) -> ProfileReport:
     common = [name for name in names if all(name in table for table in tables)]
     by_workload: dict[str, list[Comparison]] = {}
     for workload, comparison in measured:
-        by_workload.setdefault(_what_is_trained(workload), []).append(comparison)
+        by_workload.setdefault(trained_workload(workload), []).append(comparison)
     groups = list(by_workload.values())
     times = {name: [_time(group, name) for group in groups] for name in common}
     tokens = profile_scores({name: [each.tokens for each in row] for name, row in times.items()})
@@ -90,11 +100,15 @@ def profiles(measured: Sequence[tuple[Workload, Comparison]]) -> ProfileReport:
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
         rows=tuple(sorted(rows, key=lambda row: -row.score_tokens)),
-        notes=_notes(groups, dropped=len({name for table in tables for name in table}) - len(common)),
+        notes=profile_notes(
+            "Target of each workload: the final loss of its tuned baseline, seed by seed.",
+            groups,
+            dropped=len({name for table in tables for name in table}) - len(common),
+        ),
     )
 
 
-def _what_is_trained(workload: Workload) -> str:
+def trained_workload(workload: Workload) -> str:
     """Equal for what is one workload: how it is computed, evaluated and observed makes no other one of it."""
     return workload.model_copy(update=AS_USUAL).content_hash()
 
@@ -117,9 +131,10 @@ def _median(times: Sequence[float | None]) -> float | None:
     return found if found < math.inf else None
 
 
-def _notes(groups: Sequence[Sequence[Comparison]], dropped: int) -> tuple[str, ...]:
+def profile_notes(rule: str, groups: Sequence[Sequence[Comparison]], dropped: int) -> tuple[str, ...]:
+    """What a fair reader must know: the rule, and the comparisons, those of one workload together."""
     comparisons = [each for group in groups for each in group]
-    found = ["Target of each workload: the final loss of its tuned baseline, seed by seed."]
+    found = [rule]
     if len(groups) < 3:
         workloads = f"{len(groups)} workload{'s' if len(groups) > 1 else ''}"
         found.insert(0, f"{workloads}: a profile over so few says little beyond their own tables.")

@@ -25,6 +25,7 @@ from typing import Any
 
 import structlog
 
+from orchestrator.dispatch.placements import reserved_bytes
 from orchestrator.store.queue.capacity import ProcessGroupShape
 from worker.attempt import AttemptExit
 from worker.distributed.mailbox import RankMailbox
@@ -69,7 +70,7 @@ def execute_distributed(service_url: str, run_id: str, attempt: int, token: str,
                 started_at=clock,
             )
             with _heartbeats_until_rank_zero(service, assignment, mailbox, DeviceClock(devices=shape.processes)):
-                fault = _train(arguments, shape)
+                fault = _train(arguments, shape, reserved_bytes(run_id, attempt))
         return mailbox.outcome() or _last_words(mailbox, fault)
     except LeaseRevokedError as error:
         log.warning("the lease is gone", run=run_id, error=str(error))
@@ -102,8 +103,9 @@ def _stop_handler(mailbox: RankMailbox) -> Any:
     return request_stop
 
 
-def _train(arguments: _RankArguments, shape: ProcessGroupShape) -> str | None:
-    """Have the processes train to their end; a sentence where that did not go well."""
+def _train(arguments: _RankArguments, shape: ProcessGroupShape, memory_bytes: int) -> str | None:
+    """Have the processes train to their end; a sentence where that did not go well. By the memory that each reserves
+    Ray's room for them is known afterwards."""
     os.environ.update(RAY_TRAIN)
     import ray  # only now: it reads its environment while it is imported
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError  # as above
@@ -117,7 +119,7 @@ def _train(arguments: _RankArguments, shape: ProcessGroupShape) -> str | None:
         scaling_config=ScalingConfig(
             num_workers=shape.processes,
             use_gpu=shape.gpu,
-            resources_per_worker={"CPU": shape.cpus, **({"GPU": 1} if shape.gpu else {})},
+            resources_per_worker={"CPU": shape.cpus, "memory": memory_bytes, **({"GPU": 1} if shape.gpu else {})},
             placement_strategy="STRICT_PACK",
             label_selector={NODE_LABEL: ray.get_runtime_context().get_node_id()},
         ),

@@ -19,6 +19,7 @@ import structlog
 
 from orchestrator.dispatch.attempt_actor import NEVER_STARTED, OUTDATED
 from orchestrator.dispatch.dispatcher import EndedAttempt
+from orchestrator.dispatch.placements import EndedPlacements
 from orchestrator.dispatch.ray_session import RaySession, close_session, open_session
 from orchestrator.dispatch.warm_actors import Shape, WarmActors, end_actor, new_actor
 from orchestrator.errors import ClusterError
@@ -116,6 +117,8 @@ class _LiveActor:
     actor: Any
     process_id: Any
     outcome: Any
+    may_have_placement: bool
+    """Whether Ray Train may have set room aside for it."""
 
 
 class RayRunner:
@@ -126,6 +129,7 @@ class RayRunner:
         self._service_url = service_url
         self._detached = detached
         self._warm = WarmActors(warm_actors, detached)
+        self._placements = EndedPlacements()
         self._started: dict[tuple[RunId, int], _LiveActor] = {}
         self._out_of_sight: set[tuple[RunId, int]] = set()
 
@@ -184,12 +188,13 @@ class RayRunner:
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
         """Attempts whose call returned or whose actor is certainly dead."""
+        self._placements.free()
         return self._collect(timeout_seconds=0)
 
     def kill(self, run_id: RunId, attempt: int) -> None:
         """`ray.kill`: the process ends within milliseconds."""
         self._out_of_sight.discard((run_id, attempt))
-        if (started := self._started.pop((run_id, attempt), None)) is not None:
+        if (started := self._forget(run_id, attempt)) is not None:
             end_actor(started.actor, started.process_id)
 
     def close(self, grace_seconds: float) -> Sequence[EndedAttempt]:
@@ -213,6 +218,13 @@ class RayRunner:
             self.kill(run_id, attempt)
         return [replace(ended, interrupted=True) for ended in settled]
 
+    def _forget(self, run_id: RunId, attempt: int) -> _LiveActor | None:
+        """Its attempt has ended; what it was, where that is known."""
+        started = self._started.pop((run_id, attempt), None)
+        if started is not None and started.may_have_placement:
+            self._placements.watch(run_id, attempt)
+        return started
+
     def _new_actor(self, lease: Lease, node: NodeId, shape: Shape) -> Any:
         name = _actor_name(lease.run_id, lease.attempt)
         return new_actor(name, node, shape, detached=self._detached, soft=True)
@@ -226,6 +238,7 @@ class RayRunner:
             actor=actor,
             process_id=actor.process_id.remote(),
             outcome=actor.execute.remote(self._service_url, lease.run_id, lease.attempt, lease.token, gpus, group),
+            may_have_placement=group is not None,
         )
 
     def _take_over(self, name: str, live: LiveAttempt) -> None:
@@ -240,6 +253,7 @@ class RayRunner:
             actor=actor,
             process_id=None,
             outcome=actor.last_word.remote(),
+            may_have_placement=True,
         )
 
     def _collect(self, timeout_seconds: float) -> list[EndedAttempt]:
@@ -276,7 +290,7 @@ class RayRunner:
                 log.warning("an attempt is out of sight; its lease decides", run=started.run_id, error=str(error))
                 self._out_of_sight.add(key)
                 return None
-            del self._started[key]
+            self._forget(*key)
             ended = _ended_attempt(started, interrupted=False, message=_describe(error))
             return replace(ended, out_of_memory=isinstance(error, ray.exceptions.OutOfMemoryError))
         self.kill(*key)

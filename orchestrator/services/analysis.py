@@ -1,17 +1,25 @@
 """`Analysis`: what experiments say: leaderboards, cells, what a sweep found, profiles, scaling laws."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol, assert_never
 
 import numpy as np
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis import comparison
+from orchestrator.analysis.benchmark_rules import (
+    MeasuredComparison,
+    TargetTest,
+    TargetTestChoice,
+    algoperf_profile,
+    target_test,
+)
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
 from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
-from orchestrator.analysis.profiles import ProfileReport, profiles
+from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -23,7 +31,6 @@ from orchestrator.sweeps import report
 from orchestrator.sweeps.records import SweepReport
 from worker.footprint.process import FootprintQuestion
 from worker.records.footprint import Footprint
-from worker.spec.run import Workload
 
 MAX_CURVES = 4_096
 """Validation curves that are kept: of some 100 evaluations each about 10 MB."""
@@ -33,24 +40,34 @@ FEW = 256
 """So many at most are asked for one by one; for more of them the whole experiment is read."""
 
 
-class Analysis:
-    """Answers from the results in one database, which are read once. Thread-safe.
+class ExperimentSource(Protocol):
+    """Where experiments are read from that answers are made of."""
 
-    Every method may raise `StoreError`, and `NotFoundError` where an experiment does not exist.
+    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment. Raises `NotFoundError`."""
+        ...
+
+    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """The validation losses of ended runs."""
+        ...
+
+
+class Analysis:
+    """Answers from results, those of a database or of a bundle. Thread-safe where the source is.
+
+    Every method may raise what the source raises, and `NotFoundError` where an experiment does not exist.
     """
 
-    def __init__(self, database: Database, footprints: Footprints) -> None:
-        self._database, self._footprints = database, footprints
-        self._curves: dict[str, ValidationCurve] = {}
-        self._ended = EndedRuns()
+    def __init__(self, source: ExperimentSource, footprints: Footprints) -> None:
+        self._source, self._footprints = source, footprints
+        self._read, self._curves_of = source.read, source.curves
 
     def compare(
         self, experiment_id: str, cell: str | None = None, *, of: ExperimentWithRuns | None = None
     ) -> Comparison:
         """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
         experiment that of one cell, by its key, or of its largest model."""
-        experiment, runs = one_comparison(*(of or self._read(experiment_id)), cell)
-        return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
+        return self._compare(*one_comparison(*(of or self._read(experiment_id)), cell))
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -67,9 +84,30 @@ class Analysis:
         found = report.report(experiment, runs)
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
 
-    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads."""
-        return profiles([one for each in dict.fromkeys(experiment_ids) for one in self._comparisons(each)])
+    def profile(self, experiment_ids: Sequence[str], rule: ProfileRule = ProfileRule.BENCH) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads, by whose rule."""
+        measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
+        match rule:
+            case ProfileRule.BENCH:
+                return profiles([(each.spec.workload, self._compare(each, runs)) for each, runs in measured])
+            case ProfileRule.ALGOPERF:
+                return algoperf_profile(
+                    [
+                        MeasuredComparison(
+                            workload=each.spec.workload,
+                            comparison=self._compare(each, runs),
+                            runs=runs,
+                            curves=self._curves_of([run.id for run in runs if run.result is not None]),
+                        )
+                        for each, runs in measured
+                    ]
+                )
+            case _ as unknown:
+                assert_never(unknown)
+
+    def target_test(self, experiment_id: str, choice: TargetTestChoice, cell: str | None = None) -> TargetTest:
+        """Whose mean loss is shown to be below a target, by the rule of modded-nanogpt's track 3."""
+        return target_test(*one_comparison(*self._read(experiment_id), cell), choice)
 
     def fit(
         self,
@@ -112,32 +150,8 @@ class Analysis:
             known = {key: self._footprints.find(question) for key, question in questions.items()}
         return {key: found for key, found in known.items() if found is not None}
 
-    def _comparisons(self, experiment_id: str) -> Iterator[tuple[Workload, Comparison]]:
-        """The workload and the leaderboard of a comparison, or of each cell of a scaling experiment."""
-        for experiment, runs in comparisons(*self._read(experiment_id)):
-            curves = self._curves_of(comparison.compared_runs(experiment, runs))
-            yield experiment.spec.workload, comparison.compare(experiment, runs, curves)
-
-    def _read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-        """An experiment and all of its runs, of one moment."""
-        with self._database.reading() as connection:
-            return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)
-
-    def _curves_of(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
-        """The validation losses of ended runs: they never change again, so they are read once."""
-        known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
-        if unknown := [run_id for run_id in run_ids if run_id not in known]:
-            read = dict.fromkeys(unknown, ValidationCurve(steps=(), losses=()))
-            with self._database.reading() as connection:
-                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
-                    taken = columns.rows(np.isfinite(columns.values["val_loss"]))
-                    steps, losses = taken.step.tolist(), taken.values["val_loss"].tolist()
-                    read[run_id] = ValidationCurve(steps=tuple(steps), losses=tuple(losses))
-            if len(self._curves) + len(read) > MAX_CURVES:
-                self._curves.clear()
-            self._curves |= read
-            known |= read
-        return known
+    def _compare(self, experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> Comparison:
+        return comparison.compare(experiment, runs, self._curves_of(comparison.compared_runs(experiment, runs)))
 
 
 class EndedRuns:
@@ -174,3 +188,33 @@ class EndedRuns:
             return reads.runs_of(connection, lacking) if lacking else ()
         where = RunFilter(experiment_id=experiment_id)
         return reads.run_page(connection, where=where, sort=None, limit=None, after=None)
+
+
+class StoredExperiments(ExperimentSource):
+    """Those of one database, whose results are read once. Thread-safe; every method may raise `StoreError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._curves: dict[str, ValidationCurve] = {}
+        self._ended = EndedRuns()
+
+    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """An experiment and all of its runs, of one moment."""
+        with self._database.reading() as connection:
+            return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)
+
+    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """The validation losses of ended runs: they never change again, so they are read once."""
+        known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
+        if unknown := [run_id for run_id in run_ids if run_id not in known]:
+            read = dict.fromkeys(unknown, ValidationCurve(steps=(), losses=()))
+            with self._database.reading() as connection:
+                for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
+                    taken = columns.rows(np.isfinite(columns.values["val_loss"]))
+                    steps, losses = taken.step.tolist(), taken.values["val_loss"].tolist()
+                    read[run_id] = ValidationCurve(steps=tuple(steps), losses=tuple(losses))
+            if len(self._curves) + len(read) > MAX_CURVES:
+                self._curves.clear()
+            self._curves |= read
+            known |= read
+        return known

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from orchestrator.jobs import LeasePolicy
-from orchestrator.services.analysis import Analysis
+from orchestrator.services.analysis import Analysis, StoredExperiments
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
@@ -18,6 +18,7 @@ from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.database import Database
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.attempts import Attempts
+from orchestrator.store.saved_views import SavedViews
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Services:
     webhooks: Webhooks
     external_runs: ExternalRuns
     run_table: RunTable
+    saved_views: SavedViews
     footprints: Footprints
     storage: Storage
 
@@ -55,7 +57,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
             most_waiting=settings.waiting_runs,
         ),
         runs=runs,
-        analysis=Analysis(database, footprints),
+        analysis=Analysis(StoredExperiments(database), footprints),
         specifications=specifications,
         attempts=Attempts(database, policy, storage, keep_best=settings.keep_checkpoints == "best"),
         monitor=Monitor(database, storage, free_bytes=settings.free_bytes),
@@ -64,6 +66,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         webhooks=Webhooks(database, storage.data_folder, settings.webhook_policy()),
         external_runs=ExternalRuns(database, most_runs=settings.external_runs),
         run_table=RunTable(database),
+        saved_views=SavedViews(database),
         footprints=footprints,
         storage=storage,
     )

@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -40,7 +40,14 @@ STATE_DTYPES = ("float32", "bfloat16")
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 """Few values: whoever reads a page starts processes and fills a folder, so that both must have an end."""
 LIBRARIES = ("torch", "transformers", "pytorch_optimizer", "torchao")
-SOURCES = ("optim", "worker/footprint", "worker/models.py", "worker/records/footprint.py", "worker/catalog/presets.py")
+SOURCES = (
+    "optim",
+    "worker/footprint",
+    "worker/distributed/sharding.py",
+    "worker/models.py",
+    "worker/records/footprint.py",
+    "worker/catalog/presets.py",
+)
 """The code that a count depends on: folders with all that is in them, and files."""
 RETRY_SECONDS = 60.0
 """A count that came to nothing is tried again when somebody asks after so long: memory may have been short."""
@@ -151,8 +158,13 @@ class Footprints:
         return failed
 
     def _path(self, question: FootprintQuestion) -> Path:
-        asked = [question.model, question.options, question.ranks, code_digest(), *(question.optimizers or ())]
-        return self._folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.json"
+        return answer_path(self._folder, question.model, question.options, question.ranks, *(question.optimizers or ()))
+
+
+def answer_path(folder: Path, model: str, options: Mapping[str, Scalar], *more: object) -> Path:
+    """Where the answer to that question is kept, as long as the code that counts is this one."""
+    asked = [model, options, code_digest(), *more]
+    return folder / f"{hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
 
 @cache

@@ -100,26 +100,16 @@ def _sqlite_json_text(element: _JsonText, compiler: SQLCompiler, **options: Any)
     )
 
 
-def _postgresql_json(document: str) -> str:
-    """PostgreSQL has no text with a NUL, and would fail for all runs because of one."""
-    return rf"replace({document}, '\u0000', '\ufffd')::json"
-
-
 @compiles(_JsonNumber, "postgresql")
 def _postgresql_json_number(element: _JsonNumber, compiler: SQLCompiler, **options: Any) -> str:
     document, _, path = _arguments(element, compiler, options)
-    found = f"{_postgresql_json(document)} #> CAST({path} AS text[])"
-    return f"(CASE WHEN json_typeof({found}) = 'number' THEN ({found})::text::double precision END)"
+    return f"json_number_at({document}, CAST({path} AS text[]))"  # of the migration 0019
 
 
 @compiles(_JsonText, "postgresql")
 def _postgresql_json_text(element: _JsonText, compiler: SQLCompiler, **options: Any) -> str:
     document, _, path = _arguments(element, compiler, options)
-    found = f"CAST({path} AS text[])"
-    return (
-        f"(CASE WHEN json_typeof({_postgresql_json(document)} #> {found}) IN ('string', 'boolean') "
-        f"THEN {_postgresql_json(document)} #>> {found} END)"
-    )
+    return f"json_text_at({document}, CAST({path} AS text[]))"
 
 
 @compiles(_LowerAscii, "sqlite")

@@ -110,8 +110,10 @@ def test_many_hyperparameters_scroll_within_their_table(eyes: Eyes, site: Site) 
     spec = study("partition-search").plans[StudyScale.TINY].parts[0].spec
     assert isinstance(spec, SweepSpec)
     path = f"/experiments/{_sweep(site, spec)}"
+    watched = eyes.look()
     for width in (390, 820, 1280, 1440):
-        page = eyes.look(width=width).open(site.url + path, figures=3)
+        watched.page.set_viewport_size({"width": width, "height": 900})
+        page = watched.open(site.url + path, figures=3)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.querySelector('#trials').scrollWidth") > 1280, "else there is nothing to show here"
 
@@ -144,15 +146,15 @@ def test_axes_of_parallel_coordinates_stay_where_their_values_stand(eyes: Eyes, 
 def _faults_of(eyes: Eyes, site: Site, *paths: str) -> list[tuple[str, ...]]:
     """What axe finds on these pages once their figures are drawn, in light, then in dark."""
     found = []
+    page = eyes.look().page  # one for all: what the pages share is read and compiled once
     for path in paths:
-        page = eyes.look().page
+        page.emulate_media(color_scheme="light")
         page.goto(site.url + path)
         expect(page.locator("[data-drawn]")).to_have_count(page.locator("[data-figure]").count())
         page.evaluate(axe.AXE_SCRIPT)  # by the browser's driver: the pages' own policy would refuse it
         found += _faults(page, path, "light")
         page.emulate_media(color_scheme="dark")
         found += _faults(page, path, "dark", "color-contrast", "link-in-text-block")
-        page.close()
     return found
 
 

@@ -146,14 +146,13 @@ def test_hostile_names_do_nothing(eyes, site):
     experiment = site.experiments.submit(DEMO.model_copy(update={"name": HOSTILE, "candidates": candidates})).experiment
     site.player.finish()
     run = site.runs.page(experiment_id=experiment.id)[1]
-    for path, figures in (("/", 0), (f"/experiments/{experiment.id}", FIGURES), (f"/runs/{run.id}", 2)):
-        watched = eyes.look()
-        watched.page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
-        page = watched.open(site.url + path, figures=figures)
-        assert page.locator("main img").count() == 0
-        assert HOSTILE[:60] in page.inner_text("main")
+    watched = eyes.look()
+    watched.page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+    for path, figures in (("/", 0), (f"/runs/{run.id}", 2), (f"/experiments/{experiment.id}", FIGURES)):
+        bars = watched.open(site.url + path, figures=figures)
+        assert bars.locator("main img").count() == 0
+        assert HOSTILE[:60] in bars.inner_text("main")
         assert watched.complaints == []
-    bars = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     assert HOSTILE[:60].replace(" ", "") in bars.locator("#figure-memory .yaxislayer-above").text_content().replace(
         "\N{NO-BREAK SPACE}", ""
     ).replace(" ", "")
@@ -172,13 +171,15 @@ def test_no_request_leaves_the_origin(eyes, site, finished):
     assert len(watched.requests) > 10
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished, theme):
+def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished):
     run = site.runs.page(limit=1)[0]
     site.experiments.submit(DEMO.model_copy(update={"name": "anameofonehundredcharacters" * 4}))
+    watched = eyes.look(width=390, height=844)
     for url, figures in ((site.url + "/", 0), (finished, FIGURES), (f"{site.url}/runs/{run.id}", 2)):
-        page = eyes.look(width=390, height=844, theme=theme).open(url, figures=figures)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        page = watched.open(url, figures=figures)
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_the_whole_leaderboard_is_seen_on_a_laptop(eyes, finished):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.jobs import RunAction
 from orchestrator.run_table.filters import FilterError, parse_filter
 from orchestrator.services.run_table import TableQuery, group_filter, read_query
-from orchestrator.store.tables import runs
+from orchestrator.store.tables import external_runs, runs
 from tests.contract.conftest import Store
 from tests.factories.external_runs import batch, header
 from tests.factories.stores import comparison_spec
@@ -44,6 +44,10 @@ VALUES = (
     "'; drop table runs --'",
     "''",
 )
+
+
+UNREADABLE = ("{", "", "nothing", '{"width": 1e999}', "[" * 20_000)
+"""Documents that no release wrote, a restored disk has them: a filter passes them over."""
 
 
 def fill(store: Store) -> list[Values]:
@@ -143,6 +147,15 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
     assert numbers == sorted(numbers, reverse=True) and order[: len(numbers)] == numbers, "what has none comes last"
     with pytest.raises(FilterError, match="gone"):
         store.run_table.page(read_query(after="external:run-0-0"))
+    with store.database.writing() as connection:
+        for name, document in zip(known[6:], UNREADABLE, strict=False):
+            broken = sa.update(external_runs).where(external_runs.c.id == name["id"]).values(config=document)
+            connection.execute(broken)
+    for text, expected in (("config.kind ~ a", {"run-6"}), ("config.width < 100", set())):
+        narrowed = read_query(where=text, sort="config.width", columns=["config.kind", "config.width"])
+        assert set(ids(narrowed)) == expected
+    assert {"run-0", "run-1", "run-2", "run-4", "run-5"} < set(ids(read_query(where="config.width = null")))
+    assert sum(each.runs for each in store.run_table.groups(read_query(group="config.kind"))) == len(known)
     (experiment,) = store.experiments.page()
     for run in store.runs.page():
         store.runs.apply(run.id, RunAction.CANCEL)

@@ -64,6 +64,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             "webhook_id": "none",
             "external_id": "none",
             "model": "gpt2-nano",
+            "view_id": "none",
         }
 
         def refresh() -> None:

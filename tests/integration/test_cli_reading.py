@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from orchestrator.jobs import Lease
 from orchestrator.store.migrations import newest_revision
+from tests.factories.external_runs import batch as external_batch
+from tests.factories.external_runs import header
 from tests.factories.stores import batch, claim, comparison_spec
 from tests.integration.api_service import Service, serving
 from worker.remote.folder import RemoteFolder
@@ -50,6 +52,41 @@ def test_an_export_makes_a_file_for_each_table(cli: Cli, lease: Lease, tmp_path:
         assert pyarrow.parquet.read_metadata(path).num_rows == rows
     refused = cli("export", "nothing", "--out", tmp_path / "out")
     assert (refused.exit_code, refused.stdout) == (1, "")
+
+
+def test_runs_of_all_experiments_are_listed_filtered_grouped_and_written_as_csv(
+    cli: Cli, lease: Lease, service: Service
+) -> None:
+    told = external_batch({0: 5.0, 9: 2.5}, run=header("=muon", lr=0.5, config={"width": 64}))
+    service.external_runs.append("mine", told)
+    listed = cli("runs", "--where", "lr<0.4 or origin=external", "--columns", "candidate,lr,config.width", "--sort=-lr")
+    assert listed.exit_code == 0 and listed.stdout.splitlines()[2].split() == ["mine", "=muon", "0.5", "64"]
+    assert len(listed.stdout.splitlines()) == 2 + 1 + len(service.runs.page())
+    assert cli("runs", "--limit", 1).stdout.endswith("the first 1; --limit lists more\n")
+    file = cli("runs", "--where", "config.width=64", "--columns", "candidate,val_loss", "--csv").stdout
+    assert file.startswith("run,is_external,experiment_id,candidate,val_loss")
+    assert file.splitlines()[1].startswith("mine,true,") and file.splitlines()[1].endswith(",'=muon,2.5")
+    (row,) = json.loads(cli("runs", "--where", "id=mine", "--columns", "config.width,reason", "--json").stdout)
+    assert row["values"] == {"config.width": 64.0, "reason": None} and row["is_external"] is True
+    groups = json.loads(cli("runs", "--group", "candidate", "--json").stdout)
+    assert {each["value"] for each in groups} >= {"=muon", "adamw"}
+    for each in groups:
+        assert len(json.loads(cli("runs", "--where", each["where"], "--json").stdout)) == each["runs"]
+    faulty = cli("runs", "--where", "lr<oops")
+    assert faulty.exit_code == 2 and "position 4" in faulty.stderr
+    assert "there is no field 'secret'" in cli("runs", "--columns", "secret").stderr
+    assert cli("runs", "--csv", "--json").exit_code == 2
+    ids: list[str] = []
+    query = {"limit": "1", "columns": "id", "after": ""}
+    while len(ids) < 10:
+        page = httpx2.get(f"{service.url}/v1/runs/table", params=query).json()
+        ids += [item["values"]["id"] for item in page["items"]]
+        if page["next"] is None:
+            break
+        query["after"] = page["next"]
+    assert sorted(ids) == sorted(["mine", *(run.id for run in service.runs.page())]), "each run once"
+    answer = httpx2.get(f"{service.url}/v1/runs/groups", params={"by": "lrr"})
+    assert answer.status_code == 422 and "did you mean lr?" in answer.json()["detail"]
 
 
 def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: Lease, tmp_path: Path) -> None:

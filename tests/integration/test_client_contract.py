@@ -30,6 +30,7 @@ GIVEN: dict[str, Any] = {
     "model": "gpt2-nano",
     "experiment_id": "k3v9m2x710",
     "experiment_ids": ["k3v9m2x710"],
+    "by": "candidate",
     "run_id": "k3v9m2x710-0000",
     "run_ids": ["k3v9m2x710-0000"],
     "webhook_id": "k3v9m2x711",

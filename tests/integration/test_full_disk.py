@@ -18,6 +18,7 @@ from api.client.client import Client, ClientError
 from api.processes.data_folder import read_note
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
+from tests.chaos.processes import attempts_of
 from tests.factories.waiting import until
 from tests.integration.small_disk import SmallDisk, small_disk
 
@@ -69,6 +70,8 @@ def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
     with running(disk, log) as (url, supervisor), Client(url) as client:
         long = client.submit(regression("long", 100_000_000)).experiment.id
         until(lambda: client.experiment(long).progress.steps_done > 0, "it trains")
+        for training in attempts_of(supervisor):
+            training.nice(19)  # a training at full speed, all the while, would take a core from the tests beside it
         children = set(supervisor.children())
 
         disk.fill()

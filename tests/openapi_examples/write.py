@@ -178,6 +178,10 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
         story.ask(f"GET {RUN}/{noun}", run_id=first)
     story.ask(f"GET {RUN}", run_id=first)
     story.ask("GET /v1/runs", query=here)
+    story.ask(
+        "GET /v1/runs/table", query={"where": "seed<1 and state=finished", "columns": ["lr", "val_loss"], "limit": 2}
+    )
+    story.ask("GET /v1/runs/groups", query={"by": "candidate"})
     story.ask(f"GET {RUN}/attempts/{{attempt}}/log", run_id=first, attempt=1)
     story.ask(f"GET {RUN}/exports/{{name}}", run_id=first, name="series.csv")
     story.ask("GET /v1/points", query={"run": first, "metric": "train_loss", "buckets": 4})
@@ -193,7 +197,7 @@ def _curation(story: Story, experiment_id: str) -> None:
     """What is read of an ended comparison, and done with it."""
     here: dict[str, Any] = {"experiment_id": experiment_id}
     story.ask(f"PATCH {EXPERIMENT}", {"labels": ["paper", "tiny"], "note": "The first look."}, **here)
-    for noun in ("", "/comparison", "/stream", "/figures", "/report", "/provenance", "/references.bib"):
+    for noun in ("", "/comparison", "/target-test", "/stream", "/figures", "/report", "/provenance", "/references.bib"):
         story.ask(f"GET {EXPERIMENT}{noun}", **here)
     story.ask(f"GET {EXPERIMENT}/document.json", **here)
     for form in ("csv", "markdown", "latex"):
@@ -267,6 +271,7 @@ def _external_runs(story: Story) -> None:
     for noun in ("", "/runs", "/runs.csv"):
         story.ask(f"GET {EXTERNAL}{noun}", external_id=here)
     story.ask(f"GET {EXTERNAL}/judgement", query={"baseline": "adamw"}, external_id=here)
+    story.ask(f"GET {EXTERNAL}/target-test", query={"target": "3.9"}, external_id=here)
     for noun in ("", "/series"):
         story.ask(f"GET {EXTERNAL_RUN}{noun}", external_id="muon-seed-1")
     story.ask(f"DELETE {EXTERNAL_RUN}", external_id="adamw-seed-3")

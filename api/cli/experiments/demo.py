@@ -56,8 +56,9 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
         with exit_in_order(), own_service(settings, port_given=port is not None) as (url, check):
             experiment, comparison = _compare(url, fresh, check)
         if not json:
-            base = url if is_up else f"http://{settings.host}:{settings.port}"
             later = "" if is_up else " (once `make up` has started the service)"
+            # A port of 0 was any free one: the next service's may be another.
+            base = url if is_up else f"http://{settings.host}:{settings.port}" if settings.port else ""
             print(f"Its page: {base}/experiments/{experiment.id}{later}")
             _print_next_steps(experiment)
     if json:

@@ -8,8 +8,21 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from api.cli.console import FAILED, Json, complain, console, fail, plain, plain_table, print_json, sentences, text_table
-from api.cli.service import Url, open_client
+from api.cli.answer_tables import target_test_view
+from api.cli.console import (
+    FAILED,
+    Json,
+    complain,
+    console,
+    fail,
+    plain,
+    plain_table,
+    print_json,
+    refuse,
+    sentences,
+    text_table,
+)
+from api.cli.service import NoiseMarginOption, TargetOption, Url, open_client, target_choice
 from dashboards.text import formats
 from dashboards.text.words import external_facts
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement
@@ -76,14 +89,27 @@ def judge(
     baseline: BaselineOption = None,
     workload: WorkloadOption = None,
     margin: MarginOption = None,
+    target: TargetOption = None,
+    noise_margin: NoiseMarginOption = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Judge external runs, which you logged or imported: verdicts, intervals, and what nobody could check."""
+    choice = target_choice(target, noise_margin)
+    if choice and experiment is None:
+        refuse("--target tests the runs of one experiment; name it")
+    if choice and (baseline is not None or margin is not None):
+        refuse("--target holds every candidate against a loss; leave --baseline and --margin out")
     with open_client(url, listed_by="judge") as client:
         if experiment is None:
             found = client.external_experiments()
             print_json(found) if json else console().print(_experiments_table(found))
+            return
+        if choice:
+            test = client.external_target_test(
+                experiment, target=choice.target, margin=choice.margin, metric=metric, workload=workload
+            )
+            print_json(test) if json else console().print(target_test_view(test))
             return
         judged = client.judge(experiment, metric=metric, baseline=baseline, workload=workload, margin=margin or None)
     print_json(judged) if json else console().print(judgement_view(judged))

@@ -1,4 +1,4 @@
-"""The reading verbs: `ls`, `show`, `compare`, `fit`, `logs`."""
+"""The reading verbs: `ls`, `runs`, `show`, `compare`, `fit`, `logs`."""
 
 import sys
 from enum import StrEnum
@@ -6,15 +6,18 @@ from typing import Annotated
 
 import typer
 
-from api.cli.answer_tables import comparison_table, fit_view, profile_view
-from api.cli.console import Json, console, fail, plain, print_json, refuse
+from api.cli.answer_tables import comparison_table, fit_view, profile_view, target_test_view
+from api.cli.console import Json, console, fail, plain, print_json, refuse, text_table
 from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
-from api.cli.service import Url, open_client
+from api.cli.service import NoiseMarginOption, TargetOption, Url, open_client, target_choice
 from api.client.client import Client
-from dashboards.files.publication import TableFormat
+from dashboards.files.publication import TableFormat, run_table_csv
+from dashboards.text import formats, words
 from optim.nearest import unknown
+from orchestrator.analysis.profiles import ProfileRule
 from orchestrator.jobs import Outcome, RunStatus
 from orchestrator.records import ExperimentRecord, RunRecord
+from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
 
 AnyId = Annotated[str, typer.Argument(help="The id of an experiment or a run, or its first characters.", metavar="ID")]
 Id = Annotated[str, typer.Argument(help="An experiment's id, or its first characters.", metavar="ID")]
@@ -53,6 +56,10 @@ CellOption = Annotated[
     str | None,
     typer.Option("--cell", help="For a scaling experiment: the cell to compare; default: the largest."),
 ]
+RuleOption = Annotated[
+    ProfileRule | None,
+    typer.Option("--rule", help="Score by the bench's profile or by AlgoPerf's; default: bench, over several IDs."),
+]
 LimitOption = Annotated[
     int | None, typer.Option(min=1, max=1000, help="List at most this many; default: 20 experiments, all runs.")
 ]
@@ -86,6 +93,25 @@ Predict = Annotated[
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
 Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
+
+WhereOption = Annotated[
+    str, typer.Option("--where", help="A filter, such as 'lr<0.01 and optimizer=adapm'.", metavar="FILTER")
+]
+ColumnsOption = Annotated[
+    str, typer.Option("--columns", help="Fields, with commas between them: lr,val_loss,spec.workload.model.")
+]
+SortOption = Annotated[
+    str | None,
+    typer.Option("--sort", help="Any field; -FIELD puts the largest first. Default: -created_at.", metavar="FIELD"),
+]
+GroupOption = Annotated[
+    str | None, typer.Option("--group", help="List the groups that share this field.", metavar="FIELD")
+]
+RowsOption = Annotated[
+    int | None, typer.Option("--limit", min=1, help="List at most so many; default: 50, of a file all.")
+]
+Csv = Annotated[bool, typer.Option("--csv", help="Print a CSV file.")]
+ROWS_LISTED = 50
 
 LINE_BYTES = 400
 """So long a line of a log may be on average, tracebacks included."""
@@ -122,6 +148,55 @@ def ls(
             print_json(experiments) if json else console().print(experiments_table(experiments, nothing))
 
 
+def runs(
+    where: WhereOption = "",
+    columns: ColumnsOption = "",
+    sort: SortOption = None,
+    group: GroupOption = None,
+    limit: RowsOption = None,
+    csv: Csv = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """List runs of all experiments, external ones too: filtered, sorted, grouped, any field as a column."""
+    if csv and (json or group):
+        refuse(f"--csv writes the table of runs; leave out {'--json' if json else '--group'}")
+    if group and (sort or limit):
+        refuse("--group lists the largest groups first; leave out --sort and --limit")
+    names = tuple(dict.fromkeys(each.strip() for each in columns.split(",") if each.strip())) or DEFAULT_COLUMNS
+    with open_client(url) as client:
+        if group:
+            groups = client.run_groups(group, where=where)
+            lines = [
+                (
+                    words.field_value(find_field(group), each.value),
+                    str(each.runs),
+                    *map(formats.loss, (each.best, each.mean)),
+                )
+                for each in groups
+            ]
+            head = (group, "runs", "lowest val_loss", "mean val_loss")
+            print_json(groups) if json else console().print(text_table(head, lines))
+            return
+        most = limit or (None if csv or json else ROWS_LISTED)
+        found = client.run_table(where=where, columns=names, sort=sort or "-created_at", limit=most and most + 1)
+    is_cut = most is not None and len(found) > most
+    found = found[:most]
+    if json:
+        print_json(found)
+    elif csv:
+        cells = ((row.id, str(row.is_external).lower(), row.experiment_id, *row.values.values()) for row in found)
+        sys.stdout.writelines(run_table_csv(names, cells))
+    elif not found:
+        print("no runs match")
+    else:
+        fields = [find_field(name) for name in names]
+        rows = [(row.id, *(words.field_value(each, row.values[each.name]) for each in fields)) for row in found]
+        console().print(text_table(("run", *names), rows))
+        if is_cut:
+            print(f"the first {most}; --limit lists more")
+
+
 def show(id: AnyId, url: Url = None, json: Json = False) -> None:
     """Show an experiment with its runs, or a run with its result and history."""
     with open_client(url) as client:
@@ -142,14 +217,30 @@ def find(client: Client, id: str) -> ExperimentRecord | RunRecord:
 
 
 def compare(
-    ids: Ids, form: FormatOption = Layout.TABLE, cell: CellOption = None, url: Url = None, json: Json = False
+    ids: Ids,
+    form: FormatOption = Layout.TABLE,
+    cell: CellOption = None,
+    rule: RuleOption = None,
+    target: TargetOption = None,
+    noise_margin: NoiseMarginOption = None,
+    url: Url = None,
+    json: Json = False,
 ) -> None:
     """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. Several: profiles."""
+    choice = target_choice(target, noise_margin)
+    as_profile = rule is not None or len(ids) > 1
+    if choice and as_profile:
+        refuse("--target tests one experiment; give one ID and no --rule")
+    if as_profile and cell is not None:
+        refuse("a profile takes every cell of a scaling experiment; leave --cell out")
+    if (choice or as_profile) and form not in (Layout.TABLE, Layout.JSON) and not json:
+        refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
     with open_client(url) as client:
-        if len(ids) > 1:
-            if form not in (Layout.TABLE, Layout.JSON) and not json:
-                refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
-            report = client.profile(ids)
+        if choice:
+            test = client.target_test(ids[0], target=choice.target, margin=choice.margin, cell=cell)
+            print_json(test) if json or form is Layout.JSON else console().print(target_test_view(test))
+        elif as_profile:
+            report = client.profile(ids, rule=rule or ProfileRule.BENCH)
             print_json(report) if json or form is Layout.JSON else console().print(profile_view(report))
         elif json or form is Layout.JSON:
             print_json(client.compare(ids[0], cell))

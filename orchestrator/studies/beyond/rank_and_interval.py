@@ -33,7 +33,7 @@ def judge(evidence: Evidence) -> Judgement:
     sentence = f"Against {DEFAULT} the other {len(others)} settings end {spread} on average."
     return Judgement(
         measured=all_hold(is_on_par(each) for each in others), sentence=sentence, measures=differences(part),
-        notes=(f"Overlap: no setting is worse than the default by more than {MARGIN_NATS} nats, at 95 %.",),
+        notes=(f"They overlap if every 95 % interval ends below +{MARGIN_NATS} nats.",),
     )  # fmt: skip
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from api.cli import main
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate
@@ -117,8 +119,33 @@ def _copies(mlflow: Any, run_ids: list[str]) -> dict[str, list[Any]] | None:
     return copies if all(runs and runs[0].info.status == "FINISHED" for runs in copies.values()) else None
 
 
-def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(client: Client) -> None:
-    """Waiting runs are cancelled at once, training ones at their next heartbeat."""
+def test_it_is_published_and_believed_and_a_run_comes_again(
+    service_url: str, service_folder: Path, experiment_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a candidate that diverged; the run that is trained again here is the same to the bit."""
+    _publish(service_url, service_folder, experiment_id, tmp_path / "bundle", monkeypatch)
+    verified = _verify(tmp_path / "bundle", "--rerun")
+    assert (verified["verified"], verified["runs"], verified["results"]) == (True, 6, 6)
+    assert verified["checks"]["rerun"].endswith("21 points are the same to the bit")
+
+
+def _publish(url: str, data: Path, id: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAPM_BENCH_URL", url)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(data))
+    printed = CliRunner().invoke(main, ["publish", id, "-o", str(folder)], catch_exceptions=False)
+    assert printed.exit_code == 0, printed.output
+
+
+def _verify(folder: Path, *words: str) -> Any:
+    printed = CliRunner().invoke(main, ["verify", str(folder), "--json", *words], catch_exceptions=False)
+    assert printed.exit_code == 0, printed.output
+    return json.loads(printed.stdout)
+
+
+def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(
+    client: Client, service_url: str, service_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting runs are cancelled at once, training ones at their next heartbeat; what is left is published, too."""
     experiment = client.submit(small_comparison(name="long", steps=100_000)).experiment
     until(lambda: any(run.step > 3 for run in client.runs(experiment_id=experiment.id)), "a run trains")
     client.cancel_experiment(experiment.id)
@@ -128,3 +155,5 @@ def test_a_cancelled_experiment_ends_soon_and_keeps_what_it_has(client: Client) 
     runs = client.runs(experiment_id=experiment.id)
     assert {run.status for run in runs} == {RunStatus.CANCELLED}
     assert any(client.points(run.id) for run in runs)
+    _publish(service_url, service_folder, experiment.id, tmp_path / "bundle", monkeypatch)
+    assert _verify(tmp_path / "bundle")["results"] == 0

@@ -33,7 +33,8 @@ def after_one_step(of: Block, **options: Any) -> tuple[Tensor, Tensor]:
     settings = StepSettings.from_group(optimizer.param_groups[0], 1)
     if of.second_moment is SecondMoment.ELEMENT:
         return stored, element_divisor([stored], G, settings)
-    return stored, shared_divisor(of, [stored], G, settings).expand(2, 4)
+    squares = G.square().sum(dim=1 - of.output_axis)
+    return stored, shared_divisor(of, [stored], squares, settings).expand(2, 4)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`adapm-bench plan` and `memory`: readable at 120 columns, pure JSON, one sentence for what cannot be understood."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,13 @@ from api.cli import main
 from api.cli.offline.memory import fold_blocks
 from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
 from worker.catalog import presets
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where counts are kept, of each test alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "adapm-bench" / "footprints"
 
 
 @pytest.fixture
@@ -120,6 +128,26 @@ def test_optimizers_are_named_with_commas_or_one_after_another(cli):
     words = ("--optimizers", "adamw", "--optimizers", "adapm,adamw", "--json")
     found = pure_json(cli("memory", "gpt2-tiny", *words))["optimizers"]
     assert [one["optimizer"] for one in found] == ["adamw", "adapm"]
+
+
+def test_the_same_question_is_counted_once_and_another_or_a_damaged_answer_anew(
+    cli, cache: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = ("memory", "gpt2-tiny", "--optimizers", "adamw", "--json")
+    first = cli(*words).stdout
+    (kept,) = cache.iterdir()
+    with monkeypatch.context() as patched:
+        patched.setattr("worker.footprint.count.footprint", lambda *_: pytest.fail("counted again"))
+        assert cli(*words).stdout == first
+        for other in (("--ranks", "2"), ("--rule", "*=full"), ("--state-dtype", "bf16"), ("--optimizers", "lion")):
+            with pytest.raises(pytest.fail.Exception):
+                cli(*words, *other)
+    kept.write_text("{")
+    assert cli(*words).stdout == first and json.loads(kept.read_text())["model"] == "gpt2-tiny"
+    kept.unlink()
+    cache.rmdir()
+    cache.write_text("no folder")
+    assert cli(*words).stdout == first, "a home that cannot be written stops nothing"
 
 
 def test_memory_as_json_is_the_record(cli):

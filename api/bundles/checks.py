@@ -1,0 +1,313 @@
+"""What raw figures owe each other: the checks of a bundle's content that need no second opinion.
+
+    specification ─► its hash ─► the runs that it plans, and those that its tuning rule adds ─► no other, and none less
+    run ─► its specification ─► its result, whose figures follow from its points ─► its attempts
+
+Who changes one of them and signs again is refused here; who changes all of them alike has written another training,
+which only training it again shows (`rerun.py`). Each check raises `BundleError` with its name and the reason.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from api.bundles.layout import Bundle, BundleError
+from orchestrator.columns import Columns
+from orchestrator.jobs import TERMINAL, AttemptOutcome, RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.experiment import AnswerKind
+from orchestrator.kinds.tuning import TuningGroup, TuningRun
+from orchestrator.records import AttemptRecord, RunRecord
+from worker.records.result import Result, Verdict
+
+MEDIANS = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
+"""Series of a run of which a result has the median."""
+ROUNDING = 1e-9
+"""Relative: sums of seconds that were added in another order."""
+
+
+def check_experiment(bundle: Bundle) -> None:
+    """The specification has the hash that it is known by, and the state counts the runs that are here."""
+    experiment, runs = bundle.experiment, bundle.runs
+    check = _checker("experiment")
+    check(experiment.spec_hash == experiment.spec.content_hash(), "the specification has another hash than is said")
+    check(experiment.name == experiment.spec.name, f"it is called {experiment.name!r}, its specification another name")
+    check(experiment.kind == experiment.spec.kind, f"it is a {experiment.spec.kind}, not a {experiment.kind}")
+    check(experiment.counts.done(), "it has not ended")
+    check(experiment.counts.total == len(runs), f"it counts {experiment.counts.total} runs, and {len(runs)} are here")
+    by_status = {status: count for status, count in experiment.counts.by_status.items() if count}
+    check(by_status == Counter(run.status for run in runs), "its states are not those of its runs")
+    lost = Counter(run.result.verdict for run in runs if run.result and run.result.verdict is not Verdict.CONVERGED)
+    check(
+        {verdict: count for verdict, count in experiment.counts.by_verdict.items() if count} == lost,
+        "its verdicts are not those of its runs",
+    )
+    ended = [run.ended_at for run in runs if run.ended_at is not None]
+    check(experiment.ended_at is not None, "it has no end")
+    check(not ended or (experiment.ended_at or 0) >= max(ended), "it ended before a run of it")
+
+
+def check_runs(bundle: Bundle) -> None:
+    """Every run is one of the experiment, is what its specification says, and has the end of its state."""
+    positions = [run.position for run in bundle.runs]
+    if positions != list(range(len(positions))):
+        raise BundleError("runs", f"their positions are {positions}, not 0, 1, 2, …")
+    ids = Counter(run.id for run in bundle.runs)
+    for run in bundle.runs:
+        check = _checker("runs", run.id)
+        check(ids[run.id] == 1, "it is there twice")
+        check(run.experiment_id == bundle.experiment.id, f"it is a run of {run.experiment_id}")
+        check(run.damaged is None and run.spec is not None, "its specification is damaged")
+        assert run.spec is not None
+        spec = run.spec
+        said = (run.optimizer, run.lr, run.seed, run.model, run.steps_total)
+        meant = (spec.optimizer.name, spec.optimizer.lr, spec.seed, spec.workload.model, spec.workload.budget.steps)
+        check(said == meant, f"it is said to be {said}, and its specification is {meant}")
+        check(run.status in TERMINAL, f"it is {run.status.value}")
+        check((run.result is None) == (run.status is not RunStatus.SUCCEEDED), "its state and its result do not agree")
+        times = [bundle.experiment.created_at, run.started_at, run.ended_at]
+        known = [time for time in times if time is not None]
+        check(run.ended_at is not None and known == sorted(known), "its times are not one after another")
+        if run.result is not None:
+            _check_result(run, run.result, bundle.points.get(run.id))
+    _check_pairs(bundle)
+
+
+def _check_result(run: RunRecord, result: Result, points: Columns | None) -> None:
+    """What follows from the specification, and from the points: losses, medians, tokens to the bit."""
+    check = _checker("results", run.id)
+    assert run.spec is not None
+    workload = run.spec.workload
+    check(result.spec_hash == run.spec.content_hash(), "it is the result of another specification")
+    pinned = workload.data.data_hash
+    check(pinned in (None, result.data_hash), "it read other data than its specification names")
+    check(result.steps <= run.steps_total, f"it has {result.steps} steps of {run.steps_total}")
+    check(result.tokens == workload.tokens() * result.steps / run.steps_total, "its tokens are not those of its steps")
+    finite, fallen = result.final_val_loss is not None, _has_fallen(result)
+    converged = result.verdict is Verdict.CONVERGED
+    check(not converged or (finite and fallen), "it is said to have converged, and its loss has not fallen")
+    check(converged or not (finite and fallen) or result.verdict is Verdict.STOPPED_EARLY, "its loss has fallen")
+    check(result.resumed_from_step <= result.steps, "it went on from a step that it never reached")
+    if (parts := result.memory_breakdown) is not None:
+        fields = ("parameters", "gradients", "optimizer_state", "activations", "other")
+        check(
+            parts.peak_bytes == sum(getattr(parts, f"{name}_bytes") for name in fields),
+            "the parts of its memory are not the whole",
+        )
+        state = parts.optimizer_state_bytes
+        check(state <= result.optimizer_state_bytes, "its state is smaller than it was in the recorded step")
+    device = result.environment.device
+    check(device in ("cpu", "cuda"), f"it was trained on {device!r}")
+    if points is None:
+        check(result.steps == 0, "it has no points")
+        return
+    steps = points.step.tolist()
+    check(steps[-1] == result.steps, f"its points end at step {steps[-1]:g}, the result at {result.steps}")
+    val_losses = points.values["val_loss"]
+    first = val_losses[0] if steps[0] == 0 else math.nan
+    check(_same(first, result.initial_val_loss), "its first validation loss is not that of its points")
+    if result.steps == run.steps_total:
+        check(_same(val_losses[-1], result.final_val_loss), "its final validation loss is not that of its points")
+    else:
+        check(result.final_val_loss is None, "it has a final loss, and did not reach the end of its budget")
+    check(len(steps) == result.steps + 1, f"it has {len(steps)} points, of step 0 and {result.steps} more")
+    if converged:
+        evaluated = [step for step in steps if step % workload.evaluation.every_steps == 0 or step == steps[-1]]
+        there = points.step[np.isfinite(val_losses)].tolist()
+        check(there == evaluated, "its validation losses are not at the steps of its specification")
+    train = points.values["train_loss"][1:]
+    tail = train[-max(1, train.size // 10) :] if train.size else train
+    if train.size and np.isfinite(train).all():
+        check(
+            _same(statistics.fmean(tail.tolist()), result.final_train_loss),
+            "its training loss is not that of its points",
+        )
+    for name in MEDIANS:
+        values = points.values[name][1:]
+        if values.size and np.isfinite(values).all():
+            median = getattr(result, f"{name}_median")
+            check(_same(statistics.median(values.tolist()), median), f"its median of {name} is not that of its points")
+
+
+def _has_fallen(result: Result) -> bool:
+    final, initial = result.final_val_loss, result.initial_val_loss
+    return final is not None and initial is not None and final < initial
+
+
+def _check_pairs(bundle: Bundle) -> None:
+    """Runs on one data set read the same tokens, those of one model have the same parameters, and those of one seed
+    begin alike: on one kind of machine their first loss is the same to the bit."""
+    of_data: dict[tuple[str, ...], RunRecord] = {}
+    of_model: dict[tuple[str, ...], RunRecord] = {}
+    first: dict[tuple[Any, ...], RunRecord] = {}
+    for run in bundle.runs:
+        if run.result is None or run.spec is None:
+            continue
+        workload, environment = run.spec.workload, run.result.environment
+        task, data = workload.task.model_dump_json(), workload.data.model_dump_json()
+        other = of_data.setdefault((task, data), run)
+        if other.result is not None and other.result.data_hash != run.result.data_hash:
+            raise BundleError("pairing", f"{run.id} and {other.id} did not read the same data")
+        other = of_model.setdefault((task, data, workload.model), run)
+        if other.result is not None and other.result.parameters != run.result.parameters:
+            raise BundleError("pairing", f"{run.id} and {other.id} did not train models of one size")
+        if run.result.initial_val_loss is None:
+            continue
+        key = (
+            run.seed,
+            run.model,
+            task,
+            data,
+            workload.evaluation.model_dump_json(),
+            workload.precision,
+            str(workload.initial_weights),
+            workload.execution.model_dump_json(),
+            run.result.data_hash,
+            run.result.processes,
+            run.result.micro_batch_sequences,
+            *(getattr(environment, name) for name in ("device", "device_name", "threads", "torch", "platform")),
+        )
+        other = first.setdefault(key, run)
+        if other.result is not None and other.result.initial_val_loss != run.result.initial_val_loss:
+            raise BundleError("pairing", f"{run.id} and {other.id} have one seed, and began at different losses")
+
+
+def check_points(bundle: Bundle) -> None:
+    """Every row is of a run that is here, and the steps of each rise within its budget."""
+    by_id = {run.id: run for run in bundle.runs}
+    for run_id, keys in bundle.point_keys.items():
+        check = _checker("points", run_id)
+        run = by_id.get(run_id)
+        check(run is not None, "there is no such run")
+        assert run is not None
+        check(keys == (run.id, run.candidate, run.optimizer, run.lr, run.seed), "its rows name it otherwise")
+        columns = bundle.points[run_id]
+        steps = columns.step
+        check(bool(np.all(np.diff(steps) > 0)) and steps[0] >= 0, "its steps do not rise")
+        check(bool(steps[-1] <= run.steps_total), f"it has a point beyond its {run.steps_total} steps")
+        if run.spec is not None:
+            tokens = steps * run.spec.workload.tokens() / run.steps_total
+            check(bool(np.array_equal(columns.values["tokens"], tokens)), "its tokens are not those of its steps")
+        for name in ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds"):
+            negative = columns.values[name] < 0
+            check(not bool(negative.any()), f"a step took less than no time ({name})")
+
+
+def check_attempts(bundle: Bundle) -> None:
+    """Each run has the attempts that it counts, one after another, and their time is its time."""
+    by_run: dict[str, list[AttemptRecord]] = {}
+    for attempt in bundle.attempts:
+        by_run.setdefault(attempt.run_id, []).append(attempt)
+    if strangers := by_run.keys() - {run.id for run in bundle.runs}:
+        raise BundleError("attempts", f"there is no run {min(strangers)}")
+    for run in bundle.runs:
+        check, mine = _checker("attempts", run.id), by_run.get(run.id, [])
+        numbers = [each.attempt for each in mine]
+        check(numbers == list(range(1, run.attempt + 1)), f"it has the attempts {numbers}, and counts {run.attempt}")
+        seconds = math.fsum(each.device_seconds for each in mine)
+        check(math.isclose(seconds, run.device_seconds, rel_tol=ROUNDING), "their time is not the run's")
+        check(all(each.ended_at is not None and each.outcome is not None for each in mine), "one has not ended")
+        succeeded = [each.attempt for each in mine if each.outcome is AttemptOutcome.SUCCEEDED]
+        check(succeeded == ([run.attempt] if run.result is not None else []), "the one with the result is not the last")
+        if run.result is not None:
+            check(
+                run.result.device_seconds <= run.device_seconds * (1 + ROUNDING), "its result took longer than it did"
+            )
+
+
+def check_plan(bundle: Bundle) -> None:
+    """The runs are those that the specification plans and its tuning rule adds: no candidate was tuned on more, and
+    no run was left out. A sweep's driver draws its trials; their specifications are checked, not their choice."""
+    spec = bundle.experiment.spec
+    if not is_planned(bundle):
+        return
+    planned = {(each.candidate, each.spec.content_hash()) for each in spec.first_runs()}
+    first = frozenset(planned)
+    here = Counter((run.candidate, run.spec.content_hash()) for run in bundle.runs if run.spec is not None)
+    if twice := [run for run, count in here.items() if count > 1]:
+        raise BundleError("plan", f"{twice[0][0]} has one run {here[twice[0]]} times")
+    if lacking := first - here.keys():
+        raise BundleError("plan", f"{min(lacking)[0]} lacks a run of its grid")
+    groups: dict[TuningGroup, list[RunRecord]] = {}
+    for run in bundle.runs:
+        group = TuningGroup(candidate=run.candidate, model=run.model, steps=run.steps_total)
+        groups.setdefault(group, []).append(run)
+    for group, runs in groups.items():
+        planned |= set(_added(bundle, group, runs))
+    if spec.adds_seeds():
+        planned |= _looks(bundle, planned)
+    if extra := sorted(here.keys() - planned):
+        raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
+    missing = planned - here.keys()
+    if missing and _complete(bundle.runs):
+        raise BundleError("plan", f"{min(missing)[0]} lacks a run that the tuning rule gives")
+
+
+def is_planned(bundle: Bundle) -> bool:
+    """Whether the specification says which runs there are: a sweep's driver draws them."""
+    return bundle.experiment.spec.answer is not AnswerKind.FINDINGS
+
+
+def _added(bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
+    """What the rule adds for a candidate, replayed from its first runs."""
+    spec = bundle.experiment.spec
+    by_pair = {(run.lr, run.seed): run for run in runs}
+    known = {
+        (each.spec.optimizer.lr, each.spec.seed)
+        for each in spec.first_runs()
+        if (each.candidate, each.spec.workload.model, each.spec.workload.budget.steps)
+        == (group.candidate, group.model, group.steps)
+    }
+    while True:
+        ended = [
+            _tuning_run(by_pair[pair])
+            for pair in sorted(known & by_pair.keys(), key=lambda pair: by_pair[pair].position)
+        ]
+        added = spec.follow_up_runs(group, ended)
+        new = [each for each in added if (each.spec.optimizer.lr, each.spec.seed) not in known]
+        if not new:
+            return
+        yield from ((each.candidate, each.spec.content_hash()) for each in new)
+        known |= {(each.spec.optimizer.lr, each.spec.seed) for each in new}
+
+
+def _looks(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """The seeds that looks added, at the rates that are judged. How many there had to be is not replayed."""
+    spec = bundle.experiment.spec.comparison()
+    assert isinstance(spec, ComparisonSpec)
+    judged = [run for run in bundle.runs if run.spec is not None and run.seed in spec.seeds]
+    rates = {
+        (run.candidate, run.lr) for run in judged if run.spec and (run.candidate, run.spec.content_hash()) in planned
+    }
+    return {
+        (run.candidate, spec.planned_run(run.candidate, lr=run.lr, seed=run.seed).spec.content_hash())
+        for run in judged
+        if (run.candidate, run.lr) in rates
+    }
+
+
+def _tuning_run(run: RunRecord) -> TuningRun:
+    verdict, loss = (run.result.verdict, run.result.final_val_loss) if run.result else (None, None)
+    return TuningRun(lr=run.lr, seed=run.seed, ended=True, verdict=verdict, loss=loss)
+
+
+def _complete(runs: Iterable[RunRecord]) -> bool:
+    """Whether no run failed or was cancelled: behind one that did, what would have followed need not be there."""
+    return all(run.status is RunStatus.SUCCEEDED for run in runs)
+
+
+def _same(value: float, said: float | None) -> bool:
+    """Whether a figure is the one of the record; null is what is no finite number."""
+    return said is None if not math.isfinite(value) else value == said
+
+
+def _checker(check: str, subject: str = "") -> Callable[[bool, str], None]:
+    def require(holds: bool, reason: str) -> None:
+        if not holds:
+            raise BundleError(check, f"{subject}: {reason}" if subject else reason)
+
+    return require

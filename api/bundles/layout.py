@@ -1,0 +1,239 @@
+"""What a bundle is made of: its files, read strictly, and the figures that follow from the raw ones. Schema 1.
+
+    document.json          raw: specification, state, every run with its result; and the answers that follow
+    attempts.json          raw: every execution of every run
+    points.parquet         raw: every point of every run, as `adapm-bench export` writes it
+    comparison.{csv,md,tex}  the answer as tables; where there is a leaderboard
+    signer.pem             the public key of who published it
+    statement.dsse.json    the signed statement: the digest of each file above (`signing.py`)
+
+Records are those of REST, in one form of JSON alone: what is written otherwise, or has a field more, is refused.
+"""
+
+import io
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from dashboards.files.publication import SUFFIXES, publish
+from orchestrator.analysis.comparison import ValidationCurve
+from orchestrator.columns import FIELDS, STEP, WHOLE_NUMBERS, Columns
+from orchestrator.errors import NotFoundError
+from orchestrator.export.document import ExperimentDocument, document
+from orchestrator.export.files import Format, write_series
+from orchestrator.records import AttemptRecord, ExperimentRecord, RunRecord
+from orchestrator.services.analysis import Analysis, ExperimentSource
+from orchestrator.specs.footprints import Footprints
+
+SCHEMA_VERSION: Final = 1
+DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
+    "document.json",
+    "attempts.json",
+    "points.parquet",
+    "signer.pem",
+    "statement.dsse.json",
+)
+TABLES: Final = tuple(f"comparison.{suffix}" for suffix in SUFFIXES.values())
+MOST_BYTES: Final = {DOCUMENT: 1 << 30, ATTEMPTS: 1 << 28, POINTS: 1 << 32, SIGNER: 1 << 12, STATEMENT: 1 << 20}
+"""Larger files are not read; of a table as much as of a statement."""
+MOST_POINTS: Final = 200_000_000
+"""In one bundle: a Parquet file may claim any number."""
+ATTEMPT_LIST: Final = TypeAdapter(tuple[AttemptRecord, ...])
+KEYS: Final = ("run_id", "candidate", "optimizer", "run_lr", "seed")
+"""What each row of points repeats of its run."""
+
+
+class BundleError(Exception):
+    """A bundle cannot be believed: the name of the check that it fails, and why."""
+
+    def __init__(self, check: str, reason: str) -> None:
+        super().__init__(f"{check}: {reason}")
+        self.check, self.reason = check, reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """The raw content of a bundle, read but not yet checked."""
+
+    document: ExperimentDocument
+    attempts: tuple[AttemptRecord, ...]
+    points: Mapping[str, Columns]
+    """Run → its series; runs without points are left out."""
+    point_keys: Mapping[str, tuple[Any, ...]]
+    """Run → `KEYS` as its rows have them."""
+
+    @property
+    def experiment(self) -> ExperimentRecord:
+        """The published experiment."""
+        return self.document.experiment
+
+    @property
+    def runs(self) -> tuple[RunRecord, ...]:
+        """All of its runs."""
+        return self.document.runs
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Every file of the folder by its name, and nothing else that may lie there."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise BundleError("files", f"{folder} cannot be read: {error.strerror}") from error
+    found = {}
+    for path in entries:
+        try:
+            kind = path.lstat()
+            if not stat.S_ISREG(kind.st_mode):
+                raise BundleError("files", f"{path.name} is no plain file")
+            if path.name not in (*MOST_BYTES, *TABLES):
+                raise BundleError("files", f"{path.name} belongs to no bundle")
+            if kind.st_size > MOST_BYTES.get(path.name, MOST_BYTES[STATEMENT]):
+                raise BundleError("files", f"{path.name} is larger than any such file")
+            found[path.name] = path.read_bytes()
+        except OSError as error:
+            raise BundleError("files", f"{path.name} cannot be read: {error.strerror}") from error
+    for name in MOST_BYTES:
+        if name not in found:
+            raise BundleError("files", f"{name} is missing")
+    return found
+
+
+def read_bundle(files: Mapping[str, bytes]) -> Bundle:
+    """The raw content. Raises `BundleError` for anything that `write_files` would not have written."""
+    try:
+        of_experiment = ExperimentDocument.model_validate_json(files[DOCUMENT])
+        attempts = ATTEMPT_LIST.validate_json(files[ATTEMPTS])
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, fault["loc"]))
+        raise BundleError("schema", f"{error.title}, {where}: {fault['msg']}") from error
+    for name, record in ((DOCUMENT, of_experiment), (ATTEMPTS, attempts)):
+        if record_bytes(record) != files[name]:
+            raise BundleError("schema", f"{name} is not written as its records are: something in it is not read")
+    points, keys = _read_points(files[POINTS])
+    return Bundle(document=of_experiment, attempts=attempts, points=points, point_keys=keys)
+
+
+def raw_files(of_experiment: ExperimentDocument, attempts: Sequence[AttemptRecord], points: bytes) -> dict[str, bytes]:
+    """All files but the key and the statement."""
+    tables = (
+        {}
+        if of_experiment.comparison is None
+        else {
+            f"comparison.{suffix}": publish(of_experiment.comparison, form).encode()
+            for form, suffix in SUFFIXES.items()
+        }
+    )
+    return {
+        DOCUMENT: record_bytes(of_experiment),
+        ATTEMPTS: record_bytes(tuple(attempts)),
+        POINTS: points,
+        **tables,
+    }
+
+
+def record_bytes(record: BaseModel | tuple[AttemptRecord, ...]) -> bytes:
+    """The one form of JSON that records have in a bundle."""
+    if isinstance(record, BaseModel):
+        return record.model_dump_json(indent=1).encode() + b"\n"
+    return ATTEMPT_LIST.dump_json(record, indent=1) + b"\n"
+
+
+class BundleSource(ExperimentSource):
+    """The experiment of a bundle, as `Analysis` reads those of a database."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._experiment, self._runs, self._points = bundle.experiment, bundle.runs, bundle.points
+
+    def read(self, experiment_id: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+        """The only one."""
+        if experiment_id != self._experiment.id:
+            raise NotFoundError(f"the bundle is of {self._experiment.id}, not of {experiment_id!r}")
+        return self._experiment, self._runs
+
+    def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
+        """From the points."""
+        found = {}
+        for run_id in run_ids:
+            steps: tuple[float, ...] = ()
+            losses: tuple[float, ...] = ()
+            if (columns := self._points.get(run_id)) is not None:
+                known = columns.rows(np.isfinite(columns.values["val_loss"]))
+                steps, losses = tuple(known.step.tolist()), tuple(known.values["val_loss"].tolist())
+            found[run_id] = ValidationCurve(steps=steps, losses=losses)
+        return found
+
+
+def derive_document(bundle: Bundle) -> ExperimentDocument:
+    """Every figure and sentence once more, from the raw content alone. When it was written nobody can derive."""
+    said = bundle.document.provenance
+    analysis = Analysis(
+        BundleSource(bundle), Footprints(Path("/nonexistent"))
+    )  # nothing is predicted, so nothing is counted
+    derived = document(bundle.experiment, bundle.runs, analysis, said.bench_version)
+    return derived.model_copy(
+        update={"provenance": derived.provenance.model_copy(update={"written_at": said.written_at})}
+    )
+
+
+def points_bytes(runs: Sequence[RunRecord], points: Mapping[str, Columns]) -> bytes:
+    """Points as the service exports them."""
+    file = io.BytesIO()
+    with_points = [run for run in runs if run.id in points]
+    write_series(lambda run_id: points[run_id], with_points, file, Format.PARQUET)
+    return file.getvalue()
+
+
+def _read_points(content: bytes) -> tuple[dict[str, Columns], dict[str, tuple[Any, ...]]]:
+    import pyarrow as pa  # a quarter of a second, for verbs that read no bundle
+    import pyarrow.parquet
+
+    try:
+        file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
+        if file.metadata.num_rows > MOST_POINTS:
+            raise BundleError("schema", f"{POINTS} has more than {MOST_POINTS:,} rows")
+        table = file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise BundleError("schema", f"{POINTS} is no Parquet file: {str(error).splitlines()[0]}") from error
+    if (names := table.column_names) != [*KEYS, *FIELDS]:
+        raise BundleError("schema", f"{POINTS} has the columns {', '.join(names)}")
+    for name, field in zip(names, table.schema, strict=True):
+        text = name in KEYS[:3]
+        right = pa.string() if text else pa.int64() if name == "seed" or name in WHOLE_NUMBERS else pa.float64()
+        if field.type != right:
+            raise BundleError("schema", f"{POINTS}: {name} is {field.type}, not {right}")
+        required = name in KEYS or name == STEP
+        if required and table[name].null_count:
+            raise BundleError("schema", f"{POINTS}: a row has no {name}")
+    arrays = {name: _numbers(name, table[name]) for name in FIELDS}
+    ids = table["run_id"].to_pylist()
+    starts = [place for place, id in enumerate(ids) if place == 0 or ids[place - 1] != id]
+    keys = [table[name].to_pylist() for name in KEYS]
+    points: dict[str, Columns] = {}
+    of_run: dict[str, tuple[Any, ...]] = {}
+    for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+        run_id = ids[start]
+        if run_id in points:
+            raise BundleError("schema", f"{POINTS}: the rows of {run_id} do not stand together")
+        if any(len(set(column[start:end])) > 1 for column in keys):
+            raise BundleError("points", f"the rows of {run_id} do not name one run")
+        of_run[run_id] = tuple(column[start] for column in keys)
+        taken = {name: array[start:end] for name, array in arrays.items()}
+        points[run_id] = Columns(step=taken.pop(STEP), values=taken)
+    return points, of_run
+
+
+def _numbers(name: str, column: Any) -> Any:
+    """As float64 with NaN for null; a value that is no finite number is none that the bench writes."""
+    import pyarrow.compute as pc  # as above
+
+    finite = pc.is_finite(column.drop_null())
+    if not pc.all(finite, min_count=0).as_py():
+        raise BundleError("schema", f"{POINTS}: {name} has a value that is no finite number")
+    found = column.to_numpy().astype(np.float64)
+    return np.asarray(found)

@@ -1,0 +1,106 @@
+"""Whether a bundle can be believed: files, signature, raw content, and every figure and sentence derived once more."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from api.bundles import checks
+from api.bundles.layout import (
+    DOCUMENT,
+    POINTS,
+    TABLES,
+    Bundle,
+    BundleError,
+    derive_document,
+    raw_files,
+    read_bundle,
+    read_files,
+    record_bytes,
+)
+from api.bundles.signing import check_signature, predicate
+from orchestrator.errors import OrchestratorError
+
+CONTENT_CHECKS: Final[Mapping[str, Callable[[Bundle], None]]] = {
+    "experiment": checks.check_experiment,
+    "points": checks.check_points,
+    "runs": checks.check_runs,
+    "attempts": checks.check_attempts,
+    "plan": checks.check_plan,
+}
+"""In this order: each may rely on those before it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What was checked of a bundle, and holds."""
+
+    bundle: Bundle
+    signer: str
+    """The fingerprint of the key that signed it."""
+    is_trusted: bool
+    """Whether the reader named that key."""
+    lines: tuple[tuple[str, str], ...] = field(default_factory=tuple)
+    """(check, what holds) in words."""
+
+
+def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
+    """Check everything that can be checked without training. Raises `BundleError` with the first reason against it.
+
+    `trusted`: fingerprints of keys, of which one must have signed; without any, every key may have.
+    """
+    keys = frozenset(trusted)
+    files = read_files(folder)
+    signer, said = check_signature(files, keys)
+    bundle = read_bundle(files)
+    if said != predicate(bundle.document):
+        raise BundleError("statement", "it says something else of the experiment than its files do")
+    for check in CONTENT_CHECKS.values():
+        check(bundle)
+    _check_derived(bundle, files)
+    return Verification(bundle=bundle, signer=signer, is_trusted=bool(keys), lines=tuple(_lines(bundle, files)))
+
+
+def _check_derived(bundle: Bundle, files: Mapping[str, bytes]) -> None:
+    """Byte for byte: the answers and their provenance, and the tables."""
+    own, theirs = version("adapm-bench"), bundle.document.provenance.bench_version
+    hint = "" if own == theirs else f"; it was written by version {theirs}, and this is {own}"
+    try:
+        derived = derive_document(bundle)
+    except (OrchestratorError, ValueError, ArithmeticError, LookupError) as error:
+        raise BundleError("figures", f"no answer follows from the raw content: {error}{hint}") from error
+    if record_bytes(derived) != files[DOCUMENT]:
+        where = _first_difference(derived.model_dump(mode="json"), bundle.document.model_dump(mode="json"))
+        raise BundleError("figures", f"{where} is not what follows from the raw content{hint}")
+    expected = raw_files(derived, bundle.attempts, files[POINTS])
+    for name in TABLES:
+        if expected.get(name) != files.get(name):
+            raise BundleError("tables", f"{name} is not the table of this answer{hint}")
+
+
+def _first_difference(derived: object, said: object, where: str = "document") -> str:
+    match derived, said:
+        case dict(), dict():
+            for key in derived:
+                if derived[key] != said.get(key):
+                    return _first_difference(derived[key], said.get(key), f"{where}.{key}")
+        case list(), list() if len(derived) == len(said):
+            for place, (one, other) in enumerate(zip(derived, said, strict=True)):
+                if one != other:
+                    return _first_difference(one, other, f"{where}.{place}")
+    return where
+
+
+def _lines(bundle: Bundle, files: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
+    runs, results = len(bundle.runs), sum(run.result is not None for run in bundle.runs)
+    points = sum(map(len, bundle.points.values()))
+    yield "files", f"{len(files)} files, and each is the one that was signed"
+    yield (
+        "raw content",
+        f"{runs:,} runs, {results:,} results, {len(bundle.attempts):,} attempts, {points:,} points agree",
+    )
+    if checks.is_planned(bundle):
+        yield "tuning", "every candidate has the runs that its grid and the tuning rule give, and no other"
+    yield "figures", "every figure and sentence follows from the raw content, byte for byte"
+    yield "not checked", "that the trainings were done: --rerun trains one of them again"

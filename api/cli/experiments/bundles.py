@@ -1,0 +1,123 @@
+"""`publish ID`: a finished experiment as a signed folder. `verify DIR`: whether such a folder can be believed."""
+
+import random
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from api.cli.console import FAILED, Json, complain, console, fail, plain, print_json, refuse, sentences
+from api.cli.experiments.show import Id
+from api.cli.service import Url, environment_settings, open_client
+from dashboards.text import formats
+
+if TYPE_CHECKING:
+    from api.bundles.verification import Verification
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write, which must not exist.", metavar="DIR")]
+SigningKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--signing-key", help="An Ed25519 key as PEM; default: one in the data folder, made with the first bundle."
+    ),
+]
+Folder = Annotated[Path, typer.Argument(help="A bundle: a folder that `publish` wrote.", metavar="DIR")]
+Signers = Annotated[
+    list[str] | None,
+    typer.Option("--signer", help="A fingerprint that must have signed; several: one of them.", metavar="SHA256"),
+]
+RerunOption = Annotated[bool, typer.Option("--rerun", help="Train a run of it again here, drawn by chance.")]
+RunOption = Annotated[str | None, typer.Option("--run", help="With --rerun: train this one.", metavar="RUN")]
+
+
+def publish(id: Id, out: Out, signing_key: SigningKeyFile = None, url: Url = None, json: Json = False) -> None:
+    """Publish a finished experiment: raw figures, answers and provenance as a signed folder that anybody can check."""
+    from api.bundles.layout import BundleError  # cryptography, and the analysis with numpy
+    from api.bundles.publication import publish as write
+    from api.bundles.signing import KEY_NAME, SigningKeyError
+    from api.bundles.signing import signing_key as read_key
+
+    if out.exists():
+        refuse(f"{out} exists already; choose another folder with --out")
+    try:
+        key = read_key(signing_key or environment_settings().data_folder / KEY_NAME)
+        with open_client(url) as client:
+            written = write(client, id, out, key)
+    except SigningKeyError as error:
+        fail(f"error: {error}")
+    except BundleError as error:
+        fail(f"not published: {error}")
+    except OSError as error:
+        fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
+    if json:
+        print_json({"folder": str(out), **_facts(written)})
+        return
+    print(f"{out}: {plain(written.bundle.experiment.name)}, {formats.count(len(written.bundle.runs))} runs")
+    print(f"signed by {written.signer}")
+    print(f"  adapm-bench verify {out} --signer {written.signer}")
+
+
+def verify(
+    folder: Folder, signer: Signers = None, rerun: RerunOption = False, run: RunOption = None, json: Json = False
+) -> None:
+    """Check a bundle: signature, raw figures, equal tuning, every figure and sentence derived again; no service."""
+    from api.bundles.layout import BundleError  # as above
+    from api.bundles.verification import verify as check
+
+    if run is not None and not rerun:
+        refuse("--run needs --rerun")
+    try:
+        found = check(folder, [each.removeprefix("sha256:").lower() for each in signer or ()])
+    except BundleError as error:
+        if json:
+            print_json({"verified": False, "check": error.check, "reason": error.reason})
+        complain(f"refused: {error}")
+        raise typer.Exit(FAILED) from None
+    lines = list(found.lines)
+    again = _train_again(found, run, quiet=json) if rerun else None
+    if again is not None:
+        lines[-1] = ("rerun", again)
+    if json:
+        print_json({"verified": True, **_facts(found), "checks": dict(lines)})
+        return
+    experiment = found.bundle.experiment
+    console().print(Text(f"verified: {plain(experiment.name)} ({experiment.kind}, {experiment.id})", style="bold"))
+    whose = "one of the keys that were given" if found.is_trusted else "a key that you have not named: see --signer"
+    signed = ("signature", f"{found.signer}, {whose}")
+    console().print(sentences((name, formats.sentence(line)) for name, line in (lines[0], signed, *lines[1:])))
+
+
+def _train_again(found: "Verification", run_id: str | None, *, quiet: bool) -> str:
+    """What came of it, in words; ends the command where it came to something else."""
+    from api.bundles.layout import BundleError  # as above
+    from api.bundles.rerun import runs_to_train, train_again
+    from worker.errors import WorkerError
+
+    runs = [run for run in runs_to_train(found.bundle) if run_id in (None, run.id)]
+    if not runs:
+        fail("no run of it can be trained again: only those of one process that reached the end of their budget can")
+    chosen = random.Random(secrets.randbits(64)).choice(runs)  # noqa: S311 - nothing secret is drawn
+    if not quiet:
+        print(f"training {chosen.id} again, which took {formats.duration(chosen.device_seconds)}", flush=True)
+    settings = environment_settings()
+    try:
+        again = train_again(found.bundle, chosen, settings.datasets_folder(), settings.dataset_url)
+    except BundleError as error:
+        fail(f"refused: {error}")
+    except WorkerError as error:
+        fail(f"error: {chosen.id} cannot be trained here: {error}")
+    return f"{chosen.id}: {again.told}"
+
+
+def _facts(found: "Verification") -> dict[str, Any]:
+    said = found.bundle.document.provenance
+    return {
+        "experiment_id": said.experiment_id,
+        "name": said.name,
+        "signer": found.signer,
+        "signer_is_trusted": found.is_trusted,
+        "runs": said.runs,
+        "results": said.results,
+    }

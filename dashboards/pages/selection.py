@@ -1,0 +1,191 @@
+"""What people do with several runs or experiments at once, selected on `/runs` or on the first page.
+
+GET  /selection?action=delete&runs=…&experiments=…    asks: what it would mean, for each
+POST /selection                                       does it, and says what could not be done
+
+Plain forms without a script. A run's label and its deletion are those of its experiment; external runs, whose ids have
+`external:` before them, are removed one by one.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal, get_args
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import TypeAdapter, ValidationError
+
+from dashboards.pages.submit import Pairs, read_form_pairs
+from dashboards.render import page, visitor_id
+from orchestrator.annotations import AnnotationChange, Label
+from orchestrator.errors import ChangedMeanwhileError, ConflictError, NotFoundError
+from orchestrator.external_runs import ExternalRun
+from orchestrator.jobs import ACTIONABLE, RunAction
+from orchestrator.records import AnyExperiment, RunRecord
+from orchestrator.run_table.fields import EXTERNAL
+from orchestrator.services.composition import Services
+
+SelectionAction = Literal["retry", "label", "delete"]
+MOST_SELECTED = 200
+LONGEST_ID = 64
+MOST_TRIES = 5
+"""Of adding a label while others edit the same experiment."""
+LABEL: TypeAdapter[str] = TypeAdapter(Label)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What was selected, as far as it exists."""
+
+    runs: tuple[RunRecord, ...]
+    external: tuple[ExternalRun, ...]
+    experiments: tuple[AnyExperiment, ...]
+    """The selected ones and those of the selected runs."""
+    unknown: tuple[str, ...]
+
+    def ids(self) -> list[tuple[str, str]]:
+        """The fields of a form that selects the same."""
+        runs = [*(run.id for run in self.runs), *(EXTERNAL + run.id for run in self.external)]
+        chosen = {run.experiment_id for run in self.runs}
+        alone = [one.id for one in self.experiments if one.id not in chosen]
+        return [*(("runs", each) for each in runs), *(("experiments", each) for each in alone)]
+
+
+def selection_pages(services: Services) -> APIRouter:
+    """The page and what it does."""
+    router = APIRouter(include_in_schema=False)
+    handlers = SelectionPages(services)
+    router.get("/selection")(handlers.ask)
+    router.post("/selection")(handlers.act)
+    return router
+
+
+class SelectionPages:
+    """What answers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def ask(self, request: Request) -> Response:
+        """What the action would mean."""
+        pairs = request.query_params.multi_items()
+        return _question(self._find(pairs), _action(pairs), back=_back(pairs))
+
+    def act(self, request: Request, pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:
+        """Do it, one by one: what cannot be done is named, and the rest is done."""
+        found, action, back = self._find(pairs), _action(pairs), _back(pairs)
+        label = dict(pairs).get("label", "")
+        if action == "label":
+            try:
+                label = LABEL.validate_python(label)
+            except ValidationError as error:
+                why = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+                return _question(found, action, back=back, label=label, faults=(f"The label {why}.",), status=422)
+        targets: list[str] = []
+        faults = [f"There is no {each}." for each in found.unknown]
+        for target, change in self._changes(found, action, label):
+            try:
+                change()
+                targets.append(target)
+            except (ConflictError, NotFoundError, ChangedMeanwhileError) as error:
+                faults.append(f"{target}: {error}")
+        request.scope["bench.targets"] = tuple(targets)
+        if faults:
+            left = self._find(pairs)
+            return _question(left, action, back=back, label=label, faults=faults, done=len(targets), status=409)
+        return RedirectResponse(back, status_code=303)
+
+    def _changes(self, found: Selection, action: SelectionAction, label: str) -> list[tuple[str, Callable[[], object]]]:
+        """(what is changed, how) for each that the action is about."""
+        runs, experiments, external = self._services.runs, self._services.experiments, self._services.external_runs
+        if action == "retry":
+            retried = _retried(found)
+            return [(f"/runs/{one.id}", partial(runs.apply, one.id, RunAction.RETRY)) for one in retried]
+        if action == "label":
+            return [(f"/experiments/{one.id}", partial(self._add_label, one.id, label)) for one in found.experiments]
+        return [
+            *((f"/experiments/{one.id}", partial(experiments.delete, one.id)) for one in found.experiments),
+            *((f"/external-runs/{one.id}", partial(external.delete_run, one.id)) for one in found.external),
+        ]
+
+    def _add_label(self, experiment_id: str, label: str) -> None:
+        for tried in range(1, MOST_TRIES + 1):
+            found = self._services.experiments.get_any(experiment_id)
+            if label in found.labels:
+                return
+            try:
+                change = AnnotationChange(labels=(*found.labels, label))
+            except ValidationError as error:
+                raise ConflictError("it has as many labels as there may be") from error
+            try:
+                self._services.experiments.annotate(experiment_id, change, revision=found.revision, by=visitor_id())
+                return
+            except ChangedMeanwhileError:
+                if tried == MOST_TRIES:
+                    raise
+
+    def _find(self, pairs: Iterable[tuple[str, str]]) -> Selection:
+        given = list(dict.fromkeys((name, value) for name, value in pairs if name in ("runs", "experiments")))
+        runs: list[RunRecord] = []
+        external: list[ExternalRun] = []
+        experiments: dict[str, AnyExperiment] = {}
+        unknown: list[str] = []
+        for name, value in given[:MOST_SELECTED]:
+            try:
+                if name == "experiments":
+                    experiments[value] = self._services.experiments.get_any(value[:LONGEST_ID])
+                elif value.startswith(EXTERNAL):
+                    external.append(self._services.external_runs.run(value.removeprefix(EXTERNAL)[:LONGEST_ID]))
+                else:
+                    run = self._services.runs.get(value[:LONGEST_ID])
+                    if run.experiment_id not in experiments:
+                        experiments[run.experiment_id] = self._services.experiments.get_any(run.experiment_id)
+                    runs.append(run)
+            except NotFoundError:
+                unknown.append(f"{'experiment' if name == 'experiments' else 'run'} {value[:LONGEST_ID]}")
+        return Selection(
+            runs=tuple(sorted(runs, key=lambda run: run.id)),
+            external=tuple(sorted(external, key=lambda run: run.id)),
+            experiments=tuple(experiments.values()),
+            unknown=tuple(unknown),
+        )
+
+
+def _retried(found: Selection) -> list[RunRecord]:
+    return [run for run in found.runs if run.status in ACTIONABLE[RunAction.RETRY]]
+
+
+def _action(pairs: Iterable[tuple[str, str]]) -> SelectionAction:
+    given = dict(pairs).get("action")
+    return next((each for each in get_args(SelectionAction) if each == given), "label")
+
+
+def _back(pairs: Iterable[tuple[str, str]]) -> str:
+    """Where the selection was made: a path of ours, whatever a link says."""
+    given = dict(pairs).get("back", "")
+    is_ours = given == "/" or given.startswith(("/?", "/runs?"))
+    return given if is_ours and given.isascii() and given.isprintable() and "\\" not in given else "/runs"
+
+
+def _question(
+    found: Selection,
+    action: SelectionAction,
+    *,
+    back: str,
+    label: str = "",
+    faults: Iterable[str] = (),
+    done: int = 0,
+    status: int = 200,
+) -> Response:
+    return page(
+        "selection.html",
+        status=status,
+        found=found,
+        action=action,
+        retried=_retried(found),
+        back=back,
+        label=label,
+        faults=tuple(faults),
+        done=done,
+    )

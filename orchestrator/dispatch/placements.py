@@ -1,0 +1,54 @@
+"""The room that Ray sets aside for the processes of one attempt: a placement group, which Ray Train makes.
+
+Ray frees it when Ray Train's controller says so, or when the whole job is over. Where the controller is killed while
+its processes are still starting, nobody says so: `PlacementGroupCleaner` of Ray 2.60 learns of the group once they all
+run. No later run would get those CPUs and GPUs. Ray Train gives its groups no name, so ours are known by a few bytes of
+memory that each process reserves beside its CPUs.
+"""
+
+import time
+import zlib
+from typing import Final
+
+import structlog
+
+from orchestrator.jobs import RunId
+
+log = structlog.get_logger(__name__)
+
+WATCH_SECONDS: Final = 30.0
+"""How long after an attempt's end its group may still appear: its controller dies a little later than its actor."""
+
+
+def reserved_bytes(run_id: str, attempt: int) -> int:
+    """What each process of that attempt reserves of its node's memory: at most a mebibyte, and another for each."""
+    return 1 + zlib.crc32(f"{run_id} {attempt}".encode()) % 2**20
+
+
+class EndedPlacements:
+    """Frees what attempts of several processes have left behind."""
+
+    def __init__(self) -> None:
+        self._ended: dict[tuple[RunId, int], float] = {}
+        """When each ended, for as long as it is watched."""
+
+    def watch(self, run_id: RunId, attempt: int) -> None:
+        """That attempt has ended, or is about to: its group is nobody's any more."""
+        self._ended[run_id, attempt] = time.monotonic()
+
+    def free(self) -> None:
+        """Remove the groups of attempts that have ended; asks Ray only for a while after such an end."""
+        since = time.monotonic() - WATCH_SECONDS
+        self._ended = {key: ended_at for key, ended_at in self._ended.items() if ended_at > since}
+        if not self._ended:
+            return
+        import ray  # after `ray_runner.py` has set its environment
+        from ray.util.placement_group import PlacementGroup, remove_placement_group  # as above
+
+        known = {reserved_bytes(*key): key for key in self._ended}
+        for name, group in ray.util.placement_group_table().items():
+            reserved = {int(bundle.get("memory", 0)) for bundle in group["bundles"].values()}
+            if group["state"] != "REMOVED" and len(reserved) == 1 and reserved <= known.keys():
+                run_id, attempt = known[reserved.pop()]
+                log.warning("the room of an attempt that has ended is freed", run=run_id, attempt=attempt)
+                remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))

@@ -1,0 +1,163 @@
+"""A small experiment that was really trained, in this process, and its bundle: tuned regressions of some 50 ms each."""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from api.bundles.layout import Bundle, derive_document, points_bytes, raw_files
+from api.bundles.signing import sign
+from orchestrator.columns import Columns, columns_of
+from orchestrator.export.document import ExperimentDocument, provenance
+from orchestrator.jobs import AttemptOutcome, RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.tuning import TuningGroup, TuningRun
+from orchestrator.records import AttemptRecord, ExperimentRecord, Progress, RunRecord, StateCounts
+from worker.records.result import Point, Result
+from worker.reporting.reporter import MemoryReporter
+from worker.run import Folders
+from worker.run import run as train
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+STEPS = 20
+SPEC: Mapping[str, Any] = {
+    "name": "momentum on a regression",
+    "workload": {
+        "task": {"kind": "regression", "dimension": 20},
+        "budget": {"steps": STEPS},
+        "evaluation": {"every_steps": 5},
+    },
+    "candidates": [
+        {"optimizer": "sgd", "learning_rates": [0.01, 0.02, 0.04]},
+        {"optimizer": "asgd", "learning_rates": [0.01, 0.02, 0.04]},
+    ],
+    "seeds": [1, 2, 3],
+    "tuning": {"seeds": [7], "extend_grid": 2},
+}
+BEGAN = 1_767_225_600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """The raw content of a bundle, to be changed."""
+
+    experiment: ExperimentRecord
+    runs: tuple[RunRecord, ...]
+    attempts: tuple[AttemptRecord, ...]
+    points: Mapping[str, Columns]
+
+    def files(self, document: ExperimentDocument | None = None, key: Ed25519PrivateKey = KEY) -> dict[str, bytes]:
+        """All files of its bundle, with what follows from it, or with another document."""
+        found = document or self.document
+        files = raw_files(found, self.attempts, points_bytes(self.runs, self.points))
+        return {**files, **sign(files, found, key)}
+
+    @cached_property
+    def document(self) -> ExperimentDocument:
+        """What follows from it."""
+        raw = ExperimentDocument(
+            provenance=provenance(self.experiment, self.runs, version("adapm-bench")).model_copy(
+                update={"written_at": BEGAN + 1e6}
+            ),
+            experiment=self.experiment,
+            comparison=None,
+            runs=self.runs,
+        )
+        return derive_document(Bundle(document=raw, attempts=self.attempts, points=self.points, point_keys={}))
+
+
+@cache
+def trained_content() -> Content:
+    """Every run that the specification plans and its tuning rule adds, trained once in this process."""
+    spec = ComparisonSpec.model_validate(SPEC)
+    planned = list(spec.first_runs())
+    trained: list[tuple[PlannedRun, Result, list[Point]]] = []
+    while len(trained) < len(planned):
+        trained += [(each, *_train(each)) for each in planned[len(trained) :]]
+        for candidate in spec.names():
+            group = TuningGroup(candidate=candidate, model=spec.workload.model, steps=STEPS)
+            known = [
+                TuningRun(
+                    lr=each.spec.optimizer.lr,
+                    seed=each.spec.seed,
+                    ended=True,
+                    verdict=result.verdict,
+                    loss=result.final_val_loss,
+                )
+                for each, result, _ in trained
+                if each.candidate == candidate
+            ]
+            planned += [each for each in spec.follow_up_runs(group, known) if each not in planned]
+    runs = tuple(_run_record(each, place, result) for place, (each, result, _) in enumerate(trained))
+    counts: dict[Any, int] = {}
+    for run in runs:
+        assert run.result is not None
+        counts[run.result.verdict] = counts.get(run.result.verdict, 0) + 1
+    counts.pop("converged", None)
+    experiment = ExperimentRecord(
+        id="k3v9m2x710",
+        name=spec.name,
+        kind=spec.kind,
+        spec=spec,
+        spec_hash=spec.content_hash(),
+        created_at=BEGAN,
+        ended_at=BEGAN + 60.0 * len(runs),
+        counts=StateCounts(total=len(runs), by_status={RunStatus.SUCCEEDED: len(runs)}, by_verdict=counts),
+        progress=Progress(
+            steps_done=STEPS * len(runs), steps_total=STEPS * len(runs), tokens_per_second=None, seconds_left=None
+        ),
+    )
+    attempts = tuple(
+        AttemptRecord(
+            run_id=run.id,
+            attempt=1,
+            leased_at=BEGAN + 60.0 * run.position,
+            started_at=run.started_at,
+            heartbeat_at=run.ended_at,
+            ended_at=run.ended_at,
+            outcome=AttemptOutcome.SUCCEEDED,
+            message=None,
+            device_seconds=run.device_seconds,
+        )
+        for run in runs
+    )
+    points = {run.id: columns_of(of_run) for run, (_, _, of_run) in zip(runs, trained, strict=True)}
+    return Content(experiment=experiment, runs=runs, attempts=attempts, points=points)
+
+
+def _train(planned: PlannedRun) -> tuple[Result, list[Point]]:
+    reporter = MemoryReporter()
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(planned.spec, reporter, Folders(run_folder=Path(folder), dataset_folder=Path(folder)))
+    return result, reporter.points
+
+
+def _run_record(planned: PlannedRun, position: int, result: Result) -> RunRecord:
+    spec = planned.spec
+    return RunRecord(
+        id=f"k3v9m2x710-{position}",
+        experiment_id="k3v9m2x710",
+        position=position,
+        candidate=planned.candidate,
+        optimizer=spec.optimizer.name,
+        lr=spec.optimizer.lr,
+        seed=spec.seed,
+        model=spec.workload.model,
+        status=RunStatus.SUCCEEDED,
+        reason=None,
+        attempt=1,
+        step=result.steps,
+        steps_total=STEPS,
+        created_at=BEGAN,
+        started_at=BEGAN + 60.0 * position + 1,
+        ended_at=BEGAN + 60.0 * position + 50,
+        device_seconds=result.device_seconds + 0.5,
+        spec=spec,
+        result=result,
+    )

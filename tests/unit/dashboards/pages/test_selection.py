@@ -1,0 +1,75 @@
+"""Several runs or experiments at once: the question says what it means; what cannot be done is named."""
+
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from orchestrator.jobs import RunAction, RunStatus
+from tests.factories.external_runs import batch, header
+from tests.factories.serving import application, open_services
+from tests.factories.stores import comparison_spec
+
+
+def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
+    with open_services(tmp_path) as (services, _), TestClient(application(services)) as browser:
+        ended, active = (
+            services.experiments.submit(comparison_spec(name=name, seeds=(1, 2))).experiment.id
+            for name in ("<b>ended", "active")
+        )
+        services.experiments.apply(ended, RunAction.CANCEL)
+        services.external_runs.append("mine", batch({0: 5.0}, run=header("muon")))
+        first, second = (run.id for run in services.runs.page(experiment_id=ended))
+        waiting = services.runs.page(experiment_id=active)[0].id
+        page = browser.get("/runs").text
+        assert 'value="external:mine"' in page and 'formaction="/selection"' in page
+
+        chosen = {"runs": [first, waiting, "external:mine", "nothing"], "back": "/runs?q=lr<1"}
+        asked = browser.get("/selection", params=chosen | {"action": "retry"}).text
+        assert "Retry 1 run?" in asked and "2 of the selected runs need none" in asked
+        assert 'href="/runs?q=lr&lt;1"' in asked
+        answer = browser.post("/selection", data={"runs": [first], "action": "retry", "back": "/runs?q=lr"})
+        assert answer.history[0].headers["Location"] == "/runs?q=lr"
+        states = {run.id: run.status for run in services.runs.page(experiment_id=ended)}
+        assert states == {first: RunStatus.QUEUED, second: RunStatus.CANCELLED}
+        services.experiments.apply(ended, RunAction.CANCEL)
+
+        labelled = {"runs": [first, second], "experiments": [active], "action": "label", "back": "//evil.example"}
+        assert browser.post("/selection", data=labelled | {"label": "a, b"}).status_code == 422
+        answer = browser.post("/selection", data=labelled | {"label": " paper "}, follow_redirects=False)
+        assert answer.headers["Location"] == "/runs", "never to another site"
+        assert services.experiments.get(ended).labels == services.experiments.get(active).labels == ("paper",)
+        assert services.experiments.get(ended).revision == 1
+        browser.post("/selection", data=labelled | {"label": "paper"})
+        assert services.experiments.get(ended).revision == 1, "what has the label is not touched"
+
+        asked = browser.get("/selection", params=chosen | {"action": "delete"}).text
+        assert "Delete 2 experiments and 1 external run?" in asked and "still running: cancel it first" in asked
+        assert "&lt;b&gt;ended" in asked and "<b>ended" not in asked
+        partly = browser.post("/selection", data=chosen | {"action": "delete"})
+        assert partly.status_code == 409 and "2 done" in partly.text and "There is no run nothing" in partly.text
+        assert f"/experiments/{active}: " in partly.text and "Delete 1 experiment?" in partly.text
+        assert [one.id for one in services.experiments.page()] == [active]
+        assert services.external_runs.experiments()[0].runs == 0
+
+
+def test_the_first_page_sorts_and_selects(tmp_path: Path) -> None:
+    with open_services(tmp_path) as (services, _), TestClient(application(services)) as browser:
+        ids = {
+            name: services.experiments.submit(comparison_spec(name=name, seeds=range(seeds))).experiment.id
+            for name, seeds in (("beta", 1), ("Alpha", 3), ("gamma", 2))
+        }
+        services.experiments.apply(ids["gamma"], RunAction.CANCEL)
+
+        def order(query: str) -> list[str]:
+            text = browser.get(f"/?{query}").text
+            return sorted(ids, key=lambda name: text.index(f'value="{ids[name]}"'))
+
+        assert order("") == order("sort=secret") == ["gamma", "Alpha", "beta"], "the newest first"
+        assert order("sort=name") == ["Alpha", "beta", "gamma"] and order("sort=-runs") == ["Alpha", "gamma", "beta"]
+        assert order("sort=submitted") == ["beta", "Alpha", "gamma"] and order("sort=state")[-1] == "gamma"
+        page = browser.get("/?sort=name").text
+        assert 'href="/?sort=-name"' in page and 'aria-sort="ascending"' in page
+        assert 'name="back" value="/?sort=name"' in page and 'formaction="/profiles" form="selection"' in page
+        chosen = {"experiments": list(ids.values())[:2], "action": "delete", "back": "/?sort=name"}
+        assert browser.get("/selection", params=chosen).text.count("still running") == 2
+        assert browser.get("/profiles", params=chosen).status_code == 200

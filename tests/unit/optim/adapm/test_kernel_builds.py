@@ -1,0 +1,104 @@
+"""The Triton kernel without a GPU: interpreted, and compiled for GPUs that are not here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from optim.adapm import compiled
+
+triton = pytest.importorskip("triton", reason="Triton is for Linux")
+
+
+def test_the_interpreter_finds_what_torch_finds():
+    """In a process of its own: the interpreter takes the place of Triton's compiler in the whole process."""
+    tests = Path(__file__).with_name("test_kernels.py")
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", str(tests), "-m", "triton", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    assert " passed" in found.stdout
+
+
+_POINTERS = {"table": "*i64", "left": "*fp32", "right": "*fp32", "divisor": "*fp32", "numbers": "*fp32"}
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"product": True, "v": "element", "weight": "bf16", "by_chance": True},
+        {"product": True, "v": "given", "precision": "tf32"},
+        {"average": True, "v": "row"},
+    ],
+    ids=["low rank by chance", "low rank in TF32", "full with v by rows"],
+)
+def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capability: int, kind: dict[str, Any]):
+    """To machine code; nothing spills, and tiles are read 16 bytes at a time."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as build
+
+    from optim.adapm import kernels
+
+    tl, has_product = triton.language, "product" in kind
+    tile_rows, tile_columns = kernels._tile(768, 3072, is_product=has_product)
+    constants: dict[str, object] = {
+        "HAS_AVERAGE": kind.get("average", False),
+        "V": kind["v"],
+        "BY_CHANCE": kind.get("by_chance", False),
+        "PRECISION": kind.get("precision", "ieee"),
+        "WEIGHT": getattr(tl, {"bf16": "bfloat16"}.get(kind.get("weight", ""), "float32")),
+        "GRADIENT": tl.float32,
+        "STATE": tl.float32,
+        "INDEX": tl.int32,
+        "IS_ALIGNED": True,
+        "TILE_ROWS": tile_rows,
+        "TILE_COLUMNS": tile_columns,
+        "TILE_DEPTH": kernels._PRODUCT_DEPTH,
+        # What Triton itself makes of steps of 1 and of tensors that are None.
+        **dict.fromkeys(("weight_column", "gradient_column", "average_column", "moment_column", "right_column"), 1),
+        **({} if has_product else {"left": None, "right": None}),
+        **({} if kind["v"] == "given" else {"divisor": None}),
+    }
+    signature, attributes = {}, {}
+    for index, parameter in enumerate(kernels._move.params):
+        name = parameter.name
+        signature[name] = "constexpr" if name in constants else _POINTERS.get(name, "i32")
+        if signature[name] != "constexpr" and not name.startswith("origin"):
+            attributes[(index,)] = [["tt.divisibility", 16]]
+    made = build(
+        ASTSource(kernels._move, signature, {(list(signature).index(k),): v for k, v in constants.items()}, attributes),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": kernels._WARPS, "num_stages": 2},
+    )
+    assert made.asm["cubin"]
+    assert "ld.global.v4" in made.asm["ptx"]
+    assert ".local" not in made.asm["ptx"]
+
+
+def test_it_is_for_cuda_alone(monkeypatch):
+    assert compiled.kernels_for(torch.device("cpu")) is None
+    monkeypatch.setattr(compiled, "has_compiler", lambda device_type: False)
+    assert compiled.kernels_for(torch.device("cuda", 7)) is None
+
+
+def test_where_it_does_not_run_it_is_said_and_not_used(monkeypatch):
+    from optim.adapm import kernels
+
+    def fail(device: torch.device) -> None:
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
+    monkeypatch.setattr(kernels, "try_on", fail)
+    with pytest.warns(UserWarning, match="AdaPM's kernel does not run on cuda:6, and a step is slower: Failed to find"):
+        assert compiled.kernels_for(torch.device("cuda", 6)) is None
