@@ -242,7 +242,8 @@ def refusals() -> list[str]:
     for family, name in (("llama", "up_proj"), ("phi3", "gate_up_proj")):
         model = model_of(family)
         module = model.get_submodule(f"model.layers.0.mlp.{name}")
-        module.weight = nn.Parameter(distribute_tensor(module.weight.detach(), mesh, [Shard(0), Shard(0)]))
+        whole = module.get_parameter("weight").detach()
+        module.weight = nn.Parameter(distribute_tensor(whole, mesh, [Shard(0), Shard(0)]))
         with pytest.raises(ShardedParametersError) as refused:
             AdaPM.for_model(model, **OPTIONS)
         said.append(str(refused.value))
