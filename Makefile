@@ -12,7 +12,7 @@ PIP_LOG := $(VENV)/pip.log
 quietly = $(BIN)/python -m pip install $(PIP_FLAGS) -c constraints.txt $(1) >$(PIP_LOG) 2>&1 || \
 	{ cat $(PIP_LOG) >&2; echo "pip failed; the above is $(PIP_LOG)" >&2; exit 1; }
 
-.PHONY: demo up test cluster-test compiled-test fuzz check unit install install-dev chaos clean
+.PHONY: demo up test cluster-test compiled-test gpu fuzz check unit install install-dev chaos clean
 
 demo: $(VENV)/.installed  ## compare AdaPM, AdaPM-mini and AdamW on a tiny GPT-2, end to end
 	@$(BIN)/adapm-bench demo
@@ -60,6 +60,16 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and resumed: minutes of a C++ compiler
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/integration/test_compiled_run.py -m compiler
+
+# Nine minutes from a bare machine, what pip takes included: the kit is told when make began.
+BEGAN := $(shell date +%s)
+
+$(VENV)/.installed-gpu: $(VENV)/.installed
+	@$(call quietly,-e '.[gpu]')
+	@touch $@
+
+gpu: $(VENV)/.installed-gpu  ## all that only a GPU can show, with its name into benchmarks/results; small models where there is none
+	$(BIN)/python -m benchmarks.device_kit --began $(BEGAN)
 
 chaos: $(VENV)/.installed-dev  ## 60 trainings while every process is killed at random for CHAOS_MINUTES
 	CHAOS_MINUTES=$${CHAOS_MINUTES:-10} $(BIN)/python -m pytest tests/chaos/test_long.py -s

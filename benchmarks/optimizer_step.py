@@ -1,4 +1,4 @@
-"""Time and transient memory of `step()` on the real shapes of a GPT-2: AdaPM and AdaPM-mini beside torch's AdamW.
+"""Time and transient memory of `step()` on the real shapes of a model: AdaPM and AdaPM-mini beside torch's AdamW.
 
     python -m benchmarks.optimizer_step --model 124m --threads 2 --json benchmarks/results/step.json
     python -m benchmarks.optimizer_step --model 1.5b --device cuda --json benchmarks/results/step-cuda.json
@@ -17,7 +17,7 @@ Gradients are random, of magnitude 1e-3, and shared.
 import argparse
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,8 @@ from statistics import median, quantiles
 from time import perf_counter, process_time
 
 import torch
-from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig
 
 from benchmarks.result_file import processor
 from benchmarks.transient_memory import peak_transient_bytes
@@ -35,18 +35,33 @@ from optim.adapm import AdaPM
 from optim.builder import build
 from optim.state import state_bytes
 
-_CONFIGS = {
+CONFIGS: Mapping[str, PreTrainedConfig] = {
     "tiny": GPT2Config(
         vocab_size=256, n_positions=256, n_embd=128, n_layer=4, n_head=4, bos_token_id=0, eos_token_id=0
     ),
     "124m": GPT2Config(),
     "1.5b": GPT2Config(n_embd=1600, n_layer=48, n_head=25),
+    "llama-1b": LlamaConfig(
+        vocab_size=128256,
+        hidden_size=2048,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        intermediate_size=8192,
+        tie_word_embeddings=True,
+    ),
 }
 _BASELINE = "adamw"
 _USUAL = ("adapm", "adapm-mini")
 _COMPILE = {"auto": None, "yes": True, "no": False}
 _FOREACH = "adamw (foreach)"
 _LEARNING_RATE = 1e-3
+
+
+def new_model(config: PreTrainedConfig) -> nn.Module:
+    """A model of that configuration, on the device that torch makes tensors on."""
+    model: nn.Module = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # no types for it
+    return model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +93,13 @@ class Measured:
 
 
 def measure(
-    config: GPT2Config, names: list[str], *, rounds: int, repetitions: int, device: torch.device, compile: bool | None
+    config: PreTrainedConfig,
+    names: list[str],
+    *,
+    rounds: int,
+    repetitions: int,
+    device: torch.device,
+    compile: bool | None,
 ) -> dict[str, Measured]:
     """Every optimizer on a model of its own, after two steps of warming up."""
     torch.manual_seed(0)
@@ -129,7 +150,7 @@ def line(name: str, found: Measured, fused: Measured, largest_block_bytes: int) 
 def main() -> None:
     """Measure, print the table and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=sorted(_CONFIGS), default="tiny")
+    parser.add_argument("--model", choices=sorted(CONFIGS), default="tiny")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repetitions", type=int, default=3, help="of all the rounds")
@@ -145,7 +166,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None, help="where to write the figures")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    config = _CONFIGS[chosen.model]
+    config = CONFIGS[chosen.model]
     asked = catalog.names() if chosen.optimizers == ["all"] else chosen.optimizers
     names = [_FOREACH, *(name for name in asked if name != _BASELINE)]
     groups = [[_BASELINE, name] for name in names] if chosen.pairs else [[_BASELINE, *names]]
@@ -181,10 +202,11 @@ def main() -> None:
 
 
 def _prepared(
-    name: str, config: GPT2Config, gradients: list[Tensor], device: torch.device, compile: bool | None
+    name: str, config: PreTrainedConfig, gradients: list[Tensor], device: torch.device, compile: bool | None
 ) -> torch.optim.Optimizer:
     """The optimizer on a model of its own; the first one draws the gradients that all of them have."""
-    model = GPT2LMHeadModel(config).to(device)
+    with device:  # where a large model is drawn in no time
+        model = new_model(config)
     if not gradients:
         gradients.extend(torch.randn_like(parameter) * 1e-3 for parameter in model.parameters())
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
@@ -218,9 +240,9 @@ def _timed(optimizer: torch.optim.Optimizer, device: torch.device) -> tuple[floa
     return perf_counter() - start, process_time() - cpu
 
 
-def _largest_block_bytes(config: GPT2Config) -> int:
+def _largest_block_bytes(config: PreTrainedConfig) -> int:
     with torch.device("meta"):
-        model = GPT2LMHeadModel(config)
+        model = new_model(config)
     return max(parameter.nbytes for parameter in model.parameters())
 
 

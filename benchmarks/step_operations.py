@@ -12,7 +12,7 @@ what caches hold between operations is not known here. Fused AdamW is one operat
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,28 +23,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from benchmarks.optimizer_step import CONFIGS, new_model
 from benchmarks.result_file import write_result
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
 from optim.adapm.low_rank import Factors
 from optim.adapm.step import _on_device
 
-MODELS: Mapping[str, Callable[[], nn.Module]] = {
-    "124m": lambda: GPT2LMHeadModel(GPT2Config()),
-    "1.5b": lambda: GPT2LMHeadModel(GPT2Config(n_embd=1600, n_layer=48, n_head=25)),
-    "llama-1b": lambda: LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=128256,
-            hidden_size=2048,
-            num_hidden_layers=16,
-            num_attention_heads=32,
-            num_key_value_heads=8,
-            intermediate_size=8192,
-            tie_word_embeddings=True,
-        )
-    ),
-}
+MODELS = ("124m", "1.5b", "llama-1b")
 RESULT = Path("benchmarks/results/step-operations.json")
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _WRITES_ONLY = {"copy_", "_foreach_copy_", "fill_", "zero_"}
@@ -148,7 +134,7 @@ def count_fused_adamw(model: nn.Module) -> Operations:
 def count_model(model: str) -> dict[str, Operations]:
     """AdaPM, AdaPM-mini and fused AdamW on that model, in float32."""
     with torch.device("meta"):
-        module = MODELS[model]()
+        module = new_model(CONFIGS[model])
     for value in module.parameters():
         value.grad = torch.empty_like(value)
     return {
@@ -161,7 +147,7 @@ def count_model(model: str) -> dict[str, Operations]:
 def main() -> None:
     """Count, print the table and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--json", type=Path, default=RESULT, help="where to write the figures")
     chosen = parser.parse_args()
     figures: dict[str, object] = {}

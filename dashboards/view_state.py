@@ -28,6 +28,8 @@ SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
 """Field → name in the URL, of what is on or off."""
 MOST_PAGES = 1_000
 LONGEST_GROUP = 80
+LONGEST_PANEL = 200
+MOST_PANELS = 8
 Word = TypeVar("Word", bound=str)
 
 
@@ -64,6 +66,8 @@ class ViewState:
     run_descending: bool = False
     page: int = 1
     """Of the run table."""
+    panels: tuple[str, ...] = ()
+    """Further figures, as `dashboards/figures/panels.py` reads them."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "ViewState":
@@ -86,6 +90,7 @@ class ViewState:
             run_sort=_choice(given.get("by", "").removeprefix("-"), RUN_KEYS, "position"),
             run_descending=given.get("by", "").startswith("-"),
             page=min(max(int(page), 1), MOST_PAGES) if page.isdecimal() and len(page) < 9 else 1,
+            panels=panel_words(pairs),
             **{field: given.get(name) == "1" for field, name in SWITCHES.items()},
         )
 
@@ -97,7 +102,8 @@ class ViewState:
             ("by", _sort_text(self.run_sort, self.run_descending), "position"),
             ("page", str(self.page), "1"),
         ]
-        return self.figure_query() + _join_pairs(self.figure_query(), _other_than_default(tables))
+        further = _other_than_default(tables) + [("panel", each) for each in self.panels]
+        return self.figure_query() + _join_pairs(self.figure_query(), further)
 
     def figure_query(self) -> str:
         """As `query`, of what figures depend on only: what changes a table redraws none."""
@@ -145,6 +151,11 @@ class ViewState:
         return self.replace(run_sort=key, run_descending=self.run_sort == key and not self.run_descending)
 
 
+def panel_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """The panels of an address, unread."""
+    return tuple(value[:LONGEST_PANEL] for name, value in pairs if name == "panel")[:MOST_PANELS]
+
+
 def _choice(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
     return next((one for one in known if one == value), default)
 
@@ -159,4 +170,4 @@ def _other_than_default(values: list[tuple[str, str, str]]) -> list[tuple[str, s
 
 
 def _join_pairs(before: str, pairs: list[tuple[str, str]]) -> str:
-    return ("&" if pairs and len(before) > 1 else "") + urlencode(pairs)
+    return ("&" if pairs and len(before) > 1 else "") + urlencode(pairs, safe="*")

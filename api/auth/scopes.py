@@ -49,6 +49,7 @@ TABLE = {
     GET /
     GET /compare                                                     whole
     GET /compare/figures/overlay.{form}                              heavy
+    GET /compare/figures/panel.{form}                                heavy
     GET /deleted
     GET /docs
     GET /events                                                      stream

@@ -8,6 +8,7 @@ which only training it again shows (`rerun.py`). Each check raises `BundleError`
 """
 
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,14 +27,17 @@ from worker.records.result import Result, Verdict
 
 MEDIANS = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 """Series of a run of which a result has the median."""
-ROUNDING = 1e-9
-"""Relative: sums of seconds that were added in another order."""
+ROUNDING, NO_TIME = 1e-9, 1e-6
+"""Relative, and in seconds: sums that were added in another order."""
+ID = r"[A-Za-z0-9_-]{1,64}"
+"""Of an experiment: boards name files by it."""
 
 
 def check_experiment(bundle: Bundle) -> None:
     """The specification has the hash that it is known by, and the state counts the runs that are here."""
     experiment, runs = bundle.experiment, bundle.runs
     check = _checker("experiment")
+    check(re.fullmatch(ID, experiment.id) is not None, f"{experiment.id!r} is no id")
     check(experiment.spec_hash == experiment.spec.content_hash(), "the specification has another hash than is said")
     check(experiment.name == experiment.spec.name, f"it is called {experiment.name!r}, its specification another name")
     check(experiment.kind == experiment.spec.kind, f"it is a {experiment.spec.kind}, not a {experiment.kind}")
@@ -209,7 +213,9 @@ def check_attempts(bundle: Bundle) -> None:
         numbers = [each.attempt for each in mine]
         check(numbers == list(range(1, run.attempt + 1)), f"it has the attempts {numbers}, and counts {run.attempt}")
         seconds = math.fsum(each.device_seconds for each in mine)
-        check(math.isclose(seconds, run.device_seconds, rel_tol=ROUNDING), "their time is not the run's")
+        check(
+            math.isclose(seconds, run.device_seconds, rel_tol=ROUNDING, abs_tol=NO_TIME), "their time is not the run's"
+        )
         check(all(each.ended_at is not None and each.outcome is not None for each in mine), "one has not ended")
         succeeded = [each.attempt for each in mine if each.outcome is AttemptOutcome.SUCCEEDED]
         check(succeeded == ([run.attempt] if run.result is not None else []), "the one with the result is not the last")

@@ -41,7 +41,7 @@ DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
 TABLES: Final = tuple(f"comparison.{suffix}" for suffix in SUFFIXES.values())
 MOST_BYTES: Final = {DOCUMENT: 1 << 30, ATTEMPTS: 1 << 28, POINTS: 1 << 32, SIGNER: 1 << 12, STATEMENT: 1 << 20}
 """Larger files are not read; of a table as much as of a statement."""
-MOST_POINTS: Final = 200_000_000
+MOST_POINTS: Final = 50_000_000
 """In one bundle: a Parquet file may claim any number."""
 ATTEMPT_LIST: Final = TypeAdapter(tuple[AttemptRecord, ...])
 KEYS: Final = ("run_id", "candidate", "optimizer", "run_lr", "seed")
@@ -191,6 +191,7 @@ def points_bytes(runs: Sequence[RunRecord], points: Mapping[str, Columns]) -> by
 
 def _read_points(content: bytes) -> tuple[dict[str, Columns], dict[str, tuple[Any, ...]]]:
     import pyarrow as pa  # a quarter of a second, for verbs that read no bundle
+    import pyarrow.compute
     import pyarrow.parquet
 
     try:
@@ -211,18 +212,17 @@ def _read_points(content: bytes) -> tuple[dict[str, Columns], dict[str, tuple[An
         if required and table[name].null_count:
             raise BundleError("schema", f"{POINTS}: a row has no {name}")
     arrays = {name: _numbers(name, table[name]) for name in FIELDS}
-    ids = table["run_id"].to_pylist()
-    starts = [place for place, id in enumerate(ids) if place == 0 or ids[place - 1] != id]
-    keys = [table[name].to_pylist() for name in KEYS]
+    by_run = pyarrow.compute.run_end_encode(table["run_id"].combine_chunks())
+    ends = by_run.run_ends.to_pylist()
     points: dict[str, Columns] = {}
     of_run: dict[str, tuple[Any, ...]] = {}
-    for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
-        run_id = ids[start]
+    for run_id, start, end in zip(by_run.values.to_pylist(), [0, *ends], ends, strict=False):
         if run_id in points:
             raise BundleError("schema", f"{POINTS}: the rows of {run_id} do not stand together")
-        if any(len(set(column[start:end])) > 1 for column in keys):
+        named = [table[name].slice(start, end - start).unique().to_pylist() for name in KEYS]
+        if any(len(values) > 1 for values in named):
             raise BundleError("points", f"the rows of {run_id} do not name one run")
-        of_run[run_id] = tuple(column[start] for column in keys)
+        of_run[run_id] = tuple(values[0] for values in named)
         taken = {name: array[start:end] for name, array in arrays.items()}
         points[run_id] = Columns(step=taken.pop(STEP), values=taken)
     return points, of_run

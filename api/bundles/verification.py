@@ -53,19 +53,27 @@ def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
     keys = frozenset(trusted)
     files = read_files(folder)
     signer, said = check_signature(files, keys)
-    bundle = read_bundle(files)
+    hint = _version_hint(said.get("bench_version"))
+    try:
+        bundle = read_bundle(files)
+    except BundleError as error:
+        raise BundleError(error.check, error.reason + hint) from error
     if said != predicate(bundle.document):
         raise BundleError("statement", "it says something else of the experiment than its files do")
     for check in CONTENT_CHECKS.values():
         check(bundle)
-    _check_derived(bundle, files)
+    _check_derived(bundle, files, hint)
     return Verification(bundle=bundle, signer=signer, is_trusted=bool(keys), lines=tuple(_lines(bundle, files)))
 
 
-def _check_derived(bundle: Bundle, files: Mapping[str, bytes]) -> None:
+def _version_hint(theirs: object) -> str:
+    """Records and sentences may differ between versions of the bench."""
+    own = version("adapm-bench")
+    return "" if own == theirs else f"; it was written by version {theirs}, and this is {own}"
+
+
+def _check_derived(bundle: Bundle, files: Mapping[str, bytes], hint: str) -> None:
     """Byte for byte: the answers and their provenance, and the tables."""
-    own, theirs = version("adapm-bench"), bundle.document.provenance.bench_version
-    hint = "" if own == theirs else f"; it was written by version {theirs}, and this is {own}"
     try:
         derived = derive_document(bundle)
     except (OrchestratorError, ValueError, ArithmeticError, LookupError) as error:

@@ -48,6 +48,7 @@ VERBS = {
     "report": "experiments.export:report",
     "publish": "experiments.bundles:publish",
     "verify": "experiments.bundles:verify",
+    "board": "experiments.bundles:board",
     "mlflow": "admin.up:mlflow",
     "init": "experiments.specs:init",
     "schema": "experiments.specs:schema",

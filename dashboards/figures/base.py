@@ -47,6 +47,8 @@ class ExperimentView:
     narrow: bool = False
     candidate: str | None = None
     """Whose parallel coordinates are asked for."""
+    panel: str = ""
+    """The panel that is asked for, as an address says it."""
 
 
 def bytes_axis(most: float) -> dict[str, Any]:

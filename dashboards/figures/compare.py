@@ -13,6 +13,7 @@ from dashboards.palette import Style, ThemeName, numbered_style, styles
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import candidate_title
+from dashboards.view_state import panel_words
 from orchestrator.export.files import leaves
 from orchestrator.records import RunRecord
 
@@ -40,6 +41,8 @@ class CompareView:
     x: Across = "steps"
     metric: Metric = "loss"
     log: bool = False
+    panels: tuple[str, ...] = ()
+    """Further figures, as `dashboards/figures/panels.py` reads them."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "CompareView":
@@ -52,6 +55,7 @@ class CompareView:
             x=next((one for one in get_args(Across) if one == given.get("x")), "steps"),
             metric=next((one for one in METRICS if one == given.get("metric")), "loss"),
             log=given.get("log") == "1",
+            panels=panel_words(pairs),
         )
 
     def query(self) -> str:
@@ -59,7 +63,8 @@ class CompareView:
         pairs = [("runs", ",".join(self.runs))] if self.runs else []
         pairs += [("x", self.x)] if self.x != "steps" else []
         pairs += [("metric", self.metric)] if self.metric != "loss" else []
-        return "?" + urlencode(pairs + ([("log", "1")] if self.log else []), safe=",")
+        pairs += [("log", "1")] if self.log else []
+        return "?" + urlencode(pairs + [("panel", each) for each in self.panels], safe=",*")
 
     def replace(self, **changes: Any) -> "CompareView":
         """The same view with other values."""

@@ -15,6 +15,7 @@ from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
 from dashboards.figures.curves import experiment_curves
 from dashboards.figures.external import external_curves
+from dashboards.figures.panels import Panel, compared_runs, panel_figure
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
 from dashboards.figures.study import study_figure
@@ -27,7 +28,7 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison
 
 ComparisonFigure = Literal[
-    "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
+    "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline", "panel"
 ]
 LawFigure = Literal["law", "residuals"]
 SweepFigure = Literal["objective", "parallel", "importance"]
@@ -103,6 +104,19 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         draw=lambda view: memory.memory_breakdown(*_comparison_view(view), view.snapshot.runs),
     ),
     FigureEntry(name="timeline", title="Attempts over time", page=AnswerKind.COMPARISON, draw=experiment_attempts),
+    FigureEntry(
+        name="panel",
+        title="Panel",
+        page=AnswerKind.COMPARISON,
+        draw=lambda view: panel_figure(
+            view.reader,
+            compared_runs(view.snapshot, view.state, Panel.parse(view.panel)),
+            Panel.parse(view.panel),
+            view.snapshot.styles,
+            view.theme,
+        ),
+        is_listed=False,
+    ),
 )
 SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
@@ -150,13 +164,16 @@ SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
 EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=external_curves)
+RUNS_PANEL = FigureEntry(
+    name="runs-panel", title="{runs} runs compared", page="compare", draw=panel_figure, is_listed=False
+)
 OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
 PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
 STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
-    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE, EXTERNAL_CURVES, OVERLAY, PLAN,
-    STUDY,
+    *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE, EXTERNAL_CURVES, OVERLAY,
+    RUNS_PANEL, PLAN, STUDY,
 )  # fmt: skip
 """Every figure that there is."""
 BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES)}

@@ -1,16 +1,18 @@
 """`/compare?runs=…`: any runs of any experiments beside each other."""
 
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Request, Response
-from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader
 from dashboards.figures import compare
 from dashboards.figures.compare import METRICS, X_TITLES, CompareView
-from dashboards.figures.registry import OVERLAY
+from dashboards.figures.panels import Panel, group_fields
+from dashboards.figures.registry import OVERLAY, RUNS_PANEL
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import deleted_experiment
+from dashboards.pages.panels import edited_address, page_panels
 from dashboards.pages.saved_views import page_views
 from dashboards.palette import ThemeName
 from dashboards.render import page
@@ -25,14 +27,18 @@ def compare_pages(reader: Reader, monitor: Monitor, views: SavedViews) -> APIRou
     router = APIRouter(include_in_schema=False)
 
     @router.get("/compare")
-    def comparison_page(request: Request) -> HTMLResponse:
+    def comparison_page(request: Request) -> Response:
         view = CompareView.parse(request.query_params.multi_items())
+        if (edited := edited_address("/compare", view, request)) is not None:
+            return edited
         version = monitor.version()
         runs, unknown = _runs(reader, view)
+        figures = f"/compare/figures/panel.json?runs={quote(','.join(view.runs))}"
         return page(
             "compare.html",
             version=version,
             view=view,
+            panels=page_panels("/compare", view, figures, group_fields(runs), Panel()),
             page_views=page_views(views, "/compare", view.query()),
             runs=runs,
             unknown=unknown,
@@ -60,6 +66,23 @@ def compare_pages(reader: Reader, monitor: Monitor, views: SavedViews) -> APIRou
         figure = OVERLAY.draw(runs, [reader.own_series(run) for run in runs], view, theme)
         title = OVERLAY.title.format(runs=len(runs), metric=compare.metric_title(runs, view.metric))
         return figure_answer(figure, form, theme, name="compared-runs", title=title, tag=tag)
+
+    @router.get("/compare/figures/panel.{form}")
+    def panel_of_runs(
+        form: FileForm,
+        request: Request,
+        theme: ThemeName = "light",
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        view = CompareView.parse(request.query_params.multi_items())
+        tag = _tag(reader, view)
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        runs, _ = _runs(reader, view)
+        panel = Panel.parse(view.panels[0] if view.panels else "")
+        figure = RUNS_PANEL.draw(reader, runs, panel, compare.run_styles(runs), theme)
+        title = RUNS_PANEL.title.format(runs=len(runs))
+        return figure_answer(figure, form, theme, name="panel", title=title, tag=tag)
 
     return router
 

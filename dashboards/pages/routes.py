@@ -33,6 +33,7 @@ from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
+from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
 from dashboards.figures.sweep import parallel_candidate, sweep_report
 from dashboards.files.figures import FileForm, figure_answer, table_file
@@ -42,6 +43,7 @@ from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.external import external_pages
 from dashboards.pages.memory import memory_pages
+from dashboards.pages.panels import edited_address, page_panels
 from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.saved_views import page_views, saved_view_pages
@@ -119,7 +121,7 @@ class PageHandlers:
         self._monitor = monitor
         self._external_runs = external_runs
         self._saved_views = saved_views
-        self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], HTMLResponse]] = {
+        self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], Response]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
             AnswerKind.FINDINGS: self._findings,
@@ -144,23 +146,28 @@ class PageHandlers:
             concerns=concerns(activity, self._monitor.dispatch_blocker()),
         )
 
-    def experiment(self, experiment_id: str, request: Request) -> HTMLResponse:
+    def experiment(self, experiment_id: str, request: Request) -> Response:
         """One experiment; of a scaling experiment its law, or the comparison of one cell."""
         view = ViewState.parse(request.query_params.multi_items())
         whole = self._reader.experiments.get(experiment_id)
         answer = AnswerKind.COMPARISON if view.cell and whole.spec.cells() else whole.spec.answer
         return self._by_answer[answer](whole, view, request)
 
-    def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+    def _comparison(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
         """A leaderboard, or that of one cell."""
+        path = f"/experiments/{whole.id}"
+        if (edited := edited_address(path, view, request)) is not None:
+            return edited
         snapshot = self._reader.snapshot(whole.id, view.cell, soon=True)
+        figures = f"{path}/figures/panel.json{view.figure_query()}"
         leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
         return page(
             "experiment.html",
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             view=view,
-            page_views=page_views(self._saved_views, f"/experiments/{whole.id}", view.query()),
+            page_views=page_views(self._saved_views, path, view.query()),
+            panels=page_panels(path, view, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
@@ -226,6 +233,7 @@ class FigureHandlers:
                 theme=theme,
                 narrow=narrow,
                 candidate=request.query_params.get("candidate"),
+                panel=request.query_params.get("panel", ""),
             )
         )
         title = f"{entry.title} · {snapshot.experiment.name}"

@@ -17,7 +17,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import TypeAdapter, ValidationError
 
 from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.render import page, visitor_id
+from dashboards.render import page, refused_page, visitor_id
 from orchestrator.annotations import AnnotationChange, Label
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalRun
@@ -70,10 +70,14 @@ class SelectionPages:
     def ask(self, request: Request) -> Response:
         """What the action would mean."""
         pairs = request.query_params.multi_items()
+        if len(_selected(pairs)) > MOST_SELECTED:
+            return _too_many(pairs)
         return _question(self._find(pairs), _action(pairs), back=_back(pairs))
 
     def act(self, request: Request, pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:
         """Do it, one by one: what cannot be done is named, and the rest is done."""
+        if len(_selected(pairs)) > MOST_SELECTED:
+            return _too_many(pairs)
         found, action, back = self._find(pairs), _action(pairs), _back(pairs)
         label = dict(pairs).get("label", "")
         if action == "label":
@@ -126,12 +130,11 @@ class SelectionPages:
                     raise
 
     def _find(self, pairs: Iterable[tuple[str, str]]) -> Selection:
-        given = list(dict.fromkeys((name, value) for name, value in pairs if name in ("runs", "experiments")))
         runs: list[RunRecord] = []
         external: list[ExternalRun] = []
         experiments: dict[str, AnyExperiment] = {}
         unknown: list[str] = []
-        for name, value in given[:MOST_SELECTED]:
+        for name, value in _selected(pairs):
             try:
                 if name == "experiments":
                     experiments[value] = self._services.experiments.get_any(value[:LONGEST_ID])
@@ -154,6 +157,17 @@ class SelectionPages:
 
 def _retried(found: Selection) -> list[RunRecord]:
     return [run for run in found.runs if run.status in ACTIONABLE[RunAction.RETRY]]
+
+
+def _selected(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What the form names, each once."""
+    return list(dict.fromkeys((name, value) for name, value in pairs if name in ("runs", "experiments")))
+
+
+def _too_many(pairs: Iterable[tuple[str, str]]) -> Response:
+    """Rather than a part of what was selected, nothing."""
+    count = len(_selected(pairs))
+    return refused_page(422, "Too many at once", f"{count:,} are selected, and {MOST_SELECTED} are the most at once.")
 
 
 def _action(pairs: Iterable[tuple[str, str]]) -> SelectionAction:

@@ -99,7 +99,21 @@
     if (state.listens) return;
     state.listens = true;
     figure.on("plotly_relayout", (change) => remember(figure, change));
+    if (figure.matches(PANEL)) {
+      figure.on("plotly_hover", (hover) => { if (hover.event) hoverTogether(figure, hover); });
+      figure.on("plotly_unhover", (hover) => { if (hover.event) hoverTogether(figure, null); });
+    }
     figure.on("plotly_doubleclick", () => { zooms.delete(figure.id); write(); plot(figure, state); });
+  }
+
+  // Panels over the same axis show the same place: what is pointed at in one is named in the others.
+  const PANEL = ".panels [data-figure]";
+  function hoverTogether(figure, hover) {
+    const title = (one) => one.layout?.xaxis?.title?.text;
+    for (const other of document.querySelectorAll(PANEL)) {
+      if (other === figure || !other.dataset.drawn || title(other) !== title(figure)) continue;
+      if (hover) Plotly.Fx.hover(other, { xval: hover.xvals[0] }, "xy"); else Plotly.Fx.unhover(other);
+    }
   }
 
   // What a reader has zoomed into stands in the address, `zoom=curves*x*10*50*y*2.1*2.4`: a link shows it, a refresh keeps
@@ -205,6 +219,12 @@
     for (const drawing of figure.querySelectorAll(".main-svg")) drawing.removeAttribute("viewBox");
     Plotly.relayout(figure, { width: null, autosize: true });
   }
+
+  // A panel's settings hold at once; without scripts there is the button.
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest?.(".panels .panel-form");
+    if (form && event.target.matches("select, [type=range], [type=checkbox]")) form.requestSubmit();
+  });
 
   const every = (act) => document.querySelectorAll("[data-figure]").forEach(act);
   document.addEventListener("bench:refresh", () => { reconcile(); every(follow); });

@@ -47,7 +47,7 @@ from ..plan.groups import as_groups, name_groups, names
 from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
-from . import compiled
+from . import compiled, devices
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
 from .options import Options, StepOptions, StepSettings, check_options
@@ -100,6 +100,8 @@ class AdaPM(ClosureStep):
             what is smaller than half of their spacing is lost: a bfloat16 weight has to move by 2^-9 of itself.
         bf16_stochastic_round: Round bfloat16 weights up or down by chance, so that they follow small updates on
             average, without any state (`rounding.py`). Not with `master_weights`.
+        matmul_precision: Of products with the gradient on CUDA: "highest" is IEEE float32, "high" TF32, and None what
+            `torch.set_float32_matmul_precision` says, IEEE unless it is called. All other arithmetic is IEEE float32.
         compile: True moves large blocks by code that `torch.compile` makes at the first step, and on CUDA all matrices
             by our kernel (`kernels.py`), False does not; None decides by device and model (`compiled.py`). Weights
             agree to rounding.
@@ -144,6 +146,7 @@ class AdaPM(ClosureStep):
         seed: int = 0,
         master_weights: bool = False,
         bf16_stochastic_round: bool = False,
+        matmul_precision: str | None = None,
         compile: bool | None = None,
         foreach: bool | None = None,
         fused: bool | None = None,
@@ -168,6 +171,7 @@ class AdaPM(ClosureStep):
             "seed": seed,
             "master_weights": master_weights,
             "bf16_stochastic_round": bf16_stochastic_round,
+            "matmul_precision": matmul_precision,
         }
         groups = as_groups(params)
         planning = _choices(rank_ratio, state_dtype, unknown, rules)
@@ -235,11 +239,12 @@ class AdaPM(ClosureStep):
         device = next((parameter.device for parameter in parameters), torch.device("cpu"))
         largest, elements = self._sizes
         compiles = compiled.should_compile(self.compile, elements, device)
-        with compiled.room_for_variants() if compiles else nullcontext():
+        variants = compiled.room_for_variants() if compiles else nullcontext()
+        with variants, devices.exact_products() as precision:
             shared: list[SharedMember] = []
             for group in self.param_groups:
-                for (step, _, _), lists in self._lists_of_members(group, shared).items():
-                    settings = StepSettings.from_group(group, step)
+                for (step, _, _), lists in self._lists_of_members(group, shared, precision).items():
+                    settings = StepSettings.from_group(group, step, precision=precision)
                     if fused := lists.pop(_FUSED, []):
                         update_fused(fused, settings)
                     for members in lists.values():
@@ -342,7 +347,7 @@ class AdaPM(ClosureStep):
         vars(self).pop("_runs", None)
 
     def _lists_of_members(
-        self, group: dict[str, Any], shared: list[SharedMember]
+        self, group: dict[str, Any], shared: list[SharedMember], precision: str
     ) -> dict[_Alike, dict[object, list[Member]]]:
         """The blocks of the group that have a gradient, moved on to their next step, by what they have in common.
 
@@ -364,7 +369,7 @@ class AdaPM(ClosureStep):
             trained = self._masters.trained_weight(group, parameter, state)
             lists = found.setdefault((int(state["step"]), trained.dtype, parameter.device), {})
             if is_distributed(parameter):
-                settings = StepSettings.from_group(group, int(state["step"]))
+                settings = StepSettings.from_group(group, int(state["step"]), precision=precision)
                 members = self._local_members(name, parameter, trained, gradient, state, settings, shared)
             else:
                 members = ((run.likeness, run.member(trained, gradient, state)) for run in self._runs[name])
@@ -515,7 +520,11 @@ class AdaPMMini(AdaPM):
     second_moments = ADAM_MINI_SECOND_MOMENTS
 
 
-_OPTIONS_SINCE: Mapping[str, Any] = {"master_weights": False, "bf16_stochastic_round": False}
+_OPTIONS_SINCE: Mapping[str, Any] = {
+    "master_weights": False,
+    "bf16_stochastic_round": False,
+    "matmul_precision": None,
+}
 """Options that states saved by earlier versions lack, with what those versions did."""
 
 

@@ -12,6 +12,10 @@ Pieces: a block of GPT-2's embedding is 154 MB. Its update needs two temporaries
 memory (and having it mapped) takes longer than the arithmetic. By rows, they never leave the cache. Blocks that are
 smaller than a piece are worked on several at a time (`step.py`), up to one piece together.
 
+Precision: a Gram matrix in TF32, which has 11 bits, would tell no orthonormal rows from others, and users set TF32 for
+their model by `torch.set_float32_matmul_precision("high")`. So a step works in IEEE float32 (`exact_products`) but for
+its products with a gradient, which `times` and `times_transposed` work out as they are asked to.
+
 Products: torch multiplies float32 matrices through MKL, which falls back to its AVX2 kernels on processors that are not
 Intel's; oneDNN, the other library inside torch, writes its kernels for the instructions that it finds. On one idle AMD
 core with AVX-512, G 768 × 3072 and 38 rows: X G^T 78 against 149 GFLOP/s, X G 81 against 191, L R 80 against 202. It is
@@ -21,12 +25,14 @@ such a slice. torch reaches oneDNN for float32 only through the operator that it
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import EllipsisType
 
 import torch
 from torch import Tensor
 
+MATMUL_PRECISIONS = ("highest", "high")
+"""Of products with a gradient, in torch's words: IEEE float32, or TF32 where the device has it."""
 _simulations = 0
 
 
@@ -88,17 +94,48 @@ _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[
 )
 
 
-def times_transposed(rows: Tensor, matrix: Tensor) -> Tensor:
+@contextmanager
+def exact_products() -> Iterator[str]:
+    """Within, float32 matrices are multiplied in IEEE float32, whatever the user asked of torch: that is yielded."""
+    asked = torch.backends.cuda.matmul.fp32_precision
+    if asked != "tf32":
+        yield "highest"
+        return
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set by torch's newer switches, which the older must not be mixed with
+        with _cuda_products("ieee"):
+            yield "high"
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def _cuda_products(precision: str) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = precision
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
     if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
         return product
-    return rows @ matrix.mT
+    with _cuda_products("tf32") if precision == "high" and rows.is_cuda else nullcontext():
+        return rows @ matrix.mT
 
 
-def times(rows: Tensor, matrix: Tensor) -> Tensor:
+def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """X G (r × n), for r rows X of length m and G m × n; or a batch of such."""
-    return times_transposed(rows, matrix.mT)
+    return times_transposed(rows, matrix.mT, precision=precision)
 
 
 def pack(matrix: Tensor, *, rows: int) -> Tensor:

@@ -16,6 +16,7 @@ torch's operators. Under `TRITON_INTERPRET=1` it runs on a CPU.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -108,8 +109,9 @@ def move(
     layouts: dict[object, list[int]] = {}
     for index, tensors in enumerate(zip(*(each for each in blocks if each), strict=True)):
         layouts.setdefault(tuple((tensor.stride(), tensor.dtype) for tensor in tensors), []).append(index)
-    for chosen in layouts.values():
-        _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
+    with _current(numbers.device):
+        for chosen in layouts.values():
+            _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
@@ -118,12 +120,18 @@ def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
     layouts: dict[object, list[int]] = {}
     for index, gradient in enumerate(gradients):
         layouts.setdefault((gradient.stride(), gradient.dtype), []).append(index)
-    for chosen in layouts.values():
-        found = sums if len(chosen) == len(gradients) else torch.empty_like(sums[: len(chosen)])
-        _launch_sums([gradients[index] for index in chosen], found, axis)
-        if found is not sums:
-            sums[torch.tensor(chosen, device=sums.device)] = found
+    with _current(sums.device):
+        for chosen in layouts.values():
+            found = sums if len(chosen) == len(gradients) else torch.empty_like(sums[: len(chosen)])
+            _launch_sums([gradients[index] for index in chosen], found, axis)
+            if found is not sums:
+                sums[torch.tensor(chosen, device=sums.device)] = found
     return sums
+
+
+def _current(device: torch.device) -> AbstractContextManager[object]:
+    """Triton launches on the current device, whatever device its operands are on."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _launch(
@@ -327,8 +335,8 @@ def _move(
         else:
             numerator = gradient * tl.load(numbers)
             if left is not None:
-                lefts = left + block * left_block + row * left_row
-                rights = right + block * right_block + column * right_column
+                lefts = left + block.to(tl.int64) * left_block + row * left_row
+                rights = right + block.to(tl.int64) * right_block + column * right_column
                 product = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
                 for start_depth in range(0, depth, TILE_DEPTH):
                     inner = start_depth + tl.arange(0, TILE_DEPTH)

@@ -55,16 +55,18 @@ class Momentum:
     carried: Factors
     """L' and R' of the step before."""
     beta1: float
+    precision: str = "highest"
+    """Of the products with G: one of `devices.MATMUL_PRECISIONS`."""
 
     def rows_times_transposed(self, rows: Tensor) -> Tensor:
         """X M^T (r × m), for r rows X of length n."""
         through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
-        return times_transposed(rows, self.gradient).lerp_(through_carried, self.beta1)
+        return times_transposed(rows, self.gradient, precision=self.precision).lerp_(through_carried, self.beta1)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (r × n), for r rows X of length m."""
         through_carried = times(times(rows, self.carried.left), self.carried.right)
-        return times(rows, self.gradient).lerp_(through_carried, self.beta1)
+        return times(rows, self.gradient, precision=self.precision).lerp_(through_carried, self.beta1)
 
     def dense(self) -> Tensor:
         """M itself."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
+from .devices import MATMUL_PRECISIONS
 from .low_rank import Mixture, mixture
 from .solvers import SOLVERS
 
@@ -24,6 +25,7 @@ class StepOptions(TypedDict, total=False):
     seed: int
     master_weights: bool
     bf16_stochastic_round: bool
+    matmul_precision: str | None
 
 
 class Options(StepOptions, total=False):
@@ -40,6 +42,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     """Raise ValueError, in torch's own manner, for the first option out of its bounds."""
     (beta1, beta2), free_scale = options["betas"], options["momentum_free_lr_scale"]
     clip, iterations, interval = options["clip"], options["inner_iterations"], options["refresh_interval"]
+    precision, known = options["matmul_precision"], (None, *MATMUL_PRECISIONS)
     known_iterations = iterations is None or (isinstance(iterations, int) and iterations >= 1)
     for valid, name, value, allowed in (
         (float(options["lr"]) >= 0.0, "learning rate", options["lr"], "at least 0"),
@@ -51,6 +54,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         (known_iterations, "inner_iterations", iterations, "a whole number from 1, or None for the solver's own"),
         (isinstance(interval, int) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
         (clip is None or clip > 0.0, "clip", clip, "above 0, or None for no clipping"),
+        (precision in known, "matmul_precision", precision, f"{' or '.join(MATMUL_PRECISIONS)}, or None for torch's"),
         (free_scale > 0.0, "momentum_free_lr_scale", free_scale, "above 0"),
     ):
         if not valid:
@@ -83,11 +87,13 @@ class StepSettings:
     fresh: bool
     seed: int
     bf16_stochastic_round: bool
+    matmul_precision: str
+    """Of products with a gradient, and of A B."""
     step: int
 
     @classmethod
-    def from_group(cls, group: Mapping[str, Any], step: int) -> Self:
-        """The settings of that group at step t = 1, 2, …"""
+    def from_group(cls, group: Mapping[str, Any], step: int, *, precision: str = "highest") -> Self:
+        """The settings of that group at step t = 1, 2, …; `precision` is what torch is set to."""
         (beta1, beta2), debias = group["betas"], group["debias_moments"]
         interval = group["refresh_interval"]
         return cls(
@@ -106,5 +112,6 @@ class StepSettings:
             fresh=step == 1 or (interval > 0 and (step - 1) % interval == 0),
             seed=group["seed"],
             bf16_stochastic_round=group["bf16_stochastic_round"],
+            matmul_precision=group["matmul_precision"] or precision,
             step=step,
         )

@@ -209,7 +209,7 @@ def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) 
         return drawn[:, inputs.start : inputs.stop]
 
     found = yield from SHARDED_SOLVERS[settings.solver](
-        Momentum(gradient.mT if turned else gradient, start, settings.beta1),
+        Momentum(gradient.mT if turned else gradient, start, settings.beta1, settings.matmul_precision),
         Division(outputs=portion.groups[block.output_axis], inputs=portion.groups[1 - block.output_axis]),
         iterations=settings.iterations,
         fresh=settings.fresh,

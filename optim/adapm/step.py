@@ -337,6 +337,7 @@ def _move_by_kernel(
         divisor,
         _numbers(settings, block.first_moment, block.decays, torch.float32, first.weight.device),
         chances=chances,
+        precision="tf32" if settings.matmul_precision == "high" else "ieee",
     )
 
 
@@ -521,7 +522,7 @@ def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, 
         return _join([gaussian_sketch(settings.seed, settings.step, name, like) for name in names])
 
     found = SOLVERS[settings.solver].solve(
-        Momentum(gradient.mT if turned else gradient, start, settings.beta1),
+        Momentum(gradient.mT if turned else gradient, start, settings.beta1, settings.matmul_precision),
         iterations=settings.iterations,
         fresh=settings.fresh,
         sketch=sketch,

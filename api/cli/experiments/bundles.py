@@ -1,4 +1,5 @@
-"""`publish ID`: a finished experiment as a signed folder. `verify DIR`: whether such a folder can be believed."""
+"""`publish ID`: a finished experiment as a signed folder. `verify DIR`: whether it can be believed. `board DIR`: pages
+of many."""
 
 import random
 import secrets
@@ -24,6 +25,10 @@ SigningKeyFile = Annotated[
     ),
 ]
 Folder = Annotated[Path, typer.Argument(help="A bundle: a folder that `publish` wrote.", metavar="DIR")]
+Folders = Annotated[
+    list[Path], typer.Argument(help="Bundles, or folders of bundles; of several installations too.", metavar="DIR...")
+]
+Site = Annotated[Path, typer.Option("--out", "-o", help="The folder to write the pages into.", metavar="DIR")]
 Signers = Annotated[
     list[str] | None,
     typer.Option("--signer", help="A fingerprint that must have signed; several: one of them.", metavar="SHA256"),
@@ -69,7 +74,7 @@ def verify(
     if run is not None and not rerun:
         refuse("--run needs --rerun")
     try:
-        found = check(folder, [each.removeprefix("sha256:").lower() for each in signer or ()])
+        found = check(folder, _fingerprints(signer))
     except BundleError as error:
         if json:
             print_json({"verified": False, "check": error.check, "reason": error.reason})
@@ -89,6 +94,28 @@ def verify(
     console().print(sentences((name, formats.sentence(line)) for name, line in (lines[0], signed, *lines[1:])))
 
 
+def board(folders: Folders, out: Site, signer: Signers = None, json: Json = False) -> None:
+    """Write a board of bundles as plain pages: ranked by workload, with curves, fronts and what was verified."""
+    from api.bundles.board import write_board  # as above, and matplotlib
+
+    if missing := [each for each in folders if not each.is_dir()]:
+        refuse(f"{missing[0]} is no folder")
+    try:
+        count, refused = write_board(folders, out, _fingerprints(signer))
+    except OSError as error:
+        fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
+    if json:
+        print_json({"board": str(out / "index.html"), "submissions": count, "refused": refused})
+        return
+    print(f"{out / 'index.html'}: {formats.count(count)} submission{'' if count == 1 else 's'}")
+    for path, why in refused.items():
+        complain(f"refused: {path}: {why}")
+
+
+def _fingerprints(given: list[str] | None) -> list[str]:
+    return [each.removeprefix("sha256:").lower() for each in given or ()]
+
+
 def _train_again(found: "Verification", run_id: str | None, *, quiet: bool) -> str:
     """What came of it, in words; ends the command where it came to something else."""
     from api.bundles.layout import BundleError  # as above
@@ -100,7 +127,7 @@ def _train_again(found: "Verification", run_id: str | None, *, quiet: bool) -> s
         fail("no run of it can be trained again: only those of one process that reached the end of their budget can")
     chosen = random.Random(secrets.randbits(64)).choice(runs)  # noqa: S311 - nothing secret is drawn
     if not quiet:
-        print(f"training {chosen.id} again, which took {formats.duration(chosen.device_seconds)}", flush=True)
+        print(f"training {plain(chosen.id)} again, which took {formats.duration(chosen.device_seconds)}", flush=True)
     settings = environment_settings()
     try:
         again = train_again(found.bundle, chosen, settings.datasets_folder(), settings.dataset_url)

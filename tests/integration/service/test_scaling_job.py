@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from api.bundles.board import write_board
+from api.bundles.publication import publish
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
+from tests.factories.bundles import KEY
 from tests.factories.scaling import scaling_spec
 from worker.records.result import Verdict
 
@@ -19,7 +23,7 @@ def client(service_url: str) -> Iterator[Client]:
         yield client
 
 
-def test_three_sizes_are_trained_and_fitted(client: Client) -> None:
+def test_three_sizes_are_trained_and_fitted(client: Client, tmp_path: Path) -> None:
     """One candidate, one rate, one seed at each size: the least that a law can be fitted to."""
     spec = scaling_spec(
         candidates=[{"optimizer": "adapm", "learning_rates": [0.008]}],
@@ -50,3 +54,7 @@ def test_three_sizes_are_trained_and_fitted(client: Client) -> None:
     assert all(cell.comparison.complete for cell in client.cells(id))
     # Twenty steps with one seed show no fall of the loss with size: nothing is predicted, and why is said.
     assert fit.no_law is not None and fit.predictions == ()
+    published = publish(client, id, tmp_path / "bundle", KEY).bundle.document
+    assert published.fit is not None and len(published.cells) == 3
+    assert write_board([tmp_path], tmp_path / "site") == (1, {})
+    assert (tmp_path / "site/index.html").read_text().count("<h2>") == 3 + 1

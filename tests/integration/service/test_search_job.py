@@ -1,14 +1,17 @@
 """A comparison that tunes more than the rate through the real service: both phases are trained, and told everywhere."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from api.bundles.publication import publish
 from api.cli import main
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.tuning import Tuning
+from tests.factories.bundles import KEY
 from tests.integration.small_comparison import small_comparison
 
 pytestmark = pytest.mark.slow
@@ -21,7 +24,7 @@ def client(service_url: str) -> Iterator[Client]:
 
 
 def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
-    client: Client, service_url: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, service_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = Tuning(seeds=(7,), search=("lr", "beta2", "clip"), method="random", trials=2)
     small = small_comparison(name="searched", steps=10, seeds=(1,))
@@ -50,3 +53,4 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     shown = CliRunner().invoke(main, ["compare", id], catch_exceptions=False)
     assert shown.exit_code == 0
     assert "Tuned: lr, beta2, clip; 2 trials each." in " ".join(shown.stdout.split())
+    assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison

@@ -1,16 +1,20 @@
 """A sequential comparison through the real service: seeds are trained on Ray until the verdict is there."""
 
+from pathlib import Path
+
 import pytest
 
+from api.bundles.publication import publish
 from api.client.client import Client
 from orchestrator.kinds.comparison import Candidate, Sequential
 from orchestrator.records import Conclusion, SeedsStatus
+from tests.factories.bundles import KEY
 from tests.integration.small_comparison import small_comparison
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 
-def test_a_clear_difference_needs_a_few_of_many_seeds(service_url: str) -> None:
+def test_a_clear_difference_needs_a_few_of_many_seeds(service_url: str, tmp_path: Path) -> None:
     """AdamW at a rate that trains, against one that hardly moves a weight: the first looks decide."""
     candidates = (
         Candidate(optimizer="adamw", learning_rates=(4e-3,), label="usual"),
@@ -24,6 +28,7 @@ def test_a_clear_difference_needs_a_few_of_many_seeds(service_url: str) -> None:
         for _ in client.watch(id, pause_seconds=0.3):
             pass
         runs, answer = client.runs(experiment_id=id), client.compare(id)
+        assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == answer
     row = next(each for each in answer.rows if not each.is_baseline)
     assert row.conclusion is Conclusion.WORSE
     assert row.seeds_used is not None

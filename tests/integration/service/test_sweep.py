@@ -5,16 +5,19 @@ Every trial is in the finished table once, the hopeless ones were stopped early,
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import psutil
 import pytest
 
+from api.bundles.publication import publish
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters
 from orchestrator.records import ExperimentRecord, RunRecord
 from tests.chaos.processes import living, sweep_drivers_of
+from tests.factories.bundles import KEY
 from tests.factories.sweep import sweep_spec
 from tests.factories.waiting import until
 from worker.records.result import Verdict
@@ -78,7 +81,7 @@ def none_lives(processes: Sequence[psutil.Process]) -> bool:
     return not living(processes)
 
 
-def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str):
+def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str, tmp_path: Path):
     spec = asha()
     rates = [(planned_parameters(spec, number) or {})["lr"] for number in range(4)]
     assert rates == [GOOD, HOPELESS, GOOD, HOPELESS]
@@ -89,6 +92,7 @@ def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str):
         runs = client.runs(experiment_id=sweep.id)
         report = client.sweep(sweep.id)
         comparison = client.sweep_comparison(sweep.id, seeds=2)
+        published = publish(client, sweep.id, tmp_path / "bundle", KEY).bundle.document
     assert [(run.position, run.lr, run.status) for run in runs] == [
         (number, rate, RunStatus.SUCCEEDED) for number, rate in enumerate(rates)
     ]
@@ -100,3 +104,4 @@ def test_a_sweep_whose_driver_is_killed_has_each_trial_once(service_url: str):
     assert report.trials[0].objective == report.trials[2].objective is not None
     assert report.best() == report.trials[0]
     assert (comparison.candidates[0].learning_rates, comparison.seeds) == ((GOOD,), (SEED + 1, SEED + 2))
+    assert published.sweep == report

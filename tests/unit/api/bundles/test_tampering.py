@@ -336,6 +336,7 @@ def twice(value: Any) -> Any:
 BETTER = "Better than SGD by 1.0000 (simultaneous 95 % interval -1.2 to -0.8)."
 TABLE = (
     Tampering("the specification's hash", change_experiment(spec_hash="0" * 64), "experiment", "another hash"),
+    Tampering("a path as an id", change_experiment(id="../../elsewhere"), "experiment", "is no id"),
     Tampering("the experiment's name", change_experiment(name="a better one"), "experiment", "another name"),
     Tampering("the experiment's kind", change_experiment(kind="sweep"), "experiment", "not a sweep"),
     Tampering(

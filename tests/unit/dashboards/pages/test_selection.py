@@ -42,6 +42,9 @@ def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
         browser.post("/selection", data=labelled | {"label": "paper"})
         assert services.experiments.get(ended).revision == 1, "what has the label is not touched"
 
+        crowd = {"runs": [first, *map(str, range(200))], "action": "delete"}
+        for answer in (browser.get("/selection", params=crowd), browser.post("/selection", data=crowd)):
+            assert answer.status_code == 422 and "201 are selected" in answer.text
         asked = browser.get("/selection", params=chosen | {"action": "delete"}).text
         assert "Delete 2 experiments and 1 external run?" in asked and "still running: cancel it first" in asked
         assert "&lt;b&gt;ended" in asked and "<b>ended" not in asked

@@ -381,6 +381,10 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
         ({"refresh_interval": -1}, "Invalid refresh_interval: -1; it must be a whole number from 0 (never)"),
         ({"clip": 0.0}, "Invalid clip: 0.0; it must be above 0, or None for no clipping"),
         ({"momentum_free_lr_scale": 0.0}, "Invalid momentum_free_lr_scale: 0.0; it must be above 0"),
+        (
+            {"matmul_precision": "tf32"},
+            "Invalid matmul_precision: tf32; it must be highest or high, or None for torch's",
+        ),
         ({"rank_ratio": 0.0}, "Invalid rank_ratio: 0.0; it is a share of min(m, n), in (0, 1]"),
         ({"rank_ratio": 1.5}, "Invalid rank_ratio: 1.5; it is a share of min(m, n), in (0, 1]"),
         ({"unknown": "guess"}, "Invalid unknown: 'guess'; say 'error' or 'full'"),

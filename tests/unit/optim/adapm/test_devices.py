@@ -1,5 +1,7 @@
 """Row chunks cover a block once, in order; products have one answer, whichever library works them out."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -62,3 +64,44 @@ def test_a_slice_is_copied_only_where_products_with_it_are_large():
     assert devices.pack(packed.mT, rows=26).data_ptr() == packed.data_ptr()
     with devices.simulate_accelerator():
         assert devices.pack(part, rows=26) is part
+
+
+@pytest.fixture
+def torch_as_it_starts():
+    """No precision is asked of torch, as in a new process; and again afterwards."""
+
+    def forget() -> None:
+        torch.set_float32_matmul_precision("highest")
+        backends: Any = torch.backends  # torch publishes no types for all of them
+        for switch in (backends.cuda.matmul, backends.mkldnn.matmul, backends):
+            switch.fp32_precision = "none"
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("asked", ["highest", "high", "medium"])
+def test_a_step_is_exact_whatever_torch_is_set_to_and_leaves_it_so(torch_as_it_starts, asked):
+    if asked != "highest":
+        torch.set_float32_matmul_precision(asked)
+    before = torch.backends.cuda.matmul.fp32_precision
+    with devices.exact_products() as precision:
+        assert torch.backends.cuda.matmul.fp32_precision != "tf32"
+        assert torch.get_float32_matmul_precision() == "highest"
+        with devices._cuda_products("tf32"):
+            assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+        assert torch.backends.cuda.matmul.fp32_precision != "tf32"
+    assert precision == ("highest" if asked == "highest" else "high")
+    assert (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.fp32_precision) == (asked, before)
+
+
+def test_torchs_newer_switch_is_heeded_too(torch_as_it_starts):
+    """torch refuses a mixture of both, so that the older is not touched."""
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    with devices.exact_products() as precision:
+        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+    assert (precision, torch.backends.cuda.matmul.fp32_precision) == ("high", "tf32")
+    with pytest.raises(RuntimeError), devices.exact_products():
+        raise RuntimeError
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32"

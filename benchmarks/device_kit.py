@@ -1,0 +1,331 @@
+"""Everything that only a device can show, in one command of nine minutes: `make gpu`.
+
+    make gpu                                            installs what it needs, and measures
+    python -m benchmarks.device_kit --device cpu        the same without a GPU: small models, and it says so
+
+It writes benchmarks/results/device-NAME.json, and a page beside it.
+Each stage is a process of its own with a limit, so that one that hangs costs its own minutes alone; none begins once
+the time is up. What fails is in the result with the end of what it said, and the exit status is 1.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from api.client.client import Client
+from benchmarks.load_processes import running_service
+from benchmarks.result_file import processor, write_result
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from worker.spec.run import Budget, DataSpec, Evaluation, Resources, Schedule, Workload
+
+SECONDS = 540.0
+"""Of `make gpu`, the installation included."""
+RESULTS = Path("benchmarks/results")
+_SAID_CHARACTERS = 4000
+_GRACE_SECONDS = 5.0
+_SHOWN = {
+    "title",
+    "val_loss",
+    "difference",
+    "peak_memory_bytes",
+    "step_seconds",
+    "optimizer_seconds",
+    "optimizer_state_bytes",
+    "energy_joules",
+    "verdict",
+    "verdicts",
+}
+
+Outcome = Literal["passed", "failed", "timed out", "not begun"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One thing to show."""
+
+    name: str
+    command: Sequence[str]
+    """Arguments of this Python; `{json}` is where its figures go."""
+    limit_seconds: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What came of a stage."""
+
+    name: str
+    outcome: Outcome
+    seconds: float
+    said: str
+    """Its last line; of one that did not pass, the end of its output."""
+    figures: Any = None
+
+
+def stages(device: str) -> list[Stage]:
+    """In the order of what should be known first, should time run out."""
+    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "100")
+    placed = {"ADAPM_TEST_DEVICE": device}
+    cuda = device == "cuda"
+    models = ("124m", "1.5b", "llama-1b") if cuda else ("tiny",)
+    sizes = (
+        ("--rounds", "10", "--repetitions", "3") if cuda else ("--rounds", "2", "--repetitions", "1", "--threads", "1")
+    )
+    step = ("-m", "benchmarks.optimizer_step", "--device", device, "--pairs", *sizes, "--json", "{json}", "--model")
+    steps = [
+        Stage(
+            name=f"step of {model}",
+            command=(*step, model, "--optimizers", "adapm", "adapm-mini", "muon"),
+            limit_seconds=90.0,
+        )
+        for model in models
+    ]
+    low_bit = Stage(
+        name=f"step of {models[0]}, 8 bits",
+        command=(*step, models[0], "--optimizers", "adamw-8bit"),
+        limit_seconds=90.0,
+    )
+    return [
+        Stage(
+            name="kernels against torch",
+            command=(*tests, "-m", "triton", "tests/unit/optim/adapm/test_kernels.py"),
+            limit_seconds=120.0,
+            environment={} if cuda else {"TRITON_INTERPRET": "1"},
+        ),
+        steps[0],
+        Stage(
+            name="comparison, from REST to verdict",
+            command=("-m", "benchmarks.device_kit", "--device", device, "--comparison", "{json}"),
+            limit_seconds=210.0,
+        ),
+        Stage(
+            name="tests on the device",
+            command=(
+                *tests,
+                "-m",
+                "gpu",
+                "tests/gpu",
+                "tests/unit/optim/adapm/test_compiled.py",
+                "tests/unit/worker/training/test_device.py",
+                "tests/unit/worker/meters/test_breakdown.py",
+            ),
+            limit_seconds=180.0,
+            environment=placed,
+        ),
+        *steps[1:],
+        *([low_bit] if find_spec("torchao") else []),
+    ]
+
+
+def run_stage(stage: Stage, folder: Path, seconds_left: float) -> Finding:
+    """Run it in a process group of its own, which ends when its time is up."""
+    if seconds_left < 1.0:
+        return Finding(name=stage.name, outcome="not begun", seconds=0.0, said="no time was left")
+    figures, log = folder / f"{stage.name}.json", folder / f"{stage.name}.log"
+    command = [sys.executable, *(part.replace("{json}", str(figures)) for part in stage.command)]
+    began = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **stage.environment},
+            start_new_session=True,
+        )
+        try:
+            process.wait(min(stage.limit_seconds, seconds_left))
+            outcome: Outcome = "passed" if process.returncode == 0 else "failed"
+        except subprocess.TimeoutExpired:
+            outcome = "timed out"
+        finally:
+            _end(process)
+    said = log.read_text(errors="replace").strip()
+    try:
+        found = json.loads(figures.read_text()) if figures.exists() else None
+    except ValueError:  # it was ended while it wrote them
+        found = None
+    return Finding(
+        name=stage.name,
+        outcome=outcome,
+        seconds=round(time.monotonic() - began, 1),
+        said=said.rpartition("\n")[2] if outcome == "passed" else said[-_SAID_CHARACTERS:],
+        figures=found,
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End what is left of a stage: it may clean up for some seconds."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def device_of(device: str) -> dict[str, str]:
+    """What it is, as results name it."""
+    if device == "cpu":
+        return {"name": processor(), "kind": "cpu", "load": f"{os.getloadavg()[0]:.1f}", "torch": torch.__version__}
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "name": properties.name,
+        "kind": "cuda",
+        "memory_gib": f"{properties.total_memory / 2**30:.1f}",
+        "devices": str(torch.cuda.device_count()),
+        "capability": f"{properties.major}.{properties.minor}",
+        "cuda": str(torch.version.cuda),
+        "torch": torch.__version__,
+    }
+
+
+def page(device: Mapping[str, str], findings: Sequence[Finding], seconds: float) -> str:
+    """One page of Markdown."""
+    lines = [f"# {device['name']}", "", ", ".join(f"{name} {value}" for name, value in device.items()), ""]
+    if device["kind"] == "cpu":
+        lines += [
+            "**No GPU was here.** The CPU took its place with small models: this shows that the kit runs.",
+            "",
+        ]
+    failed = [one for one in findings if one.outcome != "passed"]
+    lines += [f"{len(findings) - len(failed)} of {len(findings)} stages passed in {seconds:.0f} s.", ""]
+    lines += ["| stage | outcome | s | |", "|---|---|--:|---|"]
+    for one in findings:
+        said = one.said.rpartition("\n")[2].replace("|", "\\|")[:120]
+        lines.append(f"| {one.name} | {one.outcome} | {one.seconds:.1f} | {said} |")
+    for one in findings:
+        for key, table in (("measured_together", _step_table), ("rows", _verdict_table)):
+            if one.figures is not None and key in one.figures:
+                lines += ["", f"## {one.name}", "", *table(one.figures)]
+    for one in failed:
+        lines += ["", f"## {one.name}: {one.outcome}", "", "```", one.said, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _step_table(figures: Mapping[str, Any]) -> list[str]:
+    lines = ["| optimizer | median ms | × fused AdamW | first step s | state GB |", "|---|--:|--:|--:|--:|"]
+    for together in figures["measured_together"]:
+        fused = _median(together["adamw"]["step_seconds"])
+        for name, one in together.items():
+            middle = _median(one["step_seconds"])
+            if name != "adamw" or together is figures["measured_together"][0]:
+                lines.append(
+                    f"| {name} | {1e3 * middle:.3f} | {middle / fused:.2f} | {one['first_step_seconds']:.2f} "
+                    f"| {one['state_bytes'] / 1e9:.3f} |"
+                )
+    return lines
+
+
+def _verdict_table(figures: Mapping[str, Any]) -> list[str]:
+    lines = ["| optimizer | loss | peak GB | step ms | verdict |", "|---|--:|--:|--:|---|"]
+    for row in figures["rows"]:
+        loss = "" if row["val_loss"] is None else f"{row['val_loss']['mean']:.4f}"
+        peak, step = (row["peak_memory_bytes"] or 0) / 1e9, 1e3 * (row["step_seconds"] or 0.0)
+        lines.append(f"| {row['title']} | {loss} | {peak:.3f} | {step:.2f} | {row['verdict']} |")
+    return [*lines, "", *(f"* {note}" for note in figures["notes"])]
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def compare(device: str, path: Path) -> None:
+    """AdamW, AdaPM and AdaPM-mini, submitted over REST to a service of its own and judged by it."""
+    cuda = device == "cuda"
+    spec = ComparisonSpec(
+        name="AdaPM and AdaPM-mini against AdamW",
+        workload=Workload(
+            model="gpt2-124m" if cuda else "gpt2-nano",
+            data=DataSpec(sequence_length_tokens=1024 if cuda else 64),
+            budget=Budget(steps=100 if cuda else 10, batch_sequences=8 if cuda else 4),
+            schedule=Schedule(warmup_steps=10 if cuda else 2, final_lr_ratio=0.1),
+            evaluation=Evaluation(every_steps=50 if cuda else 5, sequences=16),
+            precision="bf16" if cuda else "fp32",
+        ),
+        candidates=tuple(
+            Candidate(optimizer=name, learning_rates=(6e-4 if cuda else 4e-3,))
+            for name in ("adamw", "adapm", "adapm-mini")
+        ),
+        seeds=(1, 2),
+        baseline="adamw",
+        resources=Resources(cpus=1, gpus=int(cuda)),
+    )
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        running_service(Path(folder), verb="up") as service,
+        Client(f"http://{service.host}:{service.port}", retries=4) as client,
+    ):
+        experiment = client.submit(spec).experiment
+        while not experiment.counts.done():
+            time.sleep(0.5)
+            experiment = client.experiment(experiment.id)
+        answer = client.compare(experiment.id)
+        runs = client.runs(experiment_id=experiment.id)
+    rows = [row.model_dump(mode="json", include=_SHOWN) for row in answer.rows]
+    path.write_text(json.dumps({"device": answer.device, "rows": rows, "notes": answer.notes}, indent=2) + "\n")
+    unfinished = [f"{run.id}: {run.status} {run.reason or ''}" for run in runs if run.result is None]
+    if unfinished or not answer.complete:
+        raise SystemExit("not every run has a result:\n" + "\n".join(unfinished))
+    print(f"{len(runs)} runs, judged: " + "; ".join(row.verdict for row in answer.rows))
+
+
+def main() -> None:
+    """Run every stage, write both files; exit 1 where one did not pass."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    parser.add_argument("--began", type=float, default=time.time(), help="when `make gpu` did, in seconds since 1970")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for everything")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder for both files")
+    parser.add_argument("--comparison", type=Path, help="only the comparison: where its figures go")
+    chosen = parser.parse_args()
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if chosen.device == "auto" else chosen.device
+    if chosen.comparison is not None:
+        compare(device, chosen.comparison)
+        return
+    if device == "cpu":
+        print("No GPU is used: the CPU takes its place with small models.", flush=True)
+    findings = run_all(stages(device), chosen.began + chosen.seconds)
+    about = device_of(device)
+    write_results(chosen.results, about, findings, time.time() - chosen.began)
+    if any(one.outcome != "passed" for one in findings):
+        raise SystemExit(1)
+
+
+def run_all(chosen: Sequence[Stage], end: float) -> list[Finding]:
+    """Each in turn, until that time."""
+    findings = []
+    with tempfile.TemporaryDirectory() as folder:
+        for stage in chosen:
+            findings.append(run_stage(stage, Path(folder), end - time.time()))
+            one = findings[-1]
+            print(f"{one.outcome:<10}{one.seconds:>7.1f} s  {one.name}: {one.said.rpartition(chr(10))[2]}", flush=True)
+    return findings
+
+
+def write_results(folder: Path, about: Mapping[str, str], findings: Sequence[Finding], seconds: float) -> None:
+    """One JSON and one page, named by the device."""
+    slug = "cpu" if about["kind"] == "cpu" else "-".join(about["name"].lower().split())
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {"device": about, "seconds": round(seconds), "stages": [asdict(one) for one in findings]}
+    write_result(folder / f"device-{slug}.json", "device_kit", figures)
+    (folder / f"device-{slug}.md").write_text(page(about, findings, seconds))
+    print(f"written: {folder / f'device-{slug}.json'} and .md")
+
+
+if __name__ == "__main__":
+    main()

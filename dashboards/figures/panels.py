@@ -1,0 +1,261 @@
+"""Panels: figures that readers add to a page, any metric of points over any axis. A panel is a word of the address.
+
+    panel=grad_norm*tokens*s10*ly*lx*0.1..2*by-lr*wide
+
+The metric, the horizontal axis, the smoothing in per cent of the points, logarithmic axes, the range of the vertical
+axis, what runs are averaged by, whether it is large. What is not understood is left out: an edited link still opens.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dashboards.data.reader import Reader, Snapshot
+from dashboards.data.series import (
+    MAX_POINTS,
+    Series,
+    across_seeds,
+    even_indices,
+    numbers,
+    series,
+    smooth,
+    thin_band,
+    window_of,
+)
+from dashboards.figures.base import Figure, add_legend, band, figure, layout_of, line, plain
+from dashboards.figures.compare import X_TITLES, Across, run_title
+from dashboards.palette import Style, ThemeName, numbered_style
+from dashboards.text import formats
+from dashboards.text.words import candidate_title
+from dashboards.view_state import MOST_PANELS, ViewState
+from orchestrator.columns import FIELDS, STEP
+from orchestrator.export.files import leaves
+from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.records import RunRecord
+
+TITLES = {
+    "train_loss": "training loss",
+    "val_loss": "validation loss",
+    "kl_nats": "KL divergence, nats",
+    "lr": "learning rate",
+    "grad_norm": "gradient norm",
+    "step_seconds": "step time, s",
+    "host_rss_bytes": "host RSS, bytes",
+}
+METRICS: Mapping[str, str] = {
+    name: TITLES.get(name, name.replace("_", " ").replace(" seconds", " time, s"))
+    for name in FIELDS
+    if name not in (STEP, "tokens")
+}
+"""What can be drawn, and what it is called."""
+MOST_LINES = 96
+"""Runs of one panel, the first ones."""
+MOST_SMOOTHING = 30
+"""Per cent of the points."""
+LONGEST_FIELD = 80
+FEW_POINTS = 60
+"""So few are marked, too: what is reported now and then has no line to speak of."""
+BY_OWN_FIELD = ("candidate", "optimizer", "lr", "seed", "model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One of them."""
+
+    metric: str = "train_loss"
+    x: Across = "steps"
+    smooth: int = 3
+    """Per cent of the points; 0 leaves them as they were reported."""
+    log: bool = False
+    log_x: bool = False
+    low: float | None = None
+    high: float | None = None
+    by: str = ""
+    """A field: runs that share it are drawn as their mean, in the band from the lowest to the highest. Empty is a line
+    for each run."""
+    wide: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Panel":
+        """Read the word of an address."""
+        metric, *words = text.split("*")
+        found = cls(metric=metric if metric in METRICS else "train_loss")
+        for word in words:
+            if word in X_TITLES:
+                found = replace(found, x=word)
+            elif word[:1] == "s" and word[1:].isdecimal() and len(word) < 5:
+                found = replace(found, smooth=min(int(word[1:]), MOST_SMOOTHING))
+            elif word.startswith("by-"):
+                found = replace(found, by=word.removeprefix("by-")[:LONGEST_FIELD])
+            elif ".." in word:
+                low, _, high = word.partition("..")
+                found = replace(found, low=read_number(low), high=read_number(high))
+        return replace(found, log="ly" in words, log_x="lx" in words, wide="wide" in words)
+
+    def word(self) -> str:
+        """The word of an address for it."""
+        words = [self.metric, self.x, f"s{self.smooth}", *(["ly"] if self.log else []), *(["lx"] if self.log_x else [])]
+        if self.low is not None or self.high is not None:
+            words.append("..".join("" if end is None else f"{end:g}" for end in (self.low, self.high)))
+        return "*".join([*words, *([f"by-{self.by}"] if self.by else []), *(["wide"] if self.wide else [])])
+
+    def enlarge(self) -> "Panel":
+        """The same, large; or small again."""
+        return replace(self, wide=not self.wide)
+
+
+def read_number(text: str) -> float | None:
+    """The end of a range that was written; None where it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def edit_panels(panels: Sequence[Panel], form: Mapping[str, str]) -> tuple[Panel, ...]:
+    """The panels after a form was sent: `edit` is the place of the one that it is about, one more adds one.
+    Its fields begin with `p_`, since the page has fields of its own."""
+    place = int(form["edit"]) if form["edit"].isdecimal() and len(form["edit"]) < 3 else len(panels)
+    smoothing = read_number(form.get("p_smooth", ""))
+    sent = Panel.parse(form.get("p_metric", ""))
+    across = form.get("p_across", "")
+    changed = replace(
+        sent,
+        x=next((each for each in X_TITLES if each == across), "steps"),
+        smooth=min(max(int(smoothing), 0), MOST_SMOOTHING) if smoothing is not None else 3,
+        log=form.get("p_log_y") == "1",
+        log_x=form.get("p_log_x") == "1",
+        by=form.get("p_by", "").strip().replace("*", "")[:LONGEST_FIELD],
+        wide=place < len(panels) and panels[place].wide,
+        low=read_number(form.get("p_low", "")),
+        high=read_number(form.get("p_high", "")),
+    )
+    return (*panels[:place], changed, *panels[place + 1 :])[:MOST_PANELS]
+
+
+def group_fields(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    """The fields in which a few runs differ, by which they can be averaged."""
+    every = [_fields(run) for run in runs]
+    names = dict.fromkeys(name for one in every for name in one)
+    return tuple(name for name in names if len({one.get(name) for one in every}) > 1)
+
+
+def experiment_fields(spec: ExperimentSpec) -> tuple[str, ...]:
+    """The fields by which the runs of an experiment can be averaged, known without reading them."""
+    options = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
+    return ("candidate", "optimizer", "lr", "seed", *(f"optimizer.options.{name}" for name in options))
+
+
+def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[RunRecord]:
+    """The runs of an experiment that its page compares: of each candidate that is shown those at its best learning
+    rate; all rates where they are told apart."""
+    best = {row.candidate: row.best_lr for row in snapshot.comparison.rows}
+    order = {name: place for place, name in enumerate(best)}
+    everywhere = view.all_rates or panel.by == "lr"
+    shown = (
+        run
+        for run in snapshot.runs
+        if run.candidate not in view.hidden and (everywhere or best.get(run.candidate) in (None, run.lr))
+    )
+    return sorted(shown, key=lambda run: (order.get(run.candidate, len(order)), run.lr, run.seed))
+
+
+def panel_figure(
+    reader: Reader, runs: Sequence[RunRecord], panel: Panel, styles: Mapping[str, Style], theme: ThemeName
+) -> Figure:
+    """The metric of the runs. `styles` are by run, or by candidate where these are drawn."""
+    shown = {run.id: run for run in runs[:MOST_LINES]}
+    wanted = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
+    lines: dict[str, Series] = {}
+    for run_id, columns in reader.runs.many_series(list(shown), wanted):
+        run, values = shown[run_id], columns.column(panel.metric)
+        if np.isfinite(values).any():
+            ended = run.status in TERMINAL
+            base = series(columns, ended=ended, device_seconds=run.device_seconds)
+            width = window_of(values.size, panel.smooth / 100)
+            lines[run_id] = replace(base, smoothed=smooth(values, width))  # its place in a series is of what is drawn
+    drawn = [run for run in shown.values() if run.id in lines]
+    data = _bands(drawn, lines, panel, styles, theme) if panel.by else _lines(drawn, lines, panel, styles, theme)
+    layout = layout_of(theme, x_title=X_TITLES[panel.x], y_title=METRICS[panel.metric])
+    named = sum(1 for each in data if "name" in each)
+    layout["hovermode"] = "x unified" if named <= 6 else "closest"
+    layout["uirevision"] = panel.word()
+    if panel.by:
+        add_legend(layout)
+    _set_axes(layout, panel, data)
+    return figure(data, layout, theme, empty=f"None of these runs has reported {METRICS[panel.metric]}.")
+
+
+def _lines(
+    runs: Sequence[RunRecord],
+    lines: Mapping[str, Series],
+    panel: Panel,
+    styles: Mapping[str, Style],
+    theme: ThemeName,
+) -> list[dict[str, Any]]:
+    data = []
+    for place, run in enumerate(runs):
+        look = styles.get(run.id) or styles.get(run.candidate) or numbered_style(place)
+        one = lines[run.id]
+        known = np.flatnonzero(np.isfinite(one.smoothed))
+        known = known[even_indices(known.size, MAX_POINTS)]
+        colour = look.colour(theme)
+        mode = "lines+markers" if known.size <= FEW_POINTS else "lines"
+        x = getattr(one, panel.x)[known]
+        drawn = line(x, one.smoothed[known], plain(run_title(run)), colour, mode=mode)
+        data.append(drawn | {"line": {"width": 1.5, "color": colour, "dash": look.dash}, "marker": {"size": 4}})
+    return data
+
+
+def _bands(
+    runs: Sequence[RunRecord],
+    lines: Mapping[str, Series],
+    panel: Panel,
+    styles: Mapping[str, Style],
+    theme: ThemeName,
+) -> list[dict[str, Any]]:
+    """A mean for each value of the field, never over different optimizers."""
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
+    for run in runs:
+        owner = run.candidate if panel.by in ("candidate", "lr", "seed") else run.optimizer
+        groups.setdefault((owner, _fields(run).get(panel.by, "none")), []).append(run)
+    data: list[dict[str, Any]] = []
+    for place, ((owner, value), some) in enumerate(groups.items()):
+        found = thin_band(across_seeds([lines[run.id] for run in some], "smoothed", panel.x))
+        if not found.x.size:
+            continue
+        look = styles.get(owner) if panel.by == "candidate" else None
+        colour = (look or numbered_style(place)).colour(theme)
+        title = candidate_title(owner, some[0].optimizer)
+        name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
+        if len(some) > 1:
+            data += band(numbers(found.x), numbers(found.low), numbers(found.high), colour, 0.16)
+        mode = "lines+markers" if found.x.size <= FEW_POINTS else "lines"
+        mean = line(found.x, found.mean, plain(f"{name} (n = {len(some)})"), colour, width=1.8, mode=mode)
+        data.append(mean | {"showlegend": True, "marker": {"size": 4, "color": colour}})
+    return data
+
+
+def _set_axes(layout: dict[str, Any], panel: Panel, data: Sequence[dict[str, Any]]) -> None:
+    if panel.log_x:
+        layout["xaxis"] |= {"type": "log", "nticks": 6}
+    if panel.log:
+        layout["yaxis"] |= {"type": "log", "nticks": 6}
+    known = [value for each in data for value in each["y"] if value is not None and (value > 0 or not panel.log)]
+    if not known or (panel.low is None and panel.high is None):
+        return
+    low = min(known) if panel.low is None else panel.low
+    high = max(known) if panel.high is None else panel.high
+    if low < high and (low > 0 or not panel.log):  # else the range shows nothing
+        layout["yaxis"]["range"] = [math.log10(low), math.log10(high)] if panel.log else [low, high]
+
+
+def _fields(run: RunRecord) -> dict[str, str]:
+    spec = run.spec.model_dump(mode="json") if run.spec else {}
+    own = {name: str(getattr(run, name)) for name in BY_OWN_FIELD} | {"lr": formats.rate(run.lr)}
+    return own | {name: formats.option_value(value) for name, value in leaves(spec)}

@@ -1,0 +1,237 @@
+"""What the bench promises of a GPU, on the GPU that is here: training, memory, energy, processes, resuming.
+
+`ADAPM_TEST_DEVICE=cpu` puts the CPU in its place, with what it has: `benchmarks/device_kit.py` runs these either way.
+"""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from optim import catalog
+from optim.adapm import AdaPM, AdaPMMini
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.process_group import exit_codes, started
+from tests.factories.specification import made_spec
+from tests.factories.stepper import executed, made_stepper
+from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama
+from worker.distributed.process_group import ProcessGroup
+from worker.errors import OutOfMemoryError, RunStoppedError
+from worker.records.protocol import Command
+from worker.records.result import Point, Result, Verdict
+from worker.reporting.reporter import MemoryReporter
+from worker.run import Folders, run
+from worker.spec.run import Budget, DataSpec, Resources, RunSpec
+from worker.training.device import GIB
+
+DEVICE = os.environ.get("ADAPM_TEST_DEVICE", "cuda")
+ON_GPU = DEVICE == "cuda"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        ON_GPU and not torch.cuda.is_available(), reason="needs an NVIDIA GPU, or ADAPM_TEST_DEVICE=cpu"
+    ),
+]
+TINY = ("gpt2-tiny", "llama-tiny") if ON_GPU else ("gpt2-nano",)
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("datasets")
+    prepare_made_dataset(folder)
+    return folder
+
+
+def spec_of(optimizer: str = "adapm", *, length: int = 32, **fields: Any) -> RunSpec:
+    """Six steps on the device."""
+    spec = made_spec(optimizer=optimizer, steps=6, model=TINY[0])
+    data = DataSpec(sequence_length_tokens=length)
+    workload = spec.workload.model_copy(update={"data": data, "budget": Budget(steps=6, batch_sequences=8)})
+    placed = {"workload": workload, "resources": Resources(gpus=int(ON_GPU))}
+    return executed(spec.model_copy(update=placed), "fp32", **fields)
+
+
+def losses(points: list[Point]) -> list[tuple[int, float | None, float | None]]:
+    return [(point.step, point.train_loss, point.val_loss) for point in points]
+
+
+@pytest.mark.parametrize("model", TINY)
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_optimizer_trains_every_family(name: str, model: str, datasets: Path) -> None:
+    spec = made_spec(optimizer=name, model=model, steps=4)
+    stepper = made_stepper(datasets, spec, device=DEVICE)
+    found = [stepper.take(step).loss for step in range(3)]
+    assert all(math.isfinite(loss) for loss in found), found
+    assert all(bool(value.isfinite().all()) for value in stepper.task.model.parameters())
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize("tiny", [tiny_gpt2, tiny_llama])
+def test_a_step_is_that_of_a_cpu(cls: type[AdaPM], tiny: Any) -> None:
+    """Of the same gradients; sketches are drawn by each device's own generator, and forgotten within some steps."""
+    models = tiny(), tiny().to(DEVICE)
+    for step in range(2):
+        loss_of(models[0], step).backward()
+    for here, there in zip(*(model.parameters() for model in models), strict=True):
+        assert here.grad is not None
+        there.grad = here.grad.to(DEVICE)
+    optimizers = [
+        cls.for_model(model, 1e-3, solver="svd", compile=None if k else False) for k, model in enumerate(models)
+    ]
+    for _ in range(3):
+        for optimizer in optimizers:
+            optimizer.step()
+    for here, there in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(there.cpu(), here, rtol=1e-3, atol=1e-5)
+
+
+def test_parameters_on_another_gpu_than_the_current_one_are_moved_there() -> None:
+    place = f"cuda:{torch.cuda.device_count() - 1}" if ON_GPU else "cpu"
+    models = tiny_gpt2().to(place), tiny_gpt2().to(place)
+    for compile, model in zip((False, None), models, strict=True):
+        optimizer = AdaPMMini.for_model(model, 1e-3, compile=compile)
+        for value in model.parameters():
+            draw = torch.Generator().manual_seed(value.numel())
+            value.grad = 1e-3 * torch.randn(value.shape, generator=draw).to(place)
+        optimizer.step()
+    for plain, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_products_in_tf32_move_weights_by_its_rounding_alone() -> None:
+    """A CPU has no TF32: there they change nothing."""
+    models = tiny_gpt2().to(DEVICE), tiny_gpt2().to(DEVICE)
+    for precision, model in zip(("highest", "high"), models, strict=True):
+        optimizer = AdaPM.for_model(model, 1e-3, matmul_precision=precision)
+        for value in model.parameters():
+            draw = torch.Generator().manual_seed(value.numel())
+            value.grad = 1e-3 * torch.randn(value.shape, generator=draw).to(DEVICE)
+        for _ in range(3):
+            optimizer.step()
+    for exact, narrow in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(narrow, exact, rtol=0.0, atol=3e-5 if ON_GPU else 0.0)
+
+
+def test_memory_and_energy_are_what_the_driver_says(datasets: Path, tmp_path: Path) -> None:
+    """What NVML counts of the process is what torch's allocator reserved, and the context beside it."""
+    result = run(spec_of(), MemoryReporter(), Folders(run_folder=tmp_path, dataset_folder=datasets))
+    peak = result.peak_memory
+    assert peak.host_rss_bytes > 0
+    if not ON_GPU:
+        assert (peak.allocator_bytes, peak.nvml_process_bytes, result.energy_joules) == (None, None, None)
+        return
+    assert peak.allocator_bytes is not None
+    assert peak.allocator_reserved_bytes is not None
+    assert 0 < peak.allocator_bytes <= peak.allocator_reserved_bytes
+    if peak.nvml_process_bytes is not None:
+        assert peak.allocator_reserved_bytes <= peak.nvml_process_bytes < peak.allocator_reserved_bytes + 2 * GIB
+    else:
+        assert result.nvml_note, "what cannot be had has a reason"
+    assert result.energy_joules is None or 0.0 < result.energy_joules < 1_000 * result.device_seconds
+
+
+def test_without_memory_half_the_micro_batch_is_asked_for_and_trains(datasets: Path, tmp_path: Path) -> None:
+    def folders(name: str) -> Folders:
+        return Folders(run_folder=tmp_path / name, dataset_folder=datasets)
+
+    def peak(result: Result) -> int:
+        assert result.memory_breakdown is not None
+        return result.peak_memory.allocator_reserved_bytes or result.memory_breakdown.peak_bytes
+
+    model_length = 256
+    whole = run(spec_of(length=model_length, micro_batch_sequences=8), MemoryReporter(), folders("whole"))
+    small = run(spec_of(length=model_length, micro_batch_sequences=1), MemoryReporter(), folders("small"))
+    assert peak(small) < peak(whole)
+    cap_gib = (peak(whole) + peak(small)) / 2 / GIB
+    capped, size = spec_of(length=model_length, memory_cap_gib=cap_gib), 8
+    while True:
+        try:
+            result = run(capped, MemoryReporter(), folders(str(size)), micro_batch_sequences=size, retried_smaller=True)
+            break
+        except OutOfMemoryError:
+            size //= 2
+    assert (result.verdict, result.micro_batch_sequences) == (Verdict.CONVERGED, size)
+    assert 1 <= size < 8
+
+
+class _PausingReporter(MemoryReporter):
+    """Pauses the run after a step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def command(self) -> Command:
+        return Command.PAUSE if self.points and self.points[-1].step >= self.step else Command.CONTINUE
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adapm", "adapm-mini"])
+def test_a_resumed_run_has_the_losses_of_one_that_never_stopped_to_the_bit(
+    optimizer: str, datasets: Path, tmp_path: Path
+) -> None:
+    whole, first, second = MemoryReporter(), _PausingReporter(3), MemoryReporter()
+    spec = spec_of(optimizer)
+    run(spec, whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
+    halves = Folders(run_folder=tmp_path / "halves", dataset_folder=datasets)
+    with pytest.raises(RunStoppedError):
+        run(spec, first, halves)
+    result = run(spec, second, halves, first.checkpoints[-1])
+    assert result.resumed_from_step == 3
+    assert losses(first.points + second.points) == losses(whole.points)
+
+
+def _sum_and_tell(group: ProcessGroup, folder: Path) -> None:
+    place = torch.device("cuda", group.local_gpu) if ON_GPU else torch.device("cpu")
+    total = torch.full((3,), float(group.rank + 1), device=place)
+    dist.all_reduce(total)
+    assert total.tolist() == [group.size * (group.size + 1) / 2] * 3
+    assert group.broadcast(7 if group.is_rank_zero else 0) == 7
+    assert list(group.all_gather(str(group.rank))) == [str(rank) for rank in range(group.size)]
+    (folder / f"said {group.rank}").touch()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_processes_exchange_over_nccl(size: int, tmp_path: Path) -> None:
+    """Over gloo where the CPU stands in."""
+    if ON_GPU and torch.cuda.device_count() < size:
+        pytest.skip(f"one GPU here, and {size} processes have one each")
+    backend = "nccl" if ON_GPU else "gloo"
+    processes = started(_sum_and_tell, tmp_path / "ranks", tmp_path, size=size, backend=backend)
+    assert exit_codes(processes, 90.0) == [0] * size
+    assert len(list(tmp_path.glob("said *"))) == size
+
+
+@pytest.mark.skipif(not ON_GPU, reason="on a CPU that is a minute of a C++ compiler: make compiled-test")
+def test_a_compiled_model_trains_as_one_that_is_not(datasets: Path, tmp_path: Path) -> None:
+    plain, other = MemoryReporter(), MemoryReporter()
+    run(spec_of(), plain, Folders(run_folder=tmp_path / "plain", dataset_folder=datasets))
+    run(spec_of(compile=True), other, Folders(run_folder=tmp_path / "compiled", dataset_folder=datasets))
+    for one, two in zip(losses(plain.points), losses(other.points), strict=True):
+        assert two == pytest.approx(one, rel=1e-2)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="a CPU has no graphs")
+def test_a_step_is_captured_as_a_graph() -> None:
+    model = tiny_gpt2().to(DEVICE)
+    try:
+        optimizer = AdaPM.for_model(model, 1e-3, capturable=True)
+    except (ValueError, NotImplementedError) as error:
+        pytest.skip(f"capturable is refused: {error}")
+    for value in model.parameters():
+        value.grad = torch.full_like(value, 1e-3)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            optimizer.step()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimizer.step()
+    before = [value.detach().clone() for value in model.parameters()]
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(not torch.equal(one, two) for one, two in zip(before, model.parameters(), strict=True))

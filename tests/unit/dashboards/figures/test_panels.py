@@ -1,0 +1,107 @@
+"""Panels: their words survive addresses, their lines are the runs' own values, their means are over one optimizer."""
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from dashboards.data.reader import Reader
+from dashboards.figures.panels import METRICS, Panel, edit_panels, group_fields, panel_figure
+from dashboards.files.vector import vector
+
+
+@pytest.fixture
+def runs(services, finished):
+    return list(services.runs.page(experiment_id=finished))
+
+
+@pytest.mark.parametrize(
+    "panel",
+    [
+        Panel(),
+        Panel(metric="grad_norm", x="tokens", smooth=0, log=True, log_x=True, low=0.1, by="seed", wide=True),
+        Panel(metric="lr", high=-2e-05, by="optimizer.options.rank_ratio"),
+    ],
+)
+def test_a_panel_survives_its_word(panel: Panel) -> None:
+    assert Panel.parse(panel.word()) == panel
+
+
+@pytest.mark.parametrize(
+    "word", ["", "*", "secret*furlongs*s99999*..*nan..inf*by-", "train_loss*s\u00b2*1..x", "<b>*by-<b>" + "x" * 999]
+)
+def test_a_word_that_is_not_understood_opens_all_the_same(word: str, services, runs) -> None:
+    panel = Panel.parse(word)
+    assert (panel.metric, panel.x) == ("train_loss", "steps") and panel.smooth <= 30 and len(panel.by) <= 80
+    reader = Reader(services.experiments, services.runs, services.analysis)
+    drawn = panel_figure(reader, runs[:2], panel, {}, "light")
+    assert drawn["data"] and "<b>" not in str(drawn["data"])
+
+
+def test_a_form_changes_one_panel_or_adds_one() -> None:
+    panels = (Panel(metric="lr", wide=True), Panel(metric="grad_norm"))
+    sent = {"metric": "val_loss", "across": "hours", "smooth": "7", "log_y": "1", "low": "2", "high": "x"}
+    sent = {"edit": "0"} | {f"p_{name}": value for name, value in sent.items()}
+    changed = edit_panels(panels, sent)
+    assert changed == (Panel(metric="val_loss", x="hours", smooth=7, log=True, low=2.0, wide=True), panels[1])
+    assert edit_panels(panels, {"edit": "\u00b2"}) == (*panels, Panel())
+    assert len(edit_panels(panels * 4, {"edit": "8"})) == 8
+
+
+def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -> None:
+    reader = Reader(services.experiments, services.runs, services.analysis)
+    own = panel_figure(reader, runs[:3], Panel(metric="lr", smooth=0), {}, "light")
+    assert len(own["data"]) == 3
+    points = services.runs.points(runs[0].id)
+    told = {point.step: point.lr for point in points if point.lr is not None}
+    line = own["data"][0]
+    assert line["y"] == pytest.approx([told[int(step)] for step in line["x"]], rel=1e-4)
+
+    means = panel_figure(reader, runs, Panel(metric="val_loss", smooth=0, by="candidate"), {}, "dark")
+    named = [each for each in means["data"] if "name" in each]
+    assert len(named) == len({run.candidate for run in runs})
+    first = [run for run in runs if run.candidate == runs[0].candidate]
+    assert f"(n = {len(first)})" in named[0]["name"]
+    for place in (0, -1):
+        step = named[0]["x"][place]
+        values = [p.val_loss for run in first for p in services.runs.points(run.id) if p.step == step]
+        known = [value for value in values if value is not None]
+        assert len(known) == len(first) > 1
+        assert named[0]["y"][place] == pytest.approx(float(np.mean(known)), rel=1e-4)
+    by_seed = panel_figure(reader, runs, Panel(by="seed"), {}, "light")
+    names = [each["name"] for each in by_seed["data"] if "name" in each]
+    assert len(names) == len({(run.candidate, run.seed) for run in runs}), "no mean over different candidates"
+
+
+def test_the_vertical_range_holds_on_both_scales_and_an_impossible_one_is_left_out(services, runs) -> None:
+    reader = Reader(services.experiments, services.runs, services.analysis)
+
+    def axis(**fields):
+        return panel_figure(reader, runs[:1], Panel(**fields), {}, "light")["layout"]["yaxis"]
+
+    assert axis(low=1.0, high=10.0)["range"] == [1.0, 10.0]
+    assert axis(low=1.0, high=10.0, log=True)["range"] == [0.0, 1.0]
+    assert axis(low=1.0)["range"][0] == 1.0 and axis(high=9.0)["range"][1] == 9.0
+    for fields in ({"low": 5.0, "high": 1.0}, {"low": -1.0, "high": 1.0, "log": True}):
+        assert "range" not in axis(**fields)
+    nothing = panel_figure(reader, runs, Panel(metric="kl_nats"), {}, "light")
+    assert nothing["data"] == [] and "reported" in str(nothing["layout"]["annotations"])
+    drawn = panel_figure(reader, runs, Panel(by="lr", log=True, log_x=True, low=1.0), {}, "light")
+    assert vector(drawn, "svg", title="a panel", theme="light").startswith(b"<?xml")
+
+
+def test_pages_show_change_and_keep_their_panels(client: TestClient, services, finished, runs) -> None:
+    for path, rest in ((f"/experiments/{finished}", "x=tokens"), ("/compare", f"runs={runs[0].id},{runs[1].id}")):
+        form = {"edit": "0", "p_metric": "grad_norm", "p_across": "steps", "p_smooth": "5", "p_by": "candidate"}
+        added = client.get(f"{path}?{rest}", params=dict(p.split("=") for p in [rest]) | form, follow_redirects=False)
+        address = added.headers["Location"]
+        assert added.status_code == 303 and address.endswith("#panels") and "panel=grad_norm*steps*s5" in address
+        assert all(f"&{name}=" not in address for name in ("by", "metric", "edit")), "no field becomes the page's own"
+        page = client.get(address).text
+        assert 'id="figure-panel-0"' in page and rest.split("=")[1].split(",")[0] in address
+        figure = page.split('id="figure-panel-0"')[0].rpartition('data-figure="')[2].partition('"')[0]
+        drawn = client.get(figure.replace("&amp;", "&"))
+        assert drawn.status_code == 200 and drawn.json()["data"]
+        assert client.get(figure.replace("&amp;", "&").replace(".json", ".csv")).status_code == 200
+        assert "panel=grad_norm" in page.partition('id="curves-head"')[2] or path == "/compare", "other views keep them"
+    assert {"candidate", "optimizer.name"} <= set(group_fields(runs))
+    assert set(METRICS) > {"train_loss", "val_loss", "host_rss_bytes"}
