@@ -165,6 +165,7 @@ TABLE = {
     POST /v1/runs/{run_id}/retry
     """,
     Access.ADMIN: """
+    GET /keys
     GET /v1/audit
     GET /v1/keys
     POST /v1/keys

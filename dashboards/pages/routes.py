@@ -11,6 +11,7 @@
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
+/keys                                    for admins: keys, and who changed what
 /memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
 /external, /external/{id}, …             runs that other loops told of, and what they come to
@@ -42,6 +43,7 @@ from dashboards.pages.all_runs import all_runs_pages
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.external import external_pages
+from dashboards.pages.keys import key_pages
 from dashboards.pages.memory import memory_pages
 from dashboards.pages.panels import edited_address, page_panels
 from dashboards.pages.queue import concerns, queue_pages
@@ -103,6 +105,7 @@ def pages(
     router.include_router(curation_pages(experiments))
     router.include_router(compare_pages(reader, monitor, services.saved_views))
     router.include_router(queue_pages(monitor))
+    router.include_router(key_pages(services.keyring, services.audit))
     router.include_router(external_pages(services.external_runs))
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
