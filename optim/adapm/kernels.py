@@ -1,10 +1,13 @@
-"""The elementwise part of a step as one Triton kernel: all blocks of a batch at once, each value read and written once.
+"""Triton kernels of a step. One moves all blocks of a batch at once, and reads and writes each value once:
 
     m = A B + weight_of_gradient G                    low-rank momentum; the 2r-deep product never leaves the chip
     m = m + (1 - b1) (G - m)                          full momentum
     v = b2 v + (1 - b2) G * G                         where v is kept for each element
     v = v + (1 - b2) (mean of a row of G * G - v)     where each row keeps one; other shared v are worked out before
     W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
+
+Two read gradients alone: their products with thin matrices in TF32, with the sums of squares that a shared v needs, and
+those sums by themselves. In IEEE float32 torch's own products are faster, of gradients that are copied side by side.
 
 A batch is one launch: the addresses of its blocks are a table on the device, so that they lie wherever their parameters
 do. A program moves a tile of a block, or whole rows where each row keeps one v: what it reads of G a second time is in
@@ -17,6 +20,7 @@ torch's operators. Under `TRITON_INTERPRET=1` it runs on a CPU.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,7 +29,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .low_rank import Factors
+from .devices import times, times_transposed
+from .low_rank import Factors, Momentum
 from .rounding import RoundingKey
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -112,6 +117,62 @@ def move(
     with _current(numbers.device):
         for chosen in layouts.values():
             _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpreadMomentum(Momentum):
+    """M of blocks whose gradients lie where their parameters' do: B of them, or one. Products with them are in TF32."""
+
+    gradients: Sequence[Tensor]
+    """G of each, outputs × inputs; `gradient` is the first of them."""
+    square_sums: list[Tensor] = field(default_factory=list)
+    """The sums of squares of each output of each G, in a row for each, once `rows_times_transposed` has been called."""
+
+    def rows_times_transposed(self, rows: Tensor) -> Tensor:
+        """X M^T (r × outputs), for r rows X."""
+        through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
+        sums = None
+        if not self.square_sums:
+            sums = rows.new_empty((len(self.gradients), self.gradients[0].shape[0]))
+            self.square_sums.append(sums)
+        return multiply(rows, self.gradients, axis=0, sums=sums).lerp_(through_carried, self.beta1)
+
+    def rows_times(self, rows: Tensor) -> Tensor:
+        """X M (r × inputs), for r rows X."""
+        through_carried = times(times(rows, self.carried.left), self.carried.right)
+        return multiply(rows, self.gradients, axis=1).lerp_(through_carried, self.beta1)
+
+
+def multiply(rows: Tensor, matrices: Sequence[Tensor], *, axis: int, sums: Tensor | None = None) -> Tensor:
+    """X G^T (axis 0) or X G (axis 1) in TF32, in one launch where the matrices' values lie the same strides apart.
+
+    Args:
+        rows: X of each, B × r × n (or m), or r × n of a single one.
+        matrices: G of each, m × n.
+        axis: Of G that stays.
+        sums: B × m (or n): the sums of squares along the other axis are written here.
+
+    Returns:
+        B × r × m (or n), as `rows` has it.
+    """
+    several = rows if rows.ndim == 3 else rows[None]
+    found = several.new_empty((*several.shape[:2], matrices[0].shape[axis]))
+    layouts: dict[object, list[int]] = {}
+    for index, matrix in enumerate(matrices):
+        layouts.setdefault((matrix.stride(), matrix.dtype), []).append(index)
+    with _current(rows.device):
+        for chosen in layouts.values():
+            if len(layouts) == 1:
+                _launch_product(several, matrices, found, sums, axis)
+                continue
+            some = torch.tensor(chosen, device=rows.device)
+            part = found[some]
+            part_sums = None if sums is None else sums[some]
+            _launch_product(several[some], [matrices[index] for index in chosen], part, part_sums, axis)
+            found[some] = part
+            if sums is not None and part_sums is not None:
+                sums[some] = part_sums
+    return found if rows.ndim == 3 else found[0]
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
@@ -217,6 +278,35 @@ def _launch_sums(gradients: Sequence[Tensor], sums: Tensor, axis: int) -> None:
             TILE=tile[0],
             TILE_SUMMED=tile[1],
             num_warps=_WARPS,
+        )
+
+
+def _launch_product(rows: Tensor, matrices: Sequence[Tensor], found: Tensor, sums: Tensor | None, axis: int) -> None:
+    """Fill in the products, and sums, of matrices whose values lie the same strides apart."""
+    addresses = tuple(matrix.data_ptr() for matrix in matrices)
+    shape, steps = matrices[0].shape, matrices[0].stride()
+    tiles = triton.cdiv(shape[axis], _PRODUCT_TILE)
+    if tiles > 0:
+        _multiply[(tiles * len(matrices),)](
+            _on_device(addresses, rows.device),
+            rows,
+            found,
+            sums,
+            tiles,
+            rows.shape[1],
+            shape[axis],
+            shape[1 - axis],
+            *rows.stride(),
+            steps[axis],
+            steps[1 - axis],
+            TYPE=_DTYPES[matrices[0].dtype],
+            INDEX=_index_type(matrices[:1]),
+            IS_ALIGNED=all(address % 16 == 0 for address in addresses),
+            TILE_ROWS=max(16, triton.next_power_of_2(rows.shape[1])),
+            TILE=_PRODUCT_TILE,
+            TILE_SUMMED=_PRODUCT_DEPTH,
+            num_warps=_WARPS,
+            num_stages=3,
         )
 
 
@@ -398,6 +488,55 @@ def _sum_squares(
         value = tl.load(matrix + place[:, None] * step + other[None, :] * step_summed, mask=there, other=0.0)
         squares += value.to(tl.float32) * value.to(tl.float32)
     tl.store(sums + block * length + place, tl.sum(squares, axis=1), mask=place < length)
+
+
+@triton.jit
+def _multiply(
+    table: tl.tensor,
+    rows: tl.tensor,
+    found: tl.tensor,
+    sums: tl.tensor,
+    tiles: tl.tensor,
+    count: tl.tensor,
+    length: tl.tensor,
+    summed: tl.tensor,
+    rows_block: tl.tensor,
+    rows_row: tl.tensor,
+    rows_column: tl.tensor,
+    step: tl.tensor,
+    step_summed: tl.tensor,
+    TYPE: tl.constexpr,
+    INDEX: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    TILE_SUMMED: tl.constexpr,
+) -> None:
+    """Some columns of one product."""
+    block = tl.program_id(0) // tiles
+    place = ((tl.program_id(0) % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
+    row = tl.arange(0, TILE_ROWS)
+    matrix = _pointer(table, block, TYPE, IS_ALIGNED)
+    thin = rows + block.to(tl.int64) * rows_block + row * rows_row
+    product = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
+    squares = tl.zeros((TILE_SUMMED, TILE), dtype=tl.float32)
+    for start in range(0, summed, TILE_SUMMED):
+        other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
+        there = (other < summed)[:, None] & (place < length)[None, :]
+        value = tl.load(matrix + other[:, None] * step_summed + place[None, :] * step, mask=there, other=0.0)
+        value = value.to(tl.float32)
+        x = tl.load(
+            thin[:, None] + other[None, :] * rows_column,
+            mask=(row < count)[:, None] & (other < summed)[None, :],
+            other=0.0,
+        )
+        product = tl.dot(x, value, product, input_precision="tf32")
+        if sums is not None:
+            squares += value * value
+    places = found + block.to(tl.int64) * count * length + row[:, None] * length + place[None, :]
+    tl.store(places, product, mask=(row < count)[:, None] & (place < length)[None, :])
+    if sums is not None:
+        tl.store(sums + block * length + place, tl.sum(squares, axis=0), mask=place < length)
 
 
 @triton.jit

@@ -20,9 +20,9 @@ CUDA by one kernel (`kernels.py`): `update_batch` chooses. Arithmetic is in floa
 parameters. Nothing here waits for an accelerator.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import inf, prod
 from types import ModuleType
 from typing import NamedTuple
@@ -234,19 +234,31 @@ def update_batch(batch: Sequence[Member], settings: StepSettings, *, largest: in
     kernels = _kernels_for(batch[0]) if compiles else None
     factors = divisor = None
     if kernels is not None:
-        if shares and (block.output_axis == 1 or block.head_size > 1):  # v of each row is found on the way
-            singles = [single.gradient for member in batch for single in _singles(member)]
-            squares = kernels.square_sums(singles, axis=block.output_axis)
-            divisor = shared_divisor(block, stored, squares if len(singles) > 1 else squares[0], settings)
-        if block.first_moment is not FirstMoment.LOW_RANK:
-            _move_by_kernel(kernels, batch, settings, None, divisor)
+        low_rank = block.first_moment is FirstMoment.LOW_RANK
+        gradients = [single.gradient for member in batch for single in _singles(member)]
+        squares: Tensor | None = None
+        spreads = low_rank and settings.matmul_precision == "high" and settings.solver != "svd"
+        if spreads:
+            outputs_first = [gradient.mT for gradient in gradients] if block.output_axis == 1 else gradients
+            sums: list[Tensor] = []
+            spread = partial(kernels.SpreadMomentum, outputs_first[0], gradients=outputs_first, square_sums=sums)
+            factors = _low_rank_factors(batch, torch.float32, settings, spread)
+            squares = sums[0]
+        elif shares and (low_rank or block.output_axis == 1 or block.head_size > 1):
+            squares = kernels.square_sums(gradients, axis=block.output_axis)
+        # What is None here, v of each row of a block that is not of low rank, is found on the way.
+        if shares and squares is not None:
+            divisor = shared_divisor(block, stored, squares if len(squares) > 1 else squares[0], settings)
+        if spreads or not low_rank:
+            _move_by_kernel(kernels, batch, settings, factors, divisor)
             return
     gradient = _join([member.gradient for member in batch])
     if shares and kernels is None:
         divisor = shared_divisor(block, stored, _square_sums(block, gradient, compiles=compiles), settings)
     if block.first_moment is FirstMoment.LOW_RANK:
         compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
-        factors = _low_rank_factors(batch, gradient.to(compute), settings)
+        # Nothing here holds the gradient in the type of the arithmetic: it goes before weights are worked on.
+        factors = _low_rank_factors(batch, compute, settings, _momentum_of(block, gradient.to(compute)))
     move_batch(batch, gradient, settings, factors, divisor, largest=largest, compiles=compiles)
 
 
@@ -497,32 +509,44 @@ def _round_into(stored: Sequence[Tensor], exact: Tensor) -> None:
         stored[0].copy_(exact)
 
 
-def _low_rank_factors(batch: Sequence[Member], gradient: Tensor, settings: StepSettings) -> Factors:
-    """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on."""
+def _low_rank_factors(
+    batch: Sequence[Member], compute: torch.dtype, settings: StepSettings, momentum_of: Callable[..., Momentum]
+) -> Factors:
+    """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on.
+
+    `momentum_of` takes L' and R', b1 and a precision, and knows the gradient, outputs × inputs.
+    """
     lefts = [member.state["momentum_left"] for member in batch]
     rights = [member.state["momentum_right"] for member in batch]
-    carried = Factors(_join(lefts).to(gradient.dtype), _join(rights).to(gradient.dtype))
-    found = _solve_factors(batch, pack(gradient, rows=batch[0].block.rank), carried, settings)
+    carried = Factors(_join(lefts).to(compute), _join(rights).to(compute))
+    found = _solve_factors(batch, carried, settings, momentum_of)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
     kept = Factors(*(factor.to(lefts[0].dtype) for factor in found))
-    mixed = mixed_factors(carried, Factors(*(factor.to(gradient.dtype) for factor in kept)), settings.mixture)
+    mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
     _round_into(lefts, kept.left)
     _round_into(rights, kept.right)
     return mixed
 
 
-def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
+def _momentum_of(block: Block, gradient: Tensor) -> Callable[..., Momentum]:
+    packed = pack(gradient, rows=block.rank)
+    return partial(Momentum, packed.mT if block.output_axis == 1 else packed)
+
+
+def _solve_factors(
+    batch: Sequence[Member], carried: Factors, settings: StepSettings, momentum_of: Callable[..., Momentum]
+) -> Factors:
     """The new factors, found with the blocks turned to outputs × inputs, as the solvers want it."""
     turned = batch[0].block.output_axis == 1
     start = carried.transpose() if turned else carried
-    like = start.right if gradient.ndim == 2 else start.right[0]
+    like = start.right if start.right.ndim == 2 else start.right[0]
 
     def sketch() -> Tensor:
         names = [block.name for member in batch for block in member.blocks]
         return _join([gaussian_sketch(settings.seed, settings.step, name, like) for name in names])
 
     found = SOLVERS[settings.solver].solve(
-        Momentum(gradient.mT if turned else gradient, start, settings.beta1, settings.matmul_precision),
+        momentum_of(start, settings.beta1, settings.matmul_precision),
         iterations=settings.iterations,
         fresh=settings.fresh,
         sketch=sketch,

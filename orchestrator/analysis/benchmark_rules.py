@@ -30,6 +30,7 @@ from orchestrator.analysis.profiles import (
 )
 from orchestrator.analysis.targets import LARGEST_TAU, profile, time_ratios
 from orchestrator.external_runs import ExternalJudgement, ExternalRun
+from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, StoredText
 from worker.spec.run import Workload
@@ -230,7 +231,7 @@ def target_test_row(
     candidate: str, lr: float | None, losses: Sequence[float | None], choice: TargetTestChoice
 ) -> TargetTestRow:
     """Of the final losses of all runs; None for a run without a finite one, which no mean may leave out."""
-    finite = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+    finite = [loss for loss in losses if loss is not None and abs(loss) <= LARGEST_LOSS]
     mean = statistics.fmean(finite) if finite and len(finite) == len(losses) else None
     score = None if mean is None else target_score(mean, len(finite), choice.target)
     needed = None if mean is None or mean >= choice.target else _runs_needed(mean, choice)
@@ -241,12 +242,11 @@ def target_test_row(
         said = f"Not shown: {len(losses) - len(finite)} of {len(losses)} runs ended without a finite loss."
     elif is_shown:
         said = f"Shown: {mean:.4f} over {_count(len(losses))}, {score:.4f} is {choice.margin:g} or more."
-    elif needed is None:
+    elif mean >= choice.target:
         said = f"Not shown: {mean:.4f} over {_count(len(losses))} is not below {choice.target:g}."
     else:
-        said = (
-            f"Not shown: {mean:.4f} over {_count(len(losses))}, {score:.4f} is less than {choice.margin:g}; "
-            f"at this mean it takes {_count(needed)}."
+        said = f"Not shown: {mean:.4f} over {_count(len(losses))}, {score:.4f} is less than {choice.margin:g}; " + (
+            f"at this mean it takes {_count(needed)}." if needed else "no number of runs at this mean suffices."
         )
     return TargetTestRow(
         candidate=candidate,
@@ -262,7 +262,8 @@ def target_test_row(
 
 def _runs_needed(mean: float, choice: TargetTestChoice) -> int | None:
     """The least number that the rule accepts at this mean; None where it is beyond all numbers."""
-    squared = (choice.margin / (choice.target - mean)) ** 2
+    ratio = choice.margin / (choice.target - mean)
+    squared = ratio * ratio  # a power would raise where this is infinite
     if not squared < 2**53:
         return None
     least = max(1, math.floor(squared))

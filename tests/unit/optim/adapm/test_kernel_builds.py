@@ -86,6 +86,42 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
     assert ".local" not in made.asm["ptx"]
 
 
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("turned", [False, True])
+def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as build
+
+    from optim.adapm import kernels
+
+    constants = {
+        "TYPE": triton.language.float32,
+        "INDEX": triton.language.int32,
+        "IS_ALIGNED": True,
+        "TILE_ROWS": 128,
+        "TILE": kernels._PRODUCT_TILE,
+        "TILE_SUMMED": kernels._PRODUCT_DEPTH,
+        "step" if turned else "step_summed": 1,
+        "rows_column": 1,
+    }
+    pointers = {"table": "*i64", "rows": "*fp32", "found": "*fp32", "sums": "*fp32"}
+    names = [parameter.name for parameter in kernels._multiply.params]
+    signature = {name: "constexpr" if name in constants else pointers.get(name, "i32") for name in names}
+    aligned = {
+        (index,): [["tt.divisibility", 16]] for index, name in enumerate(names) if signature[name] != "constexpr"
+    }
+    made = build(
+        ASTSource(kernels._multiply, signature, {(names.index(k),): v for k, v in constants.items()}, aligned),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": kernels._WARPS, "num_stages": 3},
+    )
+    assert made.asm["cubin"]
+    assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
+    assert ".local" not in made.asm["ptx"]
+
+
 def test_it_is_for_cuda_alone(monkeypatch):
     assert compiled.kernels_for(torch.device("cpu")) is None
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: False)

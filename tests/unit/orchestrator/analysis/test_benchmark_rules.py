@@ -111,6 +111,7 @@ def test_so_many_runs_are_needed_and_no_fewer(mean: float, runs: int) -> None:
         ([], "Not shown: no run has ended."),
         ([3.2, None], "Not shown: 1 of 2 runs ended without a finite loss."),
         ([3.2, math.nan], "Not shown: 1 of 2 runs ended without a finite loss."),
+        ([1e308, 1e308], "Not shown: 2 of 2 runs ended without a finite loss."),
         ([3.28], "Not shown: 3.2800 over 1 run is not below 3.28."),
         ([3.2790], "Not shown: 3.2790 over 1 run, 0.0010 is less than 0.004; at this mean it takes 17 runs."),
         ([3.2779] * 4, "Shown: 3.2779 over 4 runs, 0.0042 is 0.004 or more."),
@@ -118,6 +119,13 @@ def test_so_many_runs_are_needed_and_no_fewer(mean: float, runs: int) -> None:
 )
 def test_what_is_said_of_a_target(losses: list[float | None], said: str) -> None:
     assert target_test_row("muon", 1e-3, losses, TargetTestChoice()).verdict == said
+
+
+def test_a_mean_that_is_hardly_below_the_target_needs_no_number_of_runs() -> None:
+    choice = TargetTestChoice(target=0.0, margin=1e6)
+    found = target_test_row("muon", None, [-1e-160], choice)
+    assert found.runs_needed is None
+    assert found.verdict.endswith("no number of runs at this mean suffices.")
 
 
 def test_a_diverged_run_is_no_reason_to_leave_it_out() -> None:
