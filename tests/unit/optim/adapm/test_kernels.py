@@ -243,7 +243,7 @@ def test_a_product_in_tf32_is_as_far_off_as_its_mantissa_is_short(kernels):
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_squares_are_summed_along_rows_and_columns(kernels, axis, dtype):
-    for shape in SHAPES:
+    for shape in ((1, 300), (65, 129)):
         case = make_case(shape, kind="none", second="element", blocks=3, dtype=dtype)
         case.gradients[1] = case.gradients[1].t().contiguous().t()
         found = kernels.square_sums(case.gradients, axis=axis)
@@ -307,9 +307,9 @@ def uses_kernels(monkeypatch, kernels):
 )
 def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, options):
     plain, other = tiny().to(DEVICE), tiny().to(DEVICE)
-    train(plain, cls.for_model(plain, 1e-3, compile=False, **options), range(3))
+    train(plain, cls.for_model(plain, 1e-3, compile=False, **options), range(2))
     assert not uses_kernels
-    train(other, cls.for_model(other, 1e-3, compile=True, **options), range(3))
+    train(other, cls.for_model(other, 1e-3, compile=True, **options), range(2))
     assert set(uses_kernels) == {"tf32" if "matmul_precision" in options else "ieee"}
     for one, two in zip(plain.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=2e-5)
