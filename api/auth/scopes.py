@@ -105,6 +105,7 @@ TABLE = {
     GET /v1/external-runs/{external_id}/series
     GET /v1/fits                                                     whole
     GET /v1/models
+    GET /v1/models/{model}/memory                                    heavy
     GET /v1/openapi.json
     GET /v1/optimizers
     GET /v1/points                                                   whole

@@ -78,6 +78,7 @@ from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
 from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
+from worker.records.footprint import Footprint
 from worker.records.result import Observation, Point
 
 if TYPE_CHECKING:
@@ -602,6 +603,15 @@ class Endpoints:
     def models(self) -> tuple[ModelInfo, ...]:
         """The models that the service can train."""
         return self._get("/v1/models", Page[ModelInfo]).items
+
+    @Endpoint
+    def memory(
+        self, model: str, *, rank_ratio: float | None = None, state_dtype: str | None = None, ranks: int = 1
+    ) -> Footprint:
+        """What training a model keeps under each optimizer, to the byte; of several ranks, on the one with the most."""
+        ratio = None if rank_ratio is None else str(rank_ratio)
+        chosen = _parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks)
+        return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
 
     @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:

@@ -1,12 +1,18 @@
-"""What specifications may name: optimizers, models, datasets."""
+"""What specifications may name: optimizers, models, datasets; and what optimizers keep for a model."""
 
-from fastapi import APIRouter
+from typing import Annotated
 
+from fastapi import APIRouter, Query
+
+from api.problems import RefusedError
 from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
-from api.routes.context import SpecificationsDependency
+from api.routes.context import AnalysisDependency, SpecificationsDependency
 from optim import catalog
+from orchestrator.errors import NotFoundError
+from orchestrator.specs.footprints import RANK_RATIOS, RANKS, STATE_DTYPES, footprint_question
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
+from worker.records.footprint import Footprint
 
 router = APIRouter(tags=["catalog"])
 
@@ -21,6 +27,34 @@ def optimizers() -> Page[OptimizerInfo]:
 def models() -> Page[ModelInfo]:
     """Every model preset."""
     return Page(items=tuple(model_info(preset) for preset in presets.PRESETS))
+
+
+@router.get("/models/{model}/memory")
+def memory(
+    model: str,
+    analysis: AnalysisDependency,
+    rank_ratio: Annotated[float | None, Query(description="Rank of low-rank state over min(m, n).")] = None,
+    state_dtype: Annotated[str | None, Query(description="float32 or bfloat16.")] = None,
+    ranks: Annotated[int, Query(description="Processes that share the model (FSDP2).")] = 1,
+) -> Footprint:
+    """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the
+    most. The first answer for a model takes some seconds."""
+    try:
+        question = footprint_question(model, rank_ratio, state_dtype, ranks)
+        found = analysis.count_memory(question)
+    except KeyError as error:
+        raise NotFoundError(str(error.args[0])) from None
+    except ValueError as error:
+        raise RefusedError(422, "invalid", f"{error}; {_KNOWN}") from None
+    if found is None:
+        raise RefusedError(503, "busy", f"{model} is still being counted; ask again", {"Retry-After": "2"})
+    return found
+
+
+_KNOWN = (
+    f"rank_ratio is one of {', '.join(map(str, RANK_RATIOS))}, state_dtype one of {', '.join(STATE_DTYPES)}, "
+    f"ranks one of {', '.join(map(str, RANKS))}"
+)
 
 
 @router.get("/datasets")

@@ -11,7 +11,7 @@ from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError
-from orchestrator.specs.footprints import RANK_RATIOS, STATE_DTYPES, Footprints, footprint_question
+from orchestrator.specs.footprints import RANK_RATIOS, RANKS, STATE_DTYPES, Footprints, footprint_question
 from worker.catalog import presets
 from worker.footprint.process import FootprintQuestion
 
@@ -19,6 +19,7 @@ FIRST_MODEL = "gpt2-124m"
 Model = Annotated[str, Query(max_length=64)]
 Rank = Annotated[str, Query(max_length=16)]
 Dtype = Annotated[str, Query(max_length=16)]
+Ranks = Annotated[int, Query(ge=1, le=RANKS[-1])]
 
 
 def memory_pages(footprints: Footprints) -> APIRouter:
@@ -31,9 +32,10 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         model: Model = FIRST_MODEL,
         rank: Rank = "",
         dtype: Dtype = "",
+        ranks: Ranks = 1,
     ) -> HTMLResponse:
         try:
-            question = _question(model, rank, dtype)
+            question = _question(model, rank, dtype, ranks)
             found = footprints.ask(question)
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
@@ -48,15 +50,21 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             models=presets.PRESETS,
             ratios=RANK_RATIOS,
             dtypes=STATE_DTYPES,
+            numbers_of_ranks=RANKS,
             query=request.url.query and f"?{request.url.query}",
         )
 
     @router.get("/memory/figures/plan.{form}")
     def plan(
-        form: FileForm, model: Model = FIRST_MODEL, rank: Rank = "", dtype: Dtype = "", theme: ThemeName = "light"
+        form: FileForm,
+        model: Model = FIRST_MODEL,
+        rank: Rank = "",
+        dtype: Dtype = "",
+        ranks: Ranks = 1,
+        theme: ThemeName = "light",
     ) -> Response:
         try:
-            found = footprints.ask(_question(model, rank, dtype))
+            found = footprints.ask(_question(model, rank, dtype, ranks))
         except (KeyError, ValueError):
             raise NotFoundError(f"there is no footprint of {model!r} with these options; /memory lists them") from None
         if found is None:
@@ -67,6 +75,6 @@ def memory_pages(footprints: Footprints) -> APIRouter:
     return router
 
 
-def _question(model: str, rank: str, dtype: str) -> FootprintQuestion:
+def _question(model: str, rank: str, dtype: str, ranks: int) -> FootprintQuestion:
     """What is asked for; raises `KeyError` or `ValueError` where nothing can answer it."""
-    return footprint_question(model, float(rank) if rank else None, dtype or None)
+    return footprint_question(model, float(rank) if rank else None, dtype or None, ranks)

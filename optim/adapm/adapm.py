@@ -46,7 +46,7 @@ from ..plan.blocks import (
 from ..plan.groups import as_groups, name_groups, names
 from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
-from ..plan.sharding import is_distributed, local_view, portion_of, refuse_sharded
+from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
@@ -112,7 +112,8 @@ class AdaPM(ClosureStep):
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
         UnplacedWeightsError: names every weight that names and shapes do not place.
         ShardedParametersError: parameters are sharded, now or at the first step, in a way that this cannot train:
-            FSDP1, ZeRO-3, a dimension that is divided twice, or any way with solver="svd".
+            FSDP1, ZeRO-3, a dimension that is divided twice unevenly or inside of which blocks end, or any way with
+            solver="svd".
     """
 
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
@@ -473,6 +474,8 @@ class AdaPM(ClosureStep):
                 raise ValueError(
                     f"bf16_stochastic_round rounds bfloat16 weights, and {name} is float16; take master_weights"
                 )
+            if is_distributed(parameter):
+                refuse_divided_blocks(self.plan.by_parameter.get(name, ()), parameter, type(self).__name__)
             if parameter.requires_grad and name not in self.plan.by_parameter:
                 raise ValueError(f"{name} is not in the block plan; plan the model that holds it, before freezing any")
 

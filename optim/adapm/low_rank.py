@@ -168,18 +168,21 @@ def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor
 
 
 def rows_to_iterate_from(rows: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
-    """R' at ordinary size for subspace iteration: a sketch where asked for, and row by row where R' is negligible.
+    """R' at ordinary size for subspace iteration: a sketch where asked for, and row by row where R' is weak.
 
     So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long.
     """
     if fresh:
         return scaled_rows(sketch())[0]
-    size = _largest_elements(rows)
-    if not devices.is_accelerator(rows.device) and bool((size >= _negligible_size(rows.dtype)).all()):
-        return rows / size  # so nearly always
+    least = _negligible_size(rows.dtype)
+    size = _largest_elements(rows).clamp_min_(least)
+    even = rows / size
+    if not devices.is_accelerator(rows.device):
+        lengths = torch.linalg.vector_norm(even, dim=-1, keepdim=True).mul_(size)
+        if bool((lengths > (2.0 * _WEAK * lengths.amax(dim=-2, keepdim=True)).clamp_min_(2.0 * least)).all()):
+            return even  # so nearly always
     squares = rows.to(_gram_dtype(rows)).square().sum(dim=-1, keepdim=True)
-    even = rows / size.clamp_min(_negligible_size(rows.dtype))
-    return torch.where(are_negligible(squares, rows.dtype), sketch(), even)
+    return torch.where(are_weak(squares, rows.dtype), sketch(), even)
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
@@ -208,16 +211,16 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
 
 def are_well_conditioned(lower: Tensor, dtype: torch.dtype) -> Tensor:
     """Whether Cholesky QR of unit rows of that type is accurate, by the factor of their Gram matrix."""
-    bound = max(100.0 * torch.finfo(dtype).eps, _DEPENDENT_BELOW)
+    bound = max(100.0 * torch.finfo(dtype).eps, _WEAK**2)
     well: Tensor = lower.diagonal(dim1=-2, dim2=-1).amin(dim=-1) > bound**0.5
     return well
 
 
-_DEPENDENT_BELOW = (100.0 * torch.finfo(torch.float32).eps) ** 2
-"""A unit row depends on others if the square of what they leave of it is no more: 1.2e-5 of its length.
+_WEAK = 1e-3
+"""A row depends on others if they leave no more of its length, and is weak if that is its part of the longest.
 
-A hundred roundings of a row in float32. What is left of a row is known to the rounding of the row; so that weaker
-directions of float64 rows would differ by 1e-9 and more between machines that sum in another order.
+What is left of a row is known to the rounding of the row, so that weaker directions would differ by more than 6e-5 in
+float32 between machines that sum in another order; and by ever more once the gradient has new directions.
 """
 
 
@@ -241,7 +244,7 @@ def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
     # What Cholesky needs to succeed on a singular matrix of this size (Fukaya et al., "Shifted Cholesky QR", 2020).
     rounding = gram.shape[-1] * torch.finfo(gram.dtype).eps
     pivots = torch.linalg.cholesky_ex(unit + 11.0 * rounding * one).L.diagonal(dim1=-2, dim2=-1)[..., None]
-    found = pivots.square() > max(_DEPENDENT_BELOW, 100.0 * rounding)
+    found = pivots.square() > max(_WEAK**2, 100.0 * rounding)
     both = found & found.mT
     lower = torch.linalg.cholesky_ex(torch.where(both, unit, one)).L
     return torch.where(both, inverse_of(lower) * inverse.mT, 0.0) + spoilt
@@ -270,12 +273,22 @@ def are_negligible(squares: Tensor, dtype: torch.dtype) -> Tensor:
     return squares <= _negligible_size(dtype) ** 2
 
 
+def are_weak(squares: Tensor, dtype: torch.dtype) -> Tensor:
+    """Which rows of R' of that type are negligible, or weak beside the longest: by their squared lengths in float64."""
+    return squares <= (_WEAK**2 * squares.amax(dim=-2, keepdim=True)).clamp_min_(_negligible_size(dtype) ** 2)
+
+
 def _spanning_rows(even: Tensor, size: Tensor) -> Tensor:
     """The first pass for rows whose `scaled_rows` these are."""
-    wide = even.to(_gram_dtype(even))
-    gram = wide @ wide.mT
-    squares = gram.diagonal(dim1=-2, dim2=-1)[..., None] * size.to(wide.dtype).square()
-    return (spanning_transform(gram, are_negligible(squares, even.dtype)) @ wide).to(even.dtype)
+    gram = gram_matrix(even)
+    squares = gram.diagonal(dim1=-2, dim2=-1)[..., None] * size.to(gram.dtype).square()
+    return (spanning_transform(gram, are_negligible(squares, even.dtype)) @ even.to(gram.dtype)).to(even.dtype)
+
+
+def gram_matrix(rows: Tensor) -> Tensor:
+    """X X^T in float64, where the device has it."""
+    wide = rows.to(_gram_dtype(rows))
+    return wide @ wide.mT
 
 
 def _gram_dtype(rows: Tensor) -> torch.dtype:

@@ -19,7 +19,6 @@ Squares are summed in float64, where those of float32 do not underflow: nobody h
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import torch
@@ -34,6 +33,7 @@ from .low_rank import (
     Momentum,
     Sketch,
     are_negligible,
+    are_weak,
     are_well_conditioned,
     gaussian_sketch,
     inverse_of,
@@ -43,7 +43,7 @@ from .low_rank import (
     spanning_transform,
 )
 from .options import StepSettings
-from .solvers import divide_by_norm, solve_gram, step_size
+from .solvers import best_left, divide_by_norm, step_size
 from .step import (
     Member,
     column_square_sums,
@@ -254,43 +254,56 @@ def _start_rows(rows: Tensor, inputs: Groups, *, fresh: bool, sketch: Sketch) ->
         return sketch()
     squares = yield from _total(rows.double().square().sum(dim=-1, keepdim=True), inputs)
     even = rows * _powers_of_two(squares).to(rows.dtype)
-    negligible = are_negligible(squares, rows.dtype)
-    return torch.where(negligible, sketch(), even) if bool(negligible.any()) else even
+    weak = are_weak(squares, rows.dtype)
+    return torch.where(weak, sketch(), even) if bool(weak.any()) else even
 
 
-def _descent(
-    momentum: Momentum, among: Division, *, together: bool, iterations: int, fresh: bool, sketch: Sketch
+def _scaled_gd(
+    momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch
 ) -> Exchange[Factors]:
-    """`gd`, which scales the rows of a factor together, and `scaled_gd`."""
-    precondition = divide_by_norm if together else solve_gram
+    left, right = yield from _subspace(momentum, among, iterations=1, fresh=fresh, sketch=sketch)
+    for k in range(1, iterations):
+        eta = step_size(k, iterations)
+        basis = yield from _orthonormal_rows(right, among.inputs)
+        both = torch.cat((basis @ right.mT, momentum.rows_times_transposed(basis)), dim=-1)
+        in_basis, best = torch.split((yield from _total(both, among.inputs)), [len(right), len(left)], dim=-1)
+        rows = torch.lerp(in_basis @ left.mT, best, eta)
+        other = yield from _orthonormal_rows(rows, among.outputs)
+        both = torch.cat((other @ rows.mT, momentum.rows_times(other)), dim=-1)
+        total = yield from _total(both, among.outputs)
+        in_basis, best = torch.split(total, [len(rows), right.shape[-1]], dim=-1)
+        left, right = other.mT, torch.lerp(in_basis @ basis, best, eta)
+    return Factors(left, right)
+
+
+def _gd(momentum: Momentum, among: Division, *, iterations: int, fresh: bool, sketch: Sketch) -> Exchange[Factors]:
     left, right = momentum.carried.left.mT, momentum.carried.right
     gram = yield from _gram(right, among.inputs)
     if fresh or not bool(gram.any()):
         right = sketch()
         gram = yield from _gram(right, among.inputs)
         product = yield from _total(momentum.rows_times_transposed(right), among.inputs)
-        left = solve_gram(gram.to(right.dtype), product)
+        left = best_left(gram, product)
     for k in range(iterations):
         eta = step_size(k, iterations)
         # As in `solvers.py`: with other = U / s, the step is the same in y = rows / s.
-        unit, scale, gram = yield from _scaled_with_gram(right, among.inputs, together=together)
+        unit, scale, gram = yield from _scaled_with_gram(right, among.inputs)
         y = left / scale
         product = yield from _total(momentum.rows_times_transposed(unit), among.inputs)
-        left = scale * (y - eta * precondition(gram, gram @ y - product))
-        unit, scale, gram = yield from _scaled_with_gram(left, among.outputs, together=together)
+        left = scale * (y - eta * divide_by_norm(gram, gram @ y - product))
+        unit, scale, gram = yield from _scaled_with_gram(left, among.outputs)
         y = right / scale
         product = yield from _total(momentum.rows_times(unit), among.outputs)
-        right = scale * (y - eta * precondition(gram, gram @ y - product))
+        right = scale * (y - eta * divide_by_norm(gram, gram @ y - product))
     return Factors(left.mT, right)
 
 
-def _scaled_with_gram(rows: Tensor, groups: Groups, *, together: bool) -> Exchange[tuple[Tensor, Tensor, Tensor]]:
+def _scaled_with_gram(rows: Tensor, groups: Groups) -> Exchange[tuple[Tensor, Tensor, Tensor]]:
     """The rows at ordinary size, what they were multiplied with, and their Gram matrix."""
     gram = yield from _gram(rows, groups)
-    squares = gram.diagonal()[:, None]
-    factor = _powers_of_two(squares.amax(dim=0, keepdim=True) if together else squares)
+    factor = _powers_of_two(gram.diagonal().amax())
     scale = factor.to(rows.dtype)
-    return rows * scale, scale, (gram * factor * factor.mT).to(rows.dtype)
+    return rows * scale, scale, (gram * factor.square()).to(rows.dtype)
 
 
 def _gram(rows: Tensor, groups: Groups) -> Exchange[Tensor]:
@@ -327,7 +340,7 @@ def _orthonormal_rows(rows: Tensor, outputs: Groups) -> Exchange[Tensor]:
 
 SHARDED_SOLVERS: dict[str, Solver] = {
     "subspace": _subspace,
-    "scaled_gd": partial(_descent, together=False),
-    "gd": partial(_descent, together=True),
+    "scaled_gd": _scaled_gd,
+    "gd": _gd,
 }
 """`svd` is not among them: it needs the whole matrix."""

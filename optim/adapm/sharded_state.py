@@ -15,10 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from ..plan.blocks import Block, SecondMoment
-from ..plan.sharding import Portion, is_distributed, portion_of
+from ..plan.sharding import Portion, is_distributed, local_ranges, portion_of
 
 
 def local_shape(block: Block, state_name: str, portion: Portion) -> tuple[int, ...]:
@@ -69,8 +70,17 @@ def divide_like(saved: Tensor, parameter: DTensor) -> DTensor:
         if saved.device_mesh == parameter.device_mesh and saved.placements == parameter.placements:
             return saved
         saved = saved.full_tensor()
-    whole = saved.to(parameter.device)
-    return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    local = saved.to(parameter.device)
+    for dimension, here in enumerate(local_ranges(parameter)):
+        local = local.narrow(dimension, here.start if here else 0, len(here))
+    return DTensor.from_local(
+        local.clone(),
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
 
 
 def _followed_axes(block: Block, state_name: str) -> tuple[int | None, ...]:
@@ -86,9 +96,15 @@ def _followed_axes(block: Block, state_name: str) -> tuple[int | None, ...]:
 
 def _placements(block: Block, state_name: str, portion: Portion, parameter: DTensor) -> tuple[Placement, ...]:
     followed = _followed_axes(block, state_name)
-    return tuple(
-        Replicate() if axis is None or axis not in followed else Shard(followed.index(axis)) for axis in portion.axes
-    )
+    found: list[Placement] = []
+    for axis, own in zip(portion.axes, parameter.placements, strict=True):
+        if axis is None or axis not in followed:
+            found.append(Replicate())
+        elif isinstance(own, _StridedShard):
+            found.append(_StridedShard(followed.index(axis), split_factor=own.split_factor))
+        else:
+            found.append(Shard(followed.index(axis)))
+    return tuple(found)
 
 
 def _redistribute(local: Tensor, block: Block, state_name: str, parameter: DTensor, *, to_even: bool) -> Tensor:

@@ -25,10 +25,12 @@ measure their steps in the curvature of f:
 so that eta_k ≤ 1 never increases f: ||R||_2^2 is the Lipschitz constant of grad_L, and R R^T its Hessian (Tong, Ma,
 Chi, "Accelerating Ill-Conditioned Low-Rank Matrix Estimation via Scaled Gradient Descent", 2021). L moves first and R
 sees it, so that at eta = 1 a step of `scaled_gd` is one of alternating least squares; both at once would overshoot.
-Both are worked out on factors of ordinary size: the squares of those of an idle block would not be numbers any more.
+
+`scaled_gd` finds the same L R whatever basis its factors have, so that it takes an orthonormal one of the factor that
+it holds (`orthonormal_rows`), whose Gram matrix is the identity: no inverse, and one rule for directions that depend on
+each other. `gd` works on factors of ordinary size: the squares of those of an idle block would not be numbers any more.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, pi
 from typing import Protocol
@@ -36,7 +38,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .low_rank import Factors, Momentum, Sketch, orthonormal_rows, rows_to_iterate_from, scaled_rows, start_rows
+from .low_rank import (
+    Factors,
+    Momentum,
+    Sketch,
+    gram_matrix,
+    orthonormal_rows,
+    rows_to_iterate_from,
+    scaled_rows,
+    spanning_transform,
+    start_rows,
+)
 
 
 class Solver(Protocol):
@@ -88,10 +100,6 @@ def svd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> 
     return Factors(left[..., :rank] * spoilt, values[..., :rank, None] * right[..., :rank, :] * spoilt)
 
 
-_Precondition = Callable[[Tensor, Tensor], Tensor]
-"""From a Gram matrix (r × r) and a gradient of r rows to the step of length 1."""
-
-
 def gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
     """K steps of gradient descent, each divided by the squared spectral norm of the other factor.
 
@@ -101,12 +109,38 @@ def gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> F
         fresh: Start from a sketch instead of L' and R'.
         sketch: Draws that start; also where R' is zero.
     """
-    return _descend_factors(momentum, divide_by_norm, together=True, iterations=iterations, fresh=fresh, sketch=sketch)
+    right = start_rows(momentum.carried.right, fresh=fresh, sketch=sketch)
+    # L^T, r × m: thin matrices are rows. A sketch has no L to go with it: take the best one.
+    left = momentum.carried.left.mT
+    if right is not momentum.carried.right:
+        restarted = (right != momentum.carried.right).any(dim=-1, keepdim=True).any(dim=-2, keepdim=True)
+        best = best_left(gram_matrix(right), momentum.rows_times_transposed(right))
+        left = torch.where(restarted, best, left)
+    for k in range(iterations):
+        eta = step_size(k, iterations)
+        # With other = s U, the step is the same in y = s rows: y <- y - eta (U U^T y - U M) / ||U||_2^2.
+        unit, size = scaled_rows(right, together=True)
+        gram, y = unit @ unit.mT, left * size
+        left = (y - eta * divide_by_norm(gram, gram @ y - momentum.rows_times_transposed(unit))) / size
+        unit, size = scaled_rows(left, together=True)
+        gram, y = unit @ unit.mT, right * size
+        right = (y - eta * divide_by_norm(gram, gram @ y - momentum.rows_times(unit))) / size
+    return Factors(left.mT, right)
 
 
 def scaled_gd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
-    """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `gd`."""
-    return _descend_factors(momentum, solve_gram, together=False, iterations=iterations, fresh=fresh, sketch=sketch)
+    """K steps of gradient descent, each preconditioned by the other factor's Gram matrix; arguments as for `gd`.
+
+    The first, of eta = 1, is one of `subspace`, so that the same directions are left out and start from a sketch.
+    """
+    left, right = subspace(momentum, iterations=1, fresh=fresh, sketch=sketch)
+    for k in range(1, iterations):
+        eta = step_size(k, iterations)
+        basis = orthonormal_rows(right)
+        rows = (basis @ right.mT @ left.mT).lerp_(momentum.rows_times_transposed(basis), eta)
+        other = orthonormal_rows(rows)
+        left, right = other.mT, (other @ rows.mT @ basis).lerp_(momentum.rows_times(other), eta)
+    return Factors(left, right)
 
 
 def step_size(k: int, steps: int) -> float:
@@ -114,46 +148,16 @@ def step_size(k: int, steps: int) -> float:
     return 0.5 * (1.0 + cos(pi * k / steps))
 
 
-def _descend_factors(
-    momentum: Momentum, precondition: _Precondition, *, together: bool, iterations: int, fresh: bool, sketch: Sketch
-) -> Factors:
-    right = start_rows(momentum.carried.right, fresh=fresh, sketch=sketch)
-    # L^T, r × m: thin matrices are rows. A sketch has no L to go with it: take the best one.
-    left = momentum.carried.left.mT
-    if right is not momentum.carried.right:
-        restarted = (right != momentum.carried.right).any(dim=-1, keepdim=True).any(dim=-2, keepdim=True)
-        best = solve_gram(right @ right.mT, momentum.rows_times_transposed(right))
-        left = torch.where(restarted, best, left)
-    for k in range(iterations):
-        eta = step_size(k, iterations)
-        # With other = s U, the step is the same in y = s rows: y <- y - eta precondition(U U^T, U U^T y - U M).
-        unit, size = scaled_rows(right, together=together)
-        gram, y = unit @ unit.mT, left * size
-        left = (y - eta * precondition(gram, gram @ y - momentum.rows_times_transposed(unit))) / size
-        unit, size = scaled_rows(left, together=together)
-        gram, y = unit @ unit.mT, right * size
-        right = (y - eta * precondition(gram, gram @ y - momentum.rows_times(unit))) / size
-    return Factors(left.mT, right)
+def best_left(gram: Tensor, product: Tensor) -> Tensor:
+    """(R R^T)^-1 R M^T, which is L^T, from the Gram matrix R R^T in float64 and R M^T; R is a sketch."""
+    transform = spanning_transform(gram, torch.zeros_like(gram[..., :1], dtype=torch.bool)).to(product.dtype)
+    return transform.mT @ (transform @ product)
 
 
 def divide_by_norm(gram: Tensor, rows: Tensor) -> Tensor:
     """rows / ||gram||_2; zero where the Gram matrix is, since no gradient comes through a zero factor."""
     largest = _finite_eigenvalues(gram).amax(dim=-1)[..., None, None]
     return torch.where(largest > 0.0, rows / largest, rows * 0.0)
-
-
-def solve_gram(gram: Tensor, rows: Tensor) -> Tensor:
-    """gram^-1 rows, by Cholesky, on directions scaled to length 1; those that depend on others are left damped."""
-    lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
-    scale = torch.where(lengths > 0.0, 1.0 / lengths, 0.0)[..., None]
-    rank = gram.shape[-1]
-    unit = gram * scale * scale.mT
-    # What Cholesky needs to succeed on a singular matrix of this size (Fukaya et al., "Shifted Cholesky QR", 2020).
-    unit.diagonal(dim1=-2, dim2=-1).add_(11.0 * rank * torch.finfo(gram.dtype).eps)
-    lower, _ = torch.linalg.cholesky_ex(unit)
-    inner = torch.linalg.solve_triangular(lower, rows * scale, upper=False)
-    solved: Tensor = torch.linalg.solve_triangular(lower.mT, inner, upper=True)
-    return solved * scale
 
 
 def _finite_eigenvalues(gram: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from ..errors import RuleError
 from .blocks import BlockKind, Slice
 from .modules import Heads, Site, heads_of
 
-Repeats = int | Literal["query head", "key-value head"]
-"""How often the kinds of a fused weight follow each other: once, a fixed number of times, or for every head."""
+Repeats = int | Literal["query head", "key-value head", "expert"]
+"""How often the kinds of a fused weight follow each other: once, a fixed number of times, for every head or expert."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Role:
     weight: str
     """A shell pattern for the weight's name from that module on: `query_key_value.weight`."""
     kinds: BlockKind | tuple[BlockKind, ...]
-    """What it is; several in their order along the outputs."""
+    """What it is; several in their order along the outputs, experts along the first dimension."""
     _: KW_ONLY
     repeats: Repeats = 1
     heads: Heads | Callable[[nn.Module], Heads | None] | None = None
@@ -73,12 +73,12 @@ class Role:
     def __post_init__(self) -> None:
         if not self.sequence:
             raise RuleError(f"the role of {self.weight!r} in {self.module!r} names no kind; give it a BlockKind")
-        if self.repeats not in ("query head", "key-value head") and not (
+        if self.repeats not in ("query head", "key-value head", "expert") and not (
             isinstance(self.repeats, int) and self.repeats >= 1
         ):
             raise RuleError(
                 f"the role of {self.weight!r} in {self.module!r} repeats {self.repeats!r}; say how often, at least 1, "
-                f"or for every 'query head' or 'key-value head'"
+                f"or for every 'query head', 'key-value head' or 'expert'"
             )
 
     @property
@@ -104,7 +104,8 @@ class Role:
         if len(self.sequence) > 1 or self.repeats != 1 or set(self.sequence) & _HEADED:
             if len(matrix) != 2:
                 raise self._error(site, "is no matrix")
-            parts = tuple(self._parts(site, module, axis, matrix[axis]))
+            divided = 0 if self.repeats == "expert" else axis
+            parts = tuple(self._parts(site, module, axis, divided, matrix[divided]))
         else:
             parts = (BlockRole(kind=self.sequence[0], output_axis=axis),)
         if not self.is_stack:
@@ -115,12 +116,12 @@ class Role:
             for part in parts
         )
 
-    def _parts(self, site: Site, module: nn.Module, axis: int, outputs: int) -> Iterator[BlockRole]:
+    def _parts(self, site: Site, module: nn.Module, axis: int, divided: int, length: int) -> Iterator[BlockRole]:
         heads = self._heads(module)
-        sizes = self._sizes(heads, outputs)
-        repeats = self._number(heads)
+        repeats = self._number(heads, module)
+        sizes = self._sizes(heads, repeats, length)
         is_even = heads is None or len(self.sequence) == 1 or all(size % heads.size == 0 for size in sizes or ())
-        if repeats is None or sizes is None or sum(sizes) * repeats != outputs or not is_even:
+        if repeats is None or sizes is None or sum(sizes) * repeats != length or not is_even:
             raise self._error(site, f"cannot be divided so by {heads or 'unknown heads'}")
         if len(sizes) * repeats == 1:
             yield BlockRole(kind=self.sequence[0], output_axis=axis, head_size=self._head_size(heads, 0, sizes[0]))
@@ -134,9 +135,9 @@ class Role:
                     kind=kind,
                     output_axis=axis,
                     head_size=self._head_size(heads, position, size),
-                    part=Slice(axis=axis, start=start, length=size),
+                    part=Slice(axis=divided, start=start, length=size),
                     label=".".join([*names, str(kind)]) if names else "",
-                    is_piece=repeats > 1,
+                    is_piece=repeats > 1 and self.repeats != "expert",
                 )
                 start += size
 
@@ -145,17 +146,18 @@ class Role:
             return heads_of(module)
         return self.heads if isinstance(self.heads, Heads) else self.heads(module)
 
-    def _number(self, heads: Heads | None) -> int | None:
+    def _number(self, heads: Heads | None, module: nn.Module) -> int | None:
         if isinstance(self.repeats, int):
             return self.repeats
+        if self.repeats == "expert":
+            return next((n for n in (getattr(module, name, None) for name in _EXPERTS) if isinstance(n, int)), None)
         if heads is None:
             return None
         return heads.query if self.repeats == "query head" else heads.key_value
 
-    def _sizes(self, heads: Heads | None, outputs: int) -> list[int] | None:
-        """Outputs of each kind in one repetition."""
-        number = self._number(heads)
-        if number is None:
+    def _sizes(self, heads: Heads | None, number: int | None, outputs: int) -> list[int] | None:
+        """Outputs of each kind in one of so many repetitions."""
+        if not number:
             return None
         if heads is not None and len(self.sequence) > 1 and set(self.sequence) <= _HEADED:
             if self.repeats == "query head":
@@ -223,6 +225,8 @@ def _rows_of(cls: type, is_registered: bool) -> tuple[Role, ...]:
 
 _Q, _K, _V, _OUT = BlockKind.QUERY, BlockKind.KEY, BlockKind.VALUE, BlockKind.ATTENTION_OUTPUT
 _HEADED = frozenset({_Q, _K, _V})
+_EXPERTS = ("moe_num_experts", "num_experts")
+"""Under which a module has the number of experts whose matrices stand below each other in one."""
 _LATENT, _MIXER, _GATE = BlockKind.LATENT, BlockKind.MIXER, BlockKind.GATE
 _CONVOLUTION, _PROJECTION = BlockKind.CONVOLUTION, BlockKind.PROJECTION
 
@@ -301,6 +305,14 @@ SHIPPED: tuple[Role, ...] = (
     Role("JetMoeMoE", "input_linear.weight", (BlockKind.MLP, BlockKind.MLP), is_stack=True),
     Role("JetMoeMoE", "output_linear.weight", BlockKind.MLP, is_stack=True),
     Role("JetMoeTopKGating", "layer.weight", BlockKind.ROUTER),
+    # Experts below each other in one matrix: inner × in, and inner × out.
+    Role("DbrxExpertGLU", "[wv]1", BlockKind.MLP, repeats="expert", output_axis=0),
+    Role("DbrxExpertGLU", "w2", BlockKind.MLP, repeats="expert", output_axis=1),
+    Role("DbrxRouter", "layer.weight", BlockKind.ROUTER),
+    # XLNet's maps are width × heads × head size. They keep full moments, as everything that is no matrix does.
+    Role("XLNetRelativeAttention", "[qkvor]", _PROJECTION),
+    Role("XLNetRelativeAttention", "r_?_bias", BlockKind.VECTOR),
+    Role("XLNetRelativeAttention", "seg_embed", BlockKind.POSITION_BIAS),
     # Maps between widths, and of relative positions.
     Role("OPTDecoder", "project_*.weight", _PROJECTION),
     Role("MobileBertEmbeddings", "embedding_transformation.weight", _PROJECTION),

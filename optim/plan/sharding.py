@@ -12,6 +12,7 @@ step knows which part of each block this process holds (`Portion`).
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, TypeGuard
 
 from torch import Tensor
@@ -35,14 +36,14 @@ def refuse_sharded(
         optimizer: What it is called.
         elementwise: Whether each weight moves by its own gradient alone: then a `DTensor` is as good as a tensor.
         by_parts: Whether it works on the part of a matrix that this process holds, as AdaPM does: then a `DTensor` is
-            as good as a tensor where each of its dimensions is divided at most once.
+            as good as a tensor where that part is one range of each dimension.
     """
     named = list(named)
     trainable = {_SPLIT} if elementwise or by_parts else set()
     found = [(name, value, how) for name, value in named if (how := _how(value)) and how not in trainable]
     if not found:
         if by_parts:
-            _refuse_divided_twice(named, optimizer)
+            _refuse_scattered(named, optimizer)
         return
     name, value, how = found[0]
     others = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -80,7 +81,7 @@ class Portion:
 
 def portion_of(block: Block, parameter: "DTensor") -> Portion:
     """Which part of the block this process holds; the parameter is the block's."""
-    ranges = [*_local_ranges(parameter)]
+    ranges = [*local_ranges(parameter)]
     stacked = block.index is not None
     axes: list[int | None] = []
     for size, placement in zip(parameter.device_mesh.shape, parameter.placements, strict=True):
@@ -108,13 +109,26 @@ def portion_of(block: Block, parameter: "DTensor") -> Portion:
     return Portion(ranges=tuple(ranges), groups=groups, axes=tuple(axes), is_even=is_even)
 
 
+def refuse_divided_blocks(blocks: Iterable[Block], parameter: "DTensor", optimizer: str) -> None:
+    """Raise `ShardedParametersError` for blocks that end inside a dimension that is divided twice: their state has no
+    place in a `DTensor`."""
+    for block in blocks:
+        portion = portion_of(block, parameter)
+        if not portion.is_even and any(len(groups) > 1 for groups in portion.groups):
+            raise ShardedParametersError(
+                f"{optimizer} cannot save the state of {block.name}, a part of {tuple(parameter.shape)} that is "
+                f"{', '.join(str(one) for one in parameter.placements)}; shard fused matrices and stacks of experts "
+                f"over one dimension of the mesh (FSDP2, HSDP), or by different dimensions"
+            )
+
+
 def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: Tensor) -> Tensor:
     """The part of the block that is here, of the parameter or its gradient, without a copy."""
     assert is_distributed(tensor)  # as the gradient of a `DTensor` is
     if tensor.placements != parameter.placements:
         tensor = tensor.redistribute(placements=parameter.placements)
     local = tensor.to_local()
-    first = [*_local_ranges(parameter)]
+    first = [*local_ranges(parameter)]
     if block.index is not None:
         here, *first = first
         local = local[block.index - here.start] if block.index in here else local.new_empty(portion.shape)
@@ -125,7 +139,7 @@ def local_view(block: Block, portion: Portion, parameter: "DTensor", tensor: Ten
     return local
 
 
-def _local_ranges(parameter: "DTensor") -> tuple[range, ...]:
+def local_ranges(parameter: "DTensor") -> tuple[range, ...]:
     """Which of its numbers are here, along each dimension."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # a second to import
 
@@ -135,19 +149,27 @@ def _local_ranges(parameter: "DTensor") -> tuple[range, ...]:
     return tuple(range(start, start + length) for start, length in zip(starts, lengths, strict=True))
 
 
-def _refuse_divided_twice(named: Iterable[tuple[str, Tensor]], optimizer: str) -> None:
+def _refuse_scattered(named: Iterable[tuple[str, Tensor]], optimizer: str) -> None:
+    """Refuse `DTensor`s of which a process does not hold one range of each dimension."""
     for name, value in named:
         if not is_distributed(value):
             continue
-        sizes = zip(value.device_mesh.shape, value.placements, strict=True)
-        divided = [placement for size, placement in sizes if size > 1 and not placement.is_replicate()]
-        dimensions = [getattr(placement, "dim", None) for placement in divided]
-        if None in dimensions or len(set(dimensions)) < len(dimensions):
+        parts: dict[int | None, list[int]] = {}
+        for size, placement in zip(value.device_mesh.shape, value.placements, strict=True):
+            if size > 1 and not placement.is_replicate():
+                parts.setdefault(getattr(placement, "dim", None), []).append(size)
+        # FSDP2 divides again what tensor parallelism has divided (`_StridedShard`): into ranges only where it is even.
+        if None in parts or any(
+            len(sizes) > 1 and value.shape[dimension] % prod(sizes) != 0
+            for dimension, sizes in parts.items()
+            if dimension is not None
+        ):
             raise ShardedParametersError(
-                f"{optimizer} trains parameters each dimension of which is divided at most once, and "
-                f"{plain_name(name)} {tuple(value.shape)} is {', '.join(str(one) for one in value.placements)}; "
-                f"shard over one dimension of the mesh (FSDP2, HSDP), or take an optimizer that moves each weight by "
-                f"itself, such as adamw"
+                f"{optimizer} trains parameters of which a process holds a range of each dimension, and "
+                f"{plain_name(name)} {tuple(value.shape)} is {', '.join(str(one) for one in value.placements)} over "
+                f"{tuple(value.device_mesh.shape)} processes; make the dimension that is divided twice a multiple of "
+                f"both, shard over one dimension of the mesh (FSDP2, HSDP), or take an optimizer that moves each "
+                f"weight by itself, such as adamw"
             )
 
 

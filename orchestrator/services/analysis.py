@@ -20,6 +20,7 @@ from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
+from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
@@ -130,6 +131,14 @@ class Analysis:
         }
         needs = self._count(questions, wait=wait)
         return fit_experiments(measured, form=form, predict=targets, needs=needs)
+
+    def count_memory(self, question: FootprintQuestion) -> Footprint | None:
+        """What training a model keeps; None where it is still being counted. Raises KeyError for an unknown model, and
+        ConflictError where it cannot be counted."""
+        found = self._count({("", ""): question}, wait=True).get(("", ""))
+        if found is None and (failure := self._footprints.failure(question)) is not None:
+            raise ConflictError(failure)
+        return found
 
     def _count(
         self, questions: Mapping[tuple[str, str], FootprintQuestion], *, wait: bool

@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 RANK_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 STATE_DTYPES = ("float32", "bfloat16")
+RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 """Few values: whoever reads a page starts processes and fills a folder, so that both must have an end."""
 LIBRARIES = ("torch", "transformers", "pytorch_optimizer", "torchao")
 SOURCES = (
@@ -54,15 +55,20 @@ MOST_WAITING = 2
 """Callers that wait for a count, each on a thread that workers' reports need; others are answered at once."""
 
 
-def footprint_question(model: str, rank_ratio: object = None, state_dtype: object = None) -> FootprintQuestion:
+def footprint_question(
+    model: str, rank_ratio: object = None, state_dtype: object = None, ranks: int = 1
+) -> FootprintQuestion:
     """For all optimizers, those with such an option at that value; None is each one's own default. Raises `ValueError`
     for values that are not among those above."""
     ratio = next((known for known in RANK_RATIOS if known == rank_ratio), None)
     dtype = next((known for known in STATE_DTYPES if known == state_dtype), None)
     if (rank_ratio is not None and ratio is None) or (state_dtype is not None and dtype is None):
         raise ValueError(f"no footprint is kept for rank ratio {rank_ratio} and state of {state_dtype}")
+    if ranks not in RANKS:
+        raise ValueError(f"no footprint is kept for {ranks} ranks")
     options: dict[str, Scalar | None] = {"rank_ratio": ratio, "state_dtype": dtype}
-    return FootprintQuestion(model=model, options={name: value for name, value in options.items() if value is not None})
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return FootprintQuestion(model=model, options=chosen, ranks=ranks)
 
 
 class Footprints:
@@ -152,7 +158,7 @@ class Footprints:
         return failed
 
     def _path(self, question: FootprintQuestion) -> Path:
-        return answer_path(self._folder, question.model, question.options, *(question.optimizers or ()))
+        return answer_path(self._folder, question.model, question.options, question.ranks, *(question.optimizers or ()))
 
 
 def answer_path(folder: Path, model: str, options: Mapping[str, Scalar], *more: object) -> Path:

@@ -89,6 +89,12 @@ def test_every_verb_returns_the_records_of_the_service(service: Service, client:
     assert client.health().status == "ok"
     assert client.optimizers()[0].name == "adamw"
     assert client.models()[0].name == "gpt2-tiny"
+    counted = client.memory("gpt2-nano", ranks=2)
+    assert (counted.model, counted.ranks) == ("gpt2-nano", 2)
+    with pytest.raises(ClientError, match="unknown model"):
+        client.memory("gpt2-nothing")
+    with pytest.raises(ClientError, match="no footprint is kept for 5 ranks; rank_ratio is one of"):
+        client.memory("gpt2-nano", ranks=5)
     assert client.datasets()[0].name == "python-stdlib"
     assert client.datasets()[0].prepared == ()
 

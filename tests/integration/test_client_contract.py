@@ -27,6 +27,7 @@ OF_OTHER_VERBS = frozenset(
 )
 """They are made of the others, listen to a stream, or read a file of Parquet."""
 GIVEN: dict[str, Any] = {
+    "model": "gpt2-nano",
     "experiment_id": "k3v9m2x710",
     "experiment_ids": ["k3v9m2x710"],
     "by": "candidate",

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -29,6 +29,7 @@ SAVED_AT = 3
 VOCABULARY = 61  # no number of processes here divides it
 
 # eps above what float32 leaves of GPT-2's key biases, whose gradient is zero: else the step makes noise of full size.
+FSDP_AND_TP = "FSDP2 and tensor parallelism"
 OPTIONS: dict[str, Any] = {"lr": 3e-3, "rank_ratio": 0.1, "refresh_interval": 10, "eps": 1e-6}
 
 
@@ -102,10 +103,18 @@ def meshes(size: int) -> dict[str, nn.Module]:
     if size != 4:
         return {}
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "shard"))
-    replicated, both = model_of("llama even"), model_of("llama even")
+    replicated = model_of("llama even")
     fully_shard(replicated, mesh=mesh)
-    fully_shard(split_in_two_by_tensor_parallelism(both, mesh["shard"]), mesh=mesh["data"])
-    return {"HSDP": replicated, "FSDP2 and tensor parallelism": both}
+    return {"HSDP": replicated, FSDP_AND_TP: split_both_ways(model_of("llama even"))}
+
+
+def split_both_ways(model: nn.Module) -> nn.Module:
+    """Llama on four processes: gate and up are divided twice by outputs, down by inputs and by outputs."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "shard"))
+    fully_shard(split_in_two_by_tensor_parallelism(model, mesh["shard"]), mesh=mesh["data"])
+    return model
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -124,6 +133,7 @@ CASES: dict[str, tuple[str, type[AdaPM], torch.dtype, str]] = {
     "llama mini float32": ("llama", AdaPMMini, torch.float32, "subspace"),
     "llama scaled_gd": ("llama", AdaPM, torch.float64, "scaled_gd"),
     "gpt2 gd": ("gpt2", AdaPM, torch.float64, "gd"),
+    "gpt2 of two tokens scaled_gd": ("gpt2", AdaPM, torch.float64, "scaled_gd"),
     "phi3": ("phi3", AdaPM, torch.float64, "subspace"),
     "phi3 mini": ("phi3", AdaPMMini, torch.float64, "subspace"),
     "mixtral mini": ("mixtral", AdaPMMini, torch.float64, "subspace"),
@@ -140,6 +150,7 @@ RESUMED: dict[str, tuple[str, torch.dtype, dict[str, Any]]] = {
     "gpt2": ("gpt2", torch.float64, {}),
     "phi3": ("phi3", torch.float64, {}),
     "mixtral": ("mixtral", torch.float64, {}),
+    FSDP_AND_TP: ("llama even", torch.float64, {}),
     "phi3 copies": ("phi3", torch.bfloat16, {"master_weights": True}),
     "phi3 by chance": ("phi3", torch.bfloat16, {"bf16_stochastic_round": True}),
 }
@@ -224,6 +235,21 @@ def trained_by_zero_redundancy(group: ProcessGroup) -> dict[str, Tensor]:
     return whole_weights(resumed)
 
 
+def refusals() -> list[str]:
+    """What is said of a dimension that is divided twice: unevenly, and with two blocks in it."""
+    mesh = init_device_mesh("cpu", (2, 2))
+    said = []
+    for family, name in (("llama", "up_proj"), ("phi3", "gate_up_proj")):
+        model = model_of(family)
+        module = model.get_submodule(f"model.layers.0.mlp.{name}")
+        whole = module.get_parameter("weight").detach()
+        module.weight = nn.Parameter(distribute_tensor(whole, mesh, [Shard(0), Shard(0)]))
+        with pytest.raises(ShardedParametersError) as refused:
+            AdaPM.for_model(model, **OPTIONS)
+        said.append(str(refused.value))
+    return said
+
+
 def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
     """What each process does."""
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -239,7 +265,8 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
         found["weights"][case] = whole_weights(model)
         found["exchanged"][case] = exchanged(model, optimizer)
     for case, (family, dtype, options) in RESUMED.items():
-        model = split(model_of(family, dtype))
+        divide = split_both_ways if case == FSDP_AND_TP and group.size == 4 else split
+        model = divide(model_of(family, dtype))
         optimizer = AdaPM.for_model(model, **OPTIONS, **options)
         if group.size == 4:
             train(model, optimizer, range(SAVED_AT))
@@ -249,13 +276,11 @@ def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
         train(model, optimizer, range(SAVED_AT, 2 * SAVED_AT))
         found["resumed"][case] = whole_weights(model)
     for name, model in meshes(group.size).items():
-        try:
-            optimizer = AdaPMMini.for_model(model, **OPTIONS)
-        except ShardedParametersError as error:
-            found[name] = str(error)
-            continue
+        optimizer = AdaPMMini.for_model(model, **OPTIONS)
         train(model, optimizer, range(STEPS))
         found["weights"][name] = whole_weights(model)
+    if group.size == 4:
+        found["refused"] = refusals()
     if group.size == 2:
         found["weights"]["ZeRO 1"] = trained_by_zero_redundancy(group)
     try:
@@ -293,17 +318,19 @@ def test_processes_that_share_a_model_end_where_one_ends_alone(found, size, case
     assert distance(start, one_process(case)) > 0.01  # they went somewhere
 
 
-@pytest.mark.parametrize(("size", "name"), [(2, "tensor parallelism"), (2, "ZeRO 1"), (4, "HSDP")])
+@pytest.mark.parametrize(("size", "name"), [(2, "tensor parallelism"), (2, "ZeRO 1"), (4, "HSDP"), (4, FSDP_AND_TP)])
 def test_other_meshes_end_there_too(found, size, name):
     for rank in found[size]:
         assert distance(rank["weights"][name], one_process("llama even mini")) < 1e-12
 
 
-def test_a_dimension_that_is_divided_twice_is_refused(found):
+def test_ranges_that_a_process_does_not_hold_in_one_piece_are_refused(found):
     for rank in found[4]:
-        said = rank["FSDP2 and tensor parallelism"]
-        assert "AdaPMMini trains parameters each dimension of which is divided at most once" in said
-        assert "shard over one dimension of the mesh (FSDP2, HSDP)" in said
+        uneven, fused = rank["refused"]
+        assert "AdaPM trains parameters of which a process holds a range of each dimension" in uneven
+        assert "make the dimension that is divided twice a multiple of both" in uneven
+        assert "AdaPM cannot save the state of model.layers.0.mlp.gate_up_proj.weight:gate" in fused
+        assert "shard fused matrices and stacks of experts over one dimension" in fused
 
 
 def outputs_formula(model: nn.Module) -> list[int]:

@@ -129,6 +129,7 @@ def made_examples(folder: Path) -> dict[str, Any]:
             _external_runs(story)
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
+            story.ask("GET /v1/models/{model}/memory", model="gpt2-nano", query={"ranks": 2})
     return _evened(story, app.version, folder)
 
 

@@ -163,6 +163,15 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "phimoe": causal("phimoe", num_local_experts=2),
     "granitemoe": causal("granitemoe", num_local_experts=2, num_experts_per_tok=1),
     "jetmoe": causal("jetmoe", kv_channels=8, num_local_experts=2, num_experts_per_tok=2),
+    "dbrx": causal(
+        "dbrx",
+        d_model=32,
+        n_heads=4,
+        n_layers=1,
+        max_seq_len=64,
+        attn_config={"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
+        ffn_config={"ffn_hidden_size": 40, "moe_num_experts": 3, "moe_top_k": 2},
+    ),
     "llama4": causal("llama4_text", num_local_experts=2, intermediate_size_mlp=80),
     "gpt-oss": causal("gpt_oss", num_local_experts=2, num_experts_per_tok=1, rope_parameters={"rope_theta": 1e4}),
     "glm4-moe": causal("glm4_moe", **_ROUTED, first_k_dense_replace=0),
@@ -248,6 +257,7 @@ ARCHITECTURES: dict[str, Callable[[], nn.Module]] = {
     "deberta-v2": masked("deberta-v2", **_DEBERTA, position_buckets=8, share_att_key=True, conv_kernel_size=3),
     "distilbert": masked("distilbert", dim=32, n_layers=1, n_heads=4, hidden_dim=80),
     "mpnet": masked("mpnet"),
+    "xlnet": causal("xlnet", d_model=32, n_layer=1, n_head=4, d_inner=80),
     "longformer": masked("longformer", attention_window=[4]),
     "esm": masked("esm"),
     # Encoders and decoders.

@@ -90,13 +90,16 @@ def exact(rank: int) -> Argmin:
 def subspace_iteration(iterations: int, interval: int, sketch: Callable[[int], Tensor]) -> Argmin:
     """Line 5 by subspace iteration from R_{t-1}; from a sketch at the first step and every `interval` steps.
 
-    Rows of R_{t-1} that are zero, as `gram_schmidt` leaves them, start from the sketch's.
+    Rows of R_{t-1} that are no longer than 1e-3 of the longest, or zero as `gram_schmidt` leaves them, start from the
+    sketch's.
     """
 
     def argmin(m: Tensor, L: Tensor, R: Tensor, t: int) -> tuple[Tensor, Tensor]:
         R = sketch(t) if t == 1 or (interval and t % interval == 1) else R
         for _ in range(iterations):
-            start = torch.stack([row if row.any() else drawn for row, drawn in zip(R, sketch(t), strict=True)])
+            longest = max(torch.linalg.norm(row) for row in R)
+            weak = [torch.linalg.norm(row) <= 1e-3 * longest for row in R]
+            start = torch.stack([drawn if w else row for w, row, drawn in zip(weak, R, sketch(t), strict=True)])
             Q = gram_schmidt(m @ start.T)
             R = Q.T @ m
         return Q, R
@@ -105,14 +108,14 @@ def subspace_iteration(iterations: int, interval: int, sketch: Callable[[int], T
 
 
 def gram_schmidt(columns: Tensor) -> Tensor:
-    """Each column less what those before it have of it, at length 1; zero where that is 1.2e-5 of it or less."""
+    """Each column less what those before it have of it, at length 1; zero where that is 1e-3 of it or less."""
     found: list[Tensor] = []
     for column in columns.T:
         rest = column
         for _ in range(2):  # once more for what rounding leaves
             for q in found:
                 rest = rest - q * (q @ rest)
-        negligible = torch.linalg.norm(rest) <= 100 * torch.finfo(torch.float32).eps * torch.linalg.norm(column)
+        negligible = torch.linalg.norm(rest) <= 1e-3 * torch.linalg.norm(column)
         found.append(torch.zeros_like(rest) if negligible else rest / torch.linalg.norm(rest))
     return torch.stack(found, dim=1)
 

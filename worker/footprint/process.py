@@ -29,6 +29,8 @@ class FootprintQuestion(BaseModel):
     """None: all of the catalog."""
     options: dict[str, Scalar] = {}
     """Given to every optimizer that has such an option."""
+    ranks: int = 1
+    """Processes that share the model."""
 
 
 class FootprintAnswer(BaseModel):
@@ -75,7 +77,7 @@ def answer(wanted: FootprintQuestion) -> FootprintAnswer:
             fault=f"counting needs {error.name}, which this host has not; run: pip install 'adapm-bench[worker]'"
         )
     try:
-        return FootprintAnswer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options))
+        return FootprintAnswer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks))
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))
 

@@ -21,6 +21,7 @@ from tests.twins.adapm import subspace_iteration
 BETA1 = 0.9
 INTERVAL = 4
 STEPS = 6
+ITERATIONS = {"subspace": 1, "scaled_gd": 3, "gd": 3}
 sizes = st.integers(1, 20)
 
 
@@ -49,14 +50,14 @@ def is_fresh(step: int) -> bool:
     return step % INTERVAL == 1
 
 
-def found_alone(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
+def found_alone(stream: Sequence[Tensor], rank: int, solver: str = "subspace") -> Iterator[Factors]:
     rows, columns = stream[0].shape
     carried = zeros(rows, columns, rank, stream[0].dtype)
     for step, gradient in enumerate(stream, 1):
         drawn = partial(sketch, step, rank, columns, gradient.dtype)
-        solve = SOLVERS["subspace"].solve
+        solve = SOLVERS[solver].solve
         momentum = Momentum(gradient, carried, BETA1)
-        carried = solve(momentum, iterations=1, fresh=is_fresh(step), sketch=drawn)
+        carried = solve(momentum, iterations=ITERATIONS[solver], fresh=is_fresh(step), sketch=drawn)
         yield carried
 
 
@@ -69,7 +70,9 @@ def found_literally(stream: Sequence[Tensor], rank: int) -> Iterator[Factors]:
         yield Factors(L, R)
 
 
-def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -> Iterator[Factors]:
+def found_together(
+    stream: Sequence[Tensor], rank: int, parts: int, axis: int, solver: str = "subspace"
+) -> Iterator[Factors]:
     """By so many processes, among which outputs (axis 0) or inputs (1) are divided; some may have none."""
     rows, columns = stream[0].shape
     everybody: Any = ("all of them",)
@@ -83,10 +86,10 @@ def found_together(stream: Sequence[Tensor], rank: int, parts: int, axis: int) -
     for step, gradient in enumerate(stream, 1):
         drawn = torch.tensor_split(sketch(step, rank, columns, gradient.dtype), parts if axis == 1 else 1, dim=1)
         work = [
-            SHARDED_SOLVERS["subspace"](
+            SHARDED_SOLVERS[solver](
                 Momentum(part, Factors(left[k], right[k]), BETA1),
                 division,
-                iterations=1,
+                iterations=ITERATIONS[solver],
                 fresh=is_fresh(step),
                 sketch=lambda k=k, drawn=drawn: drawn[k if axis == 1 else 0],
             )
@@ -155,3 +158,19 @@ def test_all_find_the_same_momentum(shape, share, ranks, noise, parts, axis, see
 )
 def test_gradients_of_few_directions_leave_no_more_than_rounding(dtype, tolerance, axis, ranks, noise):
     require_agreement(gradients(1, (20, 30), ranks, noise, dtype), 6, 3, axis, tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("solver", ["scaled_gd", "gd"])
+@pytest.mark.parametrize(
+    ("ranks", "noise"),
+    [([1] * STEPS, 0.0), ([1] * STEPS, 1e-4), ([1, 1, 1, 20, 20, 20], 0.0), ([0, 0, 2, 0, 1, 20], 0.0)],
+)
+def test_solvers_by_descent_leave_no_more_either(dtype, tolerance, axis, solver, ranks, noise):
+    stream = gradients(1, (20, 30), ranks, noise, dtype)
+    together = found_together(stream, 6, 3, axis, solver)
+    size = max(float(gradient.abs().max()) for gradient in stream)
+    for alone, shared in zip(found_alone(stream, 6, solver), together, strict=True):
+        expected = alone.left @ alone.right
+        torch.testing.assert_close(shared.left @ shared.right, expected, rtol=0.0, atol=tolerance * size)

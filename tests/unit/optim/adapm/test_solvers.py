@@ -103,5 +103,7 @@ def test_zero_gradients_are_harmless(solver):
     nothing = Momentum(torch.zeros(20, 30), Factors(torch.zeros(20, 3), torch.zeros(3, 30)), BETA1)
     found = solver(nothing, iterations=5, fresh=True, sketch=lambda: draw(1, 3, 30).float())
     assert not (found.left @ found.right).any()
-    again = solver(Momentum(nothing.gradient, found, BETA1), iterations=5, fresh=False, sketch=refuse)
+    again = solver(
+        Momentum(nothing.gradient, found, BETA1), iterations=5, fresh=False, sketch=lambda: draw(1, 3, 30).float()
+    )
     assert not (again.left @ again.right).any()

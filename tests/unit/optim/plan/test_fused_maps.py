@@ -115,7 +115,7 @@ CASES = [
     *("gpt2", "openai-gpt", "mpt", "phi3", "modernbert", "gpt-neox", "bloom", "falcon-7b", "falcon-rw", "falcon-40b"),
     *("persimmon", "codegen", "bigcode-multi-query", "bigcode-multi-head", "deberta", "minimax", "qwen3-next"),
     *("qwen3.5", "gpt-neox-japanese"),
-    *("litgpt", "litgpt-older", "lucidrains"),
+    *("litgpt", "litgpt-older", "lucidrains", "dbrx"),
 ]
 
 

@@ -13,8 +13,11 @@ def test_a_process_answers_each_question() -> None:
         FootprintQuestion(model="gpt2-nano", optimizers=("adamw",)),
         FootprintQuestion(model="gpt2-nothing"),
         FootprintQuestion(model="gpt2-nano", optimizers=("adapm",), options={"rank_ratio": 0.5}),
+        FootprintQuestion(model="gpt2-nano", optimizers=("adamw",), ranks=3),
+        FootprintQuestion(model="gpt2-nano", optimizers=("adapm",), ranks=2),
     ]
     found = count_footprints(questions)
     assert found == [answer(each) for each in questions]
-    assert [each.footprint is None for each in found] == [False, True, False]
+    assert [each.footprint is None for each in found] == [False, True, False, False, False]
+    assert [each.footprint and each.footprint.ranks for each in found] == [1, None, 1, 3, 2]
     assert "gpt2-nothing" in (found[1].fault or "")
