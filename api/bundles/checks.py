@@ -63,6 +63,7 @@ def check_runs(bundle: Bundle) -> None:
     ids = Counter(run.id for run in bundle.runs)
     for run in bundle.runs:
         check = _checker("runs", run.id)
+        check(re.fullmatch(ID, run.id) is not None, f"{run.id!r} is no id")
         check(ids[run.id] == 1, "it is there twice")
         check(run.experiment_id == bundle.experiment.id, f"it is a run of {run.experiment_id}")
         check(run.damaged is None and run.spec is not None, "its specification is damaged")
@@ -108,6 +109,9 @@ def _check_result(run: RunRecord, result: Result, points: Columns | None) -> Non
     check(device in ("cpu", "cuda"), f"it was trained on {device!r}")
     if points is None:
         check(result.steps == 0, "it has no points")
+        medians = (getattr(result, f"{name}_median") for name in MEDIANS)
+        figures = (result.initial_val_loss, result.final_val_loss, result.final_train_loss, *medians)
+        check(all(figure is None for figure in figures), "it has losses or times, and no points")
         return
     steps = points.step.tolist()
     check(steps[-1] == result.steps, f"its points end at step {steps[-1]:g}, the result at {result.steps}")
@@ -242,15 +246,19 @@ def check_plan(bundle: Bundle) -> None:
     for run in bundle.runs:
         group = TuningGroup(candidate=run.candidate, model=run.model, steps=run.steps_total)
         groups.setdefault(group, []).append(run)
+    incomplete = []
     for group, runs in groups.items():
-        planned |= set(_added(bundle, group, runs))
+        for added in _added(bundle, group, runs):
+            planned |= added
+            # What is added together is queued together: either all of it is here, or none, behind a run that failed.
+            if added - here.keys() and (_complete(runs) or added & here.keys()):
+                incomplete.append(group.candidate)
     if spec.adds_seeds():
         planned |= _looks(bundle, planned)
     if extra := sorted(here.keys() - planned):
         raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
-    missing = planned - here.keys()
-    if missing and _complete(bundle.runs):
-        raise BundleError("plan", f"{min(missing)[0]} lacks a run that the tuning rule gives")
+    if incomplete:
+        raise BundleError("plan", f"{min(incomplete)} lacks a run that the tuning rule gives")
 
 
 def is_planned(bundle: Bundle) -> bool:
@@ -258,8 +266,8 @@ def is_planned(bundle: Bundle) -> bool:
     return bundle.experiment.spec.answer is not AnswerKind.FINDINGS
 
 
-def _added(bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]) -> Iterator[tuple[str, str]]:
-    """What the rule adds for a candidate, replayed from its first runs."""
+def _added(bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]) -> Iterator[frozenset[tuple[str, str]]]:
+    """What the rule adds for a candidate, round by round, replayed from its first runs."""
     spec = bundle.experiment.spec
     by_pair = {(run.lr, run.seed): run for run in runs}
     known = {
@@ -277,7 +285,7 @@ def _added(bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]) -> Ite
         new = [each for each in added if (each.spec.optimizer.lr, each.spec.seed) not in known]
         if not new:
             return
-        yield from ((each.candidate, each.spec.content_hash()) for each in new)
+        yield frozenset((each.candidate, each.spec.content_hash()) for each in new)
         known |= {(each.spec.optimizer.lr, each.spec.seed) for each in new}
 
 
@@ -299,6 +307,11 @@ def _looks(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[st
 def _tuning_run(run: RunRecord) -> TuningRun:
     verdict, loss = (run.result.verdict, run.result.final_val_loss) if run.result else (None, None)
     return TuningRun(lr=run.lr, seed=run.seed, ended=True, verdict=verdict, loss=loss)
+
+
+def has_failed_runs(bundle: Bundle) -> bool:
+    """Whether what would have followed a run may be missing."""
+    return not _complete(bundle.runs)
 
 
 def _complete(runs: Iterable[RunRecord]) -> bool:

@@ -41,8 +41,10 @@ DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
 TABLES: Final = tuple(f"comparison.{suffix}" for suffix in SUFFIXES.values())
 MOST_BYTES: Final = {DOCUMENT: 1 << 30, ATTEMPTS: 1 << 28, POINTS: 1 << 32, SIGNER: 1 << 12, STATEMENT: 1 << 20}
 """Larger files are not read; of a table as much as of a statement."""
-MOST_POINTS: Final = 50_000_000
-"""In one bundle: a Parquet file may claim any number."""
+MOST_POINTS: Final = 10_000_000
+"""In one bundle: a Parquet file may claim any number. With all columns these take 2 GB."""
+MOST_UNPACKED_BYTES: Final = 1 << 32
+LONGEST_KEY_BYTES: Final = 1000
 ATTEMPT_LIST: Final = TypeAdapter(tuple[AttemptRecord, ...])
 KEYS: Final = ("run_id", "candidate", "optimizer", "run_lr", "seed")
 """What each row of points repeats of its run."""
@@ -195,21 +197,20 @@ def _read_points(content: bytes) -> tuple[dict[str, Columns], dict[str, tuple[An
     import pyarrow.parquet
 
     try:
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
-        if file.metadata.num_rows > MOST_POINTS:
-            raise BundleError("schema", f"{POINTS} has more than {MOST_POINTS:,} rows")
-        table = file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise BundleError("schema", f"{POINTS} is no Parquet file: {str(error).splitlines()[0]}") from error
-    if (names := table.column_names) != [*KEYS, *FIELDS]:
-        raise BundleError("schema", f"{POINTS} has the columns {', '.join(names)}")
-    for name, field in zip(names, table.schema, strict=True):
-        text = name in KEYS[:3]
-        right = pa.string() if text else pa.int64() if name == "seed" or name in WHOLE_NUMBERS else pa.float64()
-        if field.type != right:
-            raise BundleError("schema", f"{POINTS}: {name} is {field.type}, not {right}")
-        required = name in KEYS or name == STEP
-        if required and table[name].null_count:
+        _check_columns(pyarrow.parquet.ParquetFile(io.BytesIO(content)))
+        # What each row repeats of its run stays one text a run: a small file may claim a long one in every row.
+        table = pyarrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=KEYS[:3]).read()
+        for name in KEYS[:3]:
+            texts = [chunk.dictionary for chunk in table[name].chunks]
+            lengths = (pyarrow.compute.max(pyarrow.compute.binary_length(each)) for each in texts)
+            if any((length.as_py() or 0) > LONGEST_KEY_BYTES for length in lengths):
+                raise BundleError("schema", f"{POINTS}: {name} has a text that no run has")
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BundleError("schema", f"{POINTS} is no Parquet file of points: {reason}") from error
+    for name in (*KEYS, STEP):
+        if table[name].null_count:
             raise BundleError("schema", f"{POINTS}: a row has no {name}")
     arrays = {name: _numbers(name, table[name]) for name in FIELDS}
     by_run = pyarrow.compute.run_end_encode(table["run_id"].combine_chunks())
@@ -226,6 +227,24 @@ def _read_points(content: bytes) -> tuple[dict[str, Columns], dict[str, tuple[An
         taken = {name: array[start:end] for name, array in arrays.items()}
         points[run_id] = Columns(step=taken.pop(STEP), values=taken)
     return points, of_run
+
+
+def _check_columns(file: Any) -> None:
+    """Before a row is read: which columns there are, of which types and how large. Raises `BundleError`."""
+    import pyarrow as pa  # as above
+
+    schema, about = file.schema_arrow, file.metadata
+    if schema.names != [*KEYS, *FIELDS]:
+        raise BundleError("schema", f"{POINTS} has the columns {', '.join(schema.names)}")
+    for field in schema:
+        whole = field.name == "seed" or field.name in WHOLE_NUMBERS
+        right = pa.string() if field.name in KEYS[:3] else pa.int64() if whole else pa.float64()
+        if field.type != right:
+            raise BundleError("schema", f"{POINTS}: {field.name} is {field.type}, not {right}")
+    if about.num_rows > MOST_POINTS:
+        raise BundleError("schema", f"{POINTS} has more than {MOST_POINTS:,} rows")
+    if sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups)) > MOST_UNPACKED_BYTES:
+        raise BundleError("schema", f"{POINTS} is larger, unpacked, than any such file")
 
 
 def _numbers(name: str, column: Any) -> Any:

@@ -80,25 +80,32 @@ def _differences(one: Environment, other: Environment) -> list[str]:
 
 
 def _compare_elsewhere(bundle: Bundle, run: RunRecord, result: Result, unequal: list[str]) -> Rerun:
-    """Where one more seed of the candidate would end, with 95 %: the t-interval of a prediction over its seeds."""
-    said = run.result.final_val_loss if run.result else None
+    """Both what is said and what came here have to be where one more seed would end, with 95 %: the interval of a
+    prediction from the candidate's other seeds. Who makes up all of them far apart is not found here."""
+    said, here = run.result.final_val_loss if run.result else None, result.final_val_loss
     assert said is not None
-    losses = [
+    others = [
         other.result.final_val_loss
         for other in bundle.runs
         if (other.candidate, other.lr, other.model, other.steps_total)
         == (run.candidate, run.lr, run.model, run.steps_total)
+        and other.id != run.id
         and other.result is not None
         and other.result.final_val_loss is not None
     ]
     where = f"on another kind of machine ({', '.join(unequal)})"
-    if len(losses) < 2:
+    if len(others) < 2:
         raise BundleError(
-            "rerun", f"{run.id}: nothing says how far seeds differ, {where}; choose a run with more seeds"
+            "rerun", f"{run.id}: nothing says how far seeds differ, {where}; choose a run with two other seeds"
         )
-    half = t_quantile(len(losses) - 1, 0.975) * statistics.stdev(losses) * math.sqrt(1 + 1 / len(losses))
-    here = result.final_val_loss
-    if here is None or abs(here - said) > half:
-        ended = "without a finite loss" if here is None else f"at {here:.4f}"
-        raise BundleError("rerun", f"{run.id}: it ended {ended}, not within {half:.4f} of {said:.4f}, {where}")
-    return Rerun(run=run, exact=False, told=f"{here:.4f}, within {half:.4f} of {said:.4f}, {where}")
+    middle = statistics.fmean(others)
+    half = t_quantile(len(others) - 1, 0.975) * statistics.stdev(others) * math.sqrt(1 + 1 / len(others))
+    for ended, who in ((here, "it ended"), (said, "it is said to have ended")):
+        if ended is None or not abs(ended - middle) <= half:
+            at = "without a finite loss" if ended is None else f"at {ended:.4f}"
+            raise BundleError("rerun", f"{run.id}: {who} {at}, not within {half:.4f} of {middle:.4f}, {where}")
+    return Rerun(
+        run=run,
+        exact=False,
+        told=f"{here:.4f} here, {said:.4f} there, both within {half:.4f} of its other seeds, {where}",
+    )

@@ -71,7 +71,7 @@ def sign(files: Mapping[str, bytes], of_experiment: ExperimentDocument, key: Ed2
         "predicateType": PREDICATE_TYPE,
         "predicate": predicate(of_experiment),
     }
-    payload = json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+    payload = _payload(statement)
     signature = key.sign(_authenticated(PAYLOAD_TYPE, payload))
     return {SIGNER: signer, STATEMENT: _envelope(payload, fingerprint(public), signature)}
 
@@ -107,7 +107,8 @@ def check_signature(files: Mapping[str, bytes], trusted: frozenset[str]) -> tupl
             raise BundleError("statement", "the payload is no in-toto statement")
     if len(payload) != 4 or kind != STATEMENT_TYPE:
         raise BundleError("statement", f"the payload is no statement of {STATEMENT_TYPE}")
-    if about != PREDICATE_TYPE or said.get("schema_version") != SCHEMA_VERSION:
+    version = said.get("schema_version")
+    if about != PREDICATE_TYPE or type(version) is not int or version != SCHEMA_VERSION:
         raise BundleError("statement", f"it is of another schema ({about}); this reads {PREDICATE_TYPE}")
     wanted = [
         {"name": name, "digest": {"sha256": hashlib.sha256(files[name]).hexdigest()}}
@@ -156,13 +157,18 @@ def _signed_payload(content: bytes, public: Ed25519PublicKey, signer: str) -> di
         payload, signed = (base64.b64decode(each, validate=True) for each in (encoded, signature))
         public.verify(signed, _authenticated(payload_type, payload))
         found = json.loads(payload)
-        if content != _envelope(payload, keyid, signed):
+        # In one form alone: of a name that stands there twice, other readers may take the other value.
+        if content != _envelope(payload, keyid, signed) or payload != _payload(found):
             raise BundleError("statement", f"{STATEMENT} holds more than its payload and one signature")
     except InvalidSignature as error:
         raise BundleError("signature", "the statement was not signed by this key, or changed since") from error
     except (binascii.Error, ValueError, RecursionError) as error:
         raise BundleError("statement", f"{STATEMENT} is not encoded as DSSE has it") from error
     return found if isinstance(found, dict) else {}
+
+
+def _payload(statement: Any) -> bytes:
+    return json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _envelope(payload: bytes, keyid: str, signature: bytes) -> bytes:

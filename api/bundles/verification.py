@@ -109,6 +109,8 @@ def _lines(bundle: Bundle, files: Mapping[str, bytes]) -> Iterable[tuple[str, st
         f"{runs:,} runs, {results:,} results, {len(bundle.attempts):,} attempts, {points:,} points agree",
     )
     if checks.is_planned(bundle):
-        yield "tuning", "every candidate has the runs that its grid and the tuning rule give, and no other"
+        planned = "every candidate has the runs that its grid and the tuning rule give, and no other"
+        some_failed = "; what would follow a run that failed or was cancelled may be missing"
+        yield "tuning", planned + (some_failed if checks.has_failed_runs(bundle) else "")
     yield "figures", "every figure and sentence follows from the raw content, byte for byte"
     yield "not checked", "that the trainings were done: --rerun trains one of them again"

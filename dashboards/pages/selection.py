@@ -92,9 +92,9 @@ class SelectionPages:
             try:
                 change()
                 targets.append(target)
+                request.scope["bench.targets"] = tuple(targets)  # at once: the next one may end this request
             except (ConflictError, NotFoundError, ChangedMeanwhileError) as error:
                 faults.append(f"{target}: {error}")
-        request.scope["bench.targets"] = tuple(targets)
         if faults:
             left = self._find(pairs)
             return _question(left, action, back=back, label=label, faults=faults, done=len(targets), status=409)
@@ -136,12 +136,14 @@ class SelectionPages:
         unknown: list[str] = []
         for name, value in _selected(pairs):
             try:
+                if len(value.removeprefix(EXTERNAL)) > LONGEST_ID:
+                    raise NotFoundError(f"no id is as long as {value!r}")
                 if name == "experiments":
-                    experiments[value] = self._services.experiments.get_any(value[:LONGEST_ID])
+                    experiments[value] = self._services.experiments.get_any(value)
                 elif value.startswith(EXTERNAL):
-                    external.append(self._services.external_runs.run(value.removeprefix(EXTERNAL)[:LONGEST_ID]))
+                    external.append(self._services.external_runs.run(value.removeprefix(EXTERNAL)))
                 else:
-                    run = self._services.runs.get(value[:LONGEST_ID])
+                    run = self._services.runs.get(value)
                     if run.experiment_id not in experiments:
                         experiments[run.experiment_id] = self._services.experiments.get_any(run.experiment_id)
                     runs.append(run)

@@ -11,6 +11,7 @@ third rule of github.com/KellerJordan/modded-nanogpt, `records/track_3_optimizat
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -29,7 +30,7 @@ from orchestrator.analysis.profiles import (
     trained_workload,
 )
 from orchestrator.analysis.targets import LARGEST_TAU, profile, time_ratios
-from orchestrator.external_runs import ExternalJudgement, ExternalRun
+from orchestrator.external_runs import ExternalJudgement, ExternalRun, ExternalState
 from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, StoredText
@@ -228,16 +229,19 @@ def target_score(mean_loss: float, runs: int, target: float = TRACK_3_TARGET) ->
 
 
 def target_test_row(
-    candidate: str, lr: float | None, losses: Sequence[float | None], choice: TargetTestChoice
+    candidate: str, lr: float | None, losses: Sequence[float | None], choice: TargetTestChoice, *, without: int = 0
 ) -> TargetTestRow:
-    """Of the final losses of all runs; None for a run without a finite one, which no mean may leave out."""
+    """Of the final losses of all runs; None for a run without a finite one, which no mean may leave out. Nothing is
+    shown where runs, so many, are `without` a result: which ones failed is no matter of chance."""
     finite = [loss for loss in losses if loss is not None and abs(loss) <= LARGEST_LOSS]
     mean = statistics.fmean(finite) if finite and len(finite) == len(losses) else None
     score = None if mean is None else target_score(mean, len(finite), choice.target)
     needed = None if mean is None or mean >= choice.target else _runs_needed(mean, choice)
-    is_shown = score is not None and score >= choice.margin
+    is_shown = score is not None and score >= choice.margin and not without
     if not losses:
         said = "Not shown: no run has ended."
+    elif without:
+        said = f"Not shown: {_count(without)} at this rate {'has' if without == 1 else 'have'} no result."
     elif mean is None or score is None:
         said = f"Not shown: {len(losses) - len(finite)} of {len(losses)} runs ended without a finite loss."
     elif is_shown:
@@ -285,6 +289,7 @@ def target_test(experiment: ExperimentRecord, runs: Iterable[RunRecord], choice:
             rate.lr,
             [run.result.final_val_loss for run in rate.runs if run.result is not None],
             choice,
+            without=sum(run.result is None for run in rate.runs),
         )
         for name, rate in best.items()
     ]
@@ -304,13 +309,16 @@ def external_target_test(
     judgement: ExternalJudgement, runs: Iterable[ExternalRun], choice: TargetTestChoice
 ) -> TargetTest:
     """The same of external runs: those that are judged."""
-    losses = {run.id: run.metrics[judgement.metric].last for run in runs if judgement.metric in run.metrics}
+    told = tuple(runs)
+    losses = {run.id: run.metrics[judgement.metric].last for run in told if judgement.metric in run.metrics}
+    failed = Counter((run.candidate, run.lr) for run in told if run.state is ExternalState.FAILED)
     rows = [
         target_test_row(
             row.candidate,
             row.lr,
             [losses[id] for rate in row.learning_rates if rate.lr == row.lr for id in rate.run_ids],
             choice,
+            without=failed[row.candidate, row.lr],
         )
         for row in judgement.rows
     ]
@@ -324,6 +332,7 @@ def external_target_test(
         notes=(
             *_target_test_notes(choice, chosen=chosen, without=0),
             *judgement.concerns,
+            f"What is tested is {judgement.metric}, as a loss: less is better.",
             "External runs: told, not measured by the bench; that none was left out nobody can check.",
         ),
     )

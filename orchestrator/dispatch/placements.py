@@ -8,6 +8,7 @@ memory that each process reserves beside its CPUs.
 
 import time
 import zlib
+from collections.abc import Collection
 from typing import Final
 
 import structlog
@@ -36,8 +37,9 @@ class EndedPlacements:
         """That attempt has ended, or is about to: its group is nobody's any more."""
         self._ended[run_id, attempt] = time.monotonic()
 
-    def free(self) -> None:
-        """Remove the groups of attempts that have ended; asks Ray only for a while after such an end."""
+    def free(self, live: Collection[tuple[RunId, int]]) -> None:
+        """Remove the groups of attempts that have ended; asks Ray only for a while after such an end. What a `live`
+        attempt might be known by as well is left alone."""
         since = time.monotonic() - WATCH_SECONDS
         self._ended = {key: ended_at for key, ended_at in self._ended.items() if ended_at > since}
         if not self._ended:
@@ -45,7 +47,8 @@ class EndedPlacements:
         import ray  # after `ray_runner.py` has set its environment
         from ray.util.placement_group import PlacementGroup, remove_placement_group  # as above
 
-        known = {reserved_bytes(*key): key for key in self._ended}
+        taken = {reserved_bytes(*key) for key in live}
+        known = {memory: key for key in self._ended if (memory := reserved_bytes(*key)) not in taken}
         for name, group in ray.util.placement_group_table().items():
             reserved = {int(bundle.get("memory", 0)) for bundle in group["bundles"].values()}
             if group["state"] != "REMOVED" and len(reserved) == 1 and reserved <= known.keys():

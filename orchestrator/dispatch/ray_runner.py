@@ -188,7 +188,7 @@ class RayRunner:
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
         """Attempts whose call returned or whose actor is certainly dead."""
-        self._placements.free()
+        self._placements.free(self._started.keys())
         return self._collect(timeout_seconds=0)
 
     def kill(self, run_id: RunId, attempt: int) -> None:

@@ -88,7 +88,8 @@ def verify(
         print_json({"verified": True, **_facts(found), "checks": dict(lines)})
         return
     experiment = found.bundle.experiment
-    console().print(Text(f"verified: {plain(experiment.name)} ({experiment.kind}, {experiment.id})", style="bold"))
+    title = f"verified: {plain(experiment.name)} ({experiment.kind}, {plain(experiment.id)})"
+    console().print(Text(title, style="bold"))
     whose = "one of the keys that were given" if found.is_trusted else "a key that you have not named: see --signer"
     signed = ("signature", f"{found.signer}, {whose}")
     console().print(sentences((name, formats.sentence(line)) for name, line in (lines[0], signed, *lines[1:])))

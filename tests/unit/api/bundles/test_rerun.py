@@ -59,7 +59,10 @@ def test_elsewhere_a_loss_has_to_be_where_another_seed_could_be(bundle: Bundle) 
     near = other.model_copy(update={"final_val_loss": run.result.final_val_loss + 1e-3})
     found = compare(bundle, run, near, bundle.points[run.id])
     assert not found.exact
-    assert re.search(r"within \d\.\d{4} of .* on another kind of machine \(device name, torch\)", found.told)
+    assert re.search(r"both within \d\.\d{4} of its other seeds, on another .* \(device name, torch\)", found.told)
+    forged = run.model_copy(update={"result": run.result.model_copy(update={"final_val_loss": -100.0})})
+    with pytest.raises(BundleError, match="it is said to have ended at -100"):
+        compare(bundle, forged, near, bundle.points[run.id])
     for loss in (run.result.final_val_loss + 10.0, None):
         far = other.model_copy(update={"final_val_loss": loss})
         with pytest.raises(BundleError, match="not within"):

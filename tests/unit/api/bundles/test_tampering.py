@@ -269,6 +269,10 @@ def change_table(change: Callable[[pa.Table], pa.Table]) -> Callable[[Files], No
     return apply
 
 
+def with_text(table: pa.Table, name: str, text: str) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, pa.array([text] * table.num_rows))
+
+
 def set_column(name: str, values: Callable[[list[Any]], list[Any]]) -> Callable[[Files], None]:
     def change(table: pa.Table) -> pa.Table:
         place = table.column_names.index(name)
@@ -299,21 +303,54 @@ def change_envelope(change: Callable[[dict[str, Any]], object]) -> Callable[[Con
     return unsigned(tamper)
 
 
+def canonical(statement: Mapping[str, Any]) -> bytes:
+    return json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
+
+
 def change_statement(
-    change: Callable[[dict[str, Any]], object], key: Ed25519PrivateKey = KEY
+    change: Callable[[dict[str, Any]], object],
+    key: Ed25519PrivateKey = KEY,
+    write_payload: Callable[[Mapping[str, Any]], bytes] = canonical,
 ) -> Callable[[Content], Files]:
     """The statement itself, signed as it is then."""
 
     def tamper(envelope: dict[str, Any]) -> None:
         statement = json.loads(base64.b64decode(envelope["payload"]))
         change(statement)
-        payload = json.dumps(statement).encode()
+        payload = write_payload(statement)
         kind = envelope["payloadType"].encode()
         signed = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
         envelope["payload"] = base64.b64encode(payload).decode()
         envelope["signatures"][0]["sig"] = base64.b64encode(key.sign(signed)).decode()
 
     return change_envelope(tamper)
+
+
+def lose_points(content: Content) -> Files:
+    """Losses that nobody measured: half of what was, and no points to hold them against."""
+    runs, points = list(content.runs), dict(content.points)
+    for place, run in enumerate(runs):
+        if run.candidate == "asgd" and run.result is not None and run.result.final_val_loss is not None:
+            del points[run.id]
+            half = run.result.final_val_loss / 2
+            result = run.result.model_copy(update={"steps": 0, "tokens": 0, "final_val_loss": half})
+            runs[place] = run.model_copy(update={"result": result})
+    return replace(recounted(content, tuple(runs)), points=points).files()
+
+
+def drop_behind_a_failure(content: Content) -> Files:
+    """One candidate's run failed, and a bad seed of the other is gone."""
+    runs = list(content.runs)
+    failed = runs[12]
+    assert failed.candidate != runs[13].candidate
+    runs[12] = failed.model_copy(update={"status": RunStatus.FAILED, "result": None, "reason": "out of luck"})
+    del runs[13]
+    left = recounted(content, tuple(run.model_copy(update={"position": place}) for place, run in enumerate(runs)))
+    attempts = tuple(
+        each.model_copy(update={"outcome": AttemptOutcome.LOST}) if each.run_id == failed.id else each
+        for each in left.attempts
+    )
+    return replace(left, attempts=attempts).files()
 
 
 def drop_file(name: str, files: Files) -> None:
@@ -376,6 +413,7 @@ TABLE = (
     Tampering("another data set's seed asked for", change_spec(lambda spec: spec["seeds"].append(9)), "plan", "lacks"),
     Tampering("a bad seed of one candidate left out", drop_runs(-1), "plan", "lacks a run"),
     Tampering("a bad seed of both left out", drop_runs(-1, -4), "plan", "lacks a run"),
+    Tampering("a bad seed left out behind another candidate's failure", drop_behind_a_failure, "plan", "lacks a run"),
     Tampering("a rate of the baseline's grid left out", drop_runs(0), "plan", "lacks a run"),
     Tampering("a rate that tuning added left out", drop_runs(6), "plan", "neither its grid"),
     Tampering("a good run twice", repeat_run(id="k3v9m2x710-99"), "plan", "2 times"),
@@ -474,6 +512,7 @@ TABLE = (
     ),
     Tampering("a result that took longer", change_result(device_seconds=1e6), "attempts", "took longer"),
     Tampering("a resumption beyond the end", change_result(resumed_from_step=21), "results", "never reached"),
+    Tampering("better losses without points", lose_points, "results", "it has losses or times, and no points"),
     Tampering("no points", change_points(lambda columns: None), "results", "no points"),
     Tampering("the first point left out", change_points(without_row(0)), "results", "first validation loss"),
     Tampering("the last point left out", change_points(without_row(-1)), "results", "end at step 19"),
@@ -648,6 +687,27 @@ TABLE = (
     ),
     Tampering(
         "a later schema", change_statement(lambda said: said.update(predicateType="x")), "statement", "another schema"
+    ),
+    Tampering(
+        "a schema that is no number",
+        change_statement(lambda said: said["predicate"].update(schema_version=True)),
+        "statement",
+        "another schema",
+    ),
+    Tampering(
+        "a name twice in the statement",
+        change_statement(
+            lambda said: None,
+            write_payload=lambda said: canonical(said).replace(b"{", b'{"predicate":{"name":"x"},', 1),
+        ),
+        "statement",
+        "holds more",
+    ),
+    Tampering(
+        "a text of megabytes in every row",
+        signed_files(change_table(lambda table: with_text(table, "candidate", "a" * 2_000))),
+        "schema",
+        "a text that no run has",
     ),
     Tampering(
         "fewer files signed", change_statement(lambda said: said["subject"].pop()), "statement", "not the files here"

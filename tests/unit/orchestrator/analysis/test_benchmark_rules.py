@@ -192,9 +192,11 @@ def test_a_profile_by_algoperfs_rule() -> None:
 def test_external_runs_are_tested_as_they_are_judged() -> None:
     runs = [external_run("muon", 0.02, seed, 3.2770 + 1e-4 * seed) for seed in (1, 2, 3)]
     runs += [external_run("adamw", 0.002, seed, 3.29) for seed in (1, 2, 3)]
-    runs.append(external_run("muon", 0.02, 4, 3.2, state=ExternalState.FAILED))
     test = external_target_test(judge(EXPERIMENT, runs, JudgementChoice()), runs, TargetTestChoice())
     assert [(row.candidate, row.runs, row.is_shown) for row in test.rows] == [("muon", 3, True), ("adamw", 3, False)]
+    runs.append(external_run("muon", 0.02, 4, 3.2, state=ExternalState.FAILED))
+    test = external_target_test(judge(EXPERIMENT, runs, JudgementChoice()), runs, TargetTestChoice())
+    assert test.rows[0].verdict == "Not shown: 1 run at this rate has no result."
     assert any("failed before the end" in note for note in test.notes)
     assert test.notes[-1].startswith("External runs: told, not measured by the bench")
 
