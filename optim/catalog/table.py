@@ -122,11 +122,14 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
     _seed("seed of the factors' fresh starts, and of stochastic rounding"),
     _flag("master_weights", False, "keep a float32 copy of weights in bfloat16 or float16, and train that"),
     _STOCHASTIC_ROUNDING,
-    _choice(
-        "matmul_precision",
-        None,
-        "products with the gradient on CUDA: IEEE float32, or TF32 (high); null for what torch is set to, IEEE here",
-        *("highest", "high"),
+    replace(
+        _choice(
+            "matmul_precision",
+            None,
+            "products with the gradient on CUDA: IEEE float32, or TF32 (high); null: what torch is set to, IEEE here",
+            *("highest", "high"),
+        ),
+        only_on_cuda=True,
     ),
 )
 
