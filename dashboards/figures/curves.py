@@ -1,7 +1,7 @@
 """The figure of loss curves: a line per candidate, the mean of its seeds at its best learning rate, and their band; or
-a line for each value of what the page groups runs by."""
+a line for each value of what the page groups runs by. Of external runs: a line each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
@@ -28,6 +28,7 @@ from dashboards.figures.base import (
     fade,
     figure,
     layout_of,
+    line,
     plain,
     trace,
 )
@@ -38,6 +39,7 @@ from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import candidate_title, loss_title
 from dashboards.view_state import Smoothing, ViewState
 from orchestrator.columns import Array
+from orchestrator.external_runs import ExternalRun, ExternalSeries
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, RunRecord
 
@@ -55,6 +57,10 @@ SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100
 BROKEN_OFF = frozenset({Outcome.FAILED, Outcome.CANCELLED, Outcome.OUT_OF_MEMORY})
 PART_STARTS = {"whole": 0.0, "main": 0.15, "half": 0.5}
 """Share of the budget after which losses set the loss axis: beside the first steep fall all candidates look alike."""
+MOST_EXTERNAL_LINES = 48
+"""More of them nobody tells apart."""
+MOST_EXTERNAL_POINTS = 1_000
+"""Of one line, evenly taken: a screen has not many more columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,3 +313,42 @@ def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
             return None
         case _:
             assert_never(view.x)
+
+
+def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
+    """A look for each candidate, in their order."""
+    return {name: numbered_style(place) for place, name in enumerate(candidates)}
+
+
+def external_curves(
+    runs: Sequence[ExternalRun],
+    series: Mapping[str, ExternalSeries],
+    metric: str,
+    looks: Mapping[str, Style],
+    theme: ThemeName,
+) -> Figure:
+    """One metric of the runs over their steps; what is not finite is a gap, and a run that rises far above where all
+    began leaves the figure instead of flattening the others."""
+    data, known = [], []
+    for run in runs:
+        steps, values = (
+            np.array(column.get(metric, ()), dtype=float) for column in (series[run.id].steps, series[run.id].values)
+        )
+        places = np.unique(np.linspace(0, steps.size - 1, min(steps.size, MOST_EXTERNAL_POINTS)).astype(int))
+        if not np.isfinite(values).any():
+            continue
+        known.append(values[np.isfinite(values)])
+        look = looks[run.candidate]
+        seed = formats.UNKNOWN if run.seed is None else run.seed
+        title = plain(f"{run.candidate} · lr {formats.rate(run.lr)} · seed {seed}")
+        drawn = line(steps[places], values[places], title, look.colour(theme))
+        drawn["line"] |= {"dash": look.dash}
+        mode = "lines+markers" if places.size <= 30 else "lines"  # a single point has no line
+        data.append(drawn | {"mode": mode, "marker": {"size": 4, "color": look.colour(theme)}})
+    layout = layout_of(theme, x_title="step", y_title=plain(metric))
+    layout["hovermode"] = "x unified" if len(data) <= 6 else "closest"
+    if data:
+        first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
+        if first > low >= 0 and max(float(each.max()) for each in known) > HEADROOM * first:
+            layout["yaxis"]["range"] = [low - 0.05 * (first - low), HEADROOM * first]
+    return figure(data, layout, theme, empty=f"None of these runs has told {metric}.")

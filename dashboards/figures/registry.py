@@ -13,8 +13,7 @@ from typing import Any, Generic, Literal, ParamSpec
 from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
-from dashboards.figures.curves import experiment_curves
-from dashboards.figures.external import external_curves
+from dashboards.figures.curves import experiment_curves, external_curves
 from dashboards.figures.panels import Panel, compared_runs, panel_figure
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
 from dashboards.files.publication import run_table_csv
-from dashboards.pages.saved_views import page_views
+from dashboards.pages.views import page_views
 from dashboards.render import page, refused_page
 from dashboards.text.words import field_value
 from orchestrator.run_table.fields import (

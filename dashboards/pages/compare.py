@@ -12,8 +12,7 @@ from dashboards.figures.panels import Panel, group_fields
 from dashboards.figures.registry import OVERLAY, RUNS_PANEL
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import deleted_experiment
-from dashboards.pages.panels import edited_address, page_panels
-from dashboards.pages.saved_views import page_views
+from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from orchestrator.errors import NotFoundError

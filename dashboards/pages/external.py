@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from dashboards.figures.external import MOST_LINES, candidate_styles
+from dashboards.figures.curves import MOST_EXTERNAL_LINES, external_styles
 from dashboards.figures.registry import EXTERNAL_CURVES
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.palette import ThemeName
@@ -71,9 +71,9 @@ class ExternalPages:
             metric=metric,
             metrics=metrics,
             workloads=sorted({run.workload or "" for run in runs}),
-            looks=candidate_styles(found.candidates),
+            looks=external_styles(found.candidates),
             lines=len(_drawn_runs(runs, judgement, choice.workload)),
-            most_lines=MOST_LINES,
+            most_lines=MOST_EXTERNAL_LINES,
         )
 
     def curves(
@@ -97,7 +97,7 @@ class ExternalPages:
         runs = _drawn_runs(self._external_runs.runs(found.id), judgement, choice.workload)
         metric = choice.metric or (judgement.metric if judgement else "")
         series = {run.id: self._external_runs.series(run.id, metric) for run in runs}
-        drawn = EXTERNAL_CURVES.draw(runs, series, metric, candidate_styles(found.candidates), theme)
+        drawn = EXTERNAL_CURVES.draw(runs, series, metric, external_styles(found.candidates), theme)
         title = EXTERNAL_CURVES.title.format(metric=metric)
         return figure_answer(drawn, form, theme, name=f"external-{found.id}", title=title, tag=tag)
 
@@ -145,4 +145,4 @@ def _drawn_runs(
         for run in runs
         if (workload is None or (run.workload or "") == workload) and run.lr == rates.get(run.candidate, run.lr)
     ]
-    return fitting[:MOST_LINES]
+    return fitting[:MOST_EXTERNAL_LINES]

@@ -45,15 +45,14 @@ from dashboards.pages.curation import curation_pages, find_restorable, or_not_fo
 from dashboards.pages.external import external_pages
 from dashboards.pages.keys import key_pages
 from dashboards.pages.memory import memory_pages
-from dashboards.pages.panels import edited_address, page_panels
 from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
-from dashboards.pages.saved_views import page_views, saved_view_pages
 from dashboards.pages.scaling import FitPages
 from dashboards.pages.search import Search, find_experiments
 from dashboards.pages.selection import selection_pages
 from dashboards.pages.study import study_pages
 from dashboards.pages.submit import submit_pages
+from dashboards.pages.views import edited_address, page_panels, page_views, saved_view_pages
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import words
