@@ -41,7 +41,7 @@ class Page(Record, Generic[Item]):
     """What to send as `before`, `after` or `after_step` to read on; null on the last page."""
 
 
-class RunRow(Record):
+class RunTableRow(Record):
     """One run of the table of all runs, with the fields that were asked for."""
 
     id: str
@@ -143,10 +143,10 @@ class DatasetInfo(Record):
     """One for each tokenizer, of texts; conversations are prepared by the runs that need them."""
 
 
-def run_row(row: TableRow, columns: Sequence[RunField]) -> RunRow:
+def run_row(row: TableRow, columns: Sequence[RunField]) -> RunTableRow:
     """A row of the table as it is served."""
     values = dict(zip((field.name for field in columns), row.values, strict=True))
-    return RunRow(id=row.id, is_external=row.is_external, experiment_id=row.experiment_id, values=values)
+    return RunTableRow(id=row.id, is_external=row.is_external, experiment_id=row.experiment_id, values=values)
 
 
 def optimizer_info(entry: OptimizerEntry) -> OptimizerInfo:

@@ -33,7 +33,7 @@ class UnknownBundleError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundle:
+class PlotlyBundle:
     """Plotly's script in its parts."""
 
     licence: str
@@ -57,7 +57,7 @@ def cut_plotly(script: str, kinds: Iterable[str] = BEYOND_CORE) -> str:
         return script
 
 
-def _split(script: str) -> Bundle:
+def _split(script: str) -> PlotlyBundle:
     begin, ends = script.find(_BEGIN), list(_END.finditer(script))
     if begin < 0 or not ends or not script.startswith("/**"):
         raise UnknownBundleError("no single function makes Plotly")
@@ -77,7 +77,7 @@ def _split(script: str) -> Bundle:
     licences, found, _ = script[end.end() :].partition("window.Plotly")
     if not found:
         raise UnknownBundleError("it is not handed to the page")
-    return Bundle(
+    return PlotlyBundle(
         licence=script[: script.index("*/") + 2],
         helpers=body[: edges[0]],
         sources=sources,
@@ -87,7 +87,7 @@ def _split(script: str) -> Bundle:
     )
 
 
-def _cut(bundle: Bundle, kinds: Iterable[str]) -> str:
+def _cut(bundle: PlotlyBundle, kinds: Iterable[str]) -> str:
     main = bundle.sources[_place(bundle, bundle.main)]
     registered = _REGISTERED.search(main)
     if registered is None:
@@ -105,7 +105,7 @@ def _cut(bundle: Bundle, kinds: Iterable[str]) -> str:
     )
 
 
-def _module_of(bundle: Bundle, kind: str, registered: Iterable[str], core: set[int]) -> str:
+def _module_of(bundle: PlotlyBundle, kind: str, registered: Iterable[str], core: set[int]) -> str:
     """The module among those registered that brings this kind of traces."""
     told = f'moduleType:"trace",name:"{kind}"'
     for name in registered:
@@ -114,7 +114,7 @@ def _module_of(bundle: Bundle, kind: str, registered: Iterable[str], core: set[i
     raise UnknownBundleError(f"no module brings {kind}")
 
 
-def _reachable(bundle: Bundle, names: Iterable[str], beyond: Iterable[int] = ()) -> set[int]:
+def _reachable(bundle: PlotlyBundle, names: Iterable[str], beyond: Iterable[int] = ()) -> set[int]:
     """Where these modules are and all that they may call: every word in their source that is a module's name counts."""
     passed, reached = set(beyond), set[int]()
     waiting = [_place(bundle, name) for name in names]
@@ -126,7 +126,7 @@ def _reachable(bundle: Bundle, names: Iterable[str], beyond: Iterable[int] = ())
     return reached
 
 
-def _place(bundle: Bundle, name: str) -> int:
+def _place(bundle: PlotlyBundle, name: str) -> int:
     if name not in bundle.places:
         raise UnknownBundleError(f"{name} is no module")
     return bundle.places[name]

@@ -36,7 +36,7 @@ SHORT = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submission:
+class BoardSubmission:
     """One bundle that was believed."""
 
     verified: Verification
@@ -55,10 +55,10 @@ class Submission:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class BoardEntry:
     """One candidate of one submission on a workload."""
 
-    submission: Submission
+    submission: BoardSubmission
     comparison: Comparison
     row: CandidateRow
 
@@ -74,8 +74,8 @@ class Workboard:
 
     facts: tuple[str, ...]
     loss_name: str
-    entries: tuple[Entry, ...]
-    records: tuple[Entry, ...]
+    entries: tuple[BoardEntry, ...]
+    records: tuple[BoardEntry, ...]
     """Who had the lowest loss from when on, the newest first."""
 
 
@@ -90,7 +90,7 @@ def write_board(folders: Iterable[Path], site: Path, trusted: Iterable[str] = ()
             refused[str(bundle)] = str(error)
             continue
         name = f"{verified.bundle.experiment.id}-{verified.signer[:SHORT]}.html"
-        submissions[name] = Submission(verified=verified, page=name)
+        submissions[name] = BoardSubmission(verified=verified, page=name)
     site.mkdir(parents=True, exist_ok=True)
     for name, submission in submissions.items():
         write_atomically(site / name, _submission_page(submission))
@@ -107,14 +107,14 @@ def _bundles(folder: Path) -> Sequence[Path]:
     return [each for each in below if (each / STATEMENT).exists()]
 
 
-def _boards(submissions: Sequence[Submission]) -> tuple[Workboard, ...]:
-    by_workload: dict[str, list[Entry]] = {}
+def _boards(submissions: Sequence[BoardSubmission]) -> tuple[Workboard, ...]:
+    by_workload: dict[str, list[BoardEntry]] = {}
     facts: dict[str, tuple[str, ...]] = {}
     for submission in submissions:
         for experiment, comparison in _comparisons(submission):
             key = trained_workload(experiment.spec.workload)
             facts.setdefault(key, _facts(experiment))
-            entries = [Entry(submission=submission, comparison=comparison, row=row) for row in comparison.rows]
+            entries = [BoardEntry(submission=submission, comparison=comparison, row=row) for row in comparison.rows]
             by_workload.setdefault(key, []).extend(entries)
     return tuple(
         Workboard(
@@ -133,7 +133,7 @@ def _facts(experiment: ExperimentRecord) -> tuple[str, ...]:
     return (*what, precision)
 
 
-def _comparisons(submission: Submission) -> list[tuple[ExperimentRecord, Comparison]]:
+def _comparisons(submission: BoardSubmission) -> list[tuple[ExperimentRecord, Comparison]]:
     """The leaderboard of a comparison, or that of each cell of a scaling experiment; none of a sweep, whose trials
     have one seed."""
     bundle = submission.verified.bundle
@@ -148,20 +148,20 @@ def _comparisons(submission: Submission) -> list[tuple[ExperimentRecord, Compari
             return []
 
 
-def _loss(entry: Entry) -> tuple[bool, float]:
+def _loss(entry: BoardEntry) -> tuple[bool, float]:
     loss = entry.row.val_loss
     return loss is None, loss.mean if loss else 0.0
 
 
-def _records(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    found: list[Entry] = []
+def _records(entries: Iterable[BoardEntry]) -> tuple[BoardEntry, ...]:
+    found: list[BoardEntry] = []
     for entry in sorted(entries, key=lambda each: each.submission.experiment.ended_at or 0.0):
         if entry.row.val_loss is not None and (not found or _loss(entry) < _loss(found[-1])):
             found.append(entry)
     return tuple(reversed(found))
 
 
-def _submission_page(submission: Submission) -> str:
+def _submission_page(submission: BoardSubmission) -> str:
     answer = submission.verified.bundle.document.comparison
     return _render(
         "board_submission.html",
@@ -176,7 +176,7 @@ def _submission_page(submission: Submission) -> str:
     )
 
 
-def _figures(submission: Submission, answer: Comparison) -> list[tuple[str, str, str]]:
+def _figures(submission: BoardSubmission, answer: Comparison) -> list[tuple[str, str, str]]:
     """(title, address of the light picture, of the dark one): curves, and loss by memory."""
     styles = candidate_styles(submission.experiment)
     curves = tuple(_curve(submission, row, styles) for row in answer.rows)
@@ -194,7 +194,7 @@ def _figures(submission: Submission, answer: Comparison) -> list[tuple[str, str,
     return found
 
 
-def _curve(submission: Submission, row: CandidateRow, styles: Mapping[str, Style]) -> Curve:
+def _curve(submission: BoardSubmission, row: CandidateRow, styles: Mapping[str, Style]) -> Curve:
     bundle = submission.verified.bundle
     best = row.final or row.best()
     judged = set(best.run_ids) if best else set()

@@ -34,12 +34,12 @@ PREDICATE_TYPE: Final = f"urn:adapm-bench:bundle:{SCHEMA_VERSION}"
 KEY_NAME: Final = "bundles.pem"
 
 
-class SigningKeyError(Exception):
+class BundleKeyError(Exception):
     """A key cannot sign bundles."""
 
 
 def signing_key(path: Path) -> Ed25519PrivateKey:
-    """The key in that file, which is made with the first bundle. Raises `SigningKeyError`."""
+    """The key in that file, which is made with the first bundle. Raises `BundleKeyError`."""
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,9 +47,9 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
             create_once(path, text.decode(), mode=0o600)
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SigningKeyError(f"{path} cannot be used to sign: {error}") from error
+        raise BundleKeyError(f"{path} cannot be used to sign: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise SigningKeyError(f"{path} holds no Ed25519 key; make one: openssl genpkey -algorithm ed25519 -out {path}")
+        raise BundleKeyError(f"{path} holds no Ed25519 key; make one: openssl genpkey -algorithm ed25519 -out {path}")
     return key
 
 

@@ -44,7 +44,7 @@ from api.client.messages import (
 from api.client.messages import ClientError as ClientError
 from api.client.messages import InputError as InputError
 from api.client.streams import StreamState, async_changes, changes, listener
-from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunRow
+from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
 from orchestrator.analysis.laws.records import FitReport, FormName
@@ -472,14 +472,14 @@ class Endpoints:
         columns: Sequence[str] = (),
         sort: str = "-created_at",
         limit: int | None = None,
-    ) -> tuple[RunRow, ...]:
+    ) -> tuple[RunTableRow, ...]:
         """Fields of every run of every experiment, external ones too, that the filter finds; read page by page.
 
         `where` is a filter such as `lr<0.01 and optimizer=adapm`, `sort` any field, with `-` the largest first.
         """
         parameters: dict[str, Parameter] = {"where": where, "columns": as_texts(columns, "columns"), "sort": sort}
         parameters["limit"] = min(limit or PAGE_LIMIT, PAGE_LIMIT)
-        found = self._read_pages("/v1/runs/table", Page[RunRow], "after", parameters)
+        found = self._read_pages("/v1/runs/table", Page[RunTableRow], "after", parameters)
         return tuple(islice(found, limit))
 
     @Endpoint

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
-from api.records import Page, RunGroupRow, RunRow, run_row
+from api.records import Page, RunGroupRow, RunTableRow, run_row
 from api.routes.context import (
     ID_PATTERN,
     AttemptPath,
@@ -108,7 +108,7 @@ Where = Annotated[
 FieldName = Annotated[str, Query(max_length=LONGEST_NAME, pattern=NO_NUL)]
 
 
-@router.get("/runs/table", tags=["runs"], response_model=Page[RunRow], responses=problems(422))
+@router.get("/runs/table", tags=["runs"], response_model=Page[RunTableRow], responses=problems(422))
 def table(
     run_table: RunTableDependency,
     where: Where = "",
@@ -123,7 +123,7 @@ def table(
     query = read_query(columns=columns, where=where, sort=sort, limit=limit + 1, after=after)
     rows = run_table.page(query)
     items = tuple(run_row(row, query.columns) for row in rows[:limit])
-    return json_response(Page[RunRow](items=items, next=rows[limit - 1].cursor() if len(rows) > limit else None))
+    return json_response(Page[RunTableRow](items=items, next=rows[limit - 1].cursor() if len(rows) > limit else None))
 
 
 @router.get("/runs/groups", tags=["runs"], response_model=Page[RunGroupRow], responses=problems(422))

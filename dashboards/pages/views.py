@@ -77,7 +77,7 @@ def page_panels(path: str, view: PanelView, figures: str, fields: tuple[str, ...
     """Those of the page at `path`; `figures` is the address of their figure, with what it needs besides."""
     panels = [Panel.parse(word) for word in view.panels]
 
-    def with_panels(changed: Sequence[Panel]) -> str:
+    def panels_address(changed: Sequence[Panel]) -> str:
         return f"{path}{view.replace(panels=tuple(each.word() for each in changed)).query()}#panels"
 
     cards = (
@@ -86,8 +86,8 @@ def page_panels(path: str, view: PanelView, figures: str, fields: tuple[str, ...
             panel=panel,
             title=METRICS[panel.metric],
             figure=f"{figures}{'&' if '?' in figures else '?'}{urlencode({'panel': panel.word()})}",
-            enlarge=with_panels([*panels[:place], panel.enlarge(), *panels[place + 1 :]]),
-            remove=with_panels([*panels[:place], *panels[place + 1 :]]),
+            enlarge=panels_address([*panels[:place], panel.enlarge(), *panels[place + 1 :]]),
+            remove=panels_address([*panels[:place], *panels[place + 1 :]]),
         )
         for place, panel in enumerate(panels)
     )
@@ -125,7 +125,7 @@ class PageViews:
 
 def page_views(views: SavedViews, path: str, query: str) -> PageViews:
     """Those of a page, which shows what the query says."""
-    return PageViews(saved=views.of_page(path), address=path + (query if query != "?" else ""))
+    return PageViews(saved=views.list_for_page(path), address=path + (query if query != "?" else ""))
 
 
 def saved_view_pages(views: SavedViews) -> APIRouter:

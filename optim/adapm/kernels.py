@@ -457,7 +457,7 @@ def _move(
             addend = tl.load(table + 5 * blocks + block).to(tl.int32)
             place = (row + origin_row)[:, None] * whole_columns + (column + origin_column)[None, :]
             bits = _hash(place.to(tl.int32), factor, addend) >> 16 & 0xFFFF
-            tl.store(weights + places, _by_chance(weight, bits), mask=there)
+            tl.store(weights + places, _round_by_chance(weight, bits), mask=there)
         else:
             tl.store(weights + places, _to_state(weight, WEIGHT), mask=there)
 
@@ -558,7 +558,7 @@ def _to_state(exact: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def _by_chance(exact: tl.tensor, chances: tl.tensor) -> tl.tensor:
+def _round_by_chance(exact: tl.tensor, chances: tl.tensor) -> tl.tensor:
     """As `rounding.round_stochastically`: chances are 16 bits."""
     bits = exact.to(tl.int32, bitcast=True)
     rounded = (tl.add(bits, chances, sanitize_overflow=False) & -0x10000).to(tl.float32, bitcast=True)

@@ -93,7 +93,7 @@ class SavedViews:
             raise NotFoundError(f"there is no saved view {view_id!r}")
         return SavedView(**row._mapping)
 
-    def of_page(self, path: str) -> tuple[SavedView, ...]:
+    def list_for_page(self, path: str) -> tuple[SavedView, ...]:
         """Those of one page, by name."""
         with self._database.reading() as connection:
             begins = sa.or_(

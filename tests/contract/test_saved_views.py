@@ -16,9 +16,9 @@ def test_a_view_is_saved_found_by_its_page_replaced_by_its_owner_and_deleted(sto
     views.save("A", "/runs", by=None)
     views.save("mine", "/experiments/k3v9?x=tokens", by=other)
     views.save("not of k3v9", "/experiments/k3v9m?x=tokens", by=other)
-    assert [one.name for one in views.of_page("/runs")] == ["A", "b low rates"]
-    assert [one.name for one in views.of_page("/experiments/k3v9")] == ["mine"]
-    assert views.of_page("/experiments/%") == views.of_page("/run_") == ()
+    assert [one.name for one in views.list_for_page("/runs")] == ["A", "b low rates"]
+    assert [one.name for one in views.list_for_page("/experiments/k3v9")] == ["mine"]
+    assert views.list_for_page("/experiments/%") == views.list_for_page("/run_") == ()
     again = views.save("b low rates", "/runs?sort=lr", by=owner)
     assert (again.id, views.get(first.id).address) == (first.id, "/runs?sort=lr")
     for by in (other, None):
@@ -41,4 +41,4 @@ def test_what_is_no_name_or_no_page_is_refused(store: Store) -> None:
     for address in (*evil, "/runs?\u00e4", "/runs\n", "/runs?" + "a" * 4_000):
         with pytest.raises(ViewError, match="address"):
             views.save("x", address, by=None)
-    assert views.of_page("/runs") == ()
+    assert views.list_for_page("/runs") == ()

@@ -1,7 +1,6 @@
 """`publish ID`: a finished experiment as a signed folder. `verify DIR`: whether it can be believed. `board DIR`: pages
 of many."""
 
-import random
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +40,7 @@ def publish(id: Id, out: Out, signing_key: SigningKeyFile = None, url: Url = Non
     """Publish a finished experiment: raw figures, answers and provenance as a signed folder that anybody can check."""
     from api.bundles.layout import BundleError  # cryptography, and the analysis with numpy
     from api.bundles.publication import publish as write
-    from api.bundles.signing import KEY_NAME, SigningKeyError
+    from api.bundles.signing import KEY_NAME, BundleKeyError
     from api.bundles.signing import signing_key as read_key
 
     if out.exists():
@@ -50,7 +49,7 @@ def publish(id: Id, out: Out, signing_key: SigningKeyFile = None, url: Url = Non
         key = read_key(signing_key or environment_settings().data_folder / KEY_NAME)
         with open_client(url) as client:
             written = write(client, id, out, key)
-    except SigningKeyError as error:
+    except BundleKeyError as error:
         fail(f"error: {error}")
     except BundleError as error:
         fail(f"not published: {error}")
@@ -126,7 +125,7 @@ def _train_again(found: "Verification", run_id: str | None, *, quiet: bool) -> s
     runs = [run for run in runs_to_train(found.bundle) if run_id in (None, run.id)]
     if not runs:
         fail("no run of it can be trained again: only those of one process that reached the end of their budget can")
-    chosen = random.Random(secrets.randbits(64)).choice(runs)  # noqa: S311 - nothing secret is drawn
+    chosen = secrets.choice(runs)
     if not quiet:
         print(f"training {plain(chosen.id)} again, which took {formats.duration(chosen.device_seconds)}", flush=True)
     settings = environment_settings()
