@@ -37,7 +37,8 @@ RunsOfModel = Callable[[str], Sequence[RunRecord]]
 
 
 class CandidateMemory(Record):
-    """What training a candidate keeps at the least: parameters, gradients, optimizer state; activations come on top."""
+    """What training a candidate keeps at the least: parameters, gradients, optimizer state,
+    averaged weights; activations come on top."""
 
     candidate: str
     model: str
@@ -207,7 +208,8 @@ def estimate_memory(shares: Sequence[Share], footprints: Footprints) -> Iterator
         kept = {one.optimizer: one.state_bytes for one in known.optimizers} if known else {}
         state_bytes = kept.get(share.optimizer)
         if known and state_bytes is not None:
-            total = known.parameter_bytes + known.gradient_bytes + state_bytes
+            averages = known.parameter_bytes if share.workload.ema_decay else 0
+            total = known.parameter_bytes + known.gradient_bytes + state_bytes + averages
             yield CandidateMemory(candidate=key[0], model=key[1], state_bytes=state_bytes, total_bytes=total)
 
 
