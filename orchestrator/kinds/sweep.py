@@ -351,7 +351,7 @@ class SweepSpec(Experiment):
                 options=searched.options,
                 searched=frozenset(searched.space),
                 has_rules=bool(searched.rules),
-                workload=self.workload,
+                workload=self.workload.model_copy(update={"ema_decay": searched.ema_decay or self.workload.ema_decay}),
                 runs=self.trials_each(),
             )
             for searched in self.candidates

@@ -19,7 +19,7 @@ def drawn(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 3), nn.Linear(3, 4)).double()
     model[2].weight = model[0].weight
-    model[1].bias.requires_grad_(requires_grad=False)
+    model[1].bias.requires_grad = False
     return model
 
 
