@@ -131,7 +131,9 @@ class Preview(Record):
     memory: tuple[CandidateMemory, ...] = ()
     """Empty where the models' footprints were not counted yet."""
     power: DesignPower | None = None
-    """Null where nothing is compared, and where no earlier comparison of this workload tells how noisy it is."""
+    """Null where nothing is compared, and where it is not known."""
+    power_unknown: str | None = None
+    """Why not."""
 
     def is_acceptable(self) -> bool:
         """Whether it can be submitted as it is."""
@@ -144,7 +146,7 @@ def preview(
     missing: Callable[[ExperimentSpec], Sequence[str]],
     measured: RunsOfModel,
     footprints: Footprints,
-    power: Callable[[ExperimentSpec], DesignPower | None],
+    power: Callable[[ExperimentSpec], DesignPower | str | None],
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
@@ -154,6 +156,7 @@ def preview(
     except ValidationError as error:
         return Preview(faults=faults(error.errors(include_url=False), ExperimentSpec))
     parts, budget = spec.shares(), spec.device_hours_budget()
+    shown = power(spec)
     return Preview(
         missing=tuple(missing(spec)),
         kind=spec.kind,
@@ -167,7 +170,8 @@ def preview(
         cost=_limit_hours(estimate_cost(parts, measured), budget),
         device_hours_budget=budget,
         memory=tuple(estimate_memory(parts, footprints)),
-        power=power(spec),
+        power=shown if isinstance(shown, DesignPower) else None,
+        power_unknown=shown if isinstance(shown, str) else None,
     )
 
 
