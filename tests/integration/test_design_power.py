@@ -61,7 +61,7 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         alone = dict(fields, candidates=CANDIDATES[:1])
         nothing = http.post("/v1/experiments/validate", json=alone).json()
         assert (nothing["power"], nothing["power_unknown"]) == (None, None), "one candidate is compared with nobody"
-        searched = dict(fields, tuning={"search": ["lr", "warmup"], "trials": 4})
+        searched = dict(fields, tuning={"search": ["lr", "warmup"], "method": "random", "trials": 4})
         assert http.post("/v1/experiments/validate", json=searched).json()["power_unknown"] == SEARCH_UNKNOWN
         one_seed = http.post("/v1/experiments/validate", json=dict(fields, seeds=[1])).json()["power"]
         assert one_seed["detectable_difference"] is None
