@@ -99,6 +99,13 @@ class Candidate(Spec):
             spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
         )
 
+    def at_setting(self, setting: Setting) -> "Candidate":
+        """The same at one setting that tuning found; what all candidates share, the clipping norm, stays as it is."""
+        own = {name: value for name, value in setting.items() if name not in ("lr", "clip_grad_norm")}
+        warmup_steps = own.pop("warmup_steps", self.warmup_steps)
+        changed = {"learning_rates": (setting["lr"],), "warmup_steps": warmup_steps, "options": {**self.options, **own}}
+        return self.model_copy(update=changed)
+
     def own_training(self) -> str:
         """What it does otherwise than the workload says, in words; empty where it does nothing otherwise."""
         words = [str(self.schedule)] if self.schedule is not None else []
@@ -324,6 +331,21 @@ class ComparisonSpec(GridExperiment):
             allowed = f"must be more than sequential.first_seeds, and at most {MOST_SEQUENTIAL_SEEDS}"
             return [(("seeds",), len(self.seeds), allowed)]
         return []
+
+    def at_settings(self, settings: Mapping[str, Setting]) -> "ComparisonSpec":
+        """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
+        have several clipping norms, which no comparison without a search can have."""
+        workload = self.workload
+        if len(norms := {each.get("clip_grad_norm", workload.clip_grad_norm) for each in settings.values()}) > 1:
+            found = ", ".join("none" if each is None else f"{each:g}" for each in norms)
+            raise ValueError(f"the search found other clipping norms for each candidate ({found}), and one is for all")
+        update = {
+            "workload": workload.model_copy(update={"clip_grad_norm": norms.pop()}),
+            "candidates": tuple(each.at_setting(settings[each.name()]) for each in self.candidates),
+            "tuning": None,
+            "sequential": None,
+        }
+        return self.model_copy(update=update)
 
     def grows(self) -> bool:
         """Where it tunes first, and where seeds are added."""
