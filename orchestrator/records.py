@@ -544,7 +544,10 @@ class CandidateRow(Record):
     selection_gain: float | None = None
     """Where the seeds that chose the rate judge it too: by how much that choice may have flattered the loss."""
     on_pareto_front: bool = False
-    """No candidate has both a lower loss and less optimizer state."""
+    """No candidate has both a lower mean loss and less optimizer state."""
+    pareto_front_shown: bool = False
+    """Whether the simultaneous intervals show that: of one on the front, that it is below each candidate with as little
+    state; of one that is not, that it is above one of them."""
     seeds_used: SeedsUsed | None = None
     """Null for the baseline, which gets seeds as long as anybody does, and where all seeds run at once."""
 

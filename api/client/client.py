@@ -450,12 +450,20 @@ class Endpoints:
 
     @Endpoint
     def clone_experiment(
-        self, experiment_id: str, name: str | None = None, key: str | None = None, *, fresh_seeds: int | None = None
+        self,
+        experiment_id: str,
+        name: str | None = None,
+        key: str | None = None,
+        *,
+        fresh_seeds: int | None = None,
+        keep_rates: bool = False,
     ) -> Submission:
         """Submit an experiment's specification again, under another name if one is given, and over so many
-        `fresh_seeds` instead of its own; an earlier call with the same `key` made it, if the answer says so."""
+        `fresh_seeds` instead of its own, with `keep_rates` only at what each candidate was judged at, without another
+        tuning; an earlier call with the same `key` made it, if the answer says so."""
         path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
         wanted = {"name": name} | ({} if fresh_seeds is None else {"fresh_seeds": fresh_seeds})
+        wanted |= {"keep_rates": True} if keep_rates else {}
         return self._ask("POST", path, Submission, again=True, content=json_body(wanted), headers=headers)
 
     @Endpoint

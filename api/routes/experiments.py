@@ -76,6 +76,9 @@ class CloneRequest(Record):
     fresh_seeds: Annotated[int, Field(strict=True, ge=1, le=256)] | None = None
     """So many seeds on which it was neither tuned nor judged, the next numbers, instead of its own: the question once
     more, answered by itself. Null: the same seeds."""
+    keep_rates: bool = False
+    """Of a comparison that has ended: train each candidate on the fresh seeds only at what it was judged at, its rate
+    and what else was searched, without another tuning."""
 
 
 @router.post(
@@ -265,7 +268,9 @@ def clone(
     """Queue a new experiment with the same specification; `cloned_from` says of which it is a clone."""
     by = caller.key.id if caller.key else None
     wanted = wanted or CloneRequest()
-    made = experiments.clone(experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, by=by)
+    made = experiments.clone(
+        experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, keep_rates=wanted.keep_rates, by=by
+    )
     headers = {"Location": f"/v1/experiments/{made.experiment.id}"}
     return json_response(made, 201 if made.created else 200, headers)
 

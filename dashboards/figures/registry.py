@@ -61,7 +61,8 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     name="loss-memory",
     title="Loss and optimizer state",
     page=AnswerKind.COMPARISON,
-    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front.",
+    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is "
+    "the Pareto front: intervals show of full marks that they are on it, or behind it, and of hollow ones neither.",
     draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (

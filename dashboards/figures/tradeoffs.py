@@ -100,6 +100,8 @@ class PricedLoss:
     loss: Interval
     is_on_front: bool
     """Of loss and memory, as the leaderboard names it: whatever is hidden, and without unstable candidates."""
+    is_front_shown: bool
+    """Whether intervals show that it is on that front, or that it is not."""
 
 
 def loss_by_price(
@@ -150,6 +152,7 @@ def _priced_losses(
                 PricedLoss(
                     candidate=row.candidate, title=row.title, colour=style.colour(theme), symbol=style.symbol,
                     cost=cost, loss=row.val_loss, is_on_front=row.on_pareto_front,
+                    is_front_shown=row.pareto_front_shown,
                 )
             )  # fmt: skip
     return found
@@ -185,6 +188,9 @@ def _label_sides(
 
 def _mark(one: PricedLoss, price: Price, side: str | None) -> dict[str, Any]:
     cost = formats.size(one.cost) if price == "memory" else f"{formats.hours(one.cost)} h"
+    is_sure, place = one.is_front_shown or price != "memory", ""
+    if price == "memory":
+        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', which is not shown'}"
     beside = {"text": [plain(one.title)], "textposition": side, "textfont": {"size": 11, "color": one.colour}}
     return trace(
         "markers+text" if side else "markers",
@@ -192,8 +198,8 @@ def _mark(one: PricedLoss, price: Price, side: str | None) -> dict[str, Any]:
         [one.loss.mean],
         name=plain(one.title),
         error_y=whiskers([one.loss.mean], [(one.loss.low, one.loss.high)], one.colour),
-        marker={"size": 10, "symbol": one.symbol, "color": one.colour},
-        hovertemplate=f"%{{y:.4f}} at {cost}<extra>%{{fullData.name}}</extra>",
+        marker={"size": 10, "symbol": one.symbol if is_sure else f"{one.symbol}-open", "color": one.colour},
+        hovertemplate=f"%{{y:.4f}} at {cost}{place}<extra>%{{fullData.name}}</extra>",
         cliponaxis=False,
         showlegend=side is None,
         **(beside if side else {}),

@@ -288,10 +288,10 @@ def _method(subject: ReportSubject) -> Sentences:
         ("Workload", f"{workload.task.kind} on {workload.data.dataset}, tokenizer {workload.data.tokenizer}, sequences "
          f"of {workload.data.sequence_length_tokens} tokens, {batch} in a step, precision {workload.precision}"
          f"{'' if workload.clip_grad_norm is None else f', gradients clipped at norm {workload.clip_grad_norm:g}'}. "
-         "Compared runs share data order, initial weights, schedule, budget and evaluation batches; the seed "
-         "pairs them."),
+         "Compared runs share data order, initial weights, budget and evaluation batches; the seed pairs them."),
         ("Schedule", f"Linear warm-up, then {workload.schedule.shape}"
-         + (f" to {workload.schedule.final_lr_ratio:g} of the rate." if workload.schedule.shape == "cosine" else ".")
+         + (f" to {workload.schedule.final_lr_ratio:g} of the rate" if workload.schedule.decays() else "")
+         + (f"; validated are averaged weights ({workload.ema_decay:g})." if workload.ema_decay else ".")
          + " Every run uses the whole budget; only the loss after the last step is ranked."),
         ("Evaluation", f"{workload.evaluation.sequences} held-out sequences, the same for every run."),
         ("Tuning", spec.tuning_method()),

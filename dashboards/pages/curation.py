@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Annotated, Any, ParamSpec
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
@@ -128,9 +128,14 @@ class CurationPages:
             return self._form_with_faults(experiment_id, sent, [CHANGED_SINCE], OVERTAKEN)
         return RedirectResponse(f"/experiments/{experiment_id}", status_code=303)
 
-    def ask_to_clone(self, experiment_id: str) -> Response:
-        """What a clone would be."""
-        return self._ask("clone.html", experiment_id, name=None, fresh_seeds=None)
+    def ask_to_clone(
+        self,
+        experiment_id: str,
+        fresh_seeds: Annotated[int | None, Query(ge=1, le=MOST_SEEDS)] = None,
+        keep_rates: bool = False,
+    ) -> Response:
+        """What a clone would be, begun with what the address says."""
+        return self._ask("clone.html", experiment_id, name=None, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
 
     def clone(self, experiment_id: str, pairs: Sent) -> Response:
         """Queue it; the same page sent twice makes one clone."""
@@ -138,13 +143,15 @@ class CurationPages:
         name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
         key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
         count = sent.get("fresh_seeds", "").strip()
-        asked = {"name": name, "fresh_seeds": count}
+        asked: dict[str, Any] = {"name": name, "fresh_seeds": count, "keep_rates": "keep_rates" in sent}
         if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SEEDS):
             trouble = f"Fresh seeds must be a number from 1 to {MOST_SEEDS}."
             return self._ask("clone.html", experiment_id, **asked, trouble=trouble, status=422)
         try:
             fresh_seeds = int(count) if count else None
-            made = self._experiments.clone(experiment_id, name, key, fresh_seeds=fresh_seeds, by=visitor_id())
+            made = self._experiments.clone(
+                experiment_id, name, key, fresh_seeds=fresh_seeds, keep_rates=asked["keep_rates"], by=visitor_id()
+            )
         except (ConflictError, MissingDataError) as error:
             return self._ask("clone.html", experiment_id, **asked, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)

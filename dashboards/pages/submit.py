@@ -42,6 +42,7 @@ WORKLOAD: dict[str, tuple[str, ...]] = {
     "sequence": ("workload", "data", "sequence_length_tokens"),
     "steps": ("workload", "budget", "steps"),
     "batch": ("workload", "budget", "batch_sequences"),
+    "shape": ("workload", "schedule", "shape"),
     "warmup": ("workload", "schedule", "warmup_steps"),
     "every": ("workload", "evaluation", "every_steps"),
     "held_out": ("workload", "evaluation", "sequences"),
@@ -54,12 +55,13 @@ WORKLOAD: dict[str, tuple[str, ...]] = {
 }
 """Field of the form → its place in the specification."""
 LISTS = frozenset({"seeds", "tuning_seeds"})
-TEXTS = frozenset({"name", "model", "dataset", "tokenizer", "precision", "baseline", "method"})
+TEXTS = frozenset({"name", "model", "dataset", "tokenizer", "shape", "precision", "baseline", "method"})
 """Taken as they are, even where they look like a number."""
 
 DEFAULTS: dict[str, str] = {
     "name": "New comparison", "model": "gpt2-nano", "dataset": "python-stdlib", "tokenizer": "byte", "sequence": "128",
-    "steps": "150", "batch": "8", "warmup": "15", "every": "50", "held_out": "128", "precision": "fp32",
+    "steps": "150", "batch": "8", "shape": "cosine", "warmup": "15", "every": "50", "held_out": "128",
+    "precision": "fp32",
     "seeds": "1, 2, 3, 4, 5", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
     "tuning_seeds": "1001, 1002, 1003", "extend_grid": "6", "method": "", "trials": "16", "first_seeds": "3",
     "seeds_per_look": "1",

@@ -80,6 +80,8 @@ class Need(StrEnum):
     MODES = "modes"
     """Call its `eval()` before the weights are evaluated and its `train()` before the next step
     (`optim/train_eval_weights.py`)."""
+    CONSTANT_RATE = "constant-rate"
+    """Leave the learning rate as it is after the warm-up: the method replaces the decay."""
 
 
 class Claim(StrEnum):

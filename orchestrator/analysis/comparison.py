@@ -17,7 +17,7 @@ from orchestrator.analysis.candidates import CandidateSummary, RateSummary, look
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, paired_difference
-from orchestrator.analysis.targets import first_reached, geometric_mean, leaves_out_one, pareto_front
+from orchestrator.analysis.targets import first_reached, fronts_shown, geometric_mean, leaves_out_one, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
@@ -94,6 +94,9 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         )
         for each, row in zip(found, concluded, strict=True)
     )
+    pairs = _all_pairs(spec, standings, rows) if spec.all_pairs else ()
+    shown = fronts_shown([each.loss_and_bytes() for each in standings], _intervals(rows, pairs))
+    rows = tuple(row.model_copy(update={"pareto_front_shown": each}) for row, each in zip(rows, shown, strict=True))
     return Comparison(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -104,9 +107,33 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         loss_unit=task.loss_unit,
         tuning_seeds=spec.tuning.seeds if spec.tuning else (),
         rows=rows,
-        pairs=_all_pairs(spec, standings, rows) if spec.all_pairs else (),
+        pairs=pairs,
         notes=notes(spec, runs, rows, overtaken),
     )
+
+
+def _intervals(
+    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair]
+) -> dict[tuple[int, int], tuple[float, float]]:
+    """Place and place → between which bounds the first one's loss less the second one's lies. All hold at once: bounds
+    to the baseline give those of two others, wider than a test of the two would."""
+    to_baseline = [(0.0, 0.0) if row.is_baseline else _bounds(row.difference) for row in rows]
+    tested = {(pair.candidate, pair.other): _bounds(pair.difference) for pair in pairs}
+    found = {}
+    for (one, row), (other, other_row) in itertools.permutations(enumerate(rows), 2):
+        (low, high), (other_low, other_high) = to_baseline[one], to_baseline[other]
+        bounds = low - other_high, high - other_low
+        if (reverse := tested.get((other_row.candidate, row.candidate))) is not None:
+            bounds = -reverse[1], -reverse[0]
+        found[one, other] = tested.get((row.candidate, other_row.candidate), bounds)
+    return found
+
+
+def _bounds(difference: Difference | None) -> tuple[float, float]:
+    """An interval without an end knows nothing."""
+    if difference is None or difference.low is None or difference.high is None:
+        return -math.inf, math.inf
+    return difference.low, difference.high
 
 
 def concluded_rows(spec: ComparisonSpec, standings: Sequence["Standing"]) -> list[CandidateRow]:

@@ -108,16 +108,19 @@ def _gauss_legendre() -> tuple[Array, Array]:
     return np.polynomial.legendre.leggauss(NODES)
 
 
-def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower | None:
-    """What the comparison can show, by the noise of those of the runs that trained its workload; None where no earlier
-    experiment trained two candidates on two seeds of it, and where tuning searches more than the rate: nothing tells
-    before how far its draws are luck."""
+SEARCH_UNKNOWN = "how far the draws of a search are luck is known only when it has ended"
+NOISE_UNKNOWN = "no earlier experiment trained two candidates on two seeds of this workload, which would tell its noise"
+
+
+def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower | str:
+    """What the comparison can show, by the noise of those of the runs that trained its workload; or why nobody knows:
+    it was never trained so, or tuning searches more than the rate."""
     if spec.tuning and spec.tuning.search:
-        return None
+        return SEARCH_UNKNOWN
     runs = tuple(runs)
     found = noise(compared_losses(spec.workload, runs))
     if found is None or found.paired_sd == 0:
-        return None
+        return NOISE_UNKNOWN
     seeds, margin = len(spec.seeds), spec.equivalence()
     design = Design(
         noise_sd=found.paired_sd,

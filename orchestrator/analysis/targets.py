@@ -5,6 +5,7 @@ Pure functions on arrays, without a word of runs or tables:
     first_reached   when a curve came down to a target            (time to target: AlgoPerf, arXiv 2306.07179)
     geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
     pareto_front    lowest loss × fewest bytes
+    fronts_shown    whether intervals show who is on it
     profile_scores  performance profiles, integrated              (Dolan and Moré, arXiv cs/0102001; AlgoPerf)
 """
 
@@ -73,6 +74,27 @@ def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ..
         return any(other != point and other[0] <= point[0] and other[1] <= point[1] for other in known)
 
     return tuple(point is not None and not is_beaten(point) for point in points)
+
+
+def fronts_shown(
+    points: Sequence[tuple[float, float] | None], differences: Mapping[tuple[int, int], tuple[float, float]]
+) -> tuple[bool, ...]:
+    """Of each point (loss, bytes), whether it is shown to be on the front, or shown not to be.
+
+    Args:
+        points: As of `pareto_front`.
+        differences: Of any two places, between which bounds the first one's loss less the second one's lies.
+    """
+
+    def is_shown(place: int, size_bytes: float) -> bool:
+        rivals = [
+            differences[place, other]
+            for other, point in enumerate(points)
+            if other != place and point is not None and point[1] <= size_bytes
+        ]
+        return all(high < 0 for _, high in rivals) or any(low > 0 for low, _ in rivals)
+
+    return tuple(point is not None and is_shown(place, point[1]) for place, point in enumerate(points))
 
 
 def profile(ratios: Sequence[float], tau: float) -> float:

@@ -6,7 +6,7 @@ the same specification always means the same runs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,12 +15,22 @@ from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
 from orchestrator.kinds.coordinate_descent import Descent
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
-from orchestrator.kinds.fields import LearningRates, LimitSeconds, Priority, Seeds
+from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
 from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words
 from orchestrator.names import CandidateName
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
-from worker.spec.run import OptimizerSpec, Resources, Rules, RunSpec, Workload, option_faults
+from worker.spec.parts import USUAL_DECAY_SHARE
+from worker.spec.run import (
+    EmaDecay,
+    OptimizerSpec,
+    Resources,
+    Rules,
+    RunSpec,
+    Workload,
+    averaging_faults,
+    option_faults,
+)
 
 EQUIVALENCE_MARGIN = 0.01
 """Nats. Optimizers that were tuned alike differ by 0.002 to 0.013 on our workloads: less is no reason to choose one."""
@@ -38,6 +48,11 @@ class Candidate(Spec):
     options: dict[str, Scalar] = Field(default_factory=dict)
     warmup_steps: CountOrZero | None = omit_default(None)
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
+    schedule: OwnSchedule | None = omit_default(None)
+    """What this candidate's rate does after the warm-up; null is the workload's. An optimizer that replaces the decay,
+    schedule-free AdamW, has a constant rate where nothing is said."""
+    ema_decay: EmaDecay | None = omit_default(None)
+    """Validate this candidate's averaged weights, `workload.ema_decay`; null is the workload's."""
     rules: Rules = omit_default(())
     """What some blocks keep instead of what the optimizer's plan says."""
     label: CandidateName | None = None
@@ -48,10 +63,18 @@ class Candidate(Spec):
     def _require_known_optimizer(cls, value: str) -> str:
         return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out_schedule(cls, fields: Any) -> Any:
+        """A stored comparison must mean the same when the catalog has changed."""
+        return fields if is_stored() else write_out_schedule(fields)
+
     @model_validator(mode="after")
     def _require_known_options(self) -> Self:
         if not is_stored():
-            raise_faults(type(self).__name__, option_faults(self.optimizer, self.options, self.rules))
+            found = option_faults(self.optimizer, self.options, self.rules)
+            found += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
+            raise_faults(type(self).__name__, found)
         return self
 
     def name(self) -> str:
@@ -63,7 +86,7 @@ class Candidate(Spec):
     ) -> PlannedRun:
         """One run of the candidate; `setting`: of a trial that searches more than the rate."""
         changed = dict(setting or {}) | {"lr": lr}
-        workload = self._own_workload(workload)
+        workload = self.own_workload(workload)
         if (warmup := changed.pop("warmup_steps", None)) is not None:
             schedule = workload.schedule.model_copy(update={"warmup_steps": warmup})
             workload = workload.model_copy(update={"schedule": schedule})
@@ -76,28 +99,48 @@ class Candidate(Spec):
             spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
         )
 
+    def at_setting(self, setting: Setting) -> "Candidate":
+        """The same at one setting that tuning found; what all candidates share, the clipping norm, stays as it is."""
+        own = {name: value for name, value in setting.items() if name not in ("lr", "clip_grad_norm")}
+        warmup_steps = own.pop("warmup_steps", self.warmup_steps)
+        changed = {"learning_rates": (setting["lr"],), "warmup_steps": warmup_steps, "options": {**self.options, **own}}
+        return self.model_copy(update=changed)
+
+    def own_training(self) -> str:
+        """What it does otherwise than the workload says, in words; empty where it does nothing otherwise."""
+        words = [str(self.schedule)] if self.schedule is not None else []
+        if self.warmup_steps is not None:
+            words.append(f"warm-up of {self.warmup_steps} steps")
+        if self.ema_decay is not None:
+            words.append(f"weights averaged ({self.ema_decay:g})")
+        return ", ".join(words)
+
     def trials(self, workload: Workload, tuning: Tuning) -> tuple[Setting, ...]:
         """The settings that a search tries, one after another."""
-        own = self._own_workload(workload)
+        own = self.own_workload(workload)
         count, seed = tuning.trials or 1, tuning.seeds[0]
         return tuning_search.trials(self.optimizer, self.options, self.learning_rates, own, tuning.search, count, seed)
 
     def priors(self, workload: Workload, tuning: Tuning) -> Mapping[Axis, Prior]:
         """What a search looks through."""
-        own = self._own_workload(workload)
+        own = self.own_workload(workload)
         return tuning_search.priors(self.optimizer, self.options, self.learning_rates, own, tuning.search)
 
     def missing_axes(self, workload: Workload, tuning: Tuning) -> tuple[Axis, ...]:
         """What the search has and this candidate has not."""
-        own = self._own_workload(workload)
+        own = self.own_workload(workload)
         return tuning_search.missing_axes(self.optimizer, self.options, self.learning_rates, own, tuning.search)
 
-    def _own_workload(self, workload: Workload) -> Workload:
-        """With the candidate's own warm-up."""
-        if self.warmup_steps is None:
-            return workload
-        schedule = workload.schedule.model_copy(update={"warmup_steps": self.warmup_steps})
-        return workload.model_copy(update={"schedule": schedule})
+    def own_workload(self, workload: Workload) -> Workload:
+        """With the candidate's own warm-up, schedule and average."""
+        own = {} if self.schedule is None else self.schedule.model_dump(exclude_none=True)
+        if self.warmup_steps is not None:
+            own["warmup_steps"] = self.warmup_steps
+        if own:
+            if own.get("shape", workload.schedule.shape) != "wsd":
+                own["decay_share"] = USUAL_DECAY_SHARE
+            workload = workload.model_copy(update={"schedule": workload.schedule.model_copy(update=own)})
+        return workload if self.ema_decay is None else workload.model_copy(update={"ema_decay": self.ema_decay})
 
 
 class Sequential(Spec):
@@ -181,7 +224,7 @@ class GridExperiment(Experiment):
                     )
                 ),
                 *_run_count_faults(self.run_count(), self.candidates),
-                *_warmup_faults(self.candidates, self.workload),
+                *_schedule_faults(self.candidates, self.workload),
             ]
             raise_faults(type(self).__name__, faults or self.further_faults())
         return self
@@ -199,7 +242,12 @@ class GridExperiment(Experiment):
         return self.tuning is not None and not self.tuning.search and self.tuning.extend_grid > 0
 
     def tuning_method(self) -> str:
-        """How learning rates are chosen from grids, on which seeds, and at which size."""
+        """How learning rates are chosen from grids, on which seeds, and at which size; what candidates have of their
+        own instead of the workload's schedule and weights."""
+        own = self.own_trainings()
+        return f"{self._tuning_method()} Instead of the workload's: {own}." if own else self._tuning_method()
+
+    def _tuning_method(self) -> str:
         if self.tuning and self.tuning.search:
             untuned = [axis for axis in AXES if axis not in self.tuning.search]
             also = f"; not tuned: {axes_in_words(untuned)}" if untuned else ""
@@ -240,8 +288,13 @@ class GridExperiment(Experiment):
         return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
 
     def facts(self) -> tuple[tuple[str, str], ...]:
-        """The baseline."""
-        return (("baseline", self.baseline_name()),)
+        """The baseline, and what candidates have of their own instead of the workload's."""
+        own = self.own_trainings()
+        return (("baseline", self.baseline_name()), *([("of their own", own)] if own else []))
+
+    def own_trainings(self) -> str:
+        """`adamw-linear: linear, to 0 of the rate; …`; empty where all train as the workload says."""
+        return "; ".join(f"{each.name()}: {words}" for each in self.candidates if (words := each.own_training()))
 
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
@@ -278,6 +331,21 @@ class ComparisonSpec(GridExperiment):
             allowed = f"must be more than sequential.first_seeds, and at most {MOST_SEQUENTIAL_SEEDS}"
             return [(("seeds",), len(self.seeds), allowed)]
         return []
+
+    def at_settings(self, settings: Mapping[str, Setting]) -> "ComparisonSpec":
+        """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
+        have several clipping norms, which no comparison without a search can have."""
+        workload = self.workload
+        if len(norms := {each.get("clip_grad_norm", workload.clip_grad_norm) for each in settings.values()}) > 1:
+            found = ", ".join("none" if each is None else f"{each:g}" for each in norms)
+            raise ValueError(f"the search found other clipping norms for each candidate ({found}), and one is for all")
+        update = {
+            "workload": workload.model_copy(update={"clip_grad_norm": norms.pop()}),
+            "candidates": tuple(each.at_setting(settings[each.name()]) for each in self.candidates),
+            "tuning": None,
+            "sequential": None,
+        }
+        return self.model_copy(update=update)
 
     def grows(self) -> bool:
         """Where it tunes first, and where seeds are added."""
@@ -383,7 +451,7 @@ class ComparisonSpec(GridExperiment):
                 options=candidate.options,
                 searched=frozenset(),  # a search changes nothing that is kept: it draws no beta of zero
                 has_rules=bool(candidate.rules),
-                workload=self.workload,
+                workload=candidate.own_workload(self.workload),
                 runs=self._run_count_of(candidate),
             )
             for candidate in self.candidates
@@ -457,11 +525,16 @@ def _run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecF
     return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
-def _warmup_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:
-    """Candidates that would warm up to their end."""
+def _schedule_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:
+    """Candidates that would warm up to their end, decay in a shape that has no such share, or average twice."""
+    faults: list[SpecFault] = []
     steps = workload.budget.steps
-    return [
-        (("candidates", position, "warmup_steps"), each.warmup_steps, f"must be below workload.budget.steps = {steps}")
-        for position, each in enumerate(candidates)
-        if (each.warmup_steps or 0) >= steps
-    ]
+    for position, each in enumerate(candidates):
+        if (each.warmup_steps or 0) >= steps:
+            allowed = f"must be below workload.budget.steps = {steps}"
+            faults.append((("candidates", position, "warmup_steps"), each.warmup_steps, allowed))
+        if each.schedule is not None:
+            faults += each.schedule.faults(workload, ("candidates", position, "schedule"))
+        if each.ema_decay is None:
+            faults += averaging_faults(workload.ema_decay, each.optimizer, ("workload", "ema_decay"))
+    return faults

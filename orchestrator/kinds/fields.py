@@ -1,10 +1,13 @@
 """Fields that specifications of several kinds have, with what they mean and what is allowed."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from worker.spec.run import LearningRate, Seed
+from optim import catalog
+from worker.schema import Spec, SpecFault, omit_default
+from worker.spec.parts import DecayShare, FinalLrRatio, ScheduleShape
+from worker.spec.run import LearningRate, Seed, Workload
 
 Value = TypeVar("Value", int, float)
 
@@ -40,3 +43,39 @@ Priority = Annotated[
         description="Waiting runs of higher priority start first; running ones are left alone.",
     ),
 ]
+
+
+class OwnSchedule(Spec):
+    """What a candidate has of its own in `workload.schedule`; what is left out is the workload's."""
+
+    shape: ScheduleShape | None = omit_default(None)
+    final_lr_ratio: FinalLrRatio | None = omit_default(None)
+    decay_share: DecayShare | None = omit_default(None)
+
+    def __str__(self) -> str:
+        """`linear, to 0 of the rate`."""
+        parts: list[str] = [self.shape] if self.shape else []
+        if self.decay_share is not None:
+            parts.append(f"over the last {self.decay_share:.0%} of the steps")
+        if self.final_lr_ratio is not None:
+            parts.append(f"to {self.final_lr_ratio:g} of the rate")
+        return ", ".join(parts)
+
+    def faults(self, workload: Workload, where: tuple[str | int, ...]) -> list[SpecFault]:
+        """A share that its shape does not decay over, located there."""
+        if self.decay_share is None or (self.shape or workload.schedule.shape) == "wsd":
+            return []
+        allowed = "says when `wsd` decays; leave it out, or give the candidate the shape wsd"
+        return [((*where, "decay_share"), self.decay_share, allowed)]
+
+
+def write_out_schedule(fields: Any) -> Any:
+    """A candidate's fields with the schedule that its optimizer needs, where they name none: schedule-free AdamW's rate
+    stays constant (Defazio et al., "The Road Less Scheduled", 2024)."""
+    if not isinstance(fields, dict) or fields.get("schedule") is not None:
+        return fields
+    optimizer = fields.get("optimizer")
+    if not isinstance(optimizer, str) or not catalog.knows(optimizer):
+        return fields
+    needs_none = catalog.Need.CONSTANT_RATE in catalog.entry(optimizer).needs
+    return fields | {"schedule": {"shape": "constant"}} if needs_none else fields

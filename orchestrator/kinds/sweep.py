@@ -15,7 +15,7 @@ from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
 from orchestrator.kinds.experiment import AnswerKind, Cell, Experiment, PlannedRun, Share
-from orchestrator.kinds.fields import LimitSeconds, Priority
+from orchestrator.kinds.fields import LimitSeconds, OwnSchedule, Priority, write_out_schedule
 from orchestrator.kinds.search_spaces import (
     Choice,
     Domain,
@@ -29,7 +29,17 @@ from orchestrator.kinds.search_spaces import (
 )
 from orchestrator.names import CandidateName, Name
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
-from worker.spec.run import LearningRate, Resources, Rules, RunSpec, Seed, Workload, option_faults
+from worker.spec.run import (
+    EmaDecay,
+    LearningRate,
+    Resources,
+    Rules,
+    RunSpec,
+    Seed,
+    Workload,
+    averaging_faults,
+    option_faults,
+)
 
 Algorithm = Literal["random", "grid", "tpe", "asha", "pbt", "tpe-hyperband"]
 LR = "lr"
@@ -57,6 +67,11 @@ class SearchedCandidate(Spec):
     """The learning rate where the space does not have it; null is the centre of the catalog's grid."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     """Options that stay as they are."""
+    schedule: OwnSchedule | None = omit_default(None)
+    """What the rate does after the warm-up in every trial; null is the workload's. An optimizer that replaces the
+    decay has a constant rate where nothing is said."""
+    ema_decay: EmaDecay | None = omit_default(None)
+    """Validate averaged weights in every trial; null is the workload's."""
     rules: Rules = omit_default(())
     """What some blocks keep in every trial instead of what the optimizer's plan says."""
     space: Annotated[dict[str, Domain], Field(min_length=1, max_length=16)]
@@ -71,6 +86,7 @@ class SearchedCandidate(Spec):
         """Write out what the catalog suggests: a stored sweep must mean the same when the catalog has changed."""
         if is_stored() or not isinstance(fields, dict) or fields.get("optimizer") not in catalog.names():
             return fields
+        fields = write_out_schedule(fields)
         entry, space = catalog.entry(fields["optimizer"]), fields.get("space")
         space = {LR: {"kind": "catalog"}} if space is None else space
         if not isinstance(space, dict):
@@ -87,6 +103,7 @@ class SearchedCandidate(Spec):
         if is_stored():
             return self
         faults = option_faults(self.optimizer, self.options, self.rules)
+        faults += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
         for name, domain in self.space.items():
             faults += [
                 (("space", name, *place), value, allowed) for place, value, allowed in self._misfits(name, domain)
@@ -280,6 +297,10 @@ class SweepSpec(Experiment):
             if warmups:
                 where = ("candidates", place, "space", WARMUP)
                 faults.append((where, warmups[-1], f"must be below workload.budget.steps = {steps}"))
+            if candidate.schedule is not None:
+                faults += candidate.schedule.faults(self.workload, ("candidates", place, "schedule"))
+            if candidate.ema_decay is None:
+                faults += averaging_faults(self.workload.ema_decay, candidate.optimizer, ("workload", "ema_decay"))
         grace = self.early_stopping.grace_steps
         if grace is not None and grace >= steps:
             allowed = f"must be below workload.budget.steps = {steps}, or nothing could be stopped early"
@@ -330,7 +351,7 @@ class SweepSpec(Experiment):
                 options=searched.options,
                 searched=frozenset(searched.space),
                 has_rules=bool(searched.rules),
-                workload=self.workload,
+                workload=self.workload.model_copy(update={"ema_decay": searched.ema_decay or self.workload.ema_decay}),
                 runs=self.trials_each(),
             )
             for searched in self.candidates

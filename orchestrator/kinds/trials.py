@@ -16,6 +16,7 @@ from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.search_spaces import draw, grid
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
+from worker.schema import trust_stored_names
 from worker.spec.run import Workload
 
 Parameters = dict[str, Scalar]
@@ -74,14 +75,17 @@ def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) 
     options = {name: value for name, value in parameters.items() if name not in (LR, WARMUP) and not is_rule(name)}
     # In the order of the space, whatever order TPE tells them in: later rules win.
     stated = {name: parameters[name] for name in searched.ranges() if is_rule(name)}
-    return Candidate(
-        optimizer=searched.optimizer,
-        learning_rates=(float(rate),),
-        options=searched.options | options,
-        rules=(*searched.rules, *rules_of(stated)),
-        warmup_steps=warmup,
-        label=searched.label,
-    )
+    with trust_stored_names():  # the sweep says all: nothing is written out, or refused, a second time
+        return Candidate(
+            optimizer=searched.optimizer,
+            learning_rates=(float(rate),),
+            options=searched.options | options,
+            schedule=searched.schedule,
+            ema_decay=searched.ema_decay,
+            rules=(*searched.rules, *rules_of(stated)),
+            warmup_steps=warmup,
+            label=searched.label,
+        )
 
 
 def admits_another(spec: SweepSpec, spent: Spending) -> bool:

@@ -23,6 +23,7 @@ from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
 from orchestrator.specs.footprints import Footprints
 from orchestrator.store import reads, series
@@ -83,6 +84,22 @@ class Analysis:
         experiment, runs = self._read(experiment_id)
         found = report.report(experiment, runs)
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
+
+    def chosen_settings(self, experiment_id: str) -> dict[str, Setting]:
+        """What each candidate of a comparison is judged at, by name: its rate, and what else was searched. Raises
+        `ConflictError` where the experiment is no comparison, has not ended, or has a candidate without a loss."""
+        experiment, runs = self._read(experiment_id)
+        if not isinstance(experiment.spec, ComparisonSpec):
+            raise ConflictError(
+                f"experiment {experiment_id} is a {experiment.spec.title}: only a comparison has rates to keep"
+            )
+        found = self._compare(experiment, runs)
+        if not found.complete:
+            raise ConflictError(f"experiment {experiment_id} has not ended: its rates may still change")
+        best = {row.candidate: row.best() for row in found.rows}
+        if lost := [row.title for row in found.rows if row.val_loss is None]:
+            raise ConflictError(f"experiment {experiment_id} has no rate to keep for {', '.join(lost)}")
+        return {name: {**rate.setting, "lr": rate.lr} for name, rate in best.items() if rate is not None}
 
     def profile(self, experiment_ids: Sequence[str], rule: ProfileRule = ProfileRule.BENCH) -> ProfileReport:
         """How the candidates of several comparisons do over all of their workloads, by whose rule."""

@@ -47,17 +47,19 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     policy, storage = policy or LeasePolicy(), settings.storage()
     runs, footprints = Runs(database, policy, storage), Footprints(storage.footprints_folder())
     specifications = Specifications(storage, runs, footprints)
+    analysis = Analysis(StoredExperiments(database), footprints)
     return Services(
         database=database,
         experiments=Experiments(
             database,
             policy,
             specifications,
+            analysis.chosen_settings,
             undo_days=settings.undo_days,
             most_waiting=settings.waiting_runs,
         ),
         runs=runs,
-        analysis=Analysis(StoredExperiments(database), footprints),
+        analysis=analysis,
         specifications=specifications,
         attempts=Attempts(database, policy, storage, keep_best=settings.keep_checkpoints == "best"),
         monitor=Monitor(database, storage, free_bytes=settings.free_bytes),

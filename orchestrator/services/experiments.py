@@ -5,7 +5,7 @@ submit ─► … ─► ended ─► annotate ─► delete ─► restore, or 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,9 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.services.specifications import Specifications
 from orchestrator.store import annotations, reads
@@ -56,12 +58,13 @@ class Experiments:
         database: Database,
         policy: LeasePolicy,
         specifications: Specifications,
+        chosen_settings: Callable[[str], Mapping[str, Setting]],
         *,
         undo_days: float = 7.0,
         most_waiting: int | None = None,
     ) -> None:
         self._database, self._policy = database, policy
-        self._specifications = specifications
+        self._specifications, self._chosen_settings = specifications, chosen_settings
         self.undo_days = undo_days
         """How long a deleted experiment can be restored."""
         self.most_waiting = most_waiting
@@ -179,13 +182,27 @@ class Experiments:
         key: str | None = None,
         *,
         fresh_seeds: int | None = None,
+        keep_rates: bool = False,
         by: str | None = None,
     ) -> Submission:
         """Submit the same specification again, under another name if one is given, and over so many `fresh_seeds`: the
-        next numbers, on which it was neither tuned nor judged. The new experiment says what it is a clone of. Raises
-        `ConflictError` where the specification would be refused today."""
+        next numbers, on which it was neither tuned nor judged; `keep_rates`: of each candidate only what it was judged
+        at, without another tuning. The new experiment says what it is a clone of. Raises `ConflictError` where the
+        specification would be refused today."""
         source = self.get(experiment_id)
-        fields = source.spec.model_dump(mode="json") | ({} if name is None else {"name": name})
+        spec = source.spec
+        if keep_rates:
+            if fresh_seeds is None:
+                raise ConflictError("keep_rates needs fresh_seeds: on its own seeds an experiment's answer is known")
+            settings = self._chosen_settings(source.id)
+            assert isinstance(spec, ComparisonSpec)  # others have no chosen settings
+            try:
+                spec = spec.at_settings(settings)
+            except ValueError as error:
+                raise ConflictError(
+                    f"the rates of experiment {source.id} cannot be kept: {error}; clone all of it"
+                ) from error
+        fields = spec.model_dump(mode="json") | ({} if name is None else {"name": name})
         if fresh_seeds is not None:
             if source.spec.has_driver:
                 raise ConflictError(f"experiment {source.id} is a {source.spec.title}, whose trials are not judged")
@@ -193,7 +210,7 @@ class Experiments:
             first = max(*source.spec.seeds, *(tuning.seeds if tuning else ()), -1) + 1
             fields["seeds"] = list(range(first, first + fresh_seeds))
         try:
-            spec = registry.read_spec(json.dumps(fields))
+            wanted = registry.read_spec(json.dumps(fields))
         except ValidationError as error:
             fault = error.errors(include_url=False, include_context=False)[0]
             place = ".".join(map(str, fault["loc"]))
@@ -201,7 +218,7 @@ class Experiments:
                 f"a clone of experiment {source.id} would be refused today: {place}: {fault['msg']}; change a copy of "
                 "its specification, and submit that"
             ) from error
-        return self.submit(spec, key, by=by, cloned_from=source.id)
+        return self.submit(wanted, key, by=by, cloned_from=source.id)
 
 
 def _attempt(make: Callable[[], Answer]) -> Answer | Exception:

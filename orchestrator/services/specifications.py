@@ -52,7 +52,7 @@ class Specifications:
             power=self._design_power,
         )
 
-    def _design_power(self, spec: ExperimentSpec) -> DesignPower | None:
+    def _design_power(self, spec: ExperimentSpec) -> DesignPower | str | None:
         comparison = spec.comparison() if spec.answer is AnswerKind.COMPARISON else None
         if comparison is None or len(comparison.candidates) < 2:
             return None

@@ -37,7 +37,8 @@ RunsOfModel = Callable[[str], Sequence[RunRecord]]
 
 
 class CandidateMemory(Record):
-    """What training a candidate keeps at the least: parameters, gradients, optimizer state; activations come on top."""
+    """What training a candidate keeps at the least: parameters, gradients, optimizer state,
+    averaged weights; activations come on top."""
 
     candidate: str
     model: str
@@ -130,7 +131,9 @@ class Preview(Record):
     memory: tuple[CandidateMemory, ...] = ()
     """Empty where the models' footprints were not counted yet."""
     power: DesignPower | None = None
-    """Null where nothing is compared, and where no earlier comparison of this workload tells how noisy it is."""
+    """Null where nothing is compared, and where it is not known."""
+    power_unknown: str | None = None
+    """Why not."""
 
     def is_acceptable(self) -> bool:
         """Whether it can be submitted as it is."""
@@ -143,7 +146,7 @@ def preview(
     missing: Callable[[ExperimentSpec], Sequence[str]],
     measured: RunsOfModel,
     footprints: Footprints,
-    power: Callable[[ExperimentSpec], DesignPower | None],
+    power: Callable[[ExperimentSpec], DesignPower | str | None],
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
@@ -153,6 +156,7 @@ def preview(
     except ValidationError as error:
         return Preview(faults=faults(error.errors(include_url=False), ExperimentSpec))
     parts, budget = spec.shares(), spec.device_hours_budget()
+    shown = power(spec)
     return Preview(
         missing=tuple(missing(spec)),
         kind=spec.kind,
@@ -166,7 +170,8 @@ def preview(
         cost=_limit_hours(estimate_cost(parts, measured), budget),
         device_hours_budget=budget,
         memory=tuple(estimate_memory(parts, footprints)),
-        power=power(spec),
+        power=shown if isinstance(shown, DesignPower) else None,
+        power_unknown=shown if isinstance(shown, str) else None,
     )
 
 
@@ -207,7 +212,8 @@ def estimate_memory(shares: Sequence[Share], footprints: Footprints) -> Iterator
         kept = {one.optimizer: one.state_bytes for one in known.optimizers} if known else {}
         state_bytes = kept.get(share.optimizer)
         if known and state_bytes is not None:
-            total = known.parameter_bytes + known.gradient_bytes + state_bytes
+            averages = known.parameter_bytes if share.workload.ema_decay else 0
+            total = known.parameter_bytes + known.gradient_bytes + state_bytes + averages
             yield CandidateMemory(candidate=key[0], model=key[1], state_bytes=state_bytes, total_bytes=total)
 
 

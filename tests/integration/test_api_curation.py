@@ -1,6 +1,7 @@
 """Labels, notes, delete with undo and clones: over REST, with both clients and by the command line."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from api.cli import main
 from api.client.client import Client, ClientError
 from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import RunAction
+from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
 
 Cli = Callable[..., Result]
@@ -177,6 +179,42 @@ def test_a_clone_may_have_fresh_seeds(http: httpx2.Client, service: Service, cli
     assert answer.status_code == 303
     shown = http.get(f"/v1{answer.headers['Location']}").json()
     assert shown["spec"]["seeds"] == fresh
+
+
+def end_all(service: Service) -> None:
+    """Until nothing more is queued: 0.002 is the best rate of all."""
+    while leases := claim(service.queue, cpus=64, limit=64):
+        for lease in leases:
+            loss = 3.0 + abs(math.log2(lease.spec.optimizer.lr / 0.002)) + 0.01 * lease.spec.seed
+            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
+
+
+def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: Service, cli: Cli) -> None:
+    """Without another tuning, once the rates are known; by REST, client, command line and page."""
+    fields = comparison_fields(
+        candidates=[{"optimizer": name, "learning_rates": [0.001, 0.002, 0.004]} for name in ("adamw", "adapm")],
+        tuning={"seeds": [7], "extend_grid": 0},
+        seeds=[1, 2],
+    )
+    experiment_id = http.post("/v1/experiments", json=fields).json()["experiment"]["id"]
+    path = f"/experiments/{experiment_id}/clone"
+    wanted = {"fresh_seeds": 2, "keep_rates": True}
+    early = http.post(f"/v1{path}", json=wanted)
+    assert (early.status_code, "has not ended" in early.text) == (409, True)
+    end_all(service)
+    made = http.post(f"/v1{path}", json=wanted).json()["experiment"]
+    assert [each["learning_rates"] for each in made["spec"]["candidates"]] == [[0.002], [0.002]]
+    assert (made["spec"]["seeds"], made["spec"]["tuning"], made["counts"]["total"]) == ([8, 9], None, 4)
+    assert f'href="{path}?fresh_seeds=2&amp;keep_rates=true"' in http.get(f"/experiments/{experiment_id}").text
+    asked = http.get(path, params={"fresh_seeds": "2", "keep_rates": "true"}).text
+    assert 'name="fresh_seeds" value="2"' in asked and 'name="keep_rates" checked' in asked
+    copy = json.loads(cli("clone", experiment_id, "--fresh-seeds", "2", "--keep-rates", "--json").stdout)["experiment"]
+    assert copy["spec"] == made["spec"]
+    page = http.post(path, data={"nonce": "c", "fresh_seeds": "2", "keep_rates": "on"})
+    assert http.get(f"/v1{page.headers['Location']}").json()["spec"] == made["spec"]
+    refused = http.post(path, data={"nonce": "d", "keep_rates": "on"})
+    assert (refused.status_code, "needs fresh_seeds" in refused.text) == (409, True)
 
 
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:

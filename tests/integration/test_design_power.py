@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from orchestrator.analysis.comparison import evaluation_error
-from orchestrator.analysis.power import Design, detectable_difference, least_seeds
+from orchestrator.analysis.power import NOISE_UNKNOWN, SEARCH_UNKNOWN, Design, detectable_difference, least_seeds
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -37,7 +37,8 @@ def end_all(service: Service) -> None:
 def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(service: Service, tmp_path: Path) -> None:
     fields = comparison_fields(candidates=CANDIDATES, seeds=[1, 2, 3])
     with httpx2.Client(base_url=service.url) as http:
-        assert http.post("/v1/experiments/validate", json=fields).json()["power"] is None
+        unknown = http.post("/v1/experiments/validate", json=fields).json()
+        assert (unknown["power"], unknown["power_unknown"]) == (None, NOISE_UNKNOWN)
         assert http.post("/v1/experiments", json=fields).status_code == 201
         end_all(service)
 
@@ -58,7 +59,10 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
         assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None
         alone = dict(fields, candidates=CANDIDATES[:1])
-        assert http.post("/v1/experiments/validate", json=alone).json()["power"] is None
+        nothing = http.post("/v1/experiments/validate", json=alone).json()
+        assert (nothing["power"], nothing["power_unknown"]) == (None, None), "one candidate is compared with nobody"
+        searched = dict(fields, tuning={"search": ["lr", "warmup"], "method": "random", "trials": 4})
+        assert http.post("/v1/experiments/validate", json=searched).json()["power_unknown"] == SEARCH_UNKNOWN
         one_seed = http.post("/v1/experiments/validate", json=dict(fields, seeds=[1])).json()["power"]
         assert one_seed["detectable_difference"] is None
 

@@ -35,6 +35,10 @@ def alone(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"resources": Resources()})
 
 
+def averaged(spec: RunSpec) -> RunSpec:
+    return spec.model_copy(update={"workload": spec.workload.model_copy(update={"ema_decay": 0.8})})
+
+
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("datasets")
@@ -151,11 +155,11 @@ def test_a_killed_process_ends_the_attempt_and_the_next_one_gives_the_same_losse
 
 
 def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: Path, tmp_path: Path) -> None:
-    """FSDP2: the losses, norms and validation losses are those of one process that was never stopped, and two
-    processes write what they have read from four, bit for bit."""
+    """FSDP2: losses, norms and validation losses, the averaged weights', are those of one process that was
+    never stopped, and two processes write what they have read from four, bit for bit."""
 
     def sharded(processes: int) -> RunSpec:
-        spec = spec_of(parallel="fsdp", micro_batch_sequences=1, activation_checkpointing=True)
+        spec = averaged(spec_of(parallel="fsdp", micro_batch_sequences=1, activation_checkpointing=True))
         return spec.model_copy(update={"resources": Resources(processes=processes)})
 
     def attempt(name: str, before: str | None, processes: int, until: int) -> Path:
@@ -170,13 +174,14 @@ def test_shards_of_four_processes_are_gone_on_from_by_two_and_by_one(datasets: P
         return folder
 
     whole = MemoryReporter()
-    expected = run(alone(spec_of()), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
+    expected = run(alone(averaged(spec_of())), whole, Folders(run_folder=tmp_path / "whole", dataset_folder=datasets))
     four = attempt("four", None, 4, 3)
     two = attempt("two", "four", 2, 6)
     written, again = (
         torch.load(path, weights_only=True) for path in (four / "checkpoints" / "step-000000003.pt", two / "first.pt")
     )
     torch.testing.assert_close(again["model"], written["model"], rtol=0.0, atol=0.0)
+    torch.testing.assert_close(again["average"], written["average"], rtol=0.0, atol=0.0)
     torch.testing.assert_close(again["optimizer"]["state"], written["optimizer"]["state"], rtol=0.0, atol=0.0)
     assert again["optimizer"]["param_groups"] == written["optimizer"]["param_groups"]
 

@@ -13,7 +13,7 @@ sampled or modelled. It costs about a tenth of the recorded code's time and noth
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -202,8 +202,15 @@ class ObservedStep:
 class BreakdownMeter:
     """Records steps; `result` is about the newest one."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-        self._model, self._optimizer, self._device = model, optimizer, device
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: torch.device,
+        more: Sequence[torch.Tensor] = (),
+    ) -> None:
+        """`more`: tensors that are neither the model's nor the optimizer's, and stay: averaged weights."""
+        self._model, self._optimizer, self._device, self._more = model, optimizer, device, more
         self._observed = ObservedStep(before={})
 
     @contextmanager
@@ -240,7 +247,7 @@ class BreakdownMeter:
             BreakdownPart.PARAMETERS: self._storages(self._model.parameters()),
             BreakdownPart.GRADIENTS: self._storages(self._gradients()),
             BreakdownPart.OPTIMIZER_STATE: self._storages(state_tensors(self._optimizer)),
-            BreakdownPart.OTHER: self._storages(self._model.buffers()),
+            BreakdownPart.OTHER: self._storages([*self._model.buffers(), *self._more]),
         }
         seen: set[int] = set()
         for part, storages in before.items():

@@ -1,13 +1,19 @@
 """The parts of a workload that every task has: data, budget, schedule, evaluation, execution, probes (torch-free)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from worker.catalog import datasets as data_catalog
-from worker.schema import Count, CountOrZero, Flag, Spec, omit_default, require_known
+from worker.schema import Count, CountOrZero, Flag, Spec, omit_default, raise_faults, require_known
 
 Precision = Literal["fp32", "bf16"]
+ScheduleShape = Literal["cosine", "linear", "wsd", "constant", "phases"]
+FinalLrRatio = Annotated[float, Field(strict=True, ge=0, le=1)]
+DecayShare = Annotated[float, Field(strict=True, gt=0, le=1)]
+USUAL_DECAY_SHARE = 0.2
+"""As in Hägele et al., "Scaling laws and compute-optimal training beyond fixed training durations" (2024)."""
+EmaDecay = Annotated[float, Field(strict=True, gt=0, lt=1)]
 ProbeName = Literal["gradient-sparsity", "momentum-spectrum", "residual"]
 
 
@@ -44,14 +50,28 @@ class Budget(Spec):
 
 
 class Schedule(Spec):
-    """Linear warm-up to the optimizer's learning rate, then down from it."""
+    """Linear warm-up to the optimizer's learning rate, then what its shape says."""
 
-    shape: Literal["cosine", "phases"] = "cosine"
-    """`cosine`: to a fraction of the rate; `phases`: T steps in phases of T / log2(T), each at a quarter of the rate of
-    the one before (the schedule of AdaPM's theorem 1)."""
+    shape: ScheduleShape = "cosine"
+    """`cosine` and `linear`: down to a fraction of the rate; `wsd` (warm-up, stable, decay): at the full rate, and down
+    to that fraction, linearly, over the last steps only; `constant`: at the full rate; `phases`: T steps in phases of T
+    / log2(T), each at a quarter of the rate of the one before (the schedule of AdaPM's theorem 1)."""
     warmup_steps: CountOrZero = 0
-    final_lr_ratio: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.1
-    """Where the cosine ends."""
+    final_lr_ratio: FinalLrRatio = 0.1
+    """Where `cosine`, `linear` and `wsd` end, as a fraction of the rate."""
+    decay_share: DecayShare = omit_default(USUAL_DECAY_SHARE)
+    """Of `wsd`, the share of all steps that it decays over."""
+
+    def decays(self) -> bool:
+        """Whether it ends at `final_lr_ratio`."""
+        return self.shape in ("cosine", "linear", "wsd")
+
+    @model_validator(mode="after")
+    def _require_use(self) -> Self:
+        if self.shape != "wsd" and self.decay_share != USUAL_DECAY_SHARE:
+            allowed = f"says when `wsd` decays, and shape is {self.shape}; leave it out, or take wsd"
+            raise_faults(type(self).__name__, [(("decay_share",), self.decay_share, allowed)])
+        return self
 
 
 class Evaluation(Spec):

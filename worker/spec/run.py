@@ -19,6 +19,7 @@ from worker.catalog import presets
 from worker.schema import Spec, SpecFault, canonical_json, is_stored, omit_default, raise_faults, require_known
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
+from worker.spec.parts import EmaDecay as EmaDecay
 from worker.spec.parts import Evaluation as Evaluation
 from worker.spec.parts import Execution as Execution
 from worker.spec.parts import Precision as Precision
@@ -46,6 +47,9 @@ class Workload(Spec):
     budget: Budget
     schedule: Schedule = Schedule()
     evaluation: Evaluation = Evaluation()
+    ema_decay: EmaDecay | None = omit_default(None)
+    """Validate the exponential moving average of the weights over steps, with that decay, instead of the last weights;
+    null validates the last ones. It costs one more copy of the weights."""
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = 1.0
     """Global gradient-norm clipping threshold; null means none."""
     precision: Precision = "fp32"
@@ -216,6 +220,7 @@ class RunSpec(Spec):
             [
                 *asked.misfits(self.workload),
                 *asked.sharding_faults(self.workload, chosen.name, chosen.options, ("optimizer", "name")),
+                *averaging_faults(self.workload.ema_decay, chosen.name, ("workload", "ema_decay")),
             ],
         )
         return self
@@ -227,6 +232,13 @@ class RunSpec(Spec):
     def share_sequences(self) -> int:
         """Sequences of each batch that one process trains on."""
         return self.workload.budget.batch_sequences // self.resources.process_count()
+
+
+def averaging_faults(ema_decay: float | None, optimizer: str, where: tuple[str | int, ...]) -> list[SpecFault]:
+    """That weights are averaged which the optimizer averages itself."""
+    if ema_decay is None or not catalog.knows(optimizer) or catalog.Need.MODES not in catalog.entry(optimizer).needs:
+        return []
+    return [(where, ema_decay, f"must be null: {optimizer} averages its weights by itself")]
 
 
 def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[SpecFault]:

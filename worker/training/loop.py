@@ -5,9 +5,9 @@ resumed gives the same losses to the bit on one device.
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,16 +16,16 @@ import torch
 from optim.train_eval_weights import result_weights
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import CheckpointError, RunStoppedError, TerminatedError
-from worker.meters.breakdown import BreakdownMeter
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
 from worker.probes import Probing
 from worker.records.protocol import CheckpointNotice, Command, Stopped
 from worker.records.result import MemoryBreakdown, Point
 from worker.reporting.reporter import Reporter
-from worker.spec.run import Schedule, Workload
+from worker.spec.run import Workload
 from worker.tasks.task import HasFigures
 from worker.termination import Termination
+from worker.training.averaging import WeightAverage
 from worker.training.checkpoint import CheckpointStore, CheckpointTimer
 from worker.training.device import (
     MemoryCap,
@@ -37,6 +37,7 @@ from worker.training.device import (
 )
 from worker.training.micro_batch import next_smaller
 from worker.training.progress import TrainingProgress, finite_or_none
+from worker.training.schedule import LearningRateScheduler
 from worker.training.step import Stepper, StepTaken
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Training:
         self._stepper, self._task, self._optimizer = stepper, stepper.task, stepper.optimizer
         self._figured = stepper.task if isinstance(stepper.task, HasFigures) else None
         self._workload, self._context = workload, context
-        self._meter = BreakdownMeter(stepper.task.model, stepper.optimizer, context.device)
+        self._meter = stepper.breakdown_meter()
         self._recorded = 0
         optimizer, probes = stepper.optimizer, workload.probes
         observes = probes is not None and context.group.is_rank_zero
@@ -101,6 +102,8 @@ class Training:
             self._require_same_origin(state["origin"])
             self._load_weights(state["model"], state["optimizer"])
             self.progress.load_state(state["progress"])
+            if self._stepper.average is not None:
+                self._load_average(self._stepper.average, state["average"])
             load_random_state(state["random"])
             if self._probing is not None:
                 self._probing.load_state(state["probes"])
@@ -120,6 +123,13 @@ class Training:
             optimizer = local_optimizer_state(self._optimizer, optimizer)
         self._task.model.load_state_dict(model)
         self._optimizer.load_state_dict(optimizer)
+
+    def _load_average(self, average: WeightAverage, whole: dict[str, Any]) -> None:
+        if self._stepper.is_sharded:
+            from worker.distributed.sharding import local_model_state  # loaded with FSDP
+
+            whole = local_model_state(self._task.model, whole)
+        average.load_state(whole, self.progress.step)
 
     def train(self) -> None:
         """Train to the end of the budget, or to the first loss that is no number.
@@ -242,8 +252,10 @@ class Training:
         return finite_or_none(progress.val_loss)
 
     def _validation_loss(self) -> float:
-        """The loss of what the optimizer holds for the result, which may not be the weights that it trains on."""
-        with result_weights(self._optimizer):
+        """The loss of what is held for the result, by the optimizer or as an average: maybe not the weights that are
+        trained."""
+        average = self._stepper.average
+        with result_weights(self._optimizer), nullcontext() if average is None else average.in_place():
             return self._stepper.validation_loss()
 
     def _check_stop(self) -> bool:
@@ -339,6 +351,8 @@ class Training:
             "model": self._task.model.state_dict(keep_vars=self._stepper.is_sharded),
             "optimizer": self._optimizer.state_dict(),
         }
+        if self._stepper.average is not None:
+            weights["average"] = self._stepper.average.state()
         if self._stepper.is_sharded:
             from worker.distributed.sharding import whole_state  # loaded with FSDP
 
@@ -350,40 +364,3 @@ class Training:
             "random": random_state(),
             "probes": None if self._probing is None else self._probing.state(),
         }
-
-
-def lr_factor(step: int, steps: int, schedule: Schedule) -> float:
-    """The factor on the learning rate at `step` (from 0) of `steps`.
-
-    Warm-up over W steps: (step + 1) / (W + 1), so that no step is wasted at rate 0 and step W is the first at the
-    full rate. Then the cosine: f + (1 - f) (1 + cos(pi t)) / 2 with t = (step - W) / (steps - W) and f =
-    `final_lr_ratio`, as in nanoGPT and transformers' cosine schedule. Or phases: the T = steps - W steps are cut into
-    phases of floor(T / log2 T), and the l-th has the factor 4^-(l - 1) (AdaPM's paper, appendix, theorem 1's proof).
-    """
-    warmup = schedule.warmup_steps
-    if step < warmup:
-        return (step + 1) / (warmup + 1)
-    if schedule.shape == "phases":
-        return 4.0 ** -((step - warmup) // _phase_steps(steps - warmup))
-    done = (step - warmup) / (steps - warmup)
-    return schedule.final_lr_ratio + (1 - schedule.final_lr_ratio) * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def _phase_steps(steps: int) -> int:
-    return max(1, math.floor(steps / math.log2(steps))) if steps > 1 else 1
-
-
-class LearningRateScheduler:
-    """Scales every parameter group by the schedule, so that an optimizer's own ratios between groups survive."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer, steps: int, schedule: Schedule) -> None:
-        """Take the groups' present rates as the full ones: make it before a checkpoint is loaded."""
-        self._optimizer, self._steps, self._schedule = optimizer, steps, schedule
-        self._full = [float(group["lr"]) for group in optimizer.param_groups]
-
-    def apply(self, step: int) -> float:
-        """Set the rates of `step`; returns the factor."""
-        factor = lr_factor(step, self._steps, self._schedule)
-        for group, full in zip(self._optimizer.param_groups, self._full, strict=True):
-            group["lr"] = full * factor
-        return factor

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from worker.meters.breakdown import BreakdownMeter
 from worker.models import reset_compiler
 from worker.training.device import (
     MemoryCap,
@@ -112,7 +111,7 @@ class TrialSteps:
 def _two_steps(stepper: Stepper, micro_batch_sequences: int) -> int:
     """The peak of the second step, the first with the optimizer's whole state."""
     stepper.micro_batch_sequences = micro_batch_sequences
-    meter = BreakdownMeter(stepper.task.model, stepper.optimizer, stepper.device)
+    meter = stepper.breakdown_meter()
     for step in range(2):
         stepper.take(step, meter, most_micro_batches=2)
     return meter.result(2, micro_batch_sequences).peak_bytes

@@ -22,6 +22,7 @@ from worker.meters.breakdown import BreakdownMeter
 from worker.meters.phases import Phase, PhaseClock, PhaseSeconds
 from worker.spec.run import Workload
 from worker.tasks.task import Task
+from worker.training.averaging import WeightAverage
 from worker.training.device import synchronize
 
 
@@ -63,6 +64,9 @@ class Stepper:
         """Whether the newest step reached the optimizer."""
         self._clip_norm, self._bf16 = workload.clip_grad_norm, workload.precision == "bf16"
         self._parameters = [p for p in task.model.parameters() if p.requires_grad]
+        decay = workload.ema_decay
+        self.average = None if decay is None else WeightAverage(task.model, decay)
+        """What is validated instead of the last weights, where the workload says so."""
 
     def take(
         self, step: int, meter: BreakdownMeter | None = None, *, most_micro_batches: int | None = None
@@ -94,6 +98,8 @@ class Stepper:
                     self.updating = True
                     with clock.phase(Phase.OPTIMIZER):
                         self.optimizer.step()
+                        if self.average is not None:
+                            self.average.update()
         finally:
             self.optimizer.zero_grad(set_to_none=True)
         synchronize(self.device)
@@ -111,6 +117,11 @@ class Stepper:
         with clock.phase(Phase.BACKWARD):
             loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
         return share
+
+    def breakdown_meter(self) -> BreakdownMeter:
+        """A meter of the memory of its steps."""
+        averages = self.average.state().values() if self.average else ()
+        return BreakdownMeter(self.task.model, self.optimizer, self.device, more=tuple(averages))
 
     def validation_loss(self) -> float:
         """The task's validation loss, in the precision of the training."""

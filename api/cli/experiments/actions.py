@@ -27,6 +27,14 @@ FreshSeeds = Annotated[
     int | None,
     typer.Option("--fresh-seeds", min=1, max=256, help="So many seeds that it has not used, instead of its own."),
 ]
+KeepRates = Annotated[
+    bool,
+    typer.Option(
+        "--keep-rates",
+        help="With --fresh-seeds, of a comparison that has ended: each candidate only at the rate that it was judged "
+        "at, without another tuning.",
+    ),
+]
 Processes = Annotated[
     int | None,
     typer.Option(
@@ -128,13 +136,14 @@ def clone(
     id: Id,
     name: Name = None,
     fresh_seeds: FreshSeeds = None,
+    keep_rates: KeepRates = False,
     key: Key = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Queue an experiment's specification again, as a new experiment that names the original."""
     with open_client(url) as client:
-        submission = client.clone_experiment(id, name, key, fresh_seeds=fresh_seeds)
+        submission = client.clone_experiment(id, name, key, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
     if json:
         print_json(submission)
     else:

@@ -105,6 +105,8 @@ def _print(found: Preview) -> None:
         print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
     if found.power is not None:
         print(f"can show:     {words.power_text(found.power)}")
+    if found.power_unknown is not None:
+        print(f"can show:     unknown: {found.power_unknown}")
 
 
 def _hours(found: Preview) -> str:

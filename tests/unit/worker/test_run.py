@@ -27,7 +27,7 @@ from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS
 from worker.tasks.task import Task
 from worker.training.checkpoint import CheckpointStore
-from worker.training.loop import lr_factor
+from worker.training.schedule import lr_factor
 
 
 class StoppingReporter(MemoryReporter):

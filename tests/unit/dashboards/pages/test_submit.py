@@ -14,6 +14,7 @@ from orchestrator.specs.faults import Fault
 from orchestrator.specs.text import parse
 from tests.factories.playing import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
+from worker.spec.run import Schedule
 
 DOCS = Path(__file__).parents[4] / "docs"
 FORM = {"name": "from the form", "use": ["adamw", "adapm"], "seeds": "1, 2", "steps": "20", "warmup": "2"}
@@ -33,8 +34,9 @@ def test_the_form_offers_the_whole_catalog(client):
 
 
 def test_submitting_the_form_leads_to_the_experiments_page(client, services):
-    answer = client.post("/new", data=FORM | {"action": "submit"}, follow_redirects=False)
+    answer = client.post("/new", data=FORM | {"action": "submit", "shape": "wsd"}, follow_redirects=False)
     (made,) = services.experiments.page()
+    assert made.spec.workload.schedule == Schedule(shape="wsd", warmup_steps=2)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/experiments/{made.id}")
     assert made.name == "from the form"
     assert made.counts.total == 12

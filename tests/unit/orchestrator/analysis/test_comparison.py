@@ -201,6 +201,10 @@ def test_a_spike_of_the_baseline_puts_nobody_before_it_who_is_worse() -> None:
     assert adapm.val_loss.mean - adamw.val_loss.mean == pytest.approx(adapm.difference.mean)
     assert (adamw.val_loss.n, adapm.val_loss.n, adapm.difference.n) == (5, 5, 5)
     assert (adamw.on_pareto_front, adapm.on_pareto_front) == (True, False)
+    assert (adamw.pareto_front_shown, adapm.pareto_front_shown) == (True, True)
+    undecided = twelve_runs(0.001, {})
+    assert {each.conclusion for each in undecided.rows} == {Conclusion.BASELINE, Conclusion.UNDECIDED}
+    assert {each.pareto_front_shown for each in undecided.rows} == {False}
     assert adamw.instability is not None and (adamw.instability.lost, adamw.instability.runs) == (1, 6)
     assert any(note.startswith("Seeds on which a run spiked") for note in found.notes)
     assert not any("has 5 of its 6 seeds" in note or "paired over" in note for note in found.notes)

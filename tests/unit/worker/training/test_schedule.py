@@ -1,10 +1,14 @@
 """The learning-rate schedule."""
 
+from typing import Any
+
 import pytest
 import torch
+from pydantic import ValidationError
+from transformers import get_linear_schedule_with_warmup, get_wsd_schedule
 
 from worker.spec.run import Schedule
-from worker.training.loop import LearningRateScheduler, lr_factor
+from worker.training.schedule import LearningRateScheduler, lr_factor
 
 # Ten steps, two of warm-up, down towards 0.1, computed by hand: 0.1 + 0.45 (1 + cos(pi k / 8)) for k = 0 … 7.
 TABLE = [
@@ -61,3 +65,39 @@ def test_phases_quarter_the_rate_as_the_papers_appendix_says() -> None:
     warmed = [lr_factor(step, 66, Schedule(shape="phases", warmup_steps=2)) for step in range(66)]
     assert warmed == [1 / 3, 2 / 3, *factors]
     assert [lr_factor(0, 1, schedule), lr_factor(0, 2, schedule)] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_the_other_shapes_are_those_of_transformers_after_the_warm_up(warmup: int) -> None:
+    """`linear` to zero and to a fraction, `wsd`, `constant`: transformers' schedules at the same step."""
+    steps, ratio = 20, 0.25
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+
+    def theirs(schedule: torch.optim.lr_scheduler.LambdaLR) -> list[float]:
+        return [schedule.lr_lambdas[0](step) for step in range(warmup, steps)]
+
+    def ours(schedule: Schedule) -> list[float]:
+        assert [lr_factor(step, steps, schedule) for step in range(warmup)] == [
+            (step + 1) / (warmup + 1) for step in range(warmup)
+        ]
+        return [lr_factor(step, steps, schedule) for step in range(warmup, steps)]
+
+    def made(**fields: Any) -> Schedule:
+        return Schedule(warmup_steps=warmup, **fields)
+
+    linear = theirs(get_linear_schedule_with_warmup(optimizer, warmup, steps))
+    assert ours(made(shape="linear", final_lr_ratio=0.0)) == pytest.approx(linear, rel=1e-12)
+    partly = [ratio + (1 - ratio) * each for each in linear]
+    assert ours(made(shape="linear", final_lr_ratio=ratio)) == pytest.approx(partly, rel=1e-12)
+    wsd = get_wsd_schedule(
+        optimizer, num_warmup_steps=warmup, num_decay_steps=4, num_training_steps=steps, decay_type="linear",
+        min_lr_ratio=ratio,
+    )  # fmt: skip
+    assert ours(made(shape="wsd", final_lr_ratio=ratio)) == pytest.approx(theirs(wsd), rel=1e-12)
+    assert ours(made(shape="wsd", final_lr_ratio=ratio, decay_share=1.0)) == pytest.approx(partly, rel=1e-12)
+    assert ours(made(shape="constant")) == [1.0] * (steps - warmup)
+
+
+def test_a_share_that_nothing_decays_over_is_refused() -> None:
+    with pytest.raises(ValidationError, match="says when `wsd` decays, and shape is linear"):
+        Schedule(shape="linear", decay_share=0.5)
