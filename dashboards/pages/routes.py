@@ -161,7 +161,7 @@ class PageHandlers:
         path = f"/experiments/{whole.id}"
         if (edited := edited_address(path, view, request)) is not None:
             return edited
-        snapshot = self._reader.snapshot(whole.id, view.cell, soon=True)
+        snapshot = self._reader.snapshot(whole.id, view.cell, baseline=view.baseline, soon=True)
         figures = f"{path}/figures/panel.json{view.figure_query()}"
         leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
         return page(
@@ -230,7 +230,9 @@ class FigureHandlers:
         if (by_law := BY_LAW.get(name)) is not None:
             return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)
         entry = BY_SNAPSHOT[name]
-        snapshot = self._reader.snapshot(experiment_id, view.cell, soon=not entry.needs_importance)
+        snapshot = self._reader.snapshot(
+            experiment_id, view.cell, baseline=view.baseline, soon=not entry.needs_importance
+        )
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
@@ -251,9 +253,10 @@ class FigureHandlers:
         title = f"{entry.title} · {snapshot.experiment.name}"
         return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
 
-    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], cell: str = "") -> Response:
+    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], request: Request) -> Response:
         """The leaderboard as a file."""
-        comparison = self._reader.snapshot(experiment_id, cell).comparison
+        view = ViewState.parse(request.query_params.multi_items())
+        comparison = self._reader.snapshot(experiment_id, view.cell, baseline=view.baseline).comparison
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 
