@@ -79,11 +79,12 @@ class Analysis:
         """What a sweep found so far; raises `ConflictError` where the experiment is none."""
         return report.report(*self._read(experiment_id), importance=importance)
 
-    def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
-        """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
+    def sweep_comparison(self, experiment_id: str, seed_count: int, *, best: int = 1) -> ComparisonSpec:
+        """The comparison of the `best` trials of each of a sweep's optimizers over fresh seeds; raises `ConflictError`
+        before there are so many."""
         experiment, runs = self._read(experiment_id)
         found = report.report(experiment, runs)
-        return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
+        return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count, best=best)
 
     def chosen_settings(self, experiment_id: str) -> dict[str, Setting]:
         """What each candidate of a comparison is judged at, by name: its rate, and what else was searched. Raises
