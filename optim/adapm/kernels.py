@@ -143,6 +143,11 @@ class SpreadMomentum(Momentum):
         return multiply(rows, self.gradients, axis=1, onto=through_carried, weight=1.0 - self.beta1)
 
 
+def square_sums_of(momentum: Momentum) -> Tensor | None:
+    """Those that a `SpreadMomentum` has found on the way."""
+    return momentum.square_sums[0] if isinstance(momentum, SpreadMomentum) and momentum.square_sums else None
+
+
 def multiply(
     rows: Tensor,
     matrices: Sequence[Tensor],

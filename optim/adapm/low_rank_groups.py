@@ -65,7 +65,7 @@ def update_low_rank(
         compiles: As for `update_batch`.
     """
     for group in _split_into_groups(lists, limit=allowed_elements(largest) // _BLOCKS_TO_FACTORS):
-        kernels = kernels_for(group[0][0]) if compiles else None
+        kernels = kernels_for(group[0][0]) if compiles and all(kernels_for(batch[0]) for batch in group) else None
         found = _move_factors(group, settings, kernels, largest=largest)
         while group:
             batch, (factors, squares) = group.pop(), found.pop()
@@ -125,43 +125,53 @@ def _move_factors(
     compute = torch.promote_types(group[0][0].weight.dtype, torch.float32)
     stored = [Factors(*(_side_by_side(parts) for parts in _stored_factors(batch))) for batch in group]
     carried = [Factors(*(factor.to(compute) for factor in factors)) for factors in stored]
-    room = limit_of(group[0][0].weight, largest=largest)
-    momenta: list[Momentum] = []
-    square_sums: list[list[Tensor]] = [[] for _ in group]
-    for batch, factors, sums in zip(group, carried, square_sums, strict=True):
-        start = factors.transpose() if batch[0].block.output_axis == 1 else factors
-        if kernels is not None and settings.matmul_precision == "high":
-            gradients = [_outputs_first(single) for member in batch for single in cut_stack(member, 1)]
-            momentum = kernels.SpreadMomentum(
-                gradients[0], start, settings.beta1, gradients=gradients, square_sums=sums
-            )
-        else:
-            pieces, copied = _gradient_pieces(batch, compute, largest=largest, room=room)
-            room -= copied
-            momentum = ScatteredMomentum(
-                _outputs_first(batch[0]), start, settings.beta1, settings.matmul_precision, pieces=pieces
-            )
-        momenta.append(momentum)
+    momenta = _momenta_of(group, carried, settings, kernels, largest=largest)
     found = SOLVERS[settings.solver].solve_together(
         momenta,
         iterations=settings.iterations,
         fresh=settings.fresh,
         sketches=[partial(_start_of, batch, factors, settings) for batch, factors in zip(group, carried, strict=True)],
     )
-    momenta.clear()
+    squares = [None if kernels is None else kernels.square_sums_of(momentum) for momentum in momenta]
+    momenta.clear()  # and with them copies of gradients
     mixed: list[tuple[Factors, Tensor | None]] = []
-    for batch, factors, whole, new, sums in zip(group, carried, stored, found, square_sums, strict=True):
+    for batch, factors, whole, new, sums in zip(group, carried, stored, found, squares, strict=True):
         turned = new.transpose() if batch[0].block.output_axis == 1 else new
         # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
         kept = Factors(*(factor.to(whole.left.dtype) for factor in turned))
         both = mixed_factors(factors, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
-        mixed.append((both, sums[0] if sums else None))
+        mixed.append((both, sums))
         for parts, old, factor in zip(_stored_factors(batch), whole, kept, strict=True):
             if _lies_in(parts[0], old):
                 old.copy_(factor)
             else:
                 round_into(parts, factor)
     return mixed
+
+
+def _momenta_of(
+    group: Sequence[Sequence[Member]],
+    carried: Sequence[Factors],
+    settings: StepSettings,
+    kernels: ModuleType | None,
+    *,
+    largest: int,
+) -> list[Momentum]:
+    """M of each batch, outputs × inputs."""
+    compute = carried[0].left.dtype
+    room = limit_of(group[0][0].weight, largest=largest)
+    momenta: list[Momentum] = []
+    for batch, factors in zip(group, carried, strict=True):
+        start = factors.transpose() if batch[0].block.output_axis == 1 else factors
+        if kernels is not None and settings.matmul_precision == "high":
+            gradients = [_outputs_first(single) for member in batch for single in cut_stack(member, 1)]
+            momenta.append(kernels.SpreadMomentum(gradients[0], start, settings.beta1, gradients=gradients))
+            continue
+        pieces, copied = _gradient_pieces(batch, compute, largest=largest, room=room)
+        room -= copied
+        first, precision = _outputs_first(batch[0]), settings.matmul_precision
+        momenta.append(ScatteredMomentum(first, start, settings.beta1, precision, pieces=pieces))
+    return momenta
 
 
 def _stored_factors(batch: Sequence[Member]) -> tuple[list[Tensor], list[Tensor]]:
