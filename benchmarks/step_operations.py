@@ -6,8 +6,9 @@
 Weights, gradients and state are on torch's `meta` device, which works nothing out. It is no CPU, so that the step takes
 an accelerator's ways, and a value that the host wanted to read is an error: there is none to wait for. An operation is
 what torch dispatches and does not only view a tensor, or a launch of one of our kernels (`optim/adapm/kernels.py`);
-some of those of linear algebra are several kernels inside. An operation moves each of its operands once, in or out:
-what caches hold between operations is not known here. Fused AdamW is one operation, of 28 bytes a float32 weight.
+some of those of linear algebra are several kernels inside. One on lists of tensors (`_foreach_…`) is one launch where
+torch's own rules let it be, and else as many as there are tensors. An operation moves each of its operands once, in or
+out: what caches hold between operations is not known here. Fused AdamW is one operation, of 28 bytes a float32 weight.
 """
 
 import argparse
@@ -46,11 +47,11 @@ class Operations:
     bytes: int = 0
     by_name: Counter[str] = field(default_factory=Counter)
 
-    def add(self, name: str, moved: int) -> None:
-        """Count one launch."""
-        self.launches += 1
+    def add(self, name: str, moved: int, *, launches: int = 1) -> None:
+        """Count an operation."""
+        self.launches += launches
         self.bytes += moved
-        self.by_name[name] += 1
+        self.by_name[name] += launches
 
 
 class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch publishes no types for it
@@ -85,21 +86,24 @@ class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  #
         read = [
             tensor for tensor in given if tensor.is_meta and not (only_writes and any(tensor is one for one in changed))
         ]
-        self.found.add(name, sum(_extent(tensor) for tensor in (*read, *written)))
+        lists = [_tensors(value) for value in args if isinstance(value, list | tuple)]
+        launches = len(lists[0]) if name.startswith("_foreach_") and not _are_alike(lists) else 1
+        self.found.add(name, sum(_extent(tensor) for tensor in (*read, *written)), launches=launches)
         if name in ("_to_copy", "copy_") and any(not tensor.is_meta for tensor in given):
             self.found.copies_from_host += 1
         return result
 
 
 def count_operations(optimizer: AdaPM) -> Operations:
-    """The operations of an ordinary step: not the first, at a new learning rate, without a refresh of the sketches.
+    """The operations of an ordinary step: none of the first, at a new learning rate, without a refresh of the sketches.
 
     Args:
         optimizer: Of a model on `meta`, with gradients.
     """
     optimizer.allocate_state()
     with as_on_cuda() as counted:
-        optimizer.step()
+        for _ in range(2):  # what is made at the first, and at the first without a refresh, is kept
+            optimizer.step()
         counted.found = Operations()
         _on_device.cache_clear()
         optimizer.step()
@@ -194,13 +198,23 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
     def launch_sums(gradients: Sequence[Tensor], sums: Tensor, axis: int) -> None:
         counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
 
-    def launch_product(rows: Tensor, matrices: Sequence[Tensor], found: Tensor, sums: Tensor | None, axis: int) -> None:
-        counted.found.add("our product", sum(_extent(tensor) for tensor in _tensors((rows, matrices, found, sums))))
+    def launch_product(
+        rows: Tensor,
+        matrices: Sequence[Tensor],
+        found: Tensor,
+        sums: Tensor | None,
+        axis: int,
+        share: float | None,
+    ) -> None:
+        added_to = None if share is None else found
+        moved = _tensors((rows, matrices, added_to, found, sums))
+        counted.found.add("our product", sum(_extent(tensor) for tensor in moved))
 
     with ExitStack() as stack:
         stack.enter_context(devices.simulate_accelerator())  # else there is no compiler for `meta`
         stack.enter_context(patch("optim.adapm.step._FUSED_DEVICES", ("meta",)))
-        stack.enter_context(patch("optim.adapm.step.gaussian_sketch", draw))
+        for module in ("step", "low_rank", "low_rank_groups"):
+            stack.enter_context(patch(f"optim.adapm.{module}.gaussian_sketch", draw))
         stack.enter_context(patch.object(compiled, "kernels_for", lambda device: kernels))
         stack.enter_context(patch.object(kernels, "_launch", launch))
         stack.enter_context(patch.object(kernels, "_launch_sums", launch_sums))
@@ -210,6 +224,16 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
 
 def _tensors(nested: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(nested) if isinstance(leaf, Tensor)]
+
+
+def _are_alike(lists: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether torch goes through these lists in one launch: one type, without gaps, and laid out alike in each list."""
+    tensors = [tensor for one in lists for tensor in one]
+    return (
+        len({tensor.dtype for tensor in tensors}) == 1
+        and all(tensor.is_contiguous() or (tensor.ndim > 1 and tensor.mT.is_contiguous()) for tensor in tensors)
+        and all(len({(each.shape, each.stride()) for each in places}) == 1 for places in zip(*lists, strict=True))
+    )
 
 
 def _extent(tensor: Tensor) -> int:

@@ -19,7 +19,7 @@ from dashboards.plotly_cut import cut_plotly
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 OWN = (
     "app.css", "forms.css", "curation.css", "print.css", "theme.js", "keys.js", "live.js", "actions.js", "figures.js",
-    "form.js", "copy.js", "favicon.svg", "reference.css",
+    "form.js", "copy.js", "brush.js", "favicon.svg", "reference.css",
 )  # fmt: skip
 PLOTLY = "plotly.min.js"
 FOR_A_YEAR = "public, max-age=31536000, immutable"

@@ -56,6 +56,8 @@ class ViewState:
     """Candidates left out of the figures; tables always show all of them."""
     mark: str = ""
     """The candidate whose curves stand out, the others behind it; empty is none."""
+    baseline: str = ""
+    """The candidate that the others are held against; empty is the planned one."""
     cell: str = ""
     """Of a scaling experiment, the size and budget that is shown; empty is the law over all of them."""
     sort: RowKey = "rank"
@@ -84,6 +86,7 @@ class ViewState:
             hidden=tuple(sorted({value for key, value in pairs if key == "hide"})),
             mark=given.get("mark", "")[:LONGEST_GROUP],
             cell=given.get("cell", ""),
+            baseline=given.get("baseline", "")[:LONGEST_GROUP],
             sort=_choice(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
             run_state=_choice(given.get("state"), RUN_STATES, "all"),
@@ -110,6 +113,7 @@ class ViewState:
         pairs = _other_than_default(
             [
                 ("cell", self.cell, ""),
+                ("baseline", self.baseline, ""),
                 ("x", self.x, "steps"),
                 ("part", self.part, "main"),
                 ("smooth", self.smooth, "light"),

@@ -6,7 +6,7 @@ Nothing here was measured by the bench: every record says so in `origin`, and no
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from html import escape
 from typing import Annotated, Literal
@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator
 
 from orchestrator.names import CandidateName, Name
 from orchestrator.records import Conclusion, Difference, Interval, LearningRateRow
+from worker.records.notebook import html_table
 from worker.records.result import Exact, Finite, Record, StoredText, Whole
 from worker.spec.run import LearningRate, Seed
 
@@ -171,7 +172,7 @@ class ExternalRun(Record):
             name: "not finite" if found.last is None else f"{found.last:.5g} at step {found.last_step:,}"
             for name, found in self.metrics.items()
         }
-        return _html_table(("", ""), list((said | last).items()))
+        return html_table(("", ""), list((said | last).items()))
 
 
 class ExternalExperiment(Record):
@@ -192,7 +193,7 @@ class ExternalExperiment(Record):
         """As a notebook shows it."""
         states = ", ".join(f"{count} {state.value}" for state, count in self.by_state.items())
         heads = ("id", "external experiment", "runs", "candidates")
-        return _html_table(heads, [(self.id, self.name, states, ", ".join(self.candidates))])
+        return html_table(heads, [(self.id, self.name, states, ", ".join(self.candidates))])
 
 
 class ExternalSeries(Record):
@@ -280,14 +281,8 @@ class ExternalJudgement(Record):
             for row in self.rows
         ]
         head = f"<p><b>{escape(self.experiment)}</b>: external runs, told and not measured by the bench</p>"
-        table = _html_table(("candidate", "lr", self.metric, f"to {self.baseline}", "verdict"), rows)
+        table = html_table(("candidate", "lr", self.metric, f"to {self.baseline}", "verdict"), rows)
         return f"{head}{_html_list('First', self.concerns)}{table}{_html_list('Not checked', self.unchecked)}"
-
-
-def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
 
 
 def _html_list(title: str, lines: Sequence[str]) -> str:

@@ -117,16 +117,17 @@ class Reader:
         self._lock = Lock()
         """Pages are rendered by several threads."""
 
-    def snapshot(self, experiment_id: str, cell: str = "", *, soon: bool = False) -> Snapshot:
+    def snapshot(self, experiment_id: str, cell: str = "", *, baseline: str = "", soon: bool = False) -> Snapshot:
         """The experiment as it is now, or a cell of it; of a scaling experiment without a cell its largest model's.
-        `soon`: of a sweep without its importances, where they would take seconds. Raises `NotFoundError`."""
+        `baseline`: held against that candidate instead of the planned one, where it is one. `soon`: of a sweep without
+        its importances, where they would take seconds. Raises `NotFoundError`."""
         version = self.experiments.version(experiment_id)
-        key = f"{experiment_id} {cell}"
+        key = f"{experiment_id} {cell} {baseline}"
         with self._lock:
             known = self._snapshots.get(key)
         if known is not None and known.version >= version:
             return known
-        fresh = self._read_snapshot(experiment_id, version, cell or None, soon=soon)
+        fresh = self._read_snapshot(experiment_id, version, cell or None, baseline=baseline, soon=soon)
         if not fresh.complete:
             return fresh
         self._keep(self._snapshots, key, fresh, MAX_SNAPSHOTS)
@@ -232,7 +233,14 @@ class Reader:
                 shelf.popitem(last=False)
 
     def _read_snapshot(
-        self, experiment_id: str, version: int, cell: str | None = None, *, brief: bool = False, soon: bool = False
+        self,
+        experiment_id: str,
+        version: int,
+        cell: str | None = None,
+        *,
+        baseline: str = "",
+        brief: bool = False,
+        soon: bool = False,
     ) -> Snapshot:
         """`brief`: without what a line of the first page does not tell, and what takes seconds; `soon`: without what
         takes seconds, as long as it does."""
@@ -243,7 +251,12 @@ class Reader:
         swept = self.analysis.sweep(experiment_id, importance=complete) if is_search else None
         if swept is None:
             experiment, runs = one_comparison(*whole, cell)
-        comparison = outline(experiment, swept) if swept else self.analysis.compare(experiment_id, cell, of=whole)
+        chosen = baseline if any(each.name() == baseline for each in experiment.spec.candidates) else None
+        comparison = (
+            outline(experiment, swept)
+            if swept
+            else self.analysis.compare(experiment_id, cell, baseline=chosen, of=whole)
+        )
         return Snapshot(
             version=version,
             experiment=experiment,

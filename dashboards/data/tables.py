@@ -1,25 +1,16 @@
 """Which rows tables show and in which order, as the view asks for it. Pure: sorting changes no rank and no number."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from dashboards.text.words import LeaderboardLine
 from dashboards.view_state import RowKey, RunKey, RunState, ViewState
 from orchestrator.jobs import CLAIMABLE, LIVE, Outcome, RunStatus
 from orchestrator.records import RunRecord
-from orchestrator.sweeps.records import SweepReport, TrialRow
 
 Row = TypeVar("Row")
 
-TrialKey = Literal["number", "objective", "candidate", "device_seconds"]
-TRIAL_SORTS: dict[TrialKey, Callable[[TrialRow], float | str | None]] = {
-    "number": lambda trial: trial.number,
-    "objective": lambda trial: trial.objective,
-    "candidate": lambda trial: trial.candidate,
-    "device_seconds": lambda trial: trial.device_seconds,
-}
 RUNS_A_PAGE = 50
 """Rows of the run table at once: a thousand would weigh a megabyte."""
 STATES: dict[RunState, frozenset[RunStatus | Outcome]] = {
@@ -72,13 +63,13 @@ class RunPage:
 
 def sorted_leaders(leaders: Sequence[LeaderboardLine], view: ViewState) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines in the view's order; what has no value stands last either way."""
-    return tuple(_sort_rows(leaders, LEADER_KEYS[view.sort], descending=view.descending))
+    return tuple(sort_rows(leaders, LEADER_KEYS[view.sort], descending=view.descending))
 
 
 def run_page(runs: Sequence[RunRecord], view: ViewState) -> RunPage:
     """The page of the run table that the view shows."""
     chosen = [run for run in runs if matches_state(run, view.run_state)]
-    ordered = _sort_rows(chosen, RUN_SORTS[view.run_sort], descending=view.run_descending)
+    ordered = sort_rows(chosen, RUN_SORTS[view.run_sort], descending=view.run_descending)
     pages = max(1, -(-len(ordered) // RUNS_A_PAGE))
     number = min(view.page, pages)
     first = (number - 1) * RUNS_A_PAGE
@@ -111,49 +102,8 @@ def val_loss(run: RunRecord) -> float | None:
     return run.result.final_val_loss if run.result is not None else run.last_val_loss
 
 
-def _sort_rows(rows: Sequence[Row], key: Callable[[Row], float | str | None], *, descending: bool) -> list[Row]:
+def sort_rows(rows: Sequence[Row], key: Callable[[Row], float | str | None], *, descending: bool) -> list[Row]:
+    """In that order; what has no value stands last either way."""
     known = [row for row in rows if key(row) is not None]
     unknown = [row for row in rows if key(row) is None]
     return [*sorted(known, key=key, reverse=descending), *unknown]  # type: ignore[arg-type]  # None is sorted out above
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialOrder:
-    """How the table of trials is sorted; it lives in the page's address."""
-
-    key: TrialKey = "objective"
-    descending: bool = False
-
-    @classmethod
-    def parse(cls, text: str | None) -> "TrialOrder":
-        """`objective`, `-number`; anything else is the usual order."""
-        name = (text or "").removeprefix("-")
-        key = next((each for each in TRIAL_SORTS if each == name), None)
-        return cls() if key is None else cls(key=key, descending=bool(text and text.startswith("-")))
-
-    def text(self) -> str:
-        """As it stands in the address."""
-        return f"{'-' if self.descending else ''}{self.key}"
-
-    def query(self, key: TrialKey) -> str:
-        """The address that sorts by `key`; the other way round where that is the order now."""
-        other_way = key == self.key and not self.descending
-        return f"?sort={'-' if other_way else ''}{key}"
-
-    def aria(self, key: TrialKey) -> str:
-        """What a column's head says of itself."""
-        if key != self.key:
-            return "none"
-        return "descending" if self.descending else "ascending"
-
-
-def sorted_trials(report: SweepReport, order: TrialOrder) -> tuple[TrialRow, ...]:
-    """The trials in that order; those without an objective stand last either way, by their latest loss."""
-
-    def place(trial: TrialRow) -> tuple[float, int]:
-        """Among those that the order holds equal."""
-        if trial.objective is not None or order.key != "objective":
-            return 0.0, trial.number
-        return math.inf if trial.last_val_loss is None else trial.last_val_loss, trial.number
-
-    return tuple(_sort_rows(sorted(report.trials, key=place), TRIAL_SORTS[order.key], descending=order.descending))

@@ -6,12 +6,13 @@ Every name that a person chose passes `plain()`: Plotly reads text as pseudo-HTM
 import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any
 
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import numbers
+from dashboards.data.trials import SweepView
 from dashboards.palette import THEMES, ThemeName
 from dashboards.text import formats
 from dashboards.view_state import ViewState
@@ -45,8 +46,8 @@ class ExperimentView:
     state: ViewState
     theme: ThemeName
     narrow: bool = False
-    candidate: str | None = None
-    """Whose parallel coordinates are asked for."""
+    trials: SweepView = field(default_factory=SweepView)
+    """Of a sweep: which of its trials are asked for."""
     panel: str = ""
     """The panel that is asked for, as an address says it."""
 

@@ -7,9 +7,10 @@ axis, what runs are averaged by, whether it is large. What is not understood is 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
@@ -25,14 +26,17 @@ from dashboards.data.series import (
     thin_band,
     window_of,
 )
-from dashboards.figures.base import Figure, add_legend, band, figure, layout_of, line, plain
+from dashboards.data.trials import brushed_trials
+from dashboards.figures.base import ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
 from dashboards.figures.compare import X_TITLES, Across, run_title
+from dashboards.figures.sweep import parallel_candidate
 from dashboards.palette import Style, ThemeName, numbered_style
 from dashboards.text import formats
 from dashboards.text.words import candidate_title
 from dashboards.view_state import MOST_PANELS, ViewState
-from orchestrator.columns import FIELDS, STEP
+from orchestrator.columns import FIELDS, STEP, Array, Columns
 from orchestrator.export.files import leaves
+from orchestrator.external_runs import ExternalRun, ExternalSeries, ExternalState
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunRecord
@@ -80,10 +84,10 @@ class Panel:
     wide: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> "Panel":
-        """Read the word of an address."""
+    def parse(cls, text: str, metrics: Collection[str] = METRICS) -> "Panel":
+        """Read the word of an address; a metric that there is not becomes the first one."""
         metric, *words = text.split("*")
-        found = cls(metric=metric if metric in METRICS else "train_loss")
+        found = cls(metric=unquote(metric) if unquote(metric) in metrics else next(iter(metrics), ""))
         for word in words:
             if word in X_TITLES:
                 found = replace(found, x=word)
@@ -98,7 +102,13 @@ class Panel:
 
     def word(self) -> str:
         """The word of an address for it."""
-        words = [self.metric, self.x, f"s{self.smooth}", *(["ly"] if self.log else []), *(["lx"] if self.log_x else [])]
+        words = [
+            quote(self.metric, safe=""),
+            self.x,
+            f"s{self.smooth}",
+            *(["ly"] if self.log else []),
+            *(["lx"] if self.log_x else []),
+        ]
         if self.low is not None or self.high is not None:
             words.append("..".join("" if end is None else f"{end:g}" for end in (self.low, self.high)))
         return "*".join([*words, *([f"by-{self.by}"] if self.by else []), *(["wide"] if self.wide else [])])
@@ -117,12 +127,14 @@ def read_number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def edit_panels(panels: Sequence[Panel], form: Mapping[str, str]) -> tuple[Panel, ...]:
+def edit_panels(
+    panels: Sequence[Panel], form: Mapping[str, str], metrics: Collection[str] = METRICS
+) -> tuple[Panel, ...]:
     """The panels after a form was sent: `edit` is the place of the one that it is about, one more adds one.
     Its fields begin with `p_`, since the page has fields of its own."""
     place = int(form["edit"]) if form["edit"].isdecimal() and len(form["edit"]) < 3 else len(panels)
     smoothing = read_number(form.get("p_smooth", ""))
-    sent = Panel.parse(form.get("p_metric", ""))
+    sent = Panel.parse(quote(form.get("p_metric", ""), safe=""), metrics)
     across = form.get("p_across", "")
     changed = replace(
         sent,
@@ -140,7 +152,15 @@ def edit_panels(panels: Sequence[Panel], form: Mapping[str, str]) -> tuple[Panel
 
 def group_fields(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     """The fields in which a few runs differ, by which they can be averaged."""
-    every = [_fields(run) for run in runs]
+    return _differing([_fields(run) for run in runs])
+
+
+def external_fields(runs: Sequence[ExternalRun]) -> tuple[str, ...]:
+    """As `group_fields`, of runs that other loops told of."""
+    return _differing([_external_fields(run) for run in runs])
+
+
+def _differing(every: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     names = dict.fromkeys(name for one in every for name in one)
     return tuple(name for name in names if len({one.get(name) for one in every}) > 1)
 
@@ -148,7 +168,8 @@ def group_fields(runs: Sequence[RunRecord]) -> tuple[str, ...]:
 def experiment_fields(spec: ExperimentSpec) -> tuple[str, ...]:
     """The fields by which the runs of an experiment can be averaged, known without reading them."""
     options = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
-    return ("candidate", "optimizer", "lr", "seed", *(f"optimizer.options.{name}" for name in options))
+    sizes = ("model",) if spec.cells() else ()
+    return ("candidate", "optimizer", *sizes, "lr", "seed", *(f"optimizer.options.{name}" for name in options))
 
 
 def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[RunRecord]:
@@ -165,71 +186,149 @@ def compared_runs(snapshot: Snapshot, view: ViewState, panel: Panel) -> list[Run
     return sorted(shown, key=lambda run: (order.get(run.candidate, len(order)), run.lr, run.seed))
 
 
+def experiment_panel(view: ExperimentView) -> Figure:
+    """The panel that is asked for: of a comparison its compared runs, of a scaling experiment those of every cell, of a
+    sweep the trials that its brushes keep."""
+    panel = Panel.parse(view.panel)
+    return panel_figure(view.reader, _experiment_runs(view, panel), panel, view.snapshot.styles, view.theme)
+
+
+def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
+    snapshot = view.snapshot
+    if snapshot.sweep is not None:
+        searched = parallel_candidate(snapshot, view.trials.candidate)
+        kept = {trial.run_id for trial in brushed_trials(snapshot.sweep, searched, view.trials.brushes)}
+        return [run for run in snapshot.runs if run.id in kept]
+    whole = view.reader.experiments.get(snapshot.experiment.id)
+    if view.state.cell or not whole.spec.cells():
+        return compared_runs(snapshot, view.state, panel)
+    cells = (view.reader.snapshot(whole.id, cell.key, soon=True) for cell in whole.spec.cells())
+    return [run for cell in cells for run in compared_runs(cell, view.state, panel)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelLine:
+    """What a run brings to a panel."""
+
+    title: str
+    candidate: str
+    optimizer: str
+    """Of which the candidate is one, or the candidate."""
+    fields: Mapping[str, str]
+    look: Style | None
+    own_look: Style | None
+    """Of its candidate, for means."""
+    rows: Series
+    """The metric is its `smoothed` column."""
+
+
 def panel_figure(
     reader: Reader, runs: Sequence[RunRecord], panel: Panel, styles: Mapping[str, Style], theme: ThemeName
 ) -> Figure:
     """The metric of the runs. `styles` are by run, or by candidate where these are drawn."""
     shown = {run.id: run for run in runs[:MOST_LINES]}
     wanted = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
-    lines: dict[str, Series] = {}
+    found: dict[str, Series] = {}
     for run_id, columns in reader.runs.many_series(list(shown), wanted):
         run, values = shown[run_id], columns.column(panel.metric)
         if np.isfinite(values).any():
-            ended = run.status in TERMINAL
-            base = series(columns, ended=ended, device_seconds=run.device_seconds)
-            width = window_of(values.size, panel.smooth / 100)
-            lines[run_id] = replace(base, smoothed=smooth(values, width))  # its place in a series is of what is drawn
-    drawn = [run for run in shown.values() if run.id in lines]
-    data = _bands(drawn, lines, panel, styles, theme) if panel.by else _lines(drawn, lines, panel, styles, theme)
-    layout = layout_of(theme, x_title=X_TITLES[panel.x], y_title=METRICS[panel.metric])
+            whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
+            found[run_id] = _with_metric(whole, values, panel)
+    lines = [
+        PanelLine(
+            title=run_title(run),
+            candidate=run.candidate,
+            optimizer=run.optimizer,
+            fields=_fields(run),
+            look=styles.get(run.id) or styles.get(run.candidate),
+            own_look=styles.get(run.candidate),
+            rows=found[run.id],
+        )
+        for run in shown.values()
+        if run.id in found
+    ]
+    return _draw(lines, panel, METRICS[panel.metric], theme)
+
+
+def external_panel(
+    runs: Iterable[ExternalRun],
+    told: Callable[[str, str], ExternalSeries],
+    panel: Panel,
+    looks: Mapping[str, Style],
+    theme: ThemeName,
+) -> Figure:
+    """The metric of runs that other loops told of, over their steps: more is not known of every loop. `told` reads a
+    metric of a run by its id."""
+    lines: list[PanelLine] = []
+    for run in runs:
+        if panel.metric not in run.metrics or len(lines) == MOST_LINES:
+            continue
+        one = told(run.id, panel.metric)
+        values = np.array(one.values.get(panel.metric, ()), dtype=float)
+        if not np.isfinite(values).any():
+            continue
+        steps = np.array(one.steps[panel.metric], dtype=float)
+        unknown = np.full(steps.size, np.nan)
+        columns = Columns(step=steps, values=dict.fromkeys(("tokens", "val_loss", "step_seconds"), unknown))
+        whole = series(columns, ended=run.state is not ExternalState.RUNNING)
+        seed = formats.UNKNOWN if run.seed is None else run.seed
+        lines.append(
+            PanelLine(
+                title=f"{run.candidate} · lr {formats.rate(run.lr)} · seed {seed}",
+                candidate=run.candidate,
+                optimizer=run.candidate,
+                fields=_external_fields(run),
+                look=looks.get(run.candidate),
+                own_look=looks.get(run.candidate),
+                rows=_with_metric(whole, values, panel),
+            )
+        )
+    return _draw(lines, replace(panel, x="steps"), panel.metric, theme)
+
+
+def _with_metric(whole: Series, values: Array, panel: Panel) -> Series:
+    """The rows of a run with the panel's metric, whose place in a series is that of what is drawn."""
+    return replace(whole, smoothed=smooth(values, window_of(values.size, panel.smooth / 100)))
+
+
+def _draw(lines: Sequence[PanelLine], panel: Panel, title: str, theme: ThemeName) -> Figure:
+    data = _bands(lines, panel, theme) if panel.by else _lines(lines, panel, theme)
+    layout = layout_of(theme, x_title=X_TITLES[panel.x], y_title=plain(title))
     named = sum(1 for each in data if "name" in each)
     layout["hovermode"] = "x unified" if named <= 6 else "closest"
     layout["uirevision"] = panel.word()
     if panel.by:
         add_legend(layout)
     _set_axes(layout, panel, data)
-    return figure(data, layout, theme, empty=f"None of these runs has reported {METRICS[panel.metric]}.")
+    return figure(data, layout, theme, empty=f"None of these runs has reported {title}.")
 
 
-def _lines(
-    runs: Sequence[RunRecord],
-    lines: Mapping[str, Series],
-    panel: Panel,
-    styles: Mapping[str, Style],
-    theme: ThemeName,
-) -> list[dict[str, Any]]:
+def _lines(lines: Sequence[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
     data = []
-    for place, run in enumerate(runs):
-        look = styles.get(run.id) or styles.get(run.candidate) or numbered_style(place)
-        one = lines[run.id]
+    for place, each in enumerate(lines):
+        look, one = each.look or numbered_style(place), each.rows
         known = np.flatnonzero(np.isfinite(one.smoothed))
         known = known[even_indices(known.size, MAX_POINTS)]
         colour = look.colour(theme)
         mode = "lines+markers" if known.size <= FEW_POINTS else "lines"
         x = getattr(one, panel.x)[known]
-        drawn = line(x, one.smoothed[known], plain(run_title(run)), colour, mode=mode)
+        drawn = line(x, one.smoothed[known], plain(each.title), colour, mode=mode)
         data.append(drawn | {"line": {"width": 1.5, "color": colour, "dash": look.dash}, "marker": {"size": 4}})
     return data
 
 
-def _bands(
-    runs: Sequence[RunRecord],
-    lines: Mapping[str, Series],
-    panel: Panel,
-    styles: Mapping[str, Style],
-    theme: ThemeName,
-) -> list[dict[str, Any]]:
+def _bands(lines: Sequence[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
     """A mean for each value of the field, never over different optimizers."""
-    groups: dict[tuple[str, str], list[RunRecord]] = {}
-    for run in runs:
-        owner = run.candidate if panel.by in ("candidate", "lr", "seed") else run.optimizer
-        groups.setdefault((owner, _fields(run).get(panel.by, "none")), []).append(run)
+    groups: dict[tuple[str, str], list[PanelLine]] = {}
+    for each in lines:
+        owner = each.candidate if panel.by in ("candidate", "lr", "seed") else each.optimizer
+        groups.setdefault((owner, each.fields.get(panel.by, "none")), []).append(each)
     data: list[dict[str, Any]] = []
     for place, ((owner, value), some) in enumerate(groups.items()):
-        found = thin_band(across_seeds([lines[run.id] for run in some], "smoothed", panel.x))
+        found = thin_band(across_seeds([each.rows for each in some], "smoothed", panel.x))
         if not found.x.size:
             continue
-        look = styles.get(owner) if panel.by == "candidate" else None
+        look = some[0].own_look if panel.by == "candidate" else None
         colour = (look or numbered_style(place)).colour(theme)
         title = candidate_title(owner, some[0].optimizer)
         name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
@@ -259,3 +358,9 @@ def _fields(run: RunRecord) -> dict[str, str]:
     spec = run.spec.model_dump(mode="json") if run.spec else {}
     own = {name: str(getattr(run, name)) for name in BY_OWN_FIELD} | {"lr": formats.rate(run.lr)}
     return own | {name: formats.option_value(value) for name, value in leaves(spec)}
+
+
+def _external_fields(run: ExternalRun) -> dict[str, str]:
+    seed = formats.UNKNOWN if run.seed is None else str(run.seed)
+    own = {"candidate": run.candidate, "lr": formats.rate(run.lr), "seed": seed, "workload": run.workload or "none"}
+    return own | {name: formats.option_value(value) for name, value in leaves(run.config)}

@@ -14,7 +14,7 @@ from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
 from dashboards.figures.curves import experiment_curves, external_curves
-from dashboards.figures.panels import Panel, compared_runs, panel_figure
+from dashboards.figures.panels import experiment_panel, external_panel, panel_figure
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
 from dashboards.figures.study import study_figure
@@ -27,14 +27,14 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison
 
 ComparisonFigure = Literal[
-    "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline", "panel"
+    "curves", "learning-rates", "memory", "pareto", "breakdown", "loss-memory", "loss-hours", "timeline"
 ]
 LawFigure = Literal["law", "residuals"]
-SweepFigure = Literal["objective", "parallel", "importance"]
-FigureName = ComparisonFigure | LawFigure | SweepFigure
+SweepFigure = Literal["objective", "parallel", "slices", "contour", "importance"]
+FigureName = ComparisonFigure | LawFigure | SweepFigure | Literal["panel"]
 """The figures of experiments, as addresses name them."""
 ProfileFigure = Literal["tokens", "device_hours"]
-FigurePage = AnswerKind | Literal["profiles", "run", "compare", "external", "memory", "study"]
+FigurePage = AnswerKind | Literal["profiles", "run", "compare", "external", "memory", "study", "every experiment"]
 P = ParamSpec("P")
 
 
@@ -104,19 +104,6 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         draw=lambda view: memory.memory_breakdown(*_comparison_view(view), view.snapshot.runs),
     ),
     FigureEntry(name="timeline", title="Attempts over time", page=AnswerKind.COMPARISON, draw=experiment_attempts),
-    FigureEntry(
-        name="panel",
-        title="Panel",
-        page=AnswerKind.COMPARISON,
-        draw=lambda view: panel_figure(
-            view.reader,
-            compared_runs(view.snapshot, view.state, Panel.parse(view.panel)),
-            Panel.parse(view.panel),
-            view.snapshot.styles,
-            view.theme,
-        ),
-        is_listed=False,
-    ),
 )
 SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     FigureEntry(
@@ -132,6 +119,22 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         page=AnswerKind.FINDINGS,
         caption="One line per trial of the best optimizer, through its hyperparameters to its loss.",
         draw=sweep.experiment_trials,
+    ),
+    FigureEntry(
+        name="slices",
+        title="Loss over each hyperparameter",
+        page=AnswerKind.FINDINGS,
+        caption="Loss of each trial of the best optimizer over the value of each hyperparameter. Hollow marks were "
+        "stopped early.",
+        draw=sweep.experiment_slices,
+    ),
+    FigureEntry(
+        name="contour",
+        title="Loss over two hyperparameters",
+        page=AnswerKind.FINDINGS,
+        caption="Final loss over two hyperparameters of the best optimizer. Marks are trials; between them the field "
+        "is interpolated by the inverse square of the distance.",
+        draw=sweep.experiment_contour,
     ),
     FigureEntry(
         name="importance",
@@ -159,6 +162,9 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
         draw=laws.residuals,
     ),
 )
+PANEL: FigureEntry[[ExperimentView]] = FigureEntry(
+    name="panel", title="Panel", page="every experiment", draw=experiment_panel, is_listed=False
+)
 PROFILE = FigureEntry(name="profile", title="Performance profile by {by}", page="profiles", draw=laws.profile_curves)
 SERIES = FigureEntry(name="series", title="Series", page="run", draw=run_series)
 METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=meters)
@@ -167,16 +173,19 @@ EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", 
 RUNS_PANEL = FigureEntry(
     name="runs-panel", title="{runs} runs compared", page="compare", draw=panel_figure, is_listed=False
 )
+EXTERNAL_PANEL = FigureEntry(
+    name="external-panel", title="External runs", page="external", draw=external_panel, is_listed=False
+)
 OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
 PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)
 STUDY = FigureEntry(name="study", title="{study}", page="study", draw=study_figure)
 
 FIGURES: tuple[FigureEntry[Any], ...] = (
     *COMPARISON_FIGURES, *SWEEP_FIGURES, *LAW_FIGURES, PROFILE, SERIES, METERS, PROBE, EXTERNAL_CURVES, OVERLAY,
-    RUNS_PANEL, PLAN, STUDY,
+    RUNS_PANEL, EXTERNAL_PANEL, PANEL, PLAN, STUDY,
 )  # fmt: skip
 """Every figure that there is."""
-BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES)}
+BY_SNAPSHOT = {entry.name: entry for entry in (*COMPARISON_FIGURES, *SWEEP_FIGURES, PANEL)}
 """The figures of experiments that are drawn from a snapshot, by name."""
 BY_LAW = {entry.name: entry for entry in LAW_FIGURES}
 """Those that are drawn from fitted laws."""

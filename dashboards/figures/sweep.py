@@ -1,4 +1,5 @@
-"""The figures of a sweep: losses over trials, parallel coordinates, importance. Records → Plotly figures, pure.
+"""The figures of a sweep: losses over trials, parallel coordinates, slices, a contour, importance.
+Records → Plotly figures, pure.
 
 Plotly's own parallel coordinates draw by WebGL with code that is made while it runs, which the pages' policy forbids;
 these are lines, so they obey the same theme and print as they look.
@@ -8,12 +9,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from dashboards.data.reader import Snapshot
+from dashboards.data.trials import CROWD, LOSS, Axes, Brush, SweepView, axes_of, drawn_trials, latest_loss
 from dashboards.figures.base import (
     LETTER_PIXELS,
     ExperimentView,
     Figure,
+    add_axes,
+    axis,
     figure,
+    heading,
     labelled_bars,
     layout_of,
     names_margin,
@@ -24,7 +31,8 @@ from dashboards.figures.base import (
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text.answers import outcome, value_text
 from dashboards.text.formats import LOSS_IN_NATS
-from orchestrator.kinds.search_spaces import Choice, Range, ends, share_of
+from orchestrator.columns import Array
+from orchestrator.kinds.search_spaces import Choice, Range, ends, grid, share_of
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 from orchestrator.sweeps.report import best_so_far, sweep_spec
@@ -32,10 +40,14 @@ from worker.records.result import Verdict
 
 CLASSES = 6
 """Trials are drawn in so many shades, by their rank: more of them than this nobody tells apart."""
+LEFT_OUT = 0.24
+"""The shade of trials that a brush leaves out."""
+FEWEST_FOR_CONTOUR = 4
+CELLS = 24
+"""Of a contour, along each of its axes."""
+LEVELS = 8
 LOST = (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY)
 """A trial that ended so has no place among the others; its × stands at the upper edge."""
-CROWD = 1.35
-"""Losses above the best one by more than this share of it are drawn at the upper edge: they would squeeze the rest."""
 SLANT = 30
 """Degrees by which names of axes are turned where they would meet each other: upwards, each begins at its axis."""
 MARGIN_RIGHT = 34
@@ -63,10 +75,26 @@ def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName
 
 def experiment_trials(view: ExperimentView) -> Figure:
     """The trials of one candidate of a sweep as parallel coordinates."""
-    snapshot = view.snapshot
-    candidate = parallel_candidate(snapshot, view.candidate)
-    searched = next(each for each in sweep_spec(snapshot.experiment).candidates if each.name() == candidate)
-    return parallel(sweep_report(snapshot), searched, snapshot.styles[candidate], view.theme)
+    report, searched, style = _drawn_candidate(view)
+    return parallel(report, searched, style, view.theme, view.trials.brushes)
+
+
+def experiment_slices(view: ExperimentView) -> Figure:
+    """The losses of one candidate's trials over each of its hyperparameters."""
+    report, searched, style = _drawn_candidate(view)
+    return slices(report, searched, style, view.theme, narrow=view.narrow)
+
+
+def experiment_contour(view: ExperimentView) -> Figure:
+    """The losses of one candidate's trials over two of its hyperparameters."""
+    report, searched, _ = _drawn_candidate(view)
+    return contour(report, searched, contour_pair(searched, view.trials), view.theme)
+
+
+def _drawn_candidate(view: ExperimentView) -> tuple[SweepReport, SearchedCandidate, Style]:
+    """Whose space is drawn."""
+    searched = parallel_candidate(view.snapshot, view.trials.candidate)
+    return sweep_report(view.snapshot), searched, view.snapshot.styles[searched.name()]
 
 
 def sweep_report(snapshot: Snapshot) -> SweepReport:
@@ -75,26 +103,46 @@ def sweep_report(snapshot: Snapshot) -> SweepReport:
     return snapshot.sweep
 
 
-def parallel_candidate(snapshot: Snapshot, wanted: str | None) -> str:
-    """Whose parallel coordinates are drawn: spaces differ, so it is one candidate's at a time; the best one's first."""
+def parallel_candidate(snapshot: Snapshot, wanted: str) -> SearchedCandidate:
+    """Whose space is drawn: spaces differ, so it is one candidate's at a time; the best one's first."""
     names = [finding.candidate for finding in sweep_report(snapshot).findings]
-    return wanted if wanted in names else names[0]
+    name = wanted if wanted in names else names[0]
+    return next(each for each in sweep_spec(snapshot.experiment).candidates if each.name() == name)
 
 
-def parallel(report: SweepReport, searched: SearchedCandidate, style: Style, theme: ThemeName) -> Figure:
-    """Each trial a line through its hyperparameters to its loss; the better, the darker; dotted: stopped early."""
-    ranges = searched.ranges()
-    mine = [trial for trial in report.trials if trial.candidate == searched.name() and _loss(trial) is not None]
-    losses = [loss for trial in mine if (loss := trial.objective) is not None]
-    scale = (min(losses), min(max(losses), CROWD * min(losses))) if losses else (0.0, 1.0)
-    ranked = sorted(mine, key=lambda trial: (trial.objective is None, _loss(trial)), reverse=True)
-    data = [
-        _lines(group, ranges, scale, style, theme, shade, dotted=dotted)
+def contour_pair(searched: SearchedCandidate, view: SweepView) -> tuple[str, str] | None:
+    """The two hyperparameters of the contour; None where there is only one."""
+    names = list(searched.ranges())
+    if len(names) < 2:
+        return None
+    across = view.across if view.across in names else next(name for name in names if name != view.up)
+    return across, view.up if view.up in names and view.up != across else next(n for n in names if n != across)
+
+
+def parallel(
+    report: SweepReport,
+    searched: SearchedCandidate,
+    style: Style,
+    theme: ThemeName,
+    brushes: Sequence[Brush] = (),
+) -> Figure:
+    """Each trial a line through its hyperparameters to its loss; the better, the darker; dotted: stopped early. What
+    the brushes leave out is grey."""
+    axes = axes_of(report, searched)
+    mine = drawn_trials(report, searched.name())
+    kept = [trial for trial in mine if axes.keeps(trial, brushes)]
+    ranked = sorted(kept, key=lambda trial: (trial.objective is None, latest_loss(trial)), reverse=True)
+    others = [trial for trial in mine if trial not in kept]
+    data = [_lines(others, axes, style, theme, LEFT_OUT, dotted=True)] if others else []
+    data += [
+        _lines(group, axes, style, theme, shade, dotted=dotted)
         for dotted in (True, False)
         for shade, group in _classes([trial for trial in ranked if (trial.objective is None) is dotted])
     ]
     layout = layout_of(theme, x_title="", y_title="")
-    names = [*ranges, report.loss_name]
+    names = [*axes.ranges, report.loss_name]
+    places = {name: place for place, name in enumerate((*axes.ranges, LOSS))}
+    data += [_brush_line(places[one.axis], one, theme) for one in brushes if one.axis in places]
     layout["xaxis"] |= {
         "tickvals": list(range(len(names))), "ticktext": [plain(name) for name in names], "showgrid": True,
         "range": [-0.25, len(names) - 0.75], "side": "top", "tickfont": {"size": 12, "color": THEMES[theme].ink},
@@ -104,8 +152,98 @@ def parallel(report: SweepReport, searched: SearchedCandidate, style: Style, the
     layout["yaxis"] |= {"visible": False, "range": [-0.12, 1.08], "fixedrange": True}
     layout["dragmode"] = False
     layout["margin"] |= {"t": 46, "b": 14, "l": 30, "r": _room_at_the_right(names)}
-    layout["annotations"] = [*_scales(ranges, theme), *_loss_scale(len(ranges), scale, theme)]
+    scale = axes.best, axes.worst
+    layout["annotations"] = [*_scales(axes.ranges, theme), *_loss_scale(len(axes.ranges), scale, theme)]
     return figure(data, layout, theme, empty="Trials will appear here.")
+
+
+def slices(
+    report: SweepReport, searched: SearchedCandidate, style: Style, theme: ThemeName, *, narrow: bool = False
+) -> Figure:
+    """A small plot for each hyperparameter: the loss of every trial over its value; open marks did not end."""
+    ranges = searched.ranges()
+    mine = drawn_trials(report, searched.name())
+    losses = [loss for trial in mine if (loss := latest_loss(trial)) is not None]
+    low, top = min(losses, default=0.0), min(_top(mine), max(losses, default=1.0))
+    across = min(len(ranges), 2 if narrow else 4)
+    rows = -(-len(ranges) // across)
+    layout = layout_of(theme, x_title="", y_title="")
+    colour = style.colour(theme)
+    data: list[Any] = []
+    for place, (name, domain) in enumerate(ranges.items()):
+        row, column = divmod(place, across)
+        left, upper = column / across, 1 - row / rows
+        domains = (
+            (left + 0.1 / across, left + 0.94 / across),
+            (upper - (1.0 if rows == 1 else 0.84) / rows, upper - 0.1 / rows),
+        )
+        axes = add_axes(layout, theme, place + 1, *domains)
+        number = "" if place == 0 else str(place + 1)
+        layout[f"xaxis{number}"] |= _value_ticks(domain) | {"range": [-0.06, 1.06]}
+        layout[f"yaxis{number}"] |= {"range": [low - 0.08 * (top - low), top + 0.08 * (top - low)]}
+        marks = _trial_marks(mine, [share_of(domain, trial.parameters[name]) for trial in mine], top, style, colour)
+        data.append(marks | axes)
+        layout["annotations"].append(heading(plain(name), domains[0][0], domains[1][1], theme))
+    if len(ranges) < 2:
+        del layout["yaxis2"]
+    return figure(data if mine else [], layout, theme, empty="Trials will appear here.")
+
+
+def contour(report: SweepReport, searched: SearchedCandidate, pair: tuple[str, str] | None, theme: ThemeName) -> Figure:
+    """The losses of trials that ran their budget over two hyperparameters, and between them a field: at each place the
+    mean of the trials' losses by the inverse square of their distance (Shepard 1968), in steps as contours have.
+
+    Cells are bars on a base, as in `probe_heatmap`: Plotly's own contours need inline styles, which the policy forbids.
+    """
+    layout = layout_of(theme, x_title="", y_title="") | {"bargap": 0, "barmode": "overlay"}
+    ended = [trial for trial in drawn_trials(report, searched.name()) if trial.objective is not None]
+    if pair is None or len(ended) < FEWEST_FOR_CONTOUR:
+        few = f"A contour needs two hyperparameters and {FEWEST_FOR_CONTOUR} trials that ran their budget."
+        return figure([], layout, theme, empty=few)
+    ranges = searched.ranges()
+    spots = np.array([[share_of(ranges[name], trial.parameters[name]) for name in pair] for trial in ended])
+    losses = np.minimum([trial.objective for trial in ended if trial.objective is not None], _top(ended))
+    cells = (np.arange(CELLS) + 0.5) / CELLS
+    low, high = float(losses.min()), float(losses.max())
+    data: list[Any] = []
+    values = interpolate(spots, losses, np.array([(x, y) for x in cells for y in cells]))
+    levels = np.floor((values - low) / ((high - low) or 1.0) * LEVELS).clip(0, LEVELS - 1)
+    data.append(
+        {
+            "type": "bar",
+            "x": [float(x) for x in cells for _ in cells],
+            "y": [1 / CELLS] * CELLS**2,
+            "base": [float(y) - 0.5 / CELLS for _ in cells for y in cells],
+            "width": 1 / CELLS,
+            "hoverinfo": "skip",
+            "marker": {
+                "color": [float(level) for level in levels], "colorscale": "Cividis", "showscale": False, "cmin": 0,
+                "cmax": LEVELS - 1, "line": {"width": 0},
+            },
+        }
+    )  # fmt: skip
+    look = {"size": 9, "symbol": "circle", "color": "#ffffff", "line": {"width": 1.6, "color": "#101418"}}
+    data.append(
+        trace(
+            "markers", [float(x) for x in spots[:, 0]], [float(y) for y in spots[:, 1]], marker=look,
+            customdata=[f"trial {trial.number}: {_parameters(trial)}<br>{_ending(trial)}" for trial in ended],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )  # fmt: skip
+    for name, letter in zip(pair, "xy", strict=True):
+        layout[f"{letter}axis"] |= axis(theme, plain(name)) | _value_ticks(ranges[name])
+        layout[f"{letter}axis"] |= {"range": [0, 1], "showgrid": False}
+    layout["margin"] |= {"t": 30}
+    layout["annotations"] = [heading(f"dark {low:.4g} to bright {high:.4g}", 0.0, 1.0, theme)]
+    return figure(data, layout, theme, empty="")
+
+
+def interpolate(spots: Array, values: Array, places: Array) -> Array:
+    """Means of `values` (n,) by the inverse square of the distance from `spots` (n, d), at each of `places` (m, d)."""
+    squares = ((places[:, None, :] - spots[None, :, :]) ** 2).sum(axis=2)
+    weights = 1 / (squares + (0.25 / CELLS) ** 2)
+    found: Array = (weights * values).sum(axis=1) / weights.sum(axis=1)
+    return found
 
 
 def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
@@ -136,10 +274,6 @@ def _top(trials: Sequence[TrialRow]) -> float:
     return CROWD * min(losses) if losses else 1.0
 
 
-def _loss(trial: TrialRow) -> float | None:
-    return trial.last_val_loss if trial.objective is None else trial.objective
-
-
 def _best_line(
     finding: SweepFinding, trials: Sequence[TrialRow], newest: int, style: Style, theme: ThemeName
 ) -> dict[str, Any]:
@@ -155,7 +289,7 @@ def _best_line(
 def _marks(
     finding: SweepFinding, trials: Sequence[TrialRow], style: Style, theme: ThemeName, top: float
 ) -> dict[str, Any]:
-    shown = [(trial, _loss(trial)) for trial in trials if _loss(trial) is not None or trial.verdict in LOST]
+    shown = [(trial, latest_loss(trial)) for trial in trials if latest_loss(trial) is not None or trial.verdict in LOST]
     colour, symbols = style.colour(theme), [_symbol(trial, style) for trial, _ in shown]
     return trace(
         "markers",
@@ -179,7 +313,7 @@ def _parameters(trial: TrialRow) -> str:
 
 
 def _ending(trial: TrialRow) -> str:
-    loss = _loss(trial)
+    loss = latest_loss(trial)
     known = "no loss" if loss is None else f"{loss:.4f}"
     return f"{known}, {outcome(trial)}" + ("" if trial.objective is not None else f" at step {trial.steps}")
 
@@ -197,27 +331,18 @@ def _classes(trials: Sequence[TrialRow]) -> Iterable[tuple[float, list[TrialRow]
 
 
 def _lines(
-    trials: Sequence[TrialRow],
-    ranges: Mapping[str, Range],
-    scale: tuple[float, float],
-    style: Style,
-    theme: ThemeName,
-    shade: float,
-    *,
-    dotted: bool,
+    trials: Sequence[TrialRow], axes: Axes, style: Style, theme: ThemeName, shade: float, *, dotted: bool
 ) -> dict[str, Any]:
     x: list[float | None] = []
     y: list[float | None] = []
     words: list[str | None] = []
     for trial in trials:
-        loss = _loss(trial)
-        assert loss is not None
-        spots = [share_of(domain, trial.parameters[name]) for name, domain in ranges.items()]
-        spots.append(min(max((loss - scale[0]) / ((scale[1] - scale[0]) or 1.0), 0.0), 1.05))
+        spots = list(axes.shares(trial).values())
         x += [*range(len(spots)), None]
         y += [*spots, None]
         words += [f"trial {trial.number}: {_parameters(trial)}<br>{_ending(trial)}"] * len(spots) + [None]
     is_best = shade == 1.0 and not dotted
+    is_dotted = dotted and shade != LEFT_OUT
     colour = THEMES[theme].muted if dotted else style.colour(theme)
     shown = transparent(colour, 0.5 * shade if dotted else shade)
     return trace(
@@ -226,10 +351,48 @@ def _lines(
         y,
         text=words,
         connectgaps=False,
-        line={"width": 3.2 if is_best else 1.3, "color": shown, "dash": "dot" if dotted else "solid"},
+        line={
+            "width": 3.2 if is_best else 1.3,
+            "color": shown,
+            "dash": "dot" if is_dotted else "solid",
+        },
         marker={"size": 7 if is_best else 4},
         hovertemplate="%{text}<extra></extra>",
     )
+
+
+def _brush_line(place: int, brush: Brush, theme: ThemeName) -> dict[str, Any]:
+    """The brushed piece of an axis."""
+    ends = [brush.low / 100, brush.high / 100]
+    look = {"width": 12, "color": transparent(THEMES[theme].ink, 0.28)}
+    return trace("lines", [place, place], ends, line=look, hoverinfo="skip")
+
+
+def _trial_marks(
+    trials: Sequence[TrialRow], x: Sequence[float], top: float, style: Style, colour: str
+) -> dict[str, Any]:
+    losses = [loss for trial in trials if (loss := latest_loss(trial)) is not None]
+    return trace(
+        "markers",
+        x,
+        [min(loss, top) for loss in losses],
+        customdata=[f"trial {trial.number}: {_parameters(trial)}<br>{_ending(trial)}" for trial in trials],
+        marker={
+            "size": 7, "symbol": [_symbol(trial, style) for trial in trials], "color": colour,
+            "line": {"width": 1.3, "color": colour},
+        },
+        hovertemplate="%{customdata}<extra></extra>",
+    )  # fmt: skip
+
+
+def _value_ticks(domain: Range) -> dict[str, Any]:
+    """Values along an axis of shares: each choice; of a range its ends and its middle."""
+    values = domain.values if isinstance(domain, Choice) else grid(domain.model_copy(update={"points": 3}))
+    return {
+        "tickvals": [share_of(domain, value) for value in values],
+        "ticktext": [plain(value_text(value)) for value in values],
+        "showgrid": False,
+    }
 
 
 def _room_at_the_right(names: Sequence[str]) -> int:

@@ -3,37 +3,48 @@
 /external                                  the experiments
 /external/{id}                             one: verdicts, curves, runs
 /external/{id}/figures/curves.{form}       one metric of its runs
+/external/{id}/figures/panel.{form}        a figure that a reader added
 /external/{id}/delete                      asks, then removes it for good
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from dashboards.figures.compare import X_TITLES
 from dashboards.figures.curves import MOST_EXTERNAL_LINES, external_styles
-from dashboards.figures.registry import EXTERNAL_CURVES
+from dashboards.figures.panels import Panel, external_fields
+from dashboards.figures.registry import EXTERNAL_CURVES, EXTERNAL_PANEL
 from dashboards.files.figures import FileForm, figure_answer
+from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
 from dashboards.render import missing_page, page
+from dashboards.view_state import panel_words
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 from orchestrator.services.external_runs import ExternalRuns
+from orchestrator.store.saved_views import SavedViews
 
 EXPERIMENTS_SHOWN = 200
 RUNS_SHOWN = 500
 """Rows of the table of runs; the file has them all."""
 LONGEST_CHOICE = 128
+CHOSEN = ("metric", "baseline", "workload")
+"""What of a judgement stands in the address."""
 
 
-def external_pages(external_runs: ExternalRuns) -> APIRouter:
+def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIRouter:
     """All of them."""
     router = APIRouter(include_in_schema=False)
-    handlers = ExternalPages(external_runs)
+    handlers = ExternalPages(external_runs, saved_views)
     router.get("/external")(handlers.experiments)
     router.get("/external/{external_id}")(handlers.experiment)
     router.get("/external/{external_id}/figures/curves.{form}")(handlers.curves)
+    router.get("/external/{external_id}/figures/panel.{form}")(handlers.panel)
     router.get("/external/{external_id}/delete")(handlers.ask_to_delete)
     router.post("/external/{external_id}/delete")(handlers.delete)
     return router
@@ -42,23 +53,27 @@ def external_pages(external_runs: ExternalRuns) -> APIRouter:
 class ExternalPages:
     """What answers."""
 
-    def __init__(self, external_runs: ExternalRuns) -> None:
-        self._external_runs = external_runs
+    def __init__(self, external_runs: ExternalRuns, saved_views: SavedViews) -> None:
+        self._external_runs, self._saved_views = external_runs, saved_views
 
     def experiments(self) -> HTMLResponse:
         """The list."""
         found = self._external_runs.experiments(limit=EXPERIMENTS_SHOWN)
         return page("external.html", experiments=found, limit=EXPERIMENTS_SHOWN)
 
-    def experiment(self, external_id: str, request: Request) -> HTMLResponse:
+    def experiment(self, external_id: str, request: Request) -> Response:
         """One experiment, with its judgement or the reason why there is none."""
-        choice = _choice(request)
+        view, path = ExternalView.parse(request.query_params.multi_items()), f"/external/{external_id}"
+        choice = view.choice
         try:
             found, runs = self._external_runs.experiment(external_id), self._external_runs.runs(external_id)
         except NotFoundError as error:
             return missing_page(str(error))
-        judgement, reason = self._judge(found, choice)
         metrics = sorted({name for run in runs for name in run.metrics})
+        titles = {name: name for name in metrics}
+        if (edited := edited_address(path, view, request, titles)) is not None:
+            return edited
+        judgement, reason = self._judge(found, choice)
         metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
         return page(
             "external_experiment.html",
@@ -68,6 +83,16 @@ class ExternalPages:
             judgement=judgement,
             reason=reason,
             chosen=choice,
+            page_views=page_views(self._saved_views, path, view.query()),
+            panels=page_panels(
+                path,
+                view,
+                f"{path}/figures/panel.json",
+                external_fields(runs),
+                Panel(metric=metric or "", by="candidate"),
+                metrics=titles,
+                axes={"steps": X_TITLES["steps"]},
+            ),
             metric=metric,
             metrics=metrics,
             workloads=sorted({run.workload or "" for run in runs}),
@@ -85,7 +110,7 @@ class ExternalPages:
         if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """The runs by one metric: those at judged rates, where there is a verdict, else all."""
-        choice = _choice(request)
+        choice = ExternalView.parse(request.query_params.multi_items()).choice
         try:
             found = self._external_runs.experiment(external_id)
         except NotFoundError as error:
@@ -100,6 +125,28 @@ class ExternalPages:
         drawn = EXTERNAL_CURVES.draw(runs, series, metric, external_styles(found.candidates), theme)
         title = EXTERNAL_CURVES.title.format(metric=metric)
         return figure_answer(drawn, form, theme, name=f"external-{found.id}", title=title, tag=tag)
+
+    def panel(
+        self,
+        external_id: str,
+        form: FileForm,
+        request: Request,
+        theme: ThemeName = "light",
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """A figure that a reader added, of all of the runs."""
+        try:
+            found = self._external_runs.experiment(external_id)
+        except NotFoundError as error:
+            return missing_page(str(error))
+        tag = f'"{found.id}-{found.updated_at}-{found.runs}"'
+        if if_none_match == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        runs = self._external_runs.runs(found.id)
+        metrics = sorted({name for run in runs for name in run.metrics})
+        panel = Panel.parse(request.query_params.get("panel", ""), metrics)
+        drawn = EXTERNAL_PANEL.draw(runs, self._external_runs.series, panel, external_styles(found.candidates), theme)
+        return figure_answer(drawn, form, theme, name="panel", title=EXTERNAL_PANEL.title, tag=tag)
 
     def ask_to_delete(self, external_id: str) -> HTMLResponse:
         """What a deletion would mean."""
@@ -125,12 +172,37 @@ class ExternalPages:
             return None, str(error)
 
 
-def _choice(request: Request) -> JudgementChoice:
-    """What the address chooses; the form sends empty texts for what nobody chose."""
-    given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in request.query_params.items()}
-    return JudgementChoice(
-        metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
-    )
+@dataclass(frozen=True, kw_only=True)
+class ExternalView:
+    """What the page of an experiment shows, kept in its URL."""
+
+    choice: JudgementChoice
+    panels: tuple[str, ...] = ()
+    """Further figures, as `dashboards/figures/panels.py` reads them."""
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> "ExternalView":
+        """Read the query of a URL; the form sends empty texts for what nobody chose."""
+        pairs = list(query)
+        given = {name: text.replace("\x00", "")[:LONGEST_CHOICE] for name, text in pairs}
+        choice = JudgementChoice(
+            metric=given.get("metric") or None, baseline=given.get("baseline") or None, workload=given.get("workload")
+        )
+        return cls(choice=choice, panels=panel_words(pairs))
+
+    def query(self) -> str:
+        """The query of a URL with this state, `?` included."""
+        chosen = (
+            ("metric", self.choice.metric),
+            ("baseline", self.choice.baseline),
+            ("workload", self.choice.workload),
+        )
+        pairs = [(name, value) for name, value in chosen if value is not None]
+        return "?" + urlencode(pairs + [("panel", each) for each in self.panels], safe="*")
+
+    def replace(self, *, panels: tuple[str, ...]) -> "ExternalView":
+        """The same view with other panels."""
+        return replace(self, panels=panels)
 
 
 def _drawn_runs(

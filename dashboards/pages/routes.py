@@ -32,11 +32,12 @@ from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader
+from dashboards.data.trials import SweepView, axes_of, brushed_trials, sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.panels import Panel, experiment_fields
-from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, FigureName
-from dashboards.figures.sweep import parallel_candidate, sweep_report
+from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
+from dashboards.figures.sweep import contour_pair, parallel_candidate, sweep_report
 from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
@@ -85,7 +86,7 @@ def pages(
     """
     router = APIRouter(include_in_schema=False)
     experiments, monitor = services.experiments, services.monitor
-    laws = FitPages(reader, monitor)
+    laws = FitPages(reader, monitor, services.saved_views)
     html, data = (
         PageHandlers(reader, laws, monitor, services.external_runs, services.saved_views),
         FigureHandlers(reader, laws),
@@ -100,12 +101,12 @@ def pages(
     router.include_router(saved_view_pages(services.saved_views))
     router.include_router(selection_pages(services))
     router.include_router(run_pages(reader, monitor))
-    router.include_router(submit_pages(experiments, services.specifications))
+    router.include_router(submit_pages(experiments, services.specifications, services.analysis))
     router.include_router(curation_pages(experiments))
     router.include_router(compare_pages(reader, monitor, services.saved_views))
     router.include_router(queue_pages(monitor))
     router.include_router(key_pages(services.keyring, services.audit))
-    router.include_router(external_pages(services.external_runs))
+    router.include_router(external_pages(services.external_runs, services.saved_views))
     router.include_router(memory_pages(services.footprints))
     router.include_router(event_streams(experiments, monitor, pulse, stopping))
     router.include_router(static_files())
@@ -160,7 +161,7 @@ class PageHandlers:
         path = f"/experiments/{whole.id}"
         if (edited := edited_address(path, view, request)) is not None:
             return edited
-        snapshot = self._reader.snapshot(whole.id, view.cell, soon=True)
+        snapshot = self._reader.snapshot(whole.id, view.cell, baseline=view.baseline, soon=True)
         figures = f"{path}/figures/panel.json{view.figure_query()}"
         leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
         return page(
@@ -177,24 +178,33 @@ class PageHandlers:
             breakdowns=breakdowns(snapshot.comparison, snapshot.runs),
         )
 
-    def _law(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
+    def _law(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
         """A scaling law, with the comparison of each cell."""
         return self._laws.scaling_page(whole, request)
 
-    def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> HTMLResponse:
-        """A sweep; the query says how its trials are sorted, and whose are drawn as parallel coordinates."""
-        snapshot, query = self._reader.snapshot(whole.id, soon=True), request.query_params
+    def _findings(self, whole: ExperimentRecord, view: ViewState, request: Request) -> Response:
+        """A sweep; the query says how its trials are sorted, whose space is drawn, and which trials are brushed."""
+        asked, path = SweepView.parse(request.query_params.multi_items()), f"/experiments/{whole.id}"
+        if (edited := edited_address(path, asked, request)) is not None:
+            return edited
+        snapshot = self._reader.snapshot(whole.id, soon=True)
         report = sweep_report(snapshot)
-        order = tables.TrialOrder.parse(query.get("sort"))
+        searched = parallel_candidate(snapshot, asked.candidate)
+        trials = sorted_trials(brushed_trials(report, searched, asked.brushes), asked.order)
+        figures = f"{path}/figures/panel.json{asked.figure_query()}"
         return page(
             "sweep.html",
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,
-            order=order,
-            trials=tables.sorted_trials(report, order)[:TRIALS_SHOWN],
-            trials_shown=TRIALS_SHOWN,
-            drawn=parallel_candidate(snapshot, query.get("candidate")),
+            view=asked,
+            trials=trials[:TRIALS_SHOWN],
+            trials_found=len(trials),
+            drawn=searched,
+            pair=contour_pair(searched, asked),
+            axes=axes_of(report, searched),
+            page_views=page_views(self._saved_views, path, asked.query()),
+            panels=page_panels(path, asked, figures, experiment_fields(whole.spec), Panel(by="candidate")),
         )
 
 
@@ -220,12 +230,14 @@ class FigureHandlers:
         if (by_law := BY_LAW.get(name)) is not None:
             return self._laws.figure([self._reader.experiments.get(experiment_id)], by_law, form, request, theme)
         entry = BY_SNAPSHOT[name]
-        snapshot = self._reader.snapshot(experiment_id, view.cell, soon=not entry.needs_importance)
+        snapshot = self._reader.snapshot(
+            experiment_id, view.cell, baseline=view.baseline, soon=not entry.needs_importance
+        )
         tag = f'"{snapshot.version}"'
         if if_none_match == tag:
             return Response(status_code=304, headers={"ETag": tag})
         shown = snapshot.experiment
-        if entry.page != shown.spec.answer:
+        if entry is not PANEL and entry.page != shown.spec.answer:
             raise NotFoundError(f"experiment {experiment_id} is a {shown.kind} without a figure {name}")
         drawn = entry.draw(
             ExperimentView(
@@ -234,16 +246,17 @@ class FigureHandlers:
                 state=view,
                 theme=theme,
                 narrow=narrow,
-                candidate=request.query_params.get("candidate"),
+                trials=SweepView.parse(request.query_params.multi_items()),
                 panel=request.query_params.get("panel", ""),
             )
         )
         title = f"{entry.title} · {snapshot.experiment.name}"
         return figure_answer(drawn, form, theme, name=f"{experiment_id}-{name}", title=title, tag=tag)
 
-    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], cell: str = "") -> Response:
+    def table(self, experiment_id: str, suffix: Literal["tex", "md", "csv"], request: Request) -> Response:
         """The leaderboard as a file."""
-        comparison = self._reader.snapshot(experiment_id, cell).comparison
+        view = ViewState.parse(request.query_params.multi_items())
+        comparison = self._reader.snapshot(experiment_id, view.cell, baseline=view.baseline).comparison
         return table_file(comparison, next(form for form, ending in SUFFIXES.items() if ending == suffix))
 
 

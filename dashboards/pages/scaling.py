@@ -9,7 +9,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,12 +17,15 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader, candidate_styles
+from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, PROFILE, FigureEntry, LawFigure, ProfileFigure
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
+from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import Style, ThemeName
 from dashboards.render import page, refused_page
 from dashboards.text.answers import FORM_NAMES, law_headline, profile_headline
+from dashboards.view_state import panel_words
 from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
@@ -30,6 +33,7 @@ from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.monitor import Monitor
+from orchestrator.store.saved_views import SavedViews
 
 MOST_EXPERIMENTS = 64
 MOST_TARGETS = 8
@@ -38,8 +42,9 @@ MOST_TARGETS = 8
 class FitPages:
     """What answers about several sizes, with HTML and with figures."""
 
-    def __init__(self, reader: Reader, monitor: Monitor) -> None:
+    def __init__(self, reader: Reader, monitor: Monitor, saved_views: SavedViews) -> None:
         self._reader, self._experiments, self._monitor = reader, reader.experiments, monitor
+        self._saved_views = saved_views
 
     def router(self) -> APIRouter:
         """The addresses of this file, but for those under an experiment."""
@@ -50,12 +55,15 @@ class FitPages:
         router.get("/profiles/figures/{by}.{form}")(self.profile_figure)
         return router
 
-    def scaling_page(self, experiment: ExperimentRecord, request: Request) -> HTMLResponse:
+    def scaling_page(self, experiment: ExperimentRecord, request: Request) -> Response:
         """A scaling experiment."""
         version = self._experiments.version(experiment.id)
         asked = LawQuery.parse(request)
-        cells = self._reader.analysis.cells(experiment.id)
         path = f"/experiments/{experiment.id}"
+        if (edited := edited_address(path, asked, request)) is not None:
+            return edited
+        cells = self._reader.analysis.cells(experiment.id)
+        figures = f"{path}/figures/panel.json"
         return page(
             "scaling.html",
             version=version,
@@ -63,7 +71,9 @@ class FitPages:
             cells=cells,
             titles={row.candidate: row.title for row in cells[-1].comparison.rows},
             dispatch_blocker=self._monitor.dispatch_blocker(),
-            **self._law([experiment], asked, lambda form: f"{path}{asked.query(form)}"),
+            page_views=page_views(self._saved_views, path, asked.query()),
+            panels=page_panels(path, asked, figures, experiment_fields(experiment.spec), Panel(by="model")),
+            **self._law([experiment], asked, lambda form: f"{path}{asked.replace(form=form).query()}"),
         )
 
     def fits(self, request: Request) -> HTMLResponse:
@@ -74,10 +84,10 @@ class FitPages:
         asked = LawQuery.parse(request)
         url = _address("/fits", experiments)
         try:
-            law = self._law(experiments, asked, lambda form: f"{url}{asked.query(form, '&')}")
+            law = self._law(experiments, asked, lambda form: f"{url}{asked.replace(form=form).query('&')}")
         except ConflictError as error:
             return refused_page(409, "No scaling law for these experiments", str(error))
-        law["query"] = url.removeprefix("/fits") + asked.query(asked.form, "&")
+        law["query"] = url.removeprefix("/fits") + asked.figure_query("&")
         sentence = law_headline(law["report"]) if law["report"] else law["refusal"]
         return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
 
@@ -152,7 +162,7 @@ class FitPages:
             "forms": FORM_NAMES,
             "form": report.form if report else None,
             "form_url": form_url,
-            "query": asked.query(asked.form),
+            "query": asked.figure_query(),
         }
 
     def _requested_experiments(self, request: Request) -> list[ExperimentRecord]:
@@ -176,18 +186,34 @@ class LawQuery:
     form: FormName | None
     predict: tuple[str, ...]
     """Sizes to predict; none are the next larger models of the catalog."""
+    panels: tuple[str, ...] = ()
+    """Further figures, as `dashboards/figures/panels.py` reads them."""
 
     @classmethod
     def parse(cls, request: Request) -> "LawQuery":
         """Read the query of a URL."""
         query = request.query_params
         form = next((name for name, _ in FORM_NAMES if name == query.get("form")), None)
-        return cls(form=form, predict=tuple(filter(_is_target, query.getlist("predict")))[:MOST_TARGETS])
+        return cls(
+            form=form,
+            predict=tuple(filter(_is_target, query.getlist("predict")))[:MOST_TARGETS],
+            panels=panel_words(query.multi_items()),
+        )
 
-    def query(self, form: str | None, start: str = "?") -> str:
-        """This query with another form; `start` alone for the defaults, so that a link clears it."""
-        pairs = [("form", form)] if form else []
-        return start + urlencode(pairs + [("predict", each) for each in self.predict])
+    def query(self, start: str = "?") -> str:
+        """The query of a URL; `start` alone for the defaults, so that a link clears it."""
+        return start + urlencode(self._law_pairs() + [("panel", each) for each in self.panels], safe="*")
+
+    def figure_query(self, start: str = "?") -> str:
+        """As `query`, of what the law's figures depend on only."""
+        return start + urlencode(self._law_pairs())
+
+    def _law_pairs(self) -> list[tuple[str, str]]:
+        return ([("form", self.form)] if self.form else []) + [("predict", each) for each in self.predict]
+
+    def replace(self, **changes: Any) -> "LawQuery":
+        """The same query with other values."""
+        return replace(self, **changes)
 
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())

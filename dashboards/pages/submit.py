@@ -17,12 +17,13 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.render import page, visitor
+from dashboards.render import missing_page, page, refused_page, visitor
 from optim import catalog
 from optim.catalog import OptimizerEntry, Scalar
-from orchestrator.errors import NotFoundError, OrchestratorError
+from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
 from orchestrator.kinds.registry import KINDS, validate_spec
 from orchestrator.kinds.tuning_search import AXES, axes_in_words
+from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.faults import Fault
@@ -33,6 +34,8 @@ from worker.catalog import presets
 
 MOST_FIELDS = 2_000
 """Of a form: every optimizer with every option is about 300."""
+FRESH_SEEDS = 5
+MOST_COUNTED = 256
 Pairs = list[tuple[str, str]]
 WORKLOAD: dict[str, tuple[str, ...]] = {
     "name": ("name",),
@@ -142,10 +145,10 @@ async def read_form_pairs(request: Request) -> Pairs:
         return []
 
 
-def submit_pages(experiments: Experiments, specifications: Specifications) -> APIRouter:
+def submit_pages(experiments: Experiments, specifications: Specifications, analysis: Analysis) -> APIRouter:
     """The routes of `/new`."""
     router = APIRouter(include_in_schema=False)
-    found = SubmitPages(experiments, specifications)
+    found = SubmitPages(experiments, specifications, analysis)
     router.get("/new")(found.ask)
     router.post("/new")(found.answer)
     return router
@@ -154,14 +157,16 @@ def submit_pages(experiments: Experiments, specifications: Specifications) -> AP
 class SubmitPages:
     """What answers."""
 
-    def __init__(self, experiments: Experiments, specifications: Specifications) -> None:
-        self._experiments, self._specifications = experiments, specifications
+    def __init__(self, experiments: Experiments, specifications: Specifications, analysis: Analysis) -> None:
+        self._experiments, self._specifications, self._analysis = experiments, specifications, analysis
 
     def ask(self, request: Request) -> Response:
         """The form, empty or as a copy of an experiment."""
         query = request.query_params
         if (copied := query.get("from")) is not None:
             return self._copy(copied)
+        if (sweep := query.get("best_of")) is not None:
+            return self._best_of(sweep, _count(query.get("trials"), 1), _count(query.get("seeds"), FRESH_SEEDS))
         if query.get("as") == "yaml":
             return self._yaml("", asked=False)
         return self._form(EMPTY, asked=False)
@@ -210,6 +215,16 @@ class SubmitPages:
             return page("missing.html", status=404, what=f"There is no experiment {experiment_id!r} to copy.")
         return self._yaml(to_yaml(brief(spec)), asked=False)
 
+    def _best_of(self, sweep_id: str, trials: int, seeds: int) -> Response:
+        """A comparison of the best trials of a sweep over fresh seeds, to be changed and submitted."""
+        try:
+            spec = self._analysis.sweep_comparison(sweep_id, seeds, best=trials)
+        except NotFoundError as error:
+            return missing_page(str(error))
+        except ConflictError as error:
+            return refused_page(409, "No comparison of these trials", str(error))
+        return self._yaml(to_yaml(brief(spec)), asked=False)
+
     def _submit(self, fields: dict[str, Any], nonce: str, found: Preview) -> Response:
         """Queue it and show it. The same page sent twice makes one experiment: by its nonce and what it says."""
         spec = validate_spec(fields)
@@ -247,6 +262,11 @@ def _page(
         methods=METHODS,
         search_axes=[(axis, axes_in_words([axis])) for axis in AXES if axis != "lr"],
     )
+
+
+def _count(text: str | None, default: int) -> int:
+    """A small number of an address."""
+    return min(max(int(text), 1), MOST_COUNTED) if text and text.isdecimal() and len(text) < 6 else default
 
 
 def suggested_grid(entry: OptimizerEntry, model: str) -> str:

@@ -8,15 +8,15 @@ Pages list their own views, with the form that saves what they show (`saved_view
 a panel leads to another address of the same page.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Protocol, Self
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.figures.compare import X_TITLES
+from dashboards.figures.compare import X_TITLES, Across
 from dashboards.figures.panels import METRICS, MOST_SMOOTHING, Panel, edit_panels
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import may_administer, missing_page, refused_page, visitor_id
@@ -61,21 +61,34 @@ class Panels:
 
     path: str
     cards: tuple[PanelCard, ...]
+    words: tuple[str, ...]
+    """Of the address."""
     kept: tuple[tuple[str, str], ...]
     """The rest of the view, which a form sends along."""
     fields: tuple[str, ...]
     """By which runs can be averaged."""
     fresh: Panel
     """What the form of a further one begins with."""
-    metrics = METRICS
-    axes = X_TITLES
+    metrics: Mapping[str, str]
+    """What can be drawn, and what it is called."""
+    axes: Mapping[Across, str]
     most = MOST_PANELS
     most_smoothing = MOST_SMOOTHING
 
 
-def page_panels(path: str, view: PanelView, figures: str, fields: tuple[str, ...], fresh: Panel) -> Panels:
+def page_panels(
+    path: str,
+    view: PanelView,
+    figures: str,
+    fields: tuple[str, ...],
+    fresh: Panel,
+    *,
+    metrics: Mapping[str, str] = METRICS,
+    axes: Mapping[Across, str] = X_TITLES,
+) -> Panels:
     """Those of the page at `path`; `figures` is the address of their figure, with what it needs besides."""
-    panels = [Panel.parse(word) for word in view.panels]
+    panels = [Panel.parse(word, metrics) for word in view.panels]
+    panels = [one if one.x in axes else replace(one, x=next(iter(axes))) for one in panels]
 
     def panels_address(changed: Sequence[Panel]) -> str:
         return f"{path}{view.replace(panels=tuple(each.word() for each in changed)).query()}#panels"
@@ -84,7 +97,7 @@ def page_panels(path: str, view: PanelView, figures: str, fields: tuple[str, ...
         PanelCard(
             place=place,
             panel=panel,
-            title=METRICS[panel.metric],
+            title=metrics.get(panel.metric, panel.metric),
             figure=f"{figures}{'&' if '?' in figures else '?'}{urlencode({'panel': panel.word()})}",
             enlarge=panels_address([*panels[:place], panel.enlarge(), *panels[place + 1 :]]),
             remove=panels_address([*panels[:place], *panels[place + 1 :]]),
@@ -94,18 +107,23 @@ def page_panels(path: str, view: PanelView, figures: str, fields: tuple[str, ...
     return Panels(
         path=path,
         cards=tuple(cards),
+        words=view.panels,
         kept=tuple(parse_qsl(view.query()[1:], keep_blank_values=True)),
         fields=fields,
         fresh=fresh,
+        metrics=metrics,
+        axes=axes,
     )
 
 
-def edited_address(path: str, view: PanelView, request: Request) -> RedirectResponse | None:
+def edited_address(
+    path: str, view: PanelView, request: Request, metrics: Mapping[str, str] = METRICS
+) -> RedirectResponse | None:
     """Where a form of a panel leads; None where none was sent."""
     form = dict(request.query_params.multi_items())
     if "edit" not in form:
         return None
-    changed = edit_panels([Panel.parse(word) for word in view.panels], form)
+    changed = edit_panels([Panel.parse(word, metrics) for word in view.panels], form, metrics)
     query = view.replace(panels=tuple(each.word() for each in changed)).query()
     return RedirectResponse(f"{path}{query}#panels", status_code=303)
 

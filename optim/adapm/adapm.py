@@ -48,6 +48,7 @@ from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
+from .low_rank_groups import suits_group, update_low_rank
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
 from .options import Options, StepOptions, StepSettings, check_options
@@ -57,9 +58,8 @@ from .step import (
     Run,
     find_runs,
     largest_block,
-    split_into_batches,
     suits_fused_kernel,
-    update_batch,
+    update_alike,
     update_fused,
 )
 
@@ -247,9 +247,11 @@ class AdaPM(ClosureStep):
                     settings = StepSettings.from_group(group, step, precision=precision)
                     if fused := lists.pop(_FUSED, []):
                         update_fused(fused, settings)
+                    grouped = [members for members in lists.values() if suits_group(members[0], settings)]
+                    update_low_rank(grouped, settings, largest=largest, compiles=compiles)
                     for members in lists.values():
-                        for batch in split_into_batches(members, largest=largest):
-                            update_batch(batch, settings, largest=largest, compiles=compiles)
+                        if not suits_group(members[0], settings):
+                            update_alike(members, settings, largest=largest, compiles=compiles)
             if shared:
                 update_together(shared, largest=largest, compiles=compiles)
         self._masters.write_back(self.param_groups, self.state)

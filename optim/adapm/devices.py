@@ -2,6 +2,7 @@
 
     CPU                                                accelerator
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
+    factors of a batch at a time                       of many batches in a group (`low_rank_groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN                                 torch's own
     compiled for large models                          compiled wherever there is a compiler (`compiled.py`)
@@ -136,6 +137,13 @@ def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest"
 def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """X G (r × n), for r rows X of length m and G m × n; or a batch of such."""
     return times_transposed(rows, matrix.mT, precision=precision)
+
+
+def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, precision: str = "highest") -> None:
+    """base = (1 - weight) base + weight X G in place, for r rows X and a matrix G, or a batch of such."""
+    with _cuda_products("tf32") if precision == "high" and rows.is_cuda else nullcontext():
+        add = base.addmm_ if base.ndim == 2 else base.baddbmm_
+        add(rows, matrix, beta=1.0 - weight, alpha=weight)
 
 
 def pack(matrix: Tensor, *, rows: int) -> Tensor:

@@ -135,15 +135,28 @@ class SpreadMomentum(Momentum):
         if not self.square_sums:
             sums = rows.new_empty((len(self.gradients), self.gradients[0].shape[0]))
             self.square_sums.append(sums)
-        return multiply(rows, self.gradients, axis=0, sums=sums).lerp_(through_carried, self.beta1)
+        return multiply(rows, self.gradients, axis=0, sums=sums, onto=through_carried, weight=1.0 - self.beta1)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (r × inputs), for r rows X."""
         through_carried = times(times(rows, self.carried.left), self.carried.right)
-        return multiply(rows, self.gradients, axis=1).lerp_(through_carried, self.beta1)
+        return multiply(rows, self.gradients, axis=1, onto=through_carried, weight=1.0 - self.beta1)
 
 
-def multiply(rows: Tensor, matrices: Sequence[Tensor], *, axis: int, sums: Tensor | None = None) -> Tensor:
+def square_sums_of(momentum: Momentum) -> Tensor | None:
+    """Those that a `SpreadMomentum` has found on the way."""
+    return momentum.square_sums[0] if isinstance(momentum, SpreadMomentum) and momentum.square_sums else None
+
+
+def multiply(
+    rows: Tensor,
+    matrices: Sequence[Tensor],
+    *,
+    axis: int,
+    sums: Tensor | None = None,
+    onto: Tensor | None = None,
+    weight: float = 1.0,
+) -> Tensor:
     """X G^T (axis 0) or X G (axis 1) in TF32, in one launch where the matrices' values lie the same strides apart.
 
     Args:
@@ -151,24 +164,28 @@ def multiply(rows: Tensor, matrices: Sequence[Tensor], *, axis: int, sums: Tenso
         matrices: G of each, m × n.
         axis: Of G that stays.
         sums: B × m (or n): the sums of squares along the other axis are written here.
+        onto: B × r × m (or n), contiguous: becomes (1 - weight) onto + weight X G^T (or X G).
+        weight: Of the product, where there is something to add it to.
 
     Returns:
         B × r × m (or n), as `rows` has it.
     """
     several = rows if rows.ndim == 3 else rows[None]
-    found = several.new_empty((*several.shape[:2], matrices[0].shape[axis]))
+    shape = (*several.shape[:2], matrices[0].shape[axis])
+    found = several.new_empty(shape) if onto is None else onto.view(shape)
+    share = None if onto is None else weight
     layouts: dict[object, list[int]] = {}
     for index, matrix in enumerate(matrices):
         layouts.setdefault((matrix.stride(), matrix.dtype), []).append(index)
     with _current(rows.device):
         for chosen in layouts.values():
             if len(layouts) == 1:
-                _launch_product(several, matrices, found, sums, axis)
+                _launch_product(several, matrices, found, sums, axis, share)
                 continue
             some = torch.tensor(chosen, device=rows.device)
             part = found[some]
             part_sums = None if sums is None else sums[some]
-            _launch_product(several[some], [matrices[index] for index in chosen], part, part_sums, axis)
+            _launch_product(several[some], [matrices[index] for index in chosen], part, part_sums, axis, share)
             found[some] = part
             if sums is not None and part_sums is not None:
                 sums[some] = part_sums
@@ -281,8 +298,15 @@ def _launch_sums(gradients: Sequence[Tensor], sums: Tensor, axis: int) -> None:
         )
 
 
-def _launch_product(rows: Tensor, matrices: Sequence[Tensor], found: Tensor, sums: Tensor | None, axis: int) -> None:
-    """Fill in the products, and sums, of matrices whose values lie the same strides apart."""
+def _launch_product(
+    rows: Tensor,
+    matrices: Sequence[Tensor],
+    found: Tensor,
+    sums: Tensor | None,
+    axis: int,
+    share: float | None,
+) -> None:
+    """Fill in the products, or add their share, and sums, of matrices whose values lie the same strides apart."""
     addresses = tuple(matrix.data_ptr() for matrix in matrices)
     shape, steps = matrices[0].shape, matrices[0].stride()
     tiles = triton.cdiv(shape[axis], _PRODUCT_TILE)
@@ -299,6 +323,8 @@ def _launch_product(rows: Tensor, matrices: Sequence[Tensor], found: Tensor, sum
             *rows.stride(),
             steps[axis],
             steps[1 - axis],
+            1.0 if share is None else share,
+            ADDS=share is not None,
             TYPE=_DTYPES[matrices[0].dtype],
             INDEX=_index_type(matrices[:1]),
             IS_ALIGNED=all(address % 16 == 0 for address in addresses),
@@ -505,6 +531,8 @@ def _multiply(
     rows_column: tl.tensor,
     step: tl.tensor,
     step_summed: tl.tensor,
+    share: tl.tensor,
+    ADDS: tl.constexpr,
     TYPE: tl.constexpr,
     INDEX: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
@@ -534,7 +562,11 @@ def _multiply(
         if sums is not None:
             squares += value * value
     places = found + block.to(tl.int64) * count * length + row[:, None] * length + place[None, :]
-    tl.store(places, product, mask=(row < count)[:, None] & (place < length)[None, :])
+    there = (row < count)[:, None] & (place < length)[None, :]
+    if ADDS:
+        before = tl.load(places, mask=there, other=0.0)
+        product = before + share * (product - before)
+    tl.store(places, product, mask=there)
     if sums is not None:
         tl.store(sums + block * length + place, tl.sum(squares, axis=0), mask=place < length)
 

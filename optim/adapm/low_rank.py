@@ -1,7 +1,8 @@
 """The low-rank momentum: the momentum of an m × n block as L R, with L m × r and R r × n, and the products that the
 solvers (`solvers.py`) take of it.
 
-Every function here takes one block, or a batch of blocks of one shape with a leading dimension B.
+Every function here takes one block, or a batch of blocks of one shape with a leading dimension B. Those that take
+sequences take batches of several shapes, of one rank: each r × r matrix of all of them is worked out in one call.
 
 One step of the carried momentum is (paper, algorithm 1, lines 4 and 5)
 
@@ -18,8 +19,9 @@ columns on the right at 51 to 70. `mixed_factors` turns old and new factors into
 the bias-corrected momentum, by one GEMM of inner size 2r.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -30,7 +32,7 @@ from . import devices
 from .devices import times, times_transposed
 
 Sketch = Callable[[], Tensor]
-"""Draws fresh r × n starts, one for each block of the batch; called only where one is needed."""
+"""Gives r × n starts, one for each block of the batch or one for all of them; called only where one is needed."""
 
 
 class Factors(NamedTuple):
@@ -106,7 +108,10 @@ def mixture(beta1: float, *, bias_correction: bool, debias_at: int | None = None
 
 def mixed_factors(carried: Factors, current: Factors, weights: Mixture) -> Factors:
     """A (m × 2r) and B (2r × n), so that the corrected momentum is `weights.gradient` G + A B: one GEMM."""
-    left = torch.cat((carried.left * weights.carried, current.left * weights.current), dim=-1)
+    left = carried.left.new_empty((*carried.left.shape[:-1], carried.left.shape[-1] + current.left.shape[-1]))
+    of_carried, of_current = left.tensor_split((carried.left.shape[-1],), dim=-1)
+    torch.mul(carried.left, weights.carried, out=of_carried)
+    torch.mul(current.left, weights.current, out=of_current)
     return Factors(left, torch.cat((carried.right, current.right), dim=-2))
 
 
@@ -120,6 +125,27 @@ def gaussian_sketch(seed: int, step: int, block: str, like: Tensor) -> Tensor:
     generator = torch.Generator(device=like.device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
     drawn = torch.randn(like.shape, generator=generator, dtype=torch.float32, device=like.device)
     return drawn.to(like.dtype)
+
+
+def sketch_to_start_from(seed: int, step: int, block: str, like: Tensor, *, fresh: bool) -> Tensor:
+    """The r × n rows that a block's R' is replaced by at a refresh, and that its weak rows start from at other steps.
+
+    An accelerator cannot see whether any row is weak, and would have to draw at every step for nothing: between
+    refreshes, blocks of one shape share a sketch there.
+    """
+    if fresh or not devices.is_accelerator(like.device):
+        return gaussian_sketch(seed, step, block, like)
+    return spare_sketch(seed, *like.shape, like.dtype, like.device)
+
+
+@lru_cache(maxsize=32)
+def spare_sketch(seed: int, rank: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The shared r × n rows, drawn once; not to be written to.
+
+    What a block had left out needs some part in every direction, not another one in each block or at each step.
+    """
+    like = torch.empty((rank, length), dtype=dtype, device=device)
+    return gaussian_sketch(seed, 0, f"{rank} rows of {length}", like)
 
 
 def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
@@ -167,22 +193,44 @@ def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor
     return rows / size, size
 
 
-def rows_to_iterate_from(rows: Tensor, *, fresh: bool, sketch: Sketch) -> Tensor:
+def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Sequence[Sketch]) -> list[Tensor]:
     """R' at ordinary size for subspace iteration: a sketch where asked for, and row by row where R' is weak.
 
     So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long.
+
+    Args:
+        rows: R' of batches of several shapes, of one rank.
+        fresh: Whether a sketch is asked for.
+        sketches: One a batch.
     """
     if fresh:
-        return scaled_rows(sketch())[0]
+        return [scaled_rows(sketch())[0] for sketch in sketches]
+    if devices.is_accelerator(rows[0].device):
+        return _rows_or_sketches(rows, sketches)
+    return [_rows_unless_weak(one, sketch) for one, sketch in zip(rows, sketches, strict=True)]
+
+
+def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
+    """The sketch is drawn only where a row is seen to be weak."""
     least = _negligible_size(rows.dtype)
     size = _largest_elements(rows).clamp_min_(least)
     even = rows / size
-    if not devices.is_accelerator(rows.device):
-        lengths = torch.linalg.vector_norm(even, dim=-1, keepdim=True).mul_(size)
-        if bool((lengths > (2.0 * _WEAK * lengths.amax(dim=-2, keepdim=True)).clamp_min_(2.0 * least)).all()):
-            return even  # so nearly always
+    lengths = torch.linalg.vector_norm(even, dim=-1, keepdim=True).mul_(size)
+    if bool((lengths > (2.0 * _WEAK * lengths.amax(dim=-2, keepdim=True)).clamp_min_(2.0 * least)).all()):
+        return even  # so nearly always
     squares = rows.to(_gram_dtype(rows)).square().sum(dim=-1, keepdim=True)
     return torch.where(are_weak(squares, rows.dtype), sketch(), even)
+
+
+def _rows_or_sketches(rows: Sequence[Tensor], sketches: Sequence[Sketch]) -> list[Tensor]:
+    """Nobody looks whether a row is weak: the host would have to wait."""
+    dtype = rows[0].dtype
+    wide = [torch.linalg.vector_norm(one, dim=-1, keepdim=True, dtype=_gram_dtype(one)) for one in rows]
+    lengths = _join_blocks(wide)
+    weak = are_weak(lengths.square(), dtype)
+    sizes = lengths.clamp_(_negligible_size(dtype), torch.finfo(dtype).max).to(dtype)
+    parts = zip(rows, sketches, _split_blocks(weak, rows), _split_blocks(sizes, rows), strict=True)
+    return [torch.where(is_weak, sketch(), one / size) for one, sketch, is_weak, size in parts]
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
@@ -192,21 +240,65 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     Cholesky QR loses orthogonality with the square of the condition number, whose inverse the smallest pivot bounds
     from above (Yamamoto et al., "Roundoff error analysis of the CholeskyQR2 algorithm", 2015). Where one is too small,
     or the factorisation breaks down (rows that depend on each other, are zero or not finite), `spanning_transform` has
-    the first pass. An accelerator would have to wait for the host to decide: there, both are worked out.
+    the first pass. An accelerator would have to wait for the host to decide: there, it always has.
     """
+    if devices.is_accelerator(rows.device):
+        return orthonormal_rows_together([rows])[0]
     even, size = scaled_rows(rows)
     # No row whose largest element is 1 is shorter than 1.
     unit = even / torch.linalg.vector_norm(even, dim=-1, keepdim=True).clamp_min_(1.0)
     lower, failed = torch.linalg.cholesky_ex(unit @ unit.mT)
     good = (failed == 0) & are_well_conditioned(lower, rows.dtype)
     first = inverse_of(lower) @ unit
-    if devices.is_accelerator(rows.device):
-        first = torch.where(good[..., None, None], first, _spanning_rows(even, size))
-    elif not bool(good.all()):
+    if not bool(good.all()):
         bad = ~good
         first[bad] = _spanning_rows(even[bad], size[bad]) if rows.ndim > 2 else _spanning_rows(even, size)
     basis: Tensor = inverse_of(second_factor(first @ first.mT)) @ first
     return basis
+
+
+def orthonormal_rows_together(rows: Sequence[Tensor]) -> list[Tensor]:
+    """As `orthonormal_rows`, of batches of several shapes and one rank.
+
+    On an accelerator their r × r matrices are worked out in one call. The first pass is that for rows of any size that
+    may depend on each other: with Gram matrices in float64 it is as exact as the other, and no other is needed.
+    """
+    if not devices.is_accelerator(rows[0].device):
+        return [orthonormal_rows(one) for one in rows]
+    wide = _gram_dtype(rows[0])
+    # No square of a float32 leaves the range of float64; rows of the widest type are scaled instead.
+    even = [scaled_rows(one)[0] if one.dtype is wide else one for one in rows]
+    gram = _gram_matrices([one.to(wide) for one in even])
+    negligible = are_negligible(gram.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
+    transforms = _split_blocks(spanning_transform(gram, negligible).to(rows[0].dtype), rows)
+    first = [transform @ one for transform, one in zip(transforms, even, strict=True)]
+    inverses = _split_blocks(inverse_of(second_factor(_gram_matrices(first))), rows)
+    return [inverse @ one for inverse, one in zip(inverses, first, strict=True)]
+
+
+def _gram_matrices(rows: Sequence[Tensor]) -> Tensor:
+    """X X^T of all blocks of all batches, r × r each, one behind the other."""
+    rank, counts = rows[0].shape[-2], [_blocks_of(one) for one in rows]
+    found = rows[0].new_empty((sum(counts), rank, rank))
+    for one, part in zip(rows, torch.split(found, counts), strict=True):
+        batch = one.reshape(-1, *one.shape[-2:])
+        torch.bmm(batch, batch.mT, out=part)
+    return found
+
+
+def _join_blocks(values: Sequence[Tensor]) -> Tensor:
+    """What all blocks of all batches have, of one shape, one behind the other."""
+    return torch.cat([one if one.ndim > 2 else one[None] for one in values])
+
+
+def _split_blocks(values: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """What each of these batches has of it; undoes `_join_blocks`."""
+    parts = torch.split(values, [_blocks_of(one) for one in like])
+    return [part if one.ndim > 2 else part[0] for part, one in zip(parts, like, strict=True)]
+
+
+def _blocks_of(batch: Tensor) -> int:
+    return batch.shape[0] if batch.ndim > 2 else 1
 
 
 def are_well_conditioned(lower: Tensor, dtype: torch.dtype) -> Tensor:
@@ -238,9 +330,9 @@ def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
         r × r, lower triangular; NaN where the Gram matrix is not finite, so that a bad gradient shows.
     """
     spoilt = (gram * 0.0).sum(dim=(-2, -1), keepdim=True)
-    inverse = torch.where(negligible, 0.0, gram.diagonal(dim1=-2, dim2=-1)[..., None].rsqrt())
+    inverse = gram.diagonal(dim1=-2, dim2=-1)[..., None].rsqrt().masked_fill_(negligible, 0.0)
     unit = gram * inverse * inverse.mT
-    one = torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)
+    one = _identity(gram.shape[-1], gram.dtype, gram.device)
     # What Cholesky needs to succeed on a singular matrix of this size (Fukaya et al., "Shifted Cholesky QR", 2020).
     rounding = gram.shape[-1] * torch.finfo(gram.dtype).eps
     pivots = torch.linalg.cholesky_ex(unit + 11.0 * rounding * one).L.diagonal(dim1=-2, dim2=-1)[..., None]
@@ -253,7 +345,7 @@ def spanning_transform(gram: Tensor, negligible: Tensor) -> Tensor:
 def second_factor(gram: Tensor) -> Tensor:
     """The Cholesky factor of the Gram matrix of rows that are orthonormal but for rounding, or zeros."""
     lengths = gram.diagonal(dim1=-2, dim2=-1)
-    lengths.add_((lengths < 0.5).to(gram.dtype))  # so that rows of zeros stay
+    lengths.add_(lengths < 0.5)  # so that rows of zeros stay
     lower: Tensor = torch.linalg.cholesky_ex(gram).L
     return lower
 
@@ -263,9 +355,15 @@ def inverse_of(lower: Tensor) -> Tensor:
 
     It costs nothing in accuracy that the second pass of Cholesky QR would not restore.
     """
-    one = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
+    one = _identity(lower.shape[-1], lower.dtype, lower.device).expand_as(lower)
     inverse: Tensor = torch.linalg.solve_triangular(lower, one, upper=False)
     return inverse
+
+
+@lru_cache(maxsize=64)
+def _identity(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Made once; not to be written to."""
+    return torch.eye(rank, dtype=dtype, device=device)
 
 
 def are_negligible(squares: Tensor, dtype: torch.dtype) -> Tensor:

@@ -35,11 +35,11 @@ from .low_rank import (
     are_negligible,
     are_weak,
     are_well_conditioned,
-    gaussian_sketch,
     inverse_of,
     mixed_factors,
     scaled_rows,
     second_factor,
+    sketch_to_start_from,
     spanning_transform,
 )
 from .options import StepSettings
@@ -205,7 +205,7 @@ def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) 
 
     def sketch() -> Tensor:
         whole = start.right.new_empty((block.rank, block.shape[1 - block.output_axis]))
-        drawn = gaussian_sketch(settings.seed, settings.step, block.name, whole)
+        drawn = sketch_to_start_from(settings.seed, settings.step, block.name, whole, fresh=settings.fresh)
         return drawn[:, inputs.start : inputs.stop]
 
     found = yield from SHARDED_SOLVERS[settings.solver](

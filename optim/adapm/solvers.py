@@ -31,6 +31,7 @@ it holds (`orthonormal_rows`), whose Gram matrix is the identity: no inverse, an
 each other. `gd` works on factors of ordinary size: the squares of those of an idle block would not be numbers any more.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import cos, pi
 from typing import Protocol
@@ -44,6 +45,7 @@ from .low_rank import (
     Sketch,
     gram_matrix,
     orthonormal_rows,
+    orthonormal_rows_together,
     rows_to_iterate_from,
     scaled_rows,
     spanning_transform,
@@ -75,14 +77,24 @@ def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch
         L with orthonormal columns, and R. Where M has fewer than r directions, the columns and rows that are left over
         are zero, and start from a sketch at the next step.
     """
-    rows = momentum.carried.right
-    basis = momentum.carried.left.mT
+    return subspace_together([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])[0]
+
+
+def subspace_together(
+    momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
+) -> list[Factors]:
+    """As `subspace`, of batches of several shapes and one rank: what is r × r they work out in one call."""
+    rows = [momentum.carried.right for momentum in momenta]
+    bases = [momentum.carried.left.mT for momentum in momenta]
     for k in range(iterations):
         # Of rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
-        start = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketch=sketch)
-        basis = orthonormal_rows(momentum.rows_times_transposed(start))
-        rows = momentum.rows_times(basis)
-    return Factors(basis.mT, rows)
+        starts = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketches=sketches)
+        products = [one.rows_times_transposed(start) for one, start in zip(momenta, starts, strict=True)]
+        del starts
+        bases = orthonormal_rows_together(products)
+        del products
+        rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
+    return [Factors(basis.mT, found) for basis, found in zip(bases, rows, strict=True)]
 
 
 def svd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
@@ -174,11 +186,25 @@ class SolverEntry:
     solve: Solver
     inner_iterations: int
     """Iterations a step where the user does not say."""
+    shares_calls: Callable[..., list[Factors]] | None = None
+    """Finds those of several momenta, as `subspace_together` does."""
+    forms_momentum: bool = False
+    """Whether it needs M itself, which is as large as the gradient."""
+
+    def solve_together(
+        self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
+    ) -> list[Factors]:
+        """The factors of batches of several shapes and one rank."""
+        if self.shares_calls is not None:
+            return self.shares_calls(momenta, iterations=iterations, fresh=fresh, sketches=sketches)
+        each = zip(momenta, sketches, strict=True)
+        return [self.solve(one, iterations=iterations, fresh=fresh, sketch=sketch) for one, sketch in each]
 
 
 SOLVERS: dict[str, SolverEntry] = {
-    "subspace": SolverEntry(solve=subspace, inner_iterations=1),  # docs/LOG.md: nearly as good as the exact SVD
+    # docs/LOG.md: one iteration is nearly as good as the exact SVD
+    "subspace": SolverEntry(solve=subspace, inner_iterations=1, shares_calls=subspace_together),
     "scaled_gd": SolverEntry(solve=scaled_gd, inner_iterations=5),  # the paper's K
     "gd": SolverEntry(solve=gd, inner_iterations=5),  # the paper's K
-    "svd": SolverEntry(solve=svd, inner_iterations=1),  # exact at once
+    "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True),  # exact at once
 }

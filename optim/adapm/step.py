@@ -12,7 +12,8 @@ of one shape to which the same formulas with the same numbers apply, as one tens
 stack of experts, whose state is kept in one tensor too, copies where they are parameters of their own. It is bounded:
 it is one block, or no larger than a piece (`devices.py`) and than the largest block of the plan, or 1 MiB, so that the
 memory that a step needs for a while does not grow with a model's depth. Blocks with both of Adam's moments in the
-weights' own type are not batched: torch's AdamW kernel takes all of them in one call, whatever their shapes.
+weights' own type are not batched: torch's AdamW kernel takes all of them in one call, whatever their shapes. Nor are
+those that our kernel moves, and low-rank blocks on an accelerator go in groups (`low_rank_groups.py`).
 
 Everything elementwise is done by rows, so that no temporary is as large as a large block; gradients and weights are
 views of the parameter's own. It is done by torch's operators, by compiled code for large blocks (`compiled.py`), or on
@@ -20,9 +21,9 @@ CUDA by one kernel (`kernels.py`): `update_batch` chooses. Arithmetic is in floa
 parameters. Nothing here waits for an accelerator.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from math import inf, prod
 from types import ModuleType
 from typing import NamedTuple
@@ -138,8 +139,13 @@ def limit_of(weight: Tensor, *, largest: int, compiles: bool = False) -> int:
     need copies of W and G as well.
     """
     narrow = weight.dtype.itemsize < torch.float32.itemsize and not compiles
-    limit = min(max(largest, _ALWAYS_ELEMENTS), chunk_elements(weight.device, compiles=compiles))
+    limit = min(allowed_elements(largest), chunk_elements(weight.device, compiles=compiles))
     return max(1, limit // 2 if narrow else limit)
+
+
+def allowed_elements(largest: int) -> int:
+    """How many elements of float32 a step may hold for a while, where the largest block has `largest`."""
+    return max(largest, _ALWAYS_ELEMENTS)
 
 
 _ALWAYS_ELEMENTS = 2**18
@@ -154,8 +160,7 @@ def split_into_batches(members: Iterable[Member], *, largest: int) -> Iterator[l
         limit, count = limit_of(member.weight, largest=largest), len(member.blocks)
         size = member.weight.numel() // count
         if count > 1:
-            length = max(1, limit // size)
-            yield from ([_some(member, start, min(start + length, count))] for start in range(0, count, length))
+            yield from ([piece] for piece in cut_stack(member, max(1, limit // size)))
             continue
         if batch and elements + size > limit:
             yield batch
@@ -166,13 +171,17 @@ def split_into_batches(members: Iterable[Member], *, largest: int) -> Iterator[l
         yield batch
 
 
-def _some(member: Member, start: int, stop: int) -> Member:
-    """Some blocks of a stack; one as a block by itself."""
-    if stop - start == len(member.blocks):
-        return member
-    chosen = slice(start, stop) if stop > start + 1 else start
-    state = {name: tensor[chosen] for name, tensor in member.state.items()}
-    return Member(member.blocks[start:stop], member.weight[chosen], member.gradient[chosen], state)
+def cut_stack(member: Member, length: int) -> Iterator[Member]:
+    """The member in pieces of so many blocks at most; one by one as blocks by themselves."""
+    count = len(member.blocks)
+    if count <= length:
+        yield member
+        return
+    for start in range(0, count, length):
+        stop = min(start + length, count)
+        chosen = slice(start, stop) if stop > start + 1 else start
+        state = {name: tensor[chosen] for name, tensor in member.state.items()}
+        yield Member(member.blocks[start:stop], member.weight[chosen], member.gradient[chosen], state)
 
 
 def suits_fused_kernel(member: Member) -> bool:
@@ -199,8 +208,7 @@ def update_fused(members: Sequence[Member], settings: StepSettings) -> None:
         if not chosen:
             continue
         # Its 1 - b^t is 1 at infinity: without debiasing.
-        at = settings.step if settings.second_debias != 1.0 else inf
-        step = torch.full((), at, dtype=torch.float32, device=device)
+        step = _step_counter(settings.step if settings.second_debias != 1.0 else inf, device)
         torch._fused_adamw_(
             [member.weight for member in chosen],
             [member.gradient for member in chosen],
@@ -218,47 +226,65 @@ def update_fused(members: Sequence[Member], settings: StepSettings) -> None:
         )
 
 
-def update_batch(batch: Sequence[Member], settings: StepSettings, *, largest: int, compiles: bool = False) -> None:
+@lru_cache(maxsize=8)
+def _step_counter(at: float, device: torch.device) -> Tensor:
+    """Made once where it is the same at every step."""
+    return torch.full((), at, dtype=torch.float32, device=device)
+
+
+def update_alike(members: Sequence[Member], settings: StepSettings, *, largest: int, compiles: bool = False) -> None:
+    """Move any number of like blocks, and their state; arguments as for `update_batch`."""
+    if compiles and members[0].block.first_moment is not FirstMoment.LOW_RANK and kernels_for(members[0]) is not None:
+        singles = members if len(members) == 1 else [single for member in members for single in cut_stack(member, 1)]
+        update_batch(singles, settings, largest=largest, compiles=compiles)
+        return
+    for batch in split_into_batches(members, largest=largest):
+        update_batch(batch, settings, largest=largest, compiles=compiles)
+
+
+def update_batch(
+    batch: Sequence[Member],
+    settings: StepSettings,
+    *,
+    largest: int,
+    compiles: bool = False,
+    factors: Factors | None = None,
+    squares: Tensor | None = None,
+) -> None:
     """Move a batch of like blocks, and their state.
 
     Args:
         batch: Blocks of one likeness, as `split_into_batches` has them: their weights W (m × n) and state are changed
-            in place.
+            in place. Of any size where our kernel moves them.
         settings: Of the parameters' group at the parameters' step.
         largest: Elements of the plan's largest block.
         compiles: Whether large blocks are moved by compiled code.
+        factors: A and B of low-rank blocks where they have been found before, so that m is A B and the gradient's part.
+        squares: The sums of squares of each output of G, where they have.
     """
     block = batch[0].block
     shares = block.second_moment is not SecondMoment.ELEMENT
+    low_rank = block.first_moment is FirstMoment.LOW_RANK
     stored = [member.state["exp_avg_sq"] for member in batch]
-    kernels = _kernels_for(batch[0]) if compiles else None
-    factors = divisor = None
+    kernels = kernels_for(batch[0]) if compiles else None
     if kernels is not None:
-        low_rank = block.first_moment is FirstMoment.LOW_RANK
-        gradients = [single.gradient for member in batch for single in _singles(member)]
-        squares: Tensor | None = None
-        spreads = low_rank and settings.matmul_precision == "high" and settings.solver != "svd"
-        if spreads:
-            outputs_first = [gradient.mT for gradient in gradients] if block.output_axis == 1 else gradients
-            sums: list[Tensor] = []
-            spread = partial(kernels.SpreadMomentum, outputs_first[0], gradients=outputs_first, square_sums=sums)
-            factors = _low_rank_factors(batch, torch.float32, settings, spread)
-            squares = sums[0]
-        elif shares and (low_rank or block.output_axis == 1 or block.head_size > 1):
+        if low_rank and factors is None:
+            factors = _factors_of(batch, join([member.gradient for member in batch]), settings)
+        if shares and squares is None and (low_rank or block.output_axis == 1 or block.head_size > 1):
+            gradients = [single.gradient for member in batch for single in cut_stack(member, 1)]
             squares = kernels.square_sums(gradients, axis=block.output_axis)
+        divisor = None
         # What is None here, v of each row of a block that is not of low rank, is found on the way.
         if shares and squares is not None:
             divisor = shared_divisor(block, stored, squares if len(squares) > 1 else squares[0], settings)
-        if spreads or not low_rank:
-            _move_by_kernel(kernels, batch, settings, factors, divisor)
-            return
-    gradient = _join([member.gradient for member in batch])
-    if shares and kernels is None:
+        _move_by_kernel(kernels, batch, settings, factors, divisor)
+        return
+    gradient = join([member.gradient for member in batch])
+    divisor = None
+    if shares:
         divisor = shared_divisor(block, stored, _square_sums(block, gradient, compiles=compiles), settings)
-    if block.first_moment is FirstMoment.LOW_RANK:
-        compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
-        # Nothing here holds the gradient in the type of the arithmetic: it goes before weights are worked on.
-        factors = _low_rank_factors(batch, compute, settings, _momentum_of(block, gradient.to(compute)))
+    if low_rank and factors is None:
+        factors = _factors_of(batch, gradient, settings)
     move_batch(batch, gradient, settings, factors, divisor, largest=largest, compiles=compiles)
 
 
@@ -285,7 +311,7 @@ def move_batch(
     """
     block = batch[0].block
     compute = torch.promote_types(gradient.dtype, torch.promote_types(batch[0].weight.dtype, torch.float32))
-    if compiles and (kernels := _kernels_for(batch[0])) is not None:
+    if compiles and (kernels := kernels_for(batch[0])) is not None:
         _move_by_kernel(kernels, batch, settings, factors, divisor)
         return
     if compiles and compiled.is_worth_compiling(block.shape, gradient.device):
@@ -312,10 +338,10 @@ def move_batch(
             for member, new in zip(batch, [exact] if len(batch) == 1 else exact.unbind(), strict=True):
                 _write_by_chance(member, rows, new, settings)
         else:
-            _round_into(weights, exact)
+            round_into(weights, exact)
 
 
-def _kernels_for(member: Member) -> ModuleType | None:
+def kernels_for(member: Member) -> ModuleType | None:
     """`kernels.py`, where its kernel moves such blocks."""
     kernels = compiled.kernels_for(member.weight.device)
     types = (member.weight.dtype, member.gradient.dtype, member.block.state_dtype)
@@ -333,7 +359,7 @@ def _move_by_kernel(
     """As the loop above, all blocks at once; v that is not behind the divisor is found on the way."""
     first, block = batch[0], batch[0].block
     full = block.first_moment is FirstMoment.FULL
-    singles = [single for member in batch for single in _singles(member)]
+    singles = [single for member in batch for single in cut_stack(member, 1)]
     chances = None
     if _rounds_by_chance(first.weight, settings):
         keys = [rounding_key(settings.seed, settings.step, single.block.name) for single in singles]
@@ -365,7 +391,7 @@ def _move_compiled(
     """As the loop above, a block at a time, with everything elementwise in one pass."""
     first_moment = batch[0].block.first_moment
     numbers = _numbers(settings, first_moment, batch[0].block.decays, compute, gradient.device)
-    singles = [single for member in batch for single in _singles(member)]
+    singles = [single for member in batch for single in cut_stack(member, 1)]
     for index, member in enumerate(singles):
         weight = member.weight.detach()
         by_chance = _rounds_by_chance(weight, settings)
@@ -388,10 +414,6 @@ def _move_compiled(
             compiled.move(exact, _rows_of(member.gradient, rows), product, moment, root, numbers)
             if by_chance:
                 _write_by_chance(member, rows, exact, settings)
-
-
-def _singles(member: Member) -> Iterator[Member]:
-    return iter([member]) if len(member.blocks) == 1 else (_some(member, k, k + 1) for k in range(len(member.blocks)))
 
 
 def _numbers(
@@ -424,16 +446,16 @@ def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.dev
 
 def full_momentum(stored: Sequence[Tensor], gradient: Tensor, beta1: float) -> Tensor:
     """m = b1 m + (1 - b1) G in place; not to be written to."""
-    average = _join(stored).to(gradient.dtype).lerp_(gradient, 1.0 - beta1)
-    _round_into(stored, average)
+    average = join(stored).to(gradient.dtype).lerp_(gradient, 1.0 - beta1)
+    round_into(stored, average)
     return average
 
 
 def element_divisor(stored: Sequence[Tensor], gradient: Tensor, settings: StepSettings) -> Tensor:
     """sqrt(v / debias) + eps where one v is kept for each element, with v moved on; it may be written to."""
-    moment = _join(stored).to(gradient.dtype)
+    moment = join(stored).to(gradient.dtype)
     moment.mul_(settings.beta2).addcmul_(gradient, gradient, value=1.0 - settings.beta2)
-    _round_into(stored, moment)
+    round_into(stored, moment)
     return _root(moment, settings)
 
 
@@ -464,8 +486,8 @@ def _square_sums(block: Block, gradient: Tensor, *, compiles: bool) -> Tensor:
 
 def move_shared_moment(stored: Sequence[Tensor], mean: Tensor, settings: StepSettings) -> Tensor:
     """sqrt(v / debias) + eps of each group, with v moved on by the mean of its squares."""
-    moment = _join(stored).to(mean.dtype).lerp_(mean, 1.0 - settings.beta2)
-    _round_into(stored, moment)
+    moment = join(stored).to(mean.dtype).lerp_(mean, 1.0 - settings.beta2)
+    round_into(stored, moment)
     return _root(moment, settings)
 
 
@@ -496,12 +518,12 @@ def _rows_of(tensor: Tensor, rows: Rows) -> Tensor:
     return tensor if rows is ... else tensor[rows]
 
 
-def _join(parts: Sequence[Tensor]) -> Tensor:
+def join(parts: Sequence[Tensor]) -> Tensor:
     """The only one as it is, several as a batch of them."""
     return parts[0] if len(parts) == 1 else torch.stack(list(parts))
 
 
-def _round_into(stored: Sequence[Tensor], exact: Tensor) -> None:
+def round_into(stored: Sequence[Tensor], exact: Tensor) -> None:
     """Write back what was worked out in a copy: of several, or in a wider type than is kept."""
     if len(stored) > 1:
         torch._foreach_copy_(list(stored), list(exact.unbind()))
@@ -509,44 +531,35 @@ def _round_into(stored: Sequence[Tensor], exact: Tensor) -> None:
         stored[0].copy_(exact)
 
 
-def _low_rank_factors(
-    batch: Sequence[Member], compute: torch.dtype, settings: StepSettings, momentum_of: Callable[..., Momentum]
-) -> Factors:
-    """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on.
-
-    `momentum_of` takes L' and R', b1 and a precision, and knows the gradient, outputs × inputs.
-    """
+def _factors_of(batch: Sequence[Member], gradient: Tensor, settings: StepSettings) -> Factors:
+    """A and B, so that m is A B and the gradient's part of it, with the stored factors moved on."""
+    compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
     lefts = [member.state["momentum_left"] for member in batch]
     rights = [member.state["momentum_right"] for member in batch]
-    carried = Factors(_join(lefts).to(compute), _join(rights).to(compute))
-    found = _solve_factors(batch, carried, settings, momentum_of)
+    carried = Factors(join(lefts).to(compute), join(rights).to(compute))
+    found = _solve_factors(batch, gradient.to(compute), carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
     kept = Factors(*(factor.to(lefts[0].dtype) for factor in found))
     mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
-    _round_into(lefts, kept.left)
-    _round_into(rights, kept.right)
+    round_into(lefts, kept.left)
+    round_into(rights, kept.right)
     return mixed
 
 
-def _momentum_of(block: Block, gradient: Tensor) -> Callable[..., Momentum]:
-    packed = pack(gradient, rows=block.rank)
-    return partial(Momentum, packed.mT if block.output_axis == 1 else packed)
-
-
-def _solve_factors(
-    batch: Sequence[Member], carried: Factors, settings: StepSettings, momentum_of: Callable[..., Momentum]
-) -> Factors:
+def _solve_factors(batch: Sequence[Member], gradient: Tensor, carried: Factors, settings: StepSettings) -> Factors:
     """The new factors, found with the blocks turned to outputs × inputs, as the solvers want it."""
-    turned = batch[0].block.output_axis == 1
+    block = batch[0].block
+    turned = block.output_axis == 1
     start = carried.transpose() if turned else carried
     like = start.right if start.right.ndim == 2 else start.right[0]
+    packed = pack(gradient, rows=block.rank)
 
     def sketch() -> Tensor:
         names = [block.name for member in batch for block in member.blocks]
-        return _join([gaussian_sketch(settings.seed, settings.step, name, like) for name in names])
+        return join([gaussian_sketch(settings.seed, settings.step, name, like) for name in names])
 
     found = SOLVERS[settings.solver].solve(
-        momentum_of(start, settings.beta1, settings.matmul_precision),
+        Momentum(packed.mT if turned else packed, start, settings.beta1, settings.matmul_precision),
         iterations=settings.iterations,
         fresh=settings.fresh,
         sketch=sketch,
@@ -567,7 +580,7 @@ def _descend(
 ) -> Tensor:
     """W - lr (clip(m / divisor) + weight_decay W); in place where a single W has the type of the arithmetic."""
     lr = settings.lr * (settings.momentum_free_lr_scale if block.first_moment is FirstMoment.NONE else 1.0)
-    exact = _join(weights).to(numerator.dtype)
+    exact = join(weights).to(numerator.dtype)
     if block.decays and settings.weight_decay != 0.0:
         exact.mul_(1.0 - lr * settings.weight_decay)
     if block.first_moment is FirstMoment.FULL:
@@ -588,7 +601,7 @@ def _rounds_by_chance(weight: Tensor, settings: StepSettings) -> bool:
 def _write_by_chance(member: Member, rows: Rows, exact: Tensor, settings: StepSettings) -> None:
     """Round new rows of a block, or all of some blocks, to bfloat16 by chance."""
     if len(member.blocks) > 1:
-        for single, new in zip(_singles(member), exact, strict=True):
+        for single, new in zip(cut_stack(member, 1), exact, strict=True):
             _write_by_chance(single, ..., new, settings)
         return
     weight = _rows_of(member.weight, rows)

@@ -479,6 +479,11 @@ class ComparisonSpec(GridExperiment):
         others = len(self.candidates) - 1
         return others * len(self.candidates) // 2 if self.all_pairs else others
 
+    def hold_against(self, name: str) -> "ComparisonSpec":
+        """The same with another candidate as its baseline, chosen once there are results: every pair then counts as
+        tested, since any of them could have been chosen."""
+        return self.model_copy(update={"baseline": name, "all_pairs": True})
+
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""
         return next(each for each in self.candidates if each.name() == name)

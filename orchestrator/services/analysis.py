@@ -15,12 +15,12 @@ from orchestrator.analysis.benchmark_rules import (
     target_test,
 )
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
-from orchestrator.analysis.comparison import ValidationCurve
+from orchestrator.analysis.comparison import ValidationCurve, comparison_spec
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
-from orchestrator.errors import ConflictError
+from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.tuning_search import Setting
@@ -64,11 +64,24 @@ class Analysis:
         self._read, self._curves_of = source.read, source.curves
 
     def compare(
-        self, experiment_id: str, cell: str | None = None, *, of: ExperimentWithRuns | None = None
+        self,
+        experiment_id: str,
+        cell: str | None = None,
+        *,
+        baseline: str | None = None,
+        of: ExperimentWithRuns | None = None,
     ) -> Comparison:
         """The leaderboard of an experiment, from all of its runs (`of`: as they were read already); of a scaling
-        experiment that of one cell, by its key, or of its largest model."""
-        return self._compare(*one_comparison(*(of or self._read(experiment_id)), cell))
+        experiment that of one cell, by its key, or of its largest model. `baseline`: held against another candidate
+        than the specification says, with intervals that allow for the choice; raises `NotFoundError` for none."""
+        experiment, runs = one_comparison(*(of or self._read(experiment_id)), cell)
+        spec = comparison_spec(experiment)
+        if baseline is None or baseline == spec.baseline_name():
+            return self._compare(experiment, runs)
+        if baseline not in (names := [each.name() for each in spec.candidates]):
+            raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
+        found = self._compare(experiment.model_copy(update={"spec": spec.hold_against(baseline)}), runs)
+        return found.model_copy(update={"notes": (_chosen_later(spec, baseline), *found.notes)})
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -79,11 +92,12 @@ class Analysis:
         """What a sweep found so far; raises `ConflictError` where the experiment is none."""
         return report.report(*self._read(experiment_id), importance=importance)
 
-    def sweep_comparison(self, experiment_id: str, seed_count: int) -> ComparisonSpec:
-        """The comparison of a sweep's best trials over fresh seeds; raises `ConflictError` before there are any."""
+    def sweep_comparison(self, experiment_id: str, seed_count: int, *, best: int = 1) -> ComparisonSpec:
+        """The comparison of the `best` trials of each of a sweep's optimizers over fresh seeds; raises `ConflictError`
+        before there are so many."""
         experiment, runs = self._read(experiment_id)
         found = report.report(experiment, runs)
-        return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count)
+        return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count, best=best)
 
     def chosen_settings(self, experiment_id: str) -> dict[str, Setting]:
         """What each candidate of a comparison is judged at, by name: its rate, and what else was searched. Raises
@@ -235,3 +249,15 @@ class StoredExperiments(ExperimentSource):
             self._curves |= read
             known |= read
         return known
+
+
+def _chosen_later(spec: ComparisonSpec, baseline: str) -> str:
+    """What a reader must know of a baseline that is not the specification's."""
+    planned, tested = spec.comparison_count(), spec.hold_against(baseline).comparison_count()
+    price = (
+        "the intervals allow for that as they are"
+        if planned == tested
+        else f"any pair of candidates could have been held against each other, so that {tested} differences count as "
+        f"tested instead of {planned}, and intervals are wider"
+    )
+    return f"the baseline {baseline} was chosen after the fact, planned was {spec.baseline_name()}; {price}."

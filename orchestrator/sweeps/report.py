@@ -35,6 +35,8 @@ EDGE = 0.05
 WORST = 1e9
 """Stands for a loss that is worse than all others."""
 NAME_CHARACTERS = 120
+TITLE_CHARACTERS = 40
+"""Of a candidate's name, before the number of its trial."""
 
 
 def sweep_spec(experiment: ExperimentRecord) -> SweepSpec:
@@ -83,10 +85,10 @@ def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
     return tuple(found)
 
 
-def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int) -> ComparisonSpec:
-    """The comparison of each optimizer's best trial, over fresh seeds: the sweep's own seed would flatter what was
-    chosen on it. Raises `ConflictError` where an optimizer has no trial that ran the whole budget."""
-    by_name = {finding.candidate: finding for finding in found.findings}
+def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
+    """The comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter what was
+    chosen on it. Raises `ConflictError` where an optimizer has no trial that ran the whole budget, or fewer than
+    another: more chances for one of them would be unequal tuning."""
     if missing := [finding.title for finding in found.findings if finding.best is None]:
         raise ConflictError(
             f"no trial of {', '.join(missing)} in sweep {found.experiment_id} has run its budget and learned yet; "
@@ -96,9 +98,16 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int)
     seeds += list(range(seed_count - len(seeds)))
     candidates = []
     for searched in spec.candidates:
-        best = by_name[searched.name()].best
-        assert best is not None
-        candidates.append(as_candidate(searched, best.parameters))
+        trials = [each for each in found.trials if each.candidate == searched.name() and each.objective is not None]
+        if len(trials) < best:
+            raise ConflictError(
+                f"{len(trials)} trials of {searched.name()} in sweep {found.experiment_id} have run their budget and "
+                f"learned, not {best}; take fewer, or wait for more"
+            )
+        for trial in sorted(trials, key=lambda one: (one.objective, one.number))[:best]:
+            made = as_candidate(searched, trial.parameters)
+            label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else made.label
+            candidates.append(made.model_copy(update={"label": label}))
     return ComparisonSpec(
         name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
         workload=trial_workload(spec),

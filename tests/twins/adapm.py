@@ -87,19 +87,23 @@ def exact(rank: int) -> Argmin:
     return argmin
 
 
-def subspace_iteration(iterations: int, interval: int, sketch: Callable[[int], Tensor]) -> Argmin:
+def subspace_iteration(
+    iterations: int, interval: int, sketch: Callable[[int], Tensor], *, spare: Tensor | None = None
+) -> Argmin:
     """Line 5 by subspace iteration from R_{t-1}; from a sketch at the first step and every `interval` steps.
 
     Rows of R_{t-1} that are no longer than 1e-3 of the longest, or zero as `gram_schmidt` leaves them, start from the
-    sketch's.
+    step's sketch; between those steps from `spare`, if that is given.
     """
 
     def argmin(m: Tensor, L: Tensor, R: Tensor, t: int) -> tuple[Tensor, Tensor]:
-        R = sketch(t) if t == 1 or (interval and t % interval == 1) else R
+        fresh = t == 1 or (interval and t % interval == 1)
+        R = sketch(t) if fresh else R
+        drawn_rows = sketch(t) if fresh or spare is None else spare
         for _ in range(iterations):
             longest = max(torch.linalg.norm(row) for row in R)
             weak = [torch.linalg.norm(row) <= 1e-3 * longest for row in R]
-            start = torch.stack([drawn if w else row for w, row, drawn in zip(weak, R, sketch(t), strict=True)])
+            start = torch.stack([drawn if w else row for w, row, drawn in zip(weak, R, drawn_rows, strict=True)])
             Q = gram_schmidt(m @ start.T)
             R = Q.T @ m
         return Q, R

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
+from worker.records.notebook import record_html
 from worker.schema import WHOLE_NUMBER, DescribedRecord
 
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -26,6 +27,10 @@ class Record(DescribedRecord):
     """The base of all records."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        return record_html(self)
 
 
 class Verdict(StrEnum):

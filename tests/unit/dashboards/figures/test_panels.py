@@ -7,6 +7,7 @@ from fastapi.testclient import TestClient
 from dashboards.data.reader import Reader
 from dashboards.figures.panels import METRICS, Panel, edit_panels, group_fields, panel_figure
 from dashboards.files.vector import vector
+from tests.factories.scaling import scaling_spec
 
 
 @pytest.fixture
@@ -105,3 +106,28 @@ def test_pages_show_change_and_keep_their_panels(client: TestClient, services, f
         assert "panel=grad_norm" in page.partition('id="curves-head"')[2] or path == "/compare", "other views keep them"
     assert {"candidate", "optimizer.name"} <= set(group_fields(runs))
     assert set(METRICS) > {"train_loss", "val_loss", "host_rss_bytes"}
+
+
+def test_a_scaling_experiments_panel_has_the_runs_of_every_size(client, services, player) -> None:
+    candidates = [{"optimizer": each, "learning_rates": [0.004]} for each in ("adamw", "adapm")]
+    experiment = services.experiments.submit(scaling_spec(seeds=[1], candidates=candidates)).experiment
+    player.finish()
+    path, panel = f"/experiments/{experiment.id}", "panel=train_loss*steps*s3*by-model"
+    page = client.get(f"{path}?form=n&{panel}").text
+    assert 'id="figure-panel-0"' in page and "form=n" in page and "<option selected>model</option>" in page
+    drawn = client.get(f"{path}/figures/panel.json?{panel}").json()["data"]
+    sizes = len(experiment.spec.sizes)
+    assert len([each for each in drawn if "name" in each]) == 2 * sizes > 4, "a mean for each optimizer and size"
+    cell = experiment.spec.cells()[0].key
+    drawn = client.get(f"{path}/figures/panel.json", params={"cell": cell, "panel": "train_loss*steps*s3"}).json()[
+        "data"
+    ]
+    assert len(drawn) == 2, "a cell's own"
+
+
+def test_a_metric_of_another_loop_survives_the_address() -> None:
+    metrics = ("eval/loss*2", "a b&c=d")
+    for metric in metrics:
+        panel = Panel(metric=metric, by="candidate")
+        assert Panel.parse(panel.word(), metrics) == panel
+    assert edit_panels((), {"edit": "0", "p_metric": "a b&c=d"}, metrics)[0].metric == "a b&c=d"

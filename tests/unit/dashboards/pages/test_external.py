@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from tests.factories.external_runs import batch, header
@@ -38,9 +39,22 @@ def test_external_runs_have_pages_of_their_own_that_say_so(tmp_path: Path) -> No
         tag = browser.get(f"{curves}.json").headers["ETag"]
         assert browser.get(f"{curves}.json", headers={"If-None-Match": tag}).status_code == 304
 
+        form = {"edit": "0", "p_metric": "val_loss", "p_smooth": "0", "p_by": "candidate", "p_across": "tokens"}
+        kept = {"metric": "val_loss"}
+        address = browser.get(f"/external/{found.id}", params=kept | form, follow_redirects=False).headers["Location"]
+        assert "metric=val_loss&panel=val_loss*tokens*s0*by-candidate" in address
+        assert 'id="figure-panel-0"' in browser.get(address).text
+        panel = f"/external/{found.id}/figures/panel"
+        means = browser.get(f"{panel}.json?panel=val_loss*steps*s0*by-candidate").json()["data"]
+        named = {each["name"]: each for each in means if "name" in each}
+        assert set(named) == {"&lt;b&gt;muon&lt;/b&gt; (n = 2)", "AdamW (n = 2)"}
+        assert named["AdamW (n = 2)"]["y"] == pytest.approx([5.0, 3.0 + 0.002 + 0.015])
+        assert browser.get(f"{panel}.svg?panel=val_loss*steps*s0").text.startswith("<?xml")
+        assert len(browser.get(f"{panel}.json?panel=none").json()["data"]) == 4, "the first metric in place of none"
+
         assert "deleted permanently" in browser.get(f"/external/{found.id}/delete").text
         done = browser.post(f"/external/{found.id}/delete", follow_redirects=False)
         assert (done.status_code, done.headers["Location"]) == (303, "/external")
-        for gone in ("", "/delete", "/figures/curves.json"):
+        for gone in ("", "/delete", "/figures/curves.json", "/figures/panel.json"):
             assert browser.get(f"/external/{found.id}{gone}").status_code == 404
         assert browser.post(f"/external/{found.id}/delete").status_code == 404

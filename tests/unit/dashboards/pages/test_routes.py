@@ -9,8 +9,10 @@ from api.app import create_app
 from dashboards.assets import PLOTLY
 from dashboards.files import publication
 from dashboards.text import formats
+from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.tuning import Tuning
+from orchestrator.records import Comparison
 from tests.factories.playing import DEMO, STATE_BYTES
 from tests.factories.stores import claim
 
@@ -330,3 +332,36 @@ def test_damaged_rows_are_marked_and_everything_else_is_shown(services, player):
     problem = client.get(f"/v1/experiments/{broken.id}")
     assert (problem.status_code, problem.json()["type"]) == (500, "urn:adapm-bench:problem:damaged")
     assert client.get(f"/v1/runs/{first}").json()["result"] is None
+
+
+def test_another_baseline_is_judged_by_wider_intervals_and_says_so(client, services, player):
+    candidates = tuple(each.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for each in DEMO.candidates)
+    experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment.id
+    player.finish()
+
+    def compared(baseline: str | None) -> tuple[Comparison, float, float]:
+        """The comparison, and what it says of AdamW and AdaPM: mean and width of the interval."""
+        found = services.analysis.compare(experiment, baseline=baseline)
+        away = "adapm" if found.baseline == "adamw" else "adamw"
+        (difference,) = (row.difference for row in found.rows if row.candidate == away)
+        assert difference is not None and difference.low is not None and difference.high is not None
+        return found, difference.mean, difference.high - difference.low
+
+    planned, there, width = compared(None)
+    chosen, back, wider = compared("adapm")
+    assert (planned.baseline, chosen.baseline, len(planned.rows)) == ("adamw", "adapm", 3)
+    assert back == pytest.approx(-there)
+    assert wider > 1.05 * width, "three differences count as tested, not two"
+    assert (
+        "chosen after the fact" in chosen.notes[0] and "3 differences count as tested instead of 2" in chosen.notes[0]
+    )
+    assert compared("adamw")[0] == planned
+    with pytest.raises(NotFoundError, match="has no candidate 'none'"):
+        services.analysis.compare(experiment, baseline="none")
+
+    path = f"/experiments/{experiment}"
+    page = client.get(f"{path}?baseline=adapm&x=tokens").text
+    assert "was chosen after the fact" in page and '<input type="hidden" name="x" value="tokens">' in page
+    assert '<option value="adapm" selected>' in page and f"{path}/table.csv?baseline=adapm&amp;x=tokens" in page
+    assert "chosen after the fact" not in client.get(f"{path}?baseline=none").text, "an edited link still opens"
+    assert client.get(f"{path}/table.csv?baseline=adapm").text != client.get(f"{path}/table.csv").text

@@ -1,14 +1,18 @@
 """The page of a sweep: what its tables and figures say, sorted as its address asks, with names that try to be code."""
 
+import html
+import math
 import re
+from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from dashboards.data.reader import Reader
-from dashboards.data.tables import TrialOrder, sorted_trials
+from dashboards.data.trials import Brush, SweepView, TrialOrder, sorted_trials
 from dashboards.figures.registry import SWEEP_FIGURES
-from dashboards.figures.sweep import MARGIN_RIGHT, SLANT, parallel
+from dashboards.figures.sweep import CELLS, LEVELS, MARGIN_RIGHT, SLANT, contour, interpolate, parallel, slices
 from dashboards.files.figures import FigureFiles
 from dashboards.files.report import report
 from dashboards.files.vector import FigureError
@@ -16,8 +20,10 @@ from dashboards.palette import style
 from dashboards.text.answers import value_text
 from dashboards.view_state import ViewState
 from orchestrator.jobs import LeasePolicy
+from orchestrator.kinds.registry import validate_spec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
+from orchestrator.specs.text import parse
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps import importance
@@ -83,7 +89,9 @@ def test_the_report_has_the_sweeps_answer_figures_and_trials(services: Services,
 
 
 def test_a_sweep_has_no_figures_of_a_comparison(services: Services, swept: str):
-    with pytest.raises(FigureError, match="a sweep has no figure 'curves'; it has objective, parallel, importance"):
+    with pytest.raises(
+        FigureError, match="a sweep has no figure 'curves'; it has objective, parallel, slices, contour, importance"
+    ):
         FigureFiles(Reader(services.experiments, services.runs, services.analysis)).picture(
             swept, "curves", ViewState()
         )
@@ -193,8 +201,105 @@ def test_an_empty_sweep_and_a_trial_have_pages(client: TestClient, services: Ser
 def test_orders_and_values_in_words(services: Services, swept: str):
     report = services.analysis.sweep(swept)
     assert TrialOrder.parse(None) == TrialOrder.parse("nonsense") == TrialOrder()
-    assert TrialOrder().query("objective") == "?sort=-objective" and TrialOrder().query("number") == "?sort=number"
+    assert [TrialOrder().turn(key).text() for key in ("objective", "number")] == ["-objective", "number"]
     assert [TrialOrder().aria(key) for key in ("objective", "number")] == ["ascending", "none"]
-    assert len(sorted_trials(report, TrialOrder())) == len(report.trials)
+    assert len(sorted_trials(report.trials, TrialOrder())) == len(report.trials)
     words = [value_text(value) for value in (None, True, 3, 0.00123456, "svd")]
     assert words == ["null", "true", "3", "0.00123", "svd"]
+
+
+def test_a_brush_keeps_the_trials_that_cross_its_axis_there(client: TestClient, services: Services, swept: str):
+    report = services.analysis.sweep(swept, importance=False)
+    (rate,) = {each.parameters["lr"] for each in report.trials if each.number == 3}
+    assert isinstance(rate, float)
+    place = 100 * math.log(rate / 1e-4) / math.log(1e-1 / 1e-4)  # the axis is logarithmic
+    path, brush = f"/experiments/{swept}", f"brush=lr*{place - 1:.1f}*{place + 1:.1f}"
+    page = client.get(f"{path}?{brush}").text
+    assert re.findall(r'name="runs" value="([^"]+)"', page) == [f"{swept}-0003"]
+    assert "1 of 6, those that the brushes keep" in page
+    drawn = client.get(f"{path}/figures/parallel.json?{brush}").json()["data"]
+    kept = [each for each in drawn if each["line"]["width"] == 3.2]
+    assert [each["text"][0].partition(":")[0] for each in kept] == ["trial 3"]
+    assert [each["line"]["width"] for each in drawn] == [1.3, 3.2, 12], "what is left out, what is kept, the brush"
+    assert "The brushes keep no trial." in client.get(f"{path}?brush=lr*0*0.1").text
+    assert client.get(f"{path}?axis=lr&from=0&to=100").text.count('name="runs"') == 6, "a form's whole axis is no brush"
+
+
+@pytest.mark.parametrize("word", ["", "lr", "lr*1", "lr*a*b", "lr*nan*3", "*" * 9])
+def test_a_brush_that_is_not_understood_is_left_out(client: TestClient, swept: str, word: str):
+    view = SweepView.parse([("brush", word), ("candidate", "<b>"), ("up", "x" * 999)])
+    assert view.brushes == () and len(view.up) < 999
+    assert client.get(f"/experiments/{swept}", params={"brush": word}).status_code == 200
+
+
+def test_a_view_of_a_sweep_survives_its_address():
+    brushes = Brush(axis="rule:*.weight", low=12.5, high=60), Brush(axis="loss", low=0, high=50)
+    view = SweepView(
+        order=TrialOrder(key="number", descending=True), candidate="adamw", across="lr", up="beta2", brushes=brushes,
+        panels=("lr*steps*s3",),
+    )  # fmt: skip
+    assert SweepView.parse(parse_qsl(view.query()[1:])) == view
+    assert view.replace(candidate="adapm").brushes == (), "another candidate has another space"
+    assert view.remove(brushes[0]).brushes == brushes[1:]
+
+
+def test_slices_and_contour_show_the_losses_where_the_hyperparameters_are(services: Services, swept: str):
+    report = services.analysis.sweep(swept, importance=False)
+    space = {"lr": RATES, "rank_ratio": {"kind": "uniform", "low": 0.1, "high": 0.5}}
+    searched = sweep_spec(candidates=[{"optimizer": "adapm", "space": space}]).candidates[0]
+    tried = [({"lr": 10.0**-power, "rank_ratio": share}, loss) for power, share, loss in SPOTS]
+    trials = tuple(
+        report.trials[0].model_copy(
+            update={"number": number, "candidate": "adapm", "parameters": at, "objective": loss}
+        )
+        for number, (at, loss) in enumerate(tried)
+    )
+    found = report.model_copy(update={"trials": trials})
+    sliced = slices(found, searched, style("adapm"), "light")["data"]
+    assert [each["y"] for each in sliced] == [[loss for _, _, loss in SPOTS]] * 2
+    assert sliced[0]["x"] == pytest.approx([(4 - power) / 3 for power, _, _ in SPOTS])
+    cells, marks = contour(found, searched, ("lr", "rank_ratio"), "light")["data"]
+    assert marks["y"] == pytest.approx([(share - 0.1) / 0.4 for _, share, _ in SPOTS])
+    assert len(cells["x"]) == len(cells["marker"]["color"]) == CELLS**2
+    places = zip(cells["x"], cells["base"], strict=True)
+    corners = dict(zip(places, cells["marker"]["color"], strict=True))
+    assert corners[min(corners)] == LEVELS - 1 and corners[max(corners)] == 0, "near a trial the field is its loss"
+    few = contour(found.model_copy(update={"trials": trials[:3]}), searched, ("lr", "rank_ratio"), "light")
+    assert few["data"] == [] and contour(found, searched, None, "light")["data"] == []
+
+
+SPOTS = ((4, 0.1, 2.8), (1, 0.5, 2.4), (2, 0.2, 2.6), (3, 0.4, 2.5))
+"""(minus the exponent of the rate, rank ratio, loss)."""
+
+
+def test_the_field_of_a_contour_is_the_mean_by_inverse_squares():
+    spots, values = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([2.0, 4.0])
+    for place in ((0.25, 0.5), (0.9, 0.1)):
+        softened = (0.25 / CELLS) ** 2
+        weights = [1 / ((place[0] - x) ** 2 + (place[1] - y) ** 2 + softened) for x, y in spots]
+        by_hand = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+        assert interpolate(spots, values, np.array([place]))[0] == pytest.approx(by_hand)
+
+
+def test_the_best_trials_become_a_comparison_over_fresh_seeds(client: TestClient, services: Services, swept: str):
+    page = client.get(f"/new?best_of={swept}&trials=1&seeds=4").text
+    text = html.unescape(page.split('<textarea id="yaml"')[1].partition(">")[2].partition("</textarea>")[0])
+    spec = validate_spec(parse(text, "the form"))
+    assert spec == services.analysis.sweep_comparison(swept, 4) and len(spec.seeds) == 4 and 0 not in spec.seeds
+    assert 'class="chip good">valid' in page
+    refused = client.get(f"/new?best_of={swept}&trials=2")
+    assert refused.status_code == 409 and "1 trials of" in refused.text and "not 2" in refused.text
+    assert client.get("/new?best_of=none").status_code == 404
+    assert f'name="best_of" value="{swept}"' in client.get(f"/experiments/{swept}").text
+
+
+def test_readers_add_panels_to_a_sweep(client: TestClient, swept: str):
+    form = {"edit": "0", "p_metric": "val_loss", "p_across": "steps", "p_smooth": "0", "p_by": ""}
+    sent = client.get(f"/experiments/{swept}?sort=number", params={"sort": "number"} | form, follow_redirects=False)
+    address = sent.headers["Location"]
+    assert "sort=number" in address and "panel=val_loss*steps*s0" in address
+    assert 'id="figure-panel-0"' in client.get(address).text
+    figure = f"/experiments/{swept}/figures/panel.json?panel=val_loss*steps*s0"
+    assert len(client.get(figure).json()["data"]) == 5, "each trial with a loss"
+    assert client.get(f"{figure}&brush=loss*0*0.1").json()["data"][0]["name"].endswith("seed 0")
+    assert len(client.get(f"{figure}&brush=loss*0*0.1").json()["data"]) == 1, "the best one of AdaPM"

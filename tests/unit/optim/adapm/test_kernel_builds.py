@@ -105,12 +105,15 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
         "TILE_SUMMED": kernels._PRODUCT_DEPTH,
         "step" if turned else "step_summed": 1,
         "rows_column": 1,
+        "ADDS": True,
     }
-    pointers = {"table": "*i64", "rows": "*fp32", "found": "*fp32", "sums": "*fp32"}
+    pointers = {"table": "*i64", "rows": "*fp32", "found": "*fp32", "sums": "*fp32", "share": "fp32"}
     names = [parameter.name for parameter in kernels._multiply.params]
     signature = {name: "constexpr" if name in constants else pointers.get(name, "i32") for name in names}
     aligned = {
-        (index,): [["tt.divisibility", 16]] for index, name in enumerate(names) if signature[name] != "constexpr"
+        (index,): [["tt.divisibility", 16]]
+        for index, name in enumerate(names)
+        if signature[name] not in ("constexpr", "fp32")
     }
     made = build(
         ASTSource(kernels._multiply, signature, {(names.index(k),): v for k, v in constants.items()}, aligned),

@@ -269,6 +269,11 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, axis, ran
             torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
             single = kernels.multiply(rows[0], case.gradients[:1], axis=axis)
             torch.testing.assert_close(single, found[0])
+            base = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+            expected = 0.75 * base + 0.25 * found
+            added = kernels.multiply(rows, case.gradients, axis=axis, onto=base, weight=0.25)
+            assert added.data_ptr() == base.data_ptr()
+            torch.testing.assert_close(base, expected)
 
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):

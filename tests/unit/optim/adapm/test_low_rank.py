@@ -1,5 +1,7 @@
 """The factor solvers: optimal, harmless on degenerate input, and never needing M."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -170,12 +172,37 @@ def test_a_sketch_depends_on_seed_step_and_block_alone():
     assert one.std().item() == pytest.approx(1.0, abs=0.2)
 
 
-def test_a_healthy_block_gets_the_same_bits_on_an_accelerator():
-    gradient, carried = draw(0, 4, 40, 30).float(), Factors(draw(1, 4, 40, 5).float(), draw(2, 4, 5, 30).float())
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-12)])
+def test_a_healthy_block_gets_the_same_factors_on_an_accelerator(dtype, tolerance):
+    gradient, carried = draw(0, 4, 40, 30), Factors(draw(1, 4, 40, 5), draw(2, 4, 5, 30))
+    gradient, carried = gradient.to(dtype), Factors(*(factor.to(dtype) for factor in carried))
     expected = solve("subspace", gradient, carried)
     with devices.simulate_accelerator():
         found = solve("subspace", gradient, carried)
-    assert torch.equal(found.left, expected.left) and torch.equal(found.right, expected.right)
+    torch.testing.assert_close(found.left, expected.left, rtol=0.0, atol=tolerance)
+    torch.testing.assert_close(found.right, expected.right, rtol=0.0, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_batches_of_several_shapes_get_together_what_each_gets_alone(fresh):
+    """A batch of two blocks, a single block and a batch that has weak rows and a block of zeros."""
+    shapes = [((2,), 40, 30), ((), 12, 50), ((3,), 9, 8)]
+    momenta = [
+        Momentum(
+            draw(3 * k, *batch, m, n), Factors(draw(3 * k + 1, *batch, m, 4), draw(3 * k + 2, *batch, 4, n)), BETA1
+        )
+        for k, (batch, m, n) in enumerate(shapes)
+    ]
+    momenta[2].carried.right[0, 1:3] *= 1e-5
+    momenta[2].carried.right[1] = 0.0
+    sketches = [partial(draw, 90 + k, 4, n) for k, (_, _, n) in enumerate(shapes)]
+    how = {"iterations": 2, "fresh": fresh}
+    if fresh:
+        sketches = [partial(draw, 90 + k, *batch, 4, n) for k, (batch, _, n) in enumerate(shapes)]
+    found = SOLVERS["subspace"].solve_together(momenta, **how, sketches=sketches)
+    for one, momentum, sketch in zip(found, momenta, sketches, strict=True):
+        alone = SOLVERS["subspace"].solve(momentum, **how, sketch=sketch)
+        torch.testing.assert_close(one.left @ one.right, alone.left @ alone.right, rtol=0.0, atol=1e-12)
 
 
 def test_degenerate_blocks_are_harmless_and_leave_the_zero_start():

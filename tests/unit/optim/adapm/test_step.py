@@ -88,20 +88,18 @@ class _Operators(TorchDispatchMode):
 
 @CLASSES
 def test_the_operators_of_a_step_do_not_grow_with_the_number_of_experts(cls):
-    """But for one on an accelerator, where a sketch is drawn for each in case that it has nothing to start from."""
     counts = []
     for number in (4, 32):
         model = nn.ModuleDict({"experts": _Experts(False, number)})
         optimizer = cls.for_model(model, 1e-3)
         for value in model.parameters():
             value.grad = torch.randn_like(value)
-        optimizer.step()
+        for _ in range(2):  # at the second an accelerator's weak rows need what is then kept to start from
+            optimizer.step()
         with _Operators() as operators:
             optimizer.step()
         counts.append(operators.count)
-    batches = 3  # gates and ups are alike, and lie apart
-    drawn = (32 - 4) * batches if devices.is_simulated() else 0
-    assert counts[0] == counts[1] - drawn <= (620 if devices.is_simulated() else 430)
+    assert counts[0] == counts[1] <= (340 if devices.is_simulated() else 430)
 
 
 class _Experts(nn.Module):

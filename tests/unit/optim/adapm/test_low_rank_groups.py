@@ -1,0 +1,150 @@
+"""Groups of low-rank blocks on an accelerator: cut by their factors, with their state side by side, moved as alone."""
+
+import copy
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks.transient_memory import peak_transient_bytes
+from optim.adapm import AdaPM, AdaPMMini, devices, low_rank_groups
+from optim.adapm.low_rank_groups import _split_into_groups
+from optim.adapm.step import Member
+from optim.plan.blocks import FirstMoment
+from optim.plan.placement import plan_blocks
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama
+
+CLASSES = pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+
+
+@pytest.fixture(autouse=True)
+def on_an_accelerator() -> Iterator[None]:
+    with devices.simulate_accelerator():
+        yield
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No block shares a group, or a copy of gradients, with another."""
+    monkeypatch.setattr(low_rank_groups, "_BLOCKS_TO_FACTORS", 2**60)
+    monkeypatch.setattr(low_rank_groups, "_COPIED_BELOW", 0)
+
+
+def moved(model: nn.Module, optimizer: AdaPM, steps: range, *, idle: str = "") -> None:
+    """Steps on gradients of a few directions and noise; at the third, parameters of that name have none."""
+    for step in steps:
+        drawn = torch.Generator().manual_seed(step)
+        for name, value in model.named_parameters():
+            grad = torch.randn(value.shape, generator=drawn, dtype=torch.float64)
+            value.grad = None if idle and idle in name and step == 2 else grad.to(value.dtype)
+        optimizer.step()
+
+
+def factors_of(model: nn.Module, optimizer: AdaPM) -> list[Tensor]:
+    return [value for each in model.parameters() for key, value in optimizer.state[each].items() if "momentum" in key]
+
+
+@CLASSES
+@pytest.mark.parametrize("tiny", [tiny_gpt2, tiny_llama])
+@pytest.mark.parametrize("solver", ["subspace", "scaled_gd"])
+def test_a_group_moves_its_blocks_as_each_moves_alone(request, cls, tiny, solver):
+    together, apart = tiny().double(), tiny().double()
+    moved(together, cls.for_model(together, 1e-3, solver=solver, refresh_interval=3), range(6), idle="1.mlp")
+    request.getfixturevalue("one_by_one")
+    moved(apart, cls.for_model(apart, 1e-3, solver=solver, refresh_interval=3), range(6), idle="1.mlp")
+    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("copied_below", [0, 2**21])
+def test_products_block_by_block_are_those_of_copies_side_by_side(monkeypatch, copied_below):
+    """And of what goes by in pieces where there is no room to keep the copies."""
+    models = [tiny_gpt2(dtype=torch.float64) for _ in range(2)]
+    moved(models[0], AdaPM.for_model(models[0], 1e-3), range(4))
+    monkeypatch.setattr(low_rank_groups, "_COPIED_BELOW", copied_below)
+    monkeypatch.setattr(low_rank_groups, "limit_of", lambda weight, *, largest: 0)
+    moved(models[1], AdaPM.for_model(models[1], 1e-3), range(4))
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+
+
+def test_the_state_of_blocks_of_one_shape_is_brought_together_once_and_loads_bit_for_bit():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, 1e-3)
+    moved(model, optimizer, range(1))
+    storages = {value.untyped_storage().data_ptr() for value in factors_of(model, optimizer)}
+    low_rank = [block for block in optimizer.plan if block.first_moment is FirstMoment.LOW_RANK]
+    assert len(storages) == 2 * len({block.shape for block in low_rank}) < len(low_rank)
+    moved(model, optimizer, range(1, 3))
+    assert storages == {value.untyped_storage().data_ptr() for value in factors_of(model, optimizer)}
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    assert file.tell() < 1.2 * optimizer.plan.state_bytes + 60_000, "what is shared is saved once"
+    file.seek(0)
+    other = copy.deepcopy(model)
+    loaded = AdaPM.for_model(other, 1e-3)
+    loaded.load_state_dict(torch.load(file))
+    for trained, chosen in ((model, optimizer), (other, loaded)):
+        moved(trained, chosen, range(3, 5))
+    assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_blocks_that_sit_out_a_step_keep_their_state_and_its_place():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, 1e-3)
+    moved(model, optimizer, range(2))
+    before = {value.data_ptr(): value.clone() for value in factors_of(model, optimizer)}
+    moved(model, optimizer, range(2, 3), idle="h.1.mlp")
+    after = {value.data_ptr(): value for value in factors_of(model, optimizer)}
+    assert before.keys() == after.keys()
+    idle = [
+        value
+        for name, parameter in model.named_parameters()
+        if "h.1.mlp" in name
+        for key, value in optimizer.state[parameter].items()
+        if "momentum" in key
+    ]
+    same = [pointer for pointer, value in after.items() if torch.equal(value, before[pointer])]
+    assert sorted(same) == sorted(value.data_ptr() for value in idle)
+
+
+def test_groups_are_of_one_rank_and_no_larger_than_they_may_be():
+    block = next(block for block in plan_blocks(tiny_gpt2()) if block.first_moment is FirstMoment.LOW_RANK)
+
+    def members(count: int, *, rank: int = 2, experts: int = 1) -> list[Member]:
+        alike = replace(block, rank=rank, shape=(6, 4))
+        return [Member((alike,) * experts, torch.zeros(experts, 6, 4), torch.zeros(experts, 6, 4), {})] * count
+
+    def sizes(*lists: list[Member], limit: int) -> list[list[list[int]]]:
+        groups = _split_into_groups(lists, limit=limit)
+        return [[[len(member.blocks) for member in batch] for batch in group] for group in groups]
+
+    assert sizes(members(5), limit=40) == [[[1, 1]], [[1, 1]], [[1]]]
+    assert sizes(members(2), members(1), limit=60) == [[[1, 1], [1]]]
+    assert sizes(members(1), members(1, rank=1), limit=60) == [[[1]], [[1]]]
+    assert sizes(members(2, experts=3), members(1), limit=100) == [[[3]], [[3], [1]]]
+    assert sizes(members(1, experts=5), limit=40) == [[[2]], [[2]], [[1]]]
+    assert sizes(members(2), limit=0) == [[[1]], [[1]]]
+
+
+class _Layers(nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.wte = nn.Embedding(4000, 96)
+        self.mlp = nn.ModuleList(
+            nn.ModuleDict({"up_proj": nn.Linear(96, 384), "down_proj": nn.Linear(384, 96)}) for _ in range(layers)
+        )
+
+
+def test_what_a_step_takes_for_a_while_does_not_grow_with_the_depth():
+    peaks = []
+    for layers in (40, 80):
+        model = _Layers(layers)
+        optimizer = AdaPM.for_model(model, 1e-3, compile=False)
+        moved(model, optimizer, range(2))
+        peaks.append(peak_transient_bytes(optimizer.step, torch.device("cpu")))
+    assert peaks[1] <= 1.02 * peaks[0]
+    assert peaks[1] <= 4.5 * 4 * 4000 * 96, "of the largest block: here many blocks share a piece, and factors a group"

@@ -1,0 +1,60 @@
+"""A record as notebooks show it: its fields as a table, and below it a table for each list of records in it."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from html import escape
+from typing import Any
+
+from pydantic import BaseModel
+
+MOST_ROWS = 50
+"""Of a list of records; what is left out is counted."""
+LONGEST_TEXT = 200
+"""Of one value."""
+
+
+def record_html(record: BaseModel) -> str:
+    """The record; fields of records within it are called `record.field`."""
+    fields = dict(_fields(record))
+    lists = {name: value for name, value in fields.items() if _is_list_of_records(value)}
+    said = [(name, _text(value)) for name, value in fields.items() if name not in lists]
+    return html_table(("", type(record).__name__), said) + "".join(_list_html(*one) for one in lists.items())
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts, which may hold anything."""
+    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+    top = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{''.join(f'<tr>{line}</tr>' for line in lines)}</tbody></table>"
+
+
+def _list_html(name: str, records: Sequence[BaseModel]) -> str:
+    rows = [{field: _text(value) for field, value in _fields(one)} for one in records[:MOST_ROWS]]
+    heads = list(dict.fromkeys(field for row in rows for field, text in row.items() if text))
+    left_out = f", the first {MOST_ROWS}" if len(records) > MOST_ROWS else ""
+    table = html_table(heads, [[row.get(head, "") for head in heads] for row in rows])
+    return f"<p>{escape(name)}: {len(records)}{left_out}</p>{table}"
+
+
+def _fields(record: BaseModel, prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in record:
+        if isinstance(value, BaseModel):
+            yield from _fields(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _is_list_of_records(value: object) -> bool:
+    return isinstance(value, tuple | list) and bool(value) and all(isinstance(each, BaseModel) for each in value)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple | list) and not any(isinstance(each, BaseModel) for each in value):
+        return ", ".join(map(_text, value))[:LONGEST_TEXT]
+    return str(value)[:LONGEST_TEXT]
