@@ -58,9 +58,9 @@ TABLE = {
     GET /experiments/{experiment_id}/figures/{name}.{form}           heavy
     GET /experiments/{experiment_id}/table.{suffix}                  heavy
     GET /external
-    GET /external/{external_id}/figures/panel.{form}                 whole
     GET /external/{external_id}                                      whole
     GET /external/{external_id}/figures/curves.{form}                heavy
+    GET /external/{external_id}/figures/panel.{form}                 heavy
     GET /fits                                                        whole
     GET /fits/figures/{name}.{form}                                  heavy
     GET /memory
