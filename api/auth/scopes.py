@@ -112,6 +112,7 @@ TABLE = {
     GET /v1/points                                                   whole
     GET /v1/profiles                                                 whole
     GET /v1/runs
+    GET /v1/runs/differences                                         whole
     GET /v1/runs/groups                                              whole
     GET /v1/runs/table                                               whole
     GET /v1/runs/{run_id}

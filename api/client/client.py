@@ -74,6 +74,7 @@ from orchestrator.records import (
     RunRecord,
     Submission,
 )
+from orchestrator.specs.differences import SpecDifferences
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
@@ -499,6 +500,11 @@ class Endpoints:
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
+
+    @Endpoint
+    def run_differences(self, run_ids: Sequence[str]) -> SpecDifferences:
+        """In which fields the specifications of several runs differ, and which are the same in all of them."""
+        return self._get("/v1/runs/differences", SpecDifferences, {"run": as_texts(run_ids, "the ids")})
 
     @Endpoint
     def standing(self, run_id: str) -> QueuePosition:

@@ -182,6 +182,7 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
         "GET /v1/runs/table", query={"where": "seed<1 and state=finished", "columns": ["lr", "val_loss"], "limit": 2}
     )
     story.ask("GET /v1/runs/groups", query={"by": "candidate"})
+    story.ask("GET /v1/runs/differences", query={"run": [first, last]})
     story.ask(f"GET {RUN}/attempts/{{attempt}}/log", run_id=first, attempt=1)
     story.ask(f"GET {RUN}/exports/{{name}}", run_id=first, name="series.csv")
     story.ask("GET /v1/points", query={"run": first, "metric": "train_loss", "buckets": 4})
