@@ -66,6 +66,7 @@ TABLE = {
     GET /memory
     GET /memory/figures/plan.{form}                                  heavy
     GET /metrics
+    GET /plan
     GET /profiles                                                    whole
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
@@ -107,6 +108,7 @@ TABLE = {
     GET /v1/fits                                                     whole
     GET /v1/models
     GET /v1/models/{model}/memory                                    heavy
+    GET /v1/models/{model}/plan                                      heavy
     GET /v1/openapi.json
     GET /v1/optimizers
     GET /v1/points                                                   whole

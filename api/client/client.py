@@ -628,6 +628,15 @@ class Endpoints:
         return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
 
     @Endpoint
+    def block_plan(
+        self, model: str, optimizer: str = "adapm", *, rank_ratio: float | None = None, state_dtype: str | None = None
+    ) -> Footprint:
+        """What AdaPM or AdaPM-mini keeps for every block of a model: `footprint.optimizers[0].blocks`."""
+        ratio = None if rank_ratio is None else str(rank_ratio)
+        chosen = _parameters(optimizer=optimizer, rank_ratio=ratio, state_dtype=state_dtype)
+        return self._get(f"/v1/models/{segment(model, 'name')}/plan", Footprint, chosen)
+
+    @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:
         """The datasets that the service can train on."""
         return self._get("/v1/datasets", Page[DatasetInfo]).items

@@ -1,12 +1,13 @@
 """In which fields the specifications of several runs differ, and which are the same in all of them. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
 from orchestrator.records import RunRecord
 from worker.records.result import Record
+from worker.spec.run import RunSpec
 
 ABSENT = "—"
 """What stands for a field that a specification lacks, where people read."""
@@ -47,9 +48,15 @@ class SpecDifferences(Record):
         return tuple(run for run in self.runs if run not in self.unreadable)
 
 
-def spec_differences(runs: Sequence[RunRecord]) -> SpecDifferences:
-    """Every field of the specifications of these runs. Lists are compared whole, numbers exactly."""
-    fields = {run.id: dict(_flat_fields(run.spec.model_dump(mode="json"))) for run in runs if run.spec}
+def spec_differences(runs: Iterable[RunRecord]) -> SpecDifferences:
+    """Every field of the specifications of these runs."""
+    return differences_of({run.id: run.spec for run in runs})
+
+
+def differences_of(specs: Mapping[str, RunSpec | None]) -> SpecDifferences:
+    """The same by the ids of runs; None is a specification that cannot be read. Lists are compared whole, numbers
+    exactly."""
+    fields = {run_id: dict(_flat_fields(spec.model_dump(mode="json"))) for run_id, spec in specs.items() if spec}
     different, equal = [], []
     for name in dict.fromkeys(name for one in fields.values() for name in one):
         values = {run_id: one[name] for run_id, one in fields.items() if name in one}
@@ -59,8 +66,8 @@ def spec_differences(runs: Sequence[RunRecord]) -> SpecDifferences:
         else:
             different.append(DifferingField(field=name, values=values))
     return SpecDifferences(
-        runs=tuple(run.id for run in runs),
-        unreadable=tuple(run.id for run in runs if run.spec is None),
+        runs=tuple(specs),
+        unreadable=tuple(run_id for run_id, spec in specs.items() if spec is None),
         different=tuple(different),
         equal=tuple(equal),
     )

@@ -130,6 +130,7 @@ def made_examples(folder: Path) -> dict[str, Any]:
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
             story.ask("GET /v1/models/{model}/memory", model="gpt2-nano", query={"ranks": 2})
+            story.ask("GET /v1/models/{model}/plan", model="gpt2-nano")
     return _evened(story, app.version, folder)
 
 
