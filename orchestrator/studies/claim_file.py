@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from optim.catalog.records import Scalar
+from optim import catalog
+from optim.catalog import Scalar
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
 from orchestrator.kinds.fields import LearningRates
-from orchestrator.names import CandidateName
 from orchestrator.kinds.tuning import Tuning
+from orchestrator.names import CandidateName
 from orchestrator.specs.faults import validation_faults
-from orchestrator.specs.text import SpecTextError, parse
+from orchestrator.specs.text import SpecTextError, parse, to_yaml
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, StudyScale
 from orchestrator.studies.findings import (
@@ -37,7 +38,8 @@ from orchestrator.studies.findings import (
 )
 from orchestrator.studies.scales import GPT2
 from orchestrator.studies.study import Plan, Study, StudyPart
-from worker.schema import Flag, Spec, SpecFault, raise_faults
+from worker.files import write_atomically
+from worker.schema import Flag, Spec, SpecFault, raise_faults, require_known
 from worker.spec.run import Rules, Workload
 
 SUFFIX: Final = ".claim.yaml"
@@ -120,9 +122,22 @@ class ClaimCandidate(Spec):
     label: CandidateName | None = None
     learning_rates: LearningRates | None = None
 
+    @field_validator("optimizer")
+    @classmethod
+    def _require_known_optimizer(cls, value: str) -> str:
+        return value if catalog.knows(value) else require_known("optimizer", value, catalog.names())
+
     def name(self) -> str:
         """As in tables."""
         return self.label or self.optimizer
+
+
+class Design(Spec):
+    """How many seeds judge."""
+
+    seeds: Annotated[int, Field(strict=True, ge=1, le=MOST_SEEDS)] = len(scales.SEEDS)
+    sequential: Sequential | None = None
+    """Begin with a few of them, and add the others while a verdict is open."""
 
 
 class ClaimScale(Spec):
@@ -130,6 +145,8 @@ class ClaimScale(Spec):
 
     models: tuple[str, ...] = ()
     workload: Workload | None = None
+    design: Design | None = None
+    """Five seeds, where there is none. `study run FILE` chooses the smallest that can decide the claim."""
 
     @model_validator(mode="after")
     def _require_one(self) -> Self:
@@ -138,14 +155,6 @@ class ClaimScale(Spec):
             faults.append((("models",), list(self.models), "give models, or a workload, and not both"))
         raise_faults(type(self).__name__, faults)
         return self
-
-
-class Design(Spec):
-    """How many seeds judge. Without one in the file, `study run` chooses the smallest that can decide the claim."""
-
-    seeds: Annotated[int, Field(strict=True, ge=1, le=MOST_SEEDS)] = len(scales.SEEDS)
-    sequential: Sequential | None = None
-    """Begin with a few of them, and add the others while a verdict is open."""
 
 
 class Claim(Spec):
@@ -163,7 +172,6 @@ class Claim(Spec):
     expect: Annotated[tuple[ClaimedBound, ...], Field(min_length=1, max_length=32)]
     """All of them have to hold, on every model."""
     scales: Annotated[dict[StudyScale, ClaimScale], Field(min_length=1)]
-    design: Design | None = None
     about_large_models: Flag = False
     """Whether the claim is about larger models than the tiny scale trains, which then says nothing about it."""
     caveats: tuple[Text, ...] = ()
@@ -201,6 +209,20 @@ class Claim(Spec):
             order=self.order,
         )
 
+    def with_design(self, scale: StudyScale, design: Design) -> "Claim":
+        """The same with as many seeds at that scale."""
+        told = self.scales[scale].model_copy(update={"design": design})
+        return self.model_copy(update={"scales": self.scales | {scale: told}})
+
+    def without_designs(self) -> "Claim":
+        """What is claimed, apart from how it is shown."""
+        bare = {scale: told.model_copy(update={"design": None}) for scale, told in self.scales.items()}
+        return self.model_copy(update={"scales": bare})
+
+    def is_counted(self) -> bool:
+        """Whether all of it is a matter of bytes: then one run of each candidate decides it."""
+        return all(each.is_counted() for each in self.expect)
+
     def _parts(self, scale: StudyScale) -> tuple[StudyPart, ...]:
         works = self._works(scale)
         return tuple(
@@ -215,18 +237,17 @@ class Claim(Spec):
         return [(GPT2 if len(told.models) == 1 else each, scales.workload(scale, each)) for each in told.models]
 
     def _comparison(self, scale: StudyScale, part: str, work: Workload) -> ComparisonSpec:
-        design = self.design or Design()
-        counted = all(each.is_counted() for each in self.expect)
+        design = self.scales[scale].design or Design()
         spec = scales.comparison(
             scale,
             f"{self.name} {part}".strip(),
             work,
-            [self._candidate(each, scale, work.model, one_rate=counted) for each in self.candidates],
+            [self._candidate(each, scale, work.model, one_rate=self.is_counted()) for each in self.candidates],
             baseline=self.baseline,
-            seeds=tuple(range(1, (1 if counted else design.seeds) + 1)),
-            tuning=None if counted else Tuning(),
+            seeds=tuple(range(1, (1 if self.is_counted() else design.seeds) + 1)),
+            tuning=None if self.is_counted() else Tuning(),
         )
-        if counted or design.sequential is None:
+        if self.is_counted() or design.sequential is None:
             return spec
         return ComparisonSpec.model_validate(spec.model_dump() | {"sequential": design.sequential.model_dump()})
 
@@ -254,6 +275,21 @@ def read_claim(path: Path) -> Claim:
     except ValidationError as error:
         faults = validation_faults(error, Claim)
         raise ClaimError("\n".join([f"{path} is no claim:", *(f"  {each.text()}" for each in faults)])) from error
+
+
+def claim_path(folder: Path, name: str) -> Path:
+    """Where a claim of one's own lies once it is registered."""
+    return folder / f"{name}{SUFFIX}"
+
+
+def register_claim(folder: Path, claim: Claim) -> None:
+    """Write it beside its evidence, before anything is trained. Raises `ClaimError` where another claim has the name:
+    what is claimed does not change once it is there, only the designs of further scales are added."""
+    path = claim_path(folder, claim.name)
+    if path.exists() and read_claim(path).without_designs() != claim.without_designs():
+        raise ClaimError(f"{path} is another claim of that name; give this one a name of its own")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, to_yaml(claim.model_dump(mode="json", exclude_unset=True)))
 
 
 def registered_claims(folder: Path) -> tuple[Study, ...]:

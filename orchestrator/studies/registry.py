@@ -1,5 +1,5 @@
-"""The studies by name: every `Study` in a module of `paper/` or `beyond/` and every file of `claims/`, in the order that
-they say; and one's own claims, which lie in a data folder."""
+"""The studies by name: every `Study` in a module of `paper/` or `beyond/` and every file of `claims/`, in their order;
+and one's own claims, which lie in a data folder."""
 
 import pkgutil
 from functools import cache
