@@ -431,7 +431,7 @@ class Endpoints:
 
     @Endpoint
     def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
-        """Write an experiment's note, in plain text; None takes it away."""
+        """Write an experiment's note, in Markdown; None takes it away."""
         return self._annotate(experiment_id, {"note": text}, None)
 
     @Endpoint
