@@ -50,7 +50,11 @@ class Elements(HTMLParser):
     def handle_comment(self, data: str) -> None:
         raise AssertionError(f"a comment: {data}")
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    def handle_decl(self, decl: str) -> None:
+        raise AssertionError(f"a declaration: {decl}")
+
+    def handle_pi(self, data: str) -> None:
+        raise AssertionError(f"an instruction: {data}")
 
 
 def test_a_note_has_headings_lists_links_tables_and_code() -> None:
