@@ -27,9 +27,8 @@ such a slice. torch reaches oneDNN for float32 only through the operator that it
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import wraps
+from functools import partial
 from types import EllipsisType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,34 +79,35 @@ def record_constants(into: set[Tensor]) -> Iterator[None]:
         _recorded = None
 
 
-def made_once(maxsize: int) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+class _MadeOnce:
+    def __init__(self, make: Callable[..., Tensor], maxsize: int) -> None:
+        self._make, self._maxsize = make, maxsize
+        self._kept: dict[tuple[Hashable, ...], Tensor] = {}
+
+    def __call__(self, *key: Hashable) -> Tensor:
+        found = self._kept.get(key)
+        if found is None:
+            found = self._make(*key)
+            if _recorded is None:
+                if len(self._kept) >= self._maxsize:
+                    self._kept.pop(next(iter(list(self._kept))), None)
+                self._kept[key] = found
+        if _recorded is not None:
+            _recorded.add(found)
+        return found
+
+    def cache_clear(self) -> None:
+        """Forget all of them."""
+        self._kept.clear()
+
+
+def made_once(maxsize: int) -> Callable[[Callable[..., Tensor]], _MadeOnce]:
     """Keep the tensors that a function made of these arguments; so many, the oldest go first.
 
     `lru_cache` knows nothing of graphs: what one records the making of has no values before it is replayed, so that it
     is made there for that graph alone; and what one records the reading of must not be dropped while the graph lives.
     """
-
-    def decorate(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        kept: dict[tuple[Hashable, ...], Tensor] = {}
-
-        @wraps(make)
-        def get(*key: Hashable) -> Tensor:
-            found = kept.get(key)
-            if found is None:
-                found = make(*key)
-                if _recorded is None:
-                    if len(kept) >= maxsize:
-                        kept.pop(next(iter(list(kept))), None)
-                    kept[key] = found
-            if _recorded is not None:
-                _recorded.add(found)
-            return found
-
-        get_any: Any = get
-        get_any.cache_clear = kept.clear
-        return get
-
-    return decorate
+    return partial(_MadeOnce, maxsize=maxsize)
 
 
 @made_once(maxsize=256)
