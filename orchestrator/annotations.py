@@ -64,6 +64,14 @@ class Note(Record):
     """That key's label."""
 
 
+class LabelChange(Record):
+    """Labels to be added and to be taken away; the others stay, whoever edits at the same time."""
+
+    add: Labels = ()
+    remove: Labels = ()
+    """One that is not there changes nothing."""
+
+
 class AnnotationChange(Record):
     """What is to be changed of an experiment's labels and note; what is left out stays as it is."""
 

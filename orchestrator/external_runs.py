@@ -188,6 +188,7 @@ class ExternalExperiment(Record):
     runs: int
     by_state: dict[ExternalState, int]
     candidates: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""

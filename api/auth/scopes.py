@@ -126,6 +126,7 @@ TABLE = {
     GET /v1/runs/{run_id}/points
     GET /v1/runs/{run_id}/standing
     GET /v1/studies                                                  whole
+    GET /v1/views
     GET /v1/studies/{name}                                           whole
     """,
     Access.SUBMITTER: """
@@ -138,6 +139,7 @@ TABLE = {
     POST /experiments/{experiment_id}/restore
     GET /external/{external_id}/delete
     POST /external/{external_id}/delete
+    POST /external/{external_id}/labels
     GET /selection
     POST /selection
     POST /views
@@ -154,6 +156,8 @@ TABLE = {
     POST /v1/experiments/{experiment_id}/restore
     POST /v1/experiments/{experiment_id}/resume
     POST /v1/experiments/{experiment_id}/retry
+    POST /v1/views
+    DELETE /v1/views/{view_id}
     GET /v1/webhooks
     POST /v1/webhooks
     GET /v1/webhooks/{webhook_id}
@@ -163,6 +167,7 @@ TABLE = {
     DELETE /v1/external-experiments/{external_id}
     DELETE /v1/external-runs/{external_id}
     POST /v1/external-runs/{external_id}/lines
+    POST /v1/external-experiments/{external_id}/labels
     POST /v1/runs/{run_id}/cancel
     POST /v1/runs/{run_id}/pause
     POST /v1/runs/{run_id}/resume

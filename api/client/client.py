@@ -73,6 +73,7 @@ from orchestrator.records import (
     ExperimentRecord,
     QueuePosition,
     RunRecord,
+    SavedView,
     Submission,
 )
 from orchestrator.specs.differences import SpecDifferences
@@ -302,9 +303,10 @@ class Endpoints:
         return self._ask("GET", "/v1/fits", FitReport, again=True, params=parameters, timeout=EXPORT_SECONDS)
 
     @Endpoint
-    def external_experiments(self) -> tuple[ExternalExperiment, ...]:
-        """What other people's loops told of, by experiment; the newest first."""
-        return self._get("/v1/external-experiments", Page[ExternalExperiment]).items
+    def external_experiments(self, labels: Sequence[str] = ()) -> tuple[ExternalExperiment, ...]:
+        """What other people's loops told of, by experiment: those that have all of `labels`, the newest first."""
+        chosen: dict[str, Parameter] = {"label": as_texts(labels, "the labels")}
+        return self._get("/v1/external-experiments", Page[ExternalExperiment], chosen).items
 
     @Endpoint
     def external_experiment(self, external_id: str) -> ExternalExperiment:
@@ -362,6 +364,15 @@ class Endpoints:
         return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries)
 
     @Endpoint
+    def label_external_experiment(
+        self, external_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> ExternalExperiment:
+        """Give an experiment of external runs these labels, and take those away; the others stay."""
+        change = {"add": as_texts(add, "labels to add"), "remove": as_texts(remove, "labels to remove")}
+        path = f"/v1/external-experiments/{segment(external_id)}/labels"
+        return self._ask("POST", path, ExternalExperiment, again=True, content=json_body(change), headers=JSON)
+
+    @Endpoint
     def delete_external_experiment(self, external_id: str) -> ExternalExperiment:
         """Remove an experiment of external runs and all of them, for good."""
         return self._ask("DELETE", f"/v1/external-experiments/{segment(external_id)}", ExternalExperiment, again=False)
@@ -376,6 +387,22 @@ class Endpoints:
         """Send lines of a spool (`api.client.spool.sync` sends whole ones); what comes again changes nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"
         return self._ask("POST", path, LinesReceipt, again=True, content=json_body(batch), headers=JSON)
+
+    @Endpoint
+    def saved_views(self, page: str = "") -> tuple[SavedView, ...]:
+        """The views that people saved under a name, of one page (`/runs`) or of all."""
+        return self._get("/v1/views", Page[SavedView], {"page": page} if page else None).items
+
+    @Endpoint
+    def save_view(self, name: str, address: str) -> SavedView:
+        """Save a view, `/runs?q=state%3Dfailed`, under a name; one of yours of that name is replaced."""
+        content = json_body({"name": name, "address": address})
+        return self._ask("POST", "/v1/views", SavedView, again=True, content=content, headers=JSON)
+
+    @Endpoint
+    def delete_view(self, view_id: str) -> SavedView:
+        """Forget a view of your own; an admin any."""
+        return self._ask("DELETE", f"/v1/views/{segment(view_id)}", SavedView, again=False)
 
     @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:

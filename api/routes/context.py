@@ -15,6 +15,7 @@ from api.middleware.metrics import Meters
 from api.records import Item, Page
 from dashboards.data.live import Pulse
 from dashboards.files.figures import FigureFiles
+from orchestrator.annotations import MOST_LABELS, Label
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
@@ -27,6 +28,7 @@ from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.outgoing.webhooks import Webhooks
 from orchestrator.store.queue.attempts import Attempts
+from orchestrator.store.saved_views import SavedViews
 from orchestrator.studies.reports import Studies
 
 # Answers of the busiest routes: a record written to JSON once, on the thread that has read it.
@@ -109,6 +111,7 @@ KeyringDependency = Annotated[Keyring, dependency(lambda state: state.services.k
 AuditDependency = Annotated[AuditLog, dependency(lambda state: state.services.audit)]
 WebhooksDependency = Annotated[Webhooks, dependency(lambda state: state.services.webhooks)]
 ExternalRunsDependency = Annotated[ExternalRuns, dependency(lambda state: state.services.external_runs)]
+SavedViewsDependency = Annotated[SavedViews, dependency(lambda state: state.services.saved_views)]
 StudiesDependency = Annotated[Studies, dependency(lambda state: state.studies)]
 FigureFilesDependency = Annotated[FigureFiles, dependency(lambda state: state.figure_files)]
 PulseDependency = Annotated[Pulse, dependency(lambda state: state.pulse)]
@@ -127,6 +130,10 @@ CellQuery = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS)]
+WithLabels = Annotated[
+    tuple[Label, ...],
+    Query(max_length=MOST_LABELS, description="Only those with this label; several: with all of them."),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(

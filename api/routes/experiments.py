@@ -24,6 +24,7 @@ from api.routes.context import (
     Limit,
     PulseDependency,
     SpecificationsDependency,
+    WithLabels,
     app_state,
     cut_page,
     json_response,
@@ -34,7 +35,7 @@ from dashboards.data.live import RECONNECT_MILLISECONDS
 from dashboards.files.figures import table_file
 from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
 from orchestrator.analysis.benchmark_rules import TargetTest, TargetTestChoice
-from orchestrator.annotations import MOST_LABELS, AnnotationChange, Label
+from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.registry import ExperimentSpec
@@ -55,10 +56,6 @@ IfMatch = Annotated[
     ),
 ]
 
-WithLabels = Annotated[
-    tuple[Label, ...],
-    Query(max_length=MOST_LABELS, description="Only those with this label; several: with all of them."),
-]
 Deleted = Annotated[bool, Query(description="Those that were deleted and can be restored, instead of the others.")]
 
 

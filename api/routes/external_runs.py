@@ -8,11 +8,13 @@ from api.records import Page
 from api.routes.context import (
     CallerDependency,
     ExternalRunsDependency,
+    WithLabels,
     json_response,
     problems,
 )
 from dashboards.files.publication import external_runs_csv
 from orchestrator.analysis.benchmark_rules import ExternalTargetTestChoice, TargetTest
+from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import (
     ExternalExperiment,
     ExternalJudgement,
@@ -59,15 +61,25 @@ def series(external_id: RunPath, external_runs: ExternalRunsDependency) -> Respo
 
 
 @router.get("/external-experiments", response_model=Page[ExternalExperiment])
-def external_experiments(external_runs: ExternalRunsDependency) -> Response:
-    """All experiments of external runs, the newest first."""
-    return json_response(Page[ExternalExperiment](items=external_runs.experiments()))
+def external_experiments(external_runs: ExternalRunsDependency, label: WithLabels = ()) -> Response:
+    """All experiments of external runs that have these labels, the newest first."""
+    return json_response(Page[ExternalExperiment](items=external_runs.experiments(labels=label)))
 
 
 @router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
 def external_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
     """One experiment of external runs."""
     return json_response(external_runs.experiment(external_id))
+
+
+@router.post(
+    "/external-experiments/{external_id}/labels",
+    response_model=ExternalExperiment,
+    responses=problems(403, 404, 409, 413, 422),
+)
+def change_labels(external_id: ExperimentPath, change: LabelChange, external_runs: ExternalRunsDependency) -> Response:
+    """Add labels to an experiment of external runs, or take some away; repeating it changes nothing."""
+    return json_response(external_runs.change_labels(external_id, change))
 
 
 @router.delete("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(403, 404))

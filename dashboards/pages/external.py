@@ -4,6 +4,7 @@
 /external/{id}                             one: verdicts, curves, runs
 /external/{id}/figures/curves.{form}       one metric of its runs
 /external/{id}/figures/panel.{form}        a figure that a reader added
+/external/{id}/labels                      adds a label, or takes one away
 /external/{id}/delete                      asks, then removes it for good
 """
 
@@ -12,18 +13,21 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from pydantic import ValidationError
 
 from dashboards.figures.compare import X_TITLES
 from dashboards.figures.curves import MOST_EXTERNAL_LINES, external_styles
 from dashboards.figures.panels import Panel, external_fields
 from dashboards.figures.registry import EXTERNAL_CURVES, EXTERNAL_PANEL
 from dashboards.files.figures import FileForm, figure_answer
+from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
-from dashboards.render import missing_page, page
+from dashboards.render import missing_page, page, refused_page
 from dashboards.view_state import panel_words
+from orchestrator.annotations import LabelChange
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 from orchestrator.services.external_runs import ExternalRuns
@@ -45,6 +49,7 @@ def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIR
     router.get("/external/{external_id}")(handlers.experiment)
     router.get("/external/{external_id}/figures/curves.{form}")(handlers.curves)
     router.get("/external/{external_id}/figures/panel.{form}")(handlers.panel)
+    router.post("/external/{external_id}/labels")(handlers.change_labels)
     router.get("/external/{external_id}/delete")(handlers.ask_to_delete)
     router.post("/external/{external_id}/delete")(handlers.delete)
     return router
@@ -147,6 +152,23 @@ class ExternalPages:
         panel = Panel.parse(request.query_params.get("panel", ""), metrics)
         drawn = EXTERNAL_PANEL.draw(runs, self._external_runs.series, panel, external_styles(found.candidates), theme)
         return figure_answer(drawn, form, theme, name="panel", title=EXTERNAL_PANEL.title, tag=tag)
+
+    def change_labels(self, external_id: str, pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:
+        """Add what is written, take away what is named."""
+        sent = dict(pairs)
+        try:
+            names = {
+                each: [part for part in sent.get(each, "").split(",") if part.strip()] for each in ("add", "remove")
+            }
+            self._external_runs.change_labels(external_id, LabelChange.model_validate(names))
+        except NotFoundError as error:
+            return missing_page(str(error))
+        except ValidationError as error:
+            why = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            return refused_page(422, "Not labelled", f"A label {why}.")
+        except ConflictError as error:
+            return refused_page(409, "Not labelled", str(error))
+        return RedirectResponse(f"/external/{external_id}", status_code=303)
 
     def ask_to_delete(self, external_id: str) -> HTMLResponse:
         """What a deletion would mean."""

@@ -141,7 +141,9 @@ class PageHandlers:
             version=version,
             limit=EXPERIMENTS_SHOWN,
             bests_shown=BESTS_SHOWN,
-            external=() if query.narrows() else self._external_runs.experiments(limit=EXTERNAL_SHOWN),
+            external=()
+            if query.narrows_by_more_than_labels()
+            else self._external_runs.experiments(limit=EXTERNAL_SHOWN, labels=query.labels),
             query=query,
             undo=find_restorable(experiments, request.query_params.get("deleted")),
             any_deleted=bool(experiments.page(limit=1, deleted=True)),

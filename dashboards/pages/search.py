@@ -58,6 +58,10 @@ class Search:
         """Whether anything is looked for."""
         return replace(self, sort=NEWEST_FIRST) != Search()
 
+    def narrows_by_more_than_labels(self) -> bool:
+        """Whether words or a state are looked for."""
+        return replace(self, labels=()).narrows()
+
     def query_for_state(self, state: StateFilter) -> str:
         """The query of a URL for the same words in another state, `?` included."""
         pairs = [("q", self.text)] if self.text else []

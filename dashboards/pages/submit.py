@@ -28,7 +28,7 @@ from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.faults import Fault
 from orchestrator.specs.preview import Preview
-from orchestrator.specs.text import SpecTextError, brief, parse, to_yaml
+from orchestrator.specs.text import SpecTextError, brief, example, parse, to_yaml
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 
@@ -127,6 +127,19 @@ class SubmitForm:
         """An option's text; empty is its default."""
         return self.values.get(f"option:{entry.name}:{name}", "")
 
+    def shows(self, entry: OptimizerEntry) -> bool:
+        """Whether the form lists an optimizer: candidates always, others once they are looked for."""
+        return entry.name in self.chosen or self._finds(entry)
+
+    def found_words(self) -> str:
+        """How many optimizers are found; empty where nothing is looked for."""
+        found = sum(self._finds(entry) for entry in catalog.CATALOG)
+        return f"{found} found" if self.value("find") else ""
+
+    def _finds(self, entry: OptimizerEntry) -> bool:
+        words = self.value("find").lower().split()
+        return bool(words) and all(word in searched_words(entry) for word in words)
+
     def changed_options(self, entry: OptimizerEntry) -> int:
         """How many options differ from their defaults."""
         return sum(bool(self.option(entry, option.name)) for option in entry.options)
@@ -134,6 +147,11 @@ class SubmitForm:
 
 EMPTY = SubmitForm(values={}, chosen=frozenset(CHOSEN), tuning=True)
 """The form as it is first shown."""
+
+
+def searched_words(entry: OptimizerEntry) -> str:
+    """The text in which an optimizer is looked for, in small letters."""
+    return f"{entry.name} {entry.title} {entry.summary}".lower()
 
 
 async def read_form_pairs(request: Request) -> Pairs:
@@ -167,6 +185,8 @@ class SubmitPages:
             return self._copy(copied)
         if (sweep := query.get("best_of")) is not None:
             return self._best_of(sweep, _count(query.get("trials"), 1), _count(query.get("seeds"), FRESH_SEEDS))
+        if query.get("template") in KINDS:
+            return self._yaml(example(query["template"]), asked=False)
         if query.get("as") == "yaml":
             return self._yaml("", asked=False)
         return self._form(EMPTY, asked=False)
@@ -260,6 +280,8 @@ def _page(
         datasets=data_catalog.DATASETS,
         tokenizers=data_catalog.TOKENIZERS,
         methods=METHODS,
+        searched_words=searched_words,
+        templates=tuple(KINDS),
         search_axes=[(axis, axes_in_words([axis])) for axis in AXES if axis != "lr"],
     )
 

@@ -22,7 +22,8 @@ from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import may_administer, missing_page, refused_page, visitor_id
 from dashboards.view_state import MOST_PANELS
 from orchestrator.errors import NotFoundError
-from orchestrator.store.saved_views import SavedView, SavedViews, ViewError
+from orchestrator.records import SavedView
+from orchestrator.store.saved_views import SavedViews, ViewError
 
 
 class PanelView(Protocol):

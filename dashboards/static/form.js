@@ -60,6 +60,21 @@
   document.addEventListener("bench:page", countUnlessAway);
   countUnlessAway();
 
+  // Optimizers that are no candidates are shown once they are looked for.
+  const find = document.getElementById("find-optimizer");
+  function show() {
+    const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let found = 0;
+    for (const row of form.querySelectorAll(".candidate")) {
+      const fits = words.length > 0 && words.every((word) => row.dataset.words.includes(word));
+      found += fits;
+      row.hidden = !fits && !row.querySelector("[name=use]").checked;
+    }
+    document.getElementById("found-optimizers").textContent = words.length ? `${found} found` : "";
+  }
+  find?.addEventListener("input", (event) => { event.stopPropagation(); show(); });
+  find?.addEventListener("keydown", (event) => { if (event.key === "Enter") event.preventDefault(); });
+
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, PAUSE_MILLISECONDS); });
   // A tab indents YAML by two spaces; Escape, then Tab, leaves the field.
   let leaving = false;

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
+
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
 from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, signed_text, verdict
@@ -381,13 +383,11 @@ MOST_SETTINGS = 8
 
 def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str]:
     """Settings that each candidate has one value of, and not all the same."""
-    values: dict[str, dict[str, set[str]]] = {}
-    for name, runs in of_row.items():
-        for run in runs:
-            for key in run.config.keys() - _mapped_settings(run):
-                values.setdefault(key, {})
-        for key, of_candidate in values.items():
-            of_candidate[name] = {json.dumps(run.config.get(key), sort_keys=True) for run in runs}
+    keys = {key for runs in of_row.values() for run in runs for key in run.config.keys() - _mapped_settings(run)}
+    values = {
+        key: {name: {_setting_text(run.config.get(key)) for run in runs} for name, runs in of_row.items()}
+        for key in keys
+    }
     found = [
         f"{key} ({', '.join(f'{name} {next(iter(each))[:40]}' for name, each in of_candidate.items() if each)})"
         for key, of_candidate in sorted(values.items())
@@ -395,6 +395,13 @@ def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str
         and len({value for each in of_candidate.values() for value in each}) > 1
     ]
     return found[:MOST_SETTINGS] + ([f"and {len(found) - MOST_SETTINGS} more"] if len(found) > MOST_SETTINGS else [])
+
+
+def _setting_text(value: JsonValue) -> str:
+    """Some trackers write every number with a point: 2.0 is 2."""
+    if value is None:
+        return "not told"
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, sort_keys=True)
 
 
 def _mapped_settings(run: ExternalRun) -> set[str]:

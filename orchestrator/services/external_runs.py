@@ -1,7 +1,10 @@
 """`ExternalRuns`: what loops outside of the bench told, kept and judged."""
 
+from collections.abc import Collection
+
 from orchestrator.analysis.benchmark_rules import ExternalTargetTestChoice, TargetTest, external_target_test
 from orchestrator.analysis.external_runs import judge
+from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import (
     ExternalExperiment,
     ExternalJudgement,
@@ -40,10 +43,14 @@ class ExternalRuns:
         """Remove an experiment and its runs for good."""
         return external_runs.delete_experiment(self._database, experiment_id)
 
-    def experiments(self, *, limit: int | None = None) -> tuple[ExternalExperiment, ...]:
-        """The newest first."""
+    def change_labels(self, experiment_id: str, change: LabelChange) -> ExternalExperiment:
+        """Add labels and take some away; raises `ConflictError` where they would be too many."""
+        return external_runs.change_labels(self._database, experiment_id, change)
+
+    def experiments(self, *, limit: int | None = None, labels: Collection[str] = ()) -> tuple[ExternalExperiment, ...]:
+        """Those that have all of these labels, the newest first."""
         with self._database.reading() as connection:
-            return external_runs.experiments(connection, limit=limit)
+            return external_runs.experiments(connection, limit=limit, labels=labels)
 
     def experiment(self, experiment_id: str) -> ExternalExperiment:
         """One experiment."""

@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from enum import StrEnum
+from importlib.resources import files
 from pathlib import PurePath
 from typing import Any, Never
 
@@ -280,3 +281,8 @@ def _usual(workload: Workload) -> Workload:
 
 def _default(field: FieldInfo) -> Any:
     return field.get_default(call_default_factory=True, validated_data={})
+
+
+def example(kind: str) -> str:
+    """The commented specification of a kind of experiment, or of a run."""
+    return (files("orchestrator.specs") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")

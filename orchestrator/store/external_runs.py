@@ -9,13 +9,14 @@ of processes. Nothing here has a lease, or is ever queued.
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
 import zstandard
 from sqlalchemy.engine import Connection
 
+from orchestrator.annotations import MOST_LABELS, LabelChange, sort_labels
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import (
     MOST_METRICS,
@@ -145,6 +146,21 @@ def delete_experiment(database: Database, experiment_id: str) -> ExternalExperim
         return found
 
 
+def change_labels(database: Database, experiment_id: str, change: LabelChange) -> ExternalExperiment:
+    """Add labels and take some away. Raises `NotFoundError`, and `ConflictError` where they would be too many."""
+    with database.writing() as connection:
+        asked, this = experiment(connection, experiment_id).id, external_experiments
+        row = connection.execute(sa.select(this.c.labels).where(this.c.id == asked).with_for_update()).one_or_none()
+        had = set() if row is None else set(json.loads(row.labels))
+        labels = sort_labels((had | set(change.add)) - set(change.remove))
+        if len(labels) > MOST_LABELS:
+            raise ConflictError(f"it would have {len(labels)} labels, of at most {MOST_LABELS}; remove some first")
+        if set(labels) != had:
+            connection.execute(sa.update(this).where(this.c.id == asked).values(labels=json.dumps(labels)))
+            count_change(connection)
+        return experiment(connection, asked)
+
+
 def _delete(connection: Connection, which: sa.ColumnElement[bool]) -> None:
     mine = sa.select(external_runs.c.id).where(which).order_by(external_runs.c.id).with_for_update()
     ids = list(connection.execute(mine).scalars())
@@ -214,10 +230,14 @@ def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: flo
         known |= {"last_step": step, "last": told, "last_at": at}
 
 
-def experiments(connection: Connection, *, limit: int | None = None) -> tuple[ExternalExperiment, ...]:
-    """All experiments of external runs, the newest first."""
-    query = sa.select(external_experiments).order_by(external_experiments.c.number.desc()).limit(limit)
-    return _experiment_records(connection, connection.execute(query).all())
+def experiments(
+    connection: Connection, *, limit: int | None = None, labels: Collection[str] = ()
+) -> tuple[ExternalExperiment, ...]:
+    """All experiments of external runs that have these labels, the newest first."""
+    query = sa.select(external_experiments).order_by(external_experiments.c.number.desc())
+    rows = connection.execute(query if labels else query.limit(limit)).all()
+    fitting = [row for row in rows if set(labels) <= set(json.loads(row.labels))] if labels else rows
+    return _experiment_records(connection, fitting[:limit])
 
 
 def experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
@@ -264,6 +284,7 @@ def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
         runs=sum(by_state.values()),
         by_state=by_state,
         candidates=tuple(dict.fromkeys(group.candidate for group in groups)),
+        labels=tuple(json.loads(row.labels)),
     )
 
 

@@ -3,18 +3,17 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.names import plain_name
+from orchestrator.records import LONGEST_ADDRESS, LONGEST_VIEW_NAME, SavedView
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.tables import keys, saved_views
 
-LONGEST_NAME = 80
-LONGEST_ADDRESS = 4_000
 MOST_VIEWS = 1_000
 ADDRESS = re.compile(r"/(runs|compare|(experiments|external)/[A-Za-z0-9_-]{1,64})?(\?[!-~]*)?")
 """Pages whose view stands in their address; nothing that leads elsewhere."""
@@ -22,25 +21,6 @@ ADDRESS = re.compile(r"/(runs|compare|(experiments|external)/[A-Za-z0-9_-]{1,64}
 
 class ViewError(ConflictError):
     """A view cannot be saved."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedView:
-    """One of them."""
-
-    id: str
-    name: str
-    address: str
-    """Path and query of a page."""
-    created_at: float
-    key_id: str | None
-    """Whose it is; None where the service had no keys."""
-    owner: str | None
-    """That key's label."""
-
-    def page(self) -> str:
-        """The path alone."""
-        return self.address.partition("?")[0]
 
 
 class SavedViews:
@@ -52,8 +32,8 @@ class SavedViews:
     def save(self, name: str, address: str, *, by: str | None) -> SavedView:
         """Keep it under that name, in place of an earlier one of the same key. Raises `ViewError`."""
         name = " ".join(name.split())
-        if not name or len(name) > LONGEST_NAME or not name.isprintable():
-            raise ViewError(f"the name must be 1 to {LONGEST_NAME} printable characters")
+        if not name or len(name) > LONGEST_VIEW_NAME or not name.isprintable():
+            raise ViewError(f"the name must be 1 to {LONGEST_VIEW_NAME} printable characters")
         try:
             name = plain_name(name)
         except ValueError as error:
@@ -93,13 +73,18 @@ class SavedViews:
             raise NotFoundError(f"there is no saved view {view_id!r}")
         return SavedView(**row._mapping)
 
+    def list_all(self) -> tuple[SavedView, ...]:
+        """All of them, by name."""
+        return self._sorted(_VIEWS)
+
     def list_for_page(self, path: str) -> tuple[SavedView, ...]:
         """Those of one page, by name."""
+        address = saved_views.c.address
+        return self._sorted(_VIEWS.where(sa.or_(address == path, address.startswith(path + "?", autoescape=True))))
+
+    def _sorted(self, query: sa.Select[Any]) -> tuple[SavedView, ...]:
         with self._database.reading() as connection:
-            begins = sa.or_(
-                saved_views.c.address == path, saved_views.c.address.startswith(path + "?", autoescape=True)
-            )
-            rows = connection.execute(_VIEWS.where(begins)).all()
+            rows = connection.execute(query).all()
         return tuple(
             sorted((SavedView(**row._mapping) for row in rows), key=lambda one: (one.name.casefold(), one.name))
         )

@@ -372,6 +372,7 @@ external_experiments = Table(
     Column("name", sa.Text, nullable=False, unique=True),  # by which runs that are logged without the service name it
     Column("created_at", sa.Double, nullable=False),
     Column("key_id", sa.Text, nullable=True),
+    Column("labels", sa.Text, nullable=False, server_default="[]"),  # JSON
 )
 
 external_runs = Table(

@@ -1,4 +1,4 @@
-"""A table, the states of a Trainer and a loop that logged become one experiment with a verdict, in a browser."""
+"""What several tools logged becomes one experiment with a verdict, in a browser."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from api.client import start_run
-from tests.sources.write import FILES
+from tests.sources.write import FILES, STEPS, loss, write_mlflow_runs
 
 pytestmark = pytest.mark.browser
 NAME = "Is this difference real?"
@@ -18,6 +18,48 @@ def bench(*words: str) -> str:
     done = CliRunner().invoke(main, [*words])
     assert done.exit_code == 0, done.output
     return done.output
+
+
+@pytest.fixture
+def trackers(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an experiment of W&B, MLflow and TensorBoard folders as the libraries wrote them, a Trainer's run
+    and a loop of one's own."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow.tracking import MlflowClient
+
+    runs = tmp_path / "mlruns"
+    write_mlflow_runs(MlflowClient(runs.as_uri()))
+    more = ("--experiment", NAME, "--url", site.url)
+    bench("import", "tensorboard", str(FILES / "tensorboard"), *more)
+    bench("import", "wandb", str(FILES / "wandb"), *more)
+    bench("import", "mlflow", str(runs), *more)
+    bench("import", str(FILES / "trainer_state"), *more)
+    for seed in (1, 2, 3):
+        with start_run(experiment=NAME, candidate="lion", lr=0.001, seed=seed, folder=tmp_path / "runs") as run:
+            for step in STEPS:
+                run.log(step=step, val_loss=loss(seed, 0.05, step))
+    bench("sync", str(tmp_path / "runs"), "--url", site.url)
+    return f"{site.url}/external/{site.external_runs.experiment(NAME).id}"
+
+
+def test_trackers_a_trainer_and_a_loop_are_one_experiment_with_a_verdict(eyes, trackers: str) -> None:
+    watched = eyes.look()
+    page = watched.open(f"{trackers}?baseline=adamw", figures=1)
+    rows = page.locator("section", has=page.get_by_role("heading", name="Judgement")).locator("tbody tr")
+    said = {row.split()[0]: row for row in rows.all_inner_texts()}
+    assert set(said) == {"muon", "lion", "adamw", "sgd", "adamw_torch"}
+    for name in ("muon", "lion"):
+        assert "Better than adamw by" in said[name] and "n = 3" in said[name]
+    assert "the budgets differ: 8 steps against 40" in said["sgd"], "of another length, so without a verdict"
+    concerns = page.locator(".concerns").inner_text()
+    assert "repeating candidate, rate and seed of an earlier one" in concerns, "what two tools logged counts once"
+    assert "1 run failed before the end" in concerns
+    page.get_by_text("Labels", exact=True).click()
+    page.get_by_label("Labels, separated by commas").fill("paper")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("link", name="paper").click()
+    expect(page.get_by_role("link", name=NAME)).to_be_visible()
+    assert "label=paper" in page.url and watched.complaints == []
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 
+from orchestrator.annotations import LabelChange
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import ExternalState, LinesBatch, RunHeader, SpoolLine
 from orchestrator.services.external_runs import ExternalRuns
@@ -110,6 +111,25 @@ def test_experiments_are_listed_and_found_by_id_and_name(external: ExternalRuns)
             external.experiment(missing)
         with pytest.raises(NotFoundError, match="no external run"):
             external.series(missing)
+
+
+def test_labels_are_added_and_taken_away_by_several_at_once(external: ExternalRuns) -> None:
+    external.append("one", batch({0: 5.0}))
+    external.append("two", batch({0: 5.0}, run=header(experiment="another")))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: external.change_labels("a study", LabelChange(add=(name,))), ["b", "Ä", "a", "b"]))
+    assert external.experiment("a study").labels == ("a", "b", "Ä")
+    again = LabelChange(add=("b",), remove=("a", "never there"))
+    assert external.change_labels(external.experiment("a study").id, again).labels == ("b", "Ä")
+    assert [one.name for one in external.experiments(labels=("b", "Ä"), limit=1)] == ["a study"]
+    assert external.experiments(labels=("b", "a")) == () and len(external.experiments()) == 2
+    external.change_labels("another", LabelChange(add=tuple(map(str, range(20)))))
+    with pytest.raises(ConflictError, match="21 labels"):
+        external.change_labels("another", LabelChange(add=("one more",)))
+    with pytest.raises(NotFoundError):
+        external.change_labels("no study", again)
+    with pytest.raises(ValidationError):
+        LabelChange(add=("a,b",))
 
 
 def test_nothing_of_it_is_ever_queued_or_held_by_a_lease(external: ExternalRuns, database: Database) -> None:

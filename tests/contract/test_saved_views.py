@@ -19,6 +19,7 @@ def test_a_view_is_saved_found_by_its_page_replaced_by_its_owner_and_deleted(sto
     assert [one.name for one in views.list_for_page("/runs")] == ["A", "b low rates"]
     assert [one.name for one in views.list_for_page("/experiments/k3v9")] == ["mine"]
     assert views.list_for_page("/experiments/%") == views.list_for_page("/run_") == ()
+    assert [one.name for one in views.list_all()] == ["A", "b low rates", "mine", "not of k3v9"]
     again = views.save("b low rates", "/runs?sort=lr", by=owner)
     assert (again.id, views.get(first.id).address) == (first.id, "/runs?sort=lr")
     for by in (other, None):

@@ -130,7 +130,7 @@ def test_a_fourth_kind_is_a_module_and_a_line_and_is_submitted_run_listed_and_sh
     for package in ("orchestrator", "dashboards", "api"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "orchestrator/kinds/repeat.py").write_text(MODULE)
-    (tmp_path / "api/cli/examples/repeat.yaml").write_text(EXAMPLE)
+    (tmp_path / "orchestrator/specs/examples/repeat.yaml").write_text(EXAMPLE)
     registry = (tmp_path / REGISTRY).read_text()
     assert SWEEP_IMPORT in registry and SWEEP_LINE in registry
     (tmp_path / REGISTRY).write_text(

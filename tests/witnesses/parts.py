@@ -147,7 +147,7 @@ def actions() -> Files:
 def specifications() -> Files:
     """Shipped examples and studies as runs and hashes, and the catalog as data."""
     told: dict[str, Any] = {"examples": {}, "studies": {}}
-    for path in sorted([*ROOT.glob("docs/example*.yaml"), *ROOT.glob("api/cli/examples/*.yaml")]):
+    for path in sorted([*ROOT.glob("docs/example*.yaml"), *ROOT.glob("orchestrator/specs/examples/*.yaml")]):
         name = path.name if path.parent.name == "docs" else f"init {path.name}"
         told["examples"][name] = _runs_of(product.fields_of(path))
     for listed in _json_of(["study", "ls", "--json"]):

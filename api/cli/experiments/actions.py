@@ -19,9 +19,11 @@ from orchestrator.records import AnyExperiment, RunRecord
 
 if TYPE_CHECKING:
     from api.client.client import Client
+    from orchestrator.external_runs import ExternalExperiment
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 External = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name, for good.")]
+ExternalLabels = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name.")]
 Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
 FreshSeeds = Annotated[
     int | None,
@@ -167,11 +169,17 @@ File = Annotated[Path | None, typer.Option("--file", help="Read the note from th
 Clear = Annotated[bool, typer.Option("--clear", help="Remove the note.")]
 
 
-def label(id: Id, act: LabelAct, labels: Labels, url: Url = None, json: Json = False) -> None:
+def label(
+    id: Id, act: LabelAct, labels: Labels, external: ExternalLabels = False, url: Url = None, json: Json = False
+) -> None:
     """Add labels to an experiment, or remove them; `adapm-bench ls --label LABEL` finds it by them."""
-    with open_client(url) as client:
-        change = client.add_labels if act is LabelAct.ADD else client.remove_labels
-        experiment = change(id, *labels)
+    experiment: AnyExperiment | ExternalExperiment
+    with open_client(url, listed_by="judge" if external else "ls") as client:
+        if external:
+            experiment = client.label_external_experiment(id, **{act.value: labels})
+        else:
+            change = client.add_labels if act is LabelAct.ADD else client.remove_labels
+            experiment = change(id, *labels)
     if json:
         print_json(experiment)
     else:

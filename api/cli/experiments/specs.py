@@ -8,7 +8,6 @@ import json as json_text
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Never
 
@@ -20,7 +19,7 @@ from orchestrator.specs.faults import Fault
 from orchestrator.specs.positions import Places
 from orchestrator.specs.schema import SPECS
 from orchestrator.specs.schema import schema as schema_of
-from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, parse
+from orchestrator.specs.text import MAX_CHARACTERS, SpecTextError, TextForm, example, parse
 
 STDIN = "-"
 SpecFile = Annotated[
@@ -117,11 +116,6 @@ def init(kind: Kind = "comparison", out: Out = None, force: Force = False, json:
         return
     print(f"wrote {path}")
     print(f"next: adapm-bench {'run' if kind == 'run' else 'validate'} {path}")
-
-
-def example(kind: str) -> str:
-    """The commented specification of that kind."""
-    return (files("api.cli") / "examples" / f"{kind}.yaml").read_text(encoding="utf-8")
 
 
 def schema(kind: Kind = "comparison", json: Json = False) -> None:

@@ -30,6 +30,17 @@ def test_external_runs_have_pages_of_their_own_that_say_so(tmp_path: Path) -> No
         assert "External experiments" in home and ">external</span>" in home and f"/external/{found.id}" in home
         assert "External experiments" not in browser.get("/?q=x").text
 
+        labels = f"/external/{found.id}/labels"
+        assert browser.post(labels, data={"add": "<i>paper, second try,"}).url.path == f"/external/{found.id}"
+        browser.post(labels, data={"remove": "second try"})
+        assert services.external_runs.experiment(found.id).labels == ("<i>paper",)
+        for address in ("/", "/external", f"/external/{found.id}", "/?label=%3Ci%3Epaper"):
+            shown = browser.get(address).text
+            assert "&lt;i&gt;paper" in shown and "<i>paper" not in shown and found.id in shown
+        assert found.id not in browser.get("/?label=second+try").text
+        assert browser.post(labels, data={"add": "x" * 61}).status_code == 422
+        assert browser.post("/external/none/labels", data={"add": "x"}).status_code == 404
+
         curves = f"/external/{found.id}/figures/curves"
         figure = browser.get(f"{curves}.json?metric=val_loss").json()
         assert [(each["x"], each["y"][0]) for each in figure["data"]] == [([0.0, 100.0], 5.0)] * 4

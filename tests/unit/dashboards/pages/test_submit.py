@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.pages.submit import DEFAULTS, EMPTY, field_faults, fields_of, read_form, suggested_grid
+from dashboards.pages.submit import (
+    DEFAULTS,
+    EMPTY,
+    field_faults,
+    fields_of,
+    read_form,
+    searched_words,
+    suggested_grid,
+)
 from optim import catalog
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import validate_spec
@@ -31,6 +39,34 @@ def test_the_form_offers_the_whole_catalog(client):
     assert page.count('name="use"') == 24
     assert 'value="" placeholder="0.002, 0.004, 0.008"' in page
     assert "rank of low-rank momentum" in page
+
+
+def test_optimizers_that_are_no_candidates_are_found_by_a_search(client):
+    """Without scripts, too: the search is a field of the form, and a check answers it."""
+
+    def listed(page: str) -> set[str]:
+        rows = re.findall(r'<li class="candidate"[^>]*?( hidden)?>.*?name="use" value="([^"]+)"', page, re.DOTALL)
+        assert len(rows) == 24, "what is not listed is sent along all the same"
+        return {name for hidden, name in rows if not hidden}
+
+    assert listed(client.get("/new").text) == {"adamw", "adapm", "adapm-mini"}
+    sent = FORM | {"action": "check", "find": "  8-BIT "}
+    page = client.post("/new", data=sent).text
+    found = listed(page) - {"adamw", "adapm"}
+    assert found == {entry.name for entry in catalog.CATALOG if "8-bit" in searched_words(entry)} and found
+    assert f">{len(found)} found<" in page
+    assert listed(client.post("/new", data=FORM | {"find": "nothing like it"}).text) == {"adamw", "adapm"}
+
+
+@pytest.mark.parametrize("kind", ["comparison", "scaling", "sweep"])
+def test_every_kind_has_a_template_that_can_be_submitted(client, services, kind):
+    page = client.get(f"/new?template={kind}").text
+    text = html.unescape(re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)[0])
+    assert text.startswith("#") and ">valid<" in page
+    client.post("/new", data={"yaml": text, "action": "submit"})
+    (made,) = services.experiments.page()
+    assert made.spec.kind == kind
+    assert "As YAML" in client.get("/new?template=none").text, "the form, where there is no such kind"
 
 
 def test_submitting_the_form_leads_to_the_experiments_page(client, services):

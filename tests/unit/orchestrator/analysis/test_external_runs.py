@@ -103,6 +103,12 @@ def test_few_seeds_and_settings_that_differ_are_said() -> None:
     assert concerns[-1].endswith("beside learning rate and seed: batch (muon 64, adamw 32)")
 
 
+def test_a_tracker_that_writes_whole_numbers_with_a_point_makes_no_difference() -> None:
+    runs = grid({"adamw": {0.002: ADAMW}}, batch=32, layers=2) + grid({"muon": {0.02: MUON}}, batch=32.0)
+    (said,) = (each for each in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in each)
+    assert said.endswith("seed: layers (muon not told, adamw 2)"), "whichever comes first, and batch is the same"
+
+
 def test_what_cannot_be_judged_is_left_out_and_said() -> None:
     runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
     whole = judge(EXPERIMENT, runs)

@@ -1,0 +1,12 @@
+"""0020: labels of experiments of external runs."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0020"
+down_revision = "0019"
+
+
+def upgrade() -> None:
+    """Add the column; what was there has none."""
+    op.add_column("external_experiments", sa.Column("labels", sa.Text(), nullable=False, server_default="[]"))
