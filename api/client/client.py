@@ -62,6 +62,7 @@ from orchestrator.jobs import TERMINAL, RunAction, RunStatus
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.log_lines import LogLevel
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -431,7 +432,7 @@ class Endpoints:
 
     @Endpoint
     def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
-        """Write an experiment's note, in plain text; None takes it away."""
+        """Write an experiment's note, in Markdown; None takes it away."""
         return self._annotate(experiment_id, {"note": text}, None)
 
     @Endpoint
@@ -571,10 +572,18 @@ class Endpoints:
         return self._file(path, _parameters(cell=cell, theme=theme)).content
 
     @Endpoint
-    def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
-        """The end of what an attempt's process printed."""
+    def log(
+        self,
+        run_id: str,
+        attempt: int,
+        *,
+        tail_bytes: int = 2**16,
+        search: str = "",
+        level: LogLevel = LogLevel.INFO,
+    ) -> str:
+        """The end of what an attempt's process printed; only lines that contain `search`, of that level or worse."""
         path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
-        return self._file(path, {"tail_bytes": tail_bytes}).text
+        return self._file(path, {"tail_bytes": tail_bytes, "search": search, "level": level.value}).text
 
     @Endpoint
     def cancel_run(self, run_id: str) -> RunRecord:

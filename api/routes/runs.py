@@ -23,6 +23,7 @@ from api.routes.context import (
 )
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunAction, RunStatus
+from orchestrator.log_lines import LONGEST_SEARCH, SEARCHED_BYTES, LogLevel
 from orchestrator.records import (
     SORT_KEYS,
     AttemptRecord,
@@ -45,8 +46,6 @@ Sort = Annotated[
     str | None,
     Query(pattern=f"^-?({'|'.join(SORT_KEYS)})$", description="`lr`, or `-lr` for the largest first; unknown is last."),
 ]
-
-MOST_LOG_BYTES = 2**22
 
 MOST_POINTS = 10_000
 """Points in one answer, about 3 MiB."""
@@ -209,10 +208,17 @@ def log(
     run_id: RunIdPath,
     attempt: AttemptPath,
     runs: RunsDependency,
-    tail_bytes: Annotated[int, Query(ge=1, le=MOST_LOG_BYTES)] = 2**16,
+    tail_bytes: Annotated[int, Query(ge=1, le=SEARCHED_BYTES)] = 2**16,
+    search: Annotated[
+        str, Query(max_length=LONGEST_SEARCH, pattern=NO_NUL, description="Only lines with it, in any case.")
+    ] = "",
+    level: Annotated[LogLevel, Query(description="Only lines of this level, or worse.")] = LogLevel.INFO,
 ) -> str:
-    """The end of what the attempt's process printed."""
-    return runs.log_tail(run_id, attempt, tail_bytes)
+    """The end of what the attempt's process printed; of its last 4 MiB the lines that are asked for."""
+    if not search and level is LogLevel.INFO:
+        return runs.log_tail(run_id, attempt, tail_bytes)
+    lines, _ = runs.search_log(run_id, attempt, search, level, tail_bytes)
+    return "".join(f"{line.text}\n" for line in lines)
 
 
 @router.post("/runs/{run_id}/cancel", tags=["runs"], responses=problems(403, 404, 409))

@@ -97,6 +97,14 @@ def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: L
     assert result.stdout.splitlines() == ["line 4999", "?[31mRuntimeError: boom"]
     told = json.loads(cli("logs", lease.run_id, "--tail", 1, "--json").stdout)
     assert told == {"run": lease.run_id, "attempt": 1, "lines": ["\x1b[31mRuntimeError: boom"]}
+    assert cli("logs", lease.run_id, "--search", "LINE 300", "--tail", 2).stdout.splitlines() == [
+        "line 3008",
+        "line 3009",
+    ]
+    with path.open("a") as file:
+        file.write("2026-11-24 10:00:00,000 ERROR worker.run: no memory\n  in step 3\n")
+    assert cli("logs", lease.run_id, "--level", "error", "--search", "step").stdout == "  in step 3\n"
+    assert cli("logs", lease.run_id, "--level", "loud").exit_code == 2
     missing = cli("logs", lease.run_id, "--attempt", 2)
     assert missing.exit_code == 1
     assert "has left no log here" in missing.stderr
