@@ -44,14 +44,15 @@ def _gpt2(chosen: ModelPreset) -> nn.Module:
             mlp=_module("GPT2MLP", **mlp),
         )
 
+    embedding = nn.Embedding(chosen.vocabulary_size, width)
     body = _module(
         "GPT2Model",
-        wte=nn.Embedding(chosen.vocabulary_size, width),
+        wte=embedding,
         wpe=nn.Embedding(chosen.max_positions, width),
         h=nn.ModuleList(layer() for _ in range(chosen.layers)),
         ln_f=nn.LayerNorm(width),
     )
-    return _with_head("GPT2LMHeadModel", "transformer", body, body.wte, is_tied=True)
+    return _with_head("GPT2LMHeadModel", "transformer", body, embedding, is_tied=True)
 
 
 def _llama(chosen: ModelPreset) -> nn.Module:
@@ -84,14 +85,15 @@ def _llama_like(family: str, chosen: ModelPreset, mlp: Callable[[int, Mapping[st
             post_attention_layernorm=norm(),
         )
 
+    embedding = nn.Embedding(chosen.vocabulary_size, width)
     body = _module(
         f"{family}Model",
-        embed_tokens=nn.Embedding(chosen.vocabulary_size, width),
+        embed_tokens=embedding,
         layers=nn.ModuleList(layer() for _ in range(chosen.layers)),
         norm=norm(),
     )
     is_tied = bool(shape.get("tie_word_embeddings"))
-    return _with_head(f"{family}ForCausalLM", "model", body, body.embed_tokens, is_tied=is_tied)
+    return _with_head(f"{family}ForCausalLM", "model", body, embedding, is_tied=is_tied)
 
 
 def _gated_mlp(width: int, shape: Mapping[str, Any]) -> nn.Module:
@@ -118,9 +120,9 @@ def _with_head(cls: str, called: str, body: nn.Module, embedding: nn.Embedding, 
     return _module(cls, **{called: body}, lm_head=head)
 
 
-def _module(cls: str, numbers: Mapping[str, int] | None = None, /, **parts: nn.Module | nn.Parameter) -> Any:
+def _module(cls: str, numbers: Mapping[str, int] | None = None, /, **parts: nn.Module | nn.Parameter) -> nn.Module:
     """A module of a class with that name, which holds those numbers, modules and parameters."""
-    made = type(cls, (nn.Module,), {})()
+    made: nn.Module = type(cls, (nn.Module,), {})()
     for name, value in {**(numbers or {}), **parts}.items():
         setattr(made, name, value)
     return made
