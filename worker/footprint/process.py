@@ -32,6 +32,8 @@ class FootprintQuestion(BaseModel):
     """Given to every optimizer that has such an option."""
     ranks: int = 1
     """Processes that share the model."""
+    with_blocks: bool = False
+    """Whether block plans are to be told."""
 
 
 class FootprintAnswer(BaseModel):
@@ -80,7 +82,9 @@ def answer(wanted: FootprintQuestion) -> FootprintAnswer:
         )
     try:
         with pause_collection():  # optimizers bring libraries
-            found = footprint(wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks)
+            found = footprint(
+                wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks, with_blocks=wanted.with_blocks
+            )
         return FootprintAnswer(footprint=found)
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))
