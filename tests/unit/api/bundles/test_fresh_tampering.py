@@ -355,7 +355,8 @@ def test_a_comparison_whose_looks_added_seeds_is_believed_and_its_last_seed_is_n
 
 def test_what_never_ends_is_not_read(content: Content, tmp_path: Path) -> None:
     """A pipe instead of a file, a folder instead of one, a link in a circle."""
-    for number, make in enumerate((os.mkfifo, Path.mkdir, lambda path: Path(path).symlink_to(path))):
+    kinds: list[Callable[[Path], object]] = [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)]
+    for number, make in enumerate(kinds):
         folder = write(tmp_path / str(number), content.files())
         (folder / "comparison.md").unlink()
         make(folder / "comparison.md")
