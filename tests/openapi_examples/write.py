@@ -277,6 +277,7 @@ def _external_runs(story: Story) -> None:
             batch = {"run": run | {"started_at": began}, "part": "first", "first_line": 0, "lines": lines}
             story.ask(f"POST {EXTERNAL_RUN}/lines", batch, external_id=f"{candidate}-seed-{seed}")
     here = story.ask("GET /v1/external-experiments")["items"][0]["id"]
+    story.ask(f"POST {EXTERNAL}/labels", {"add": ["paper"], "remove": ["draft"]}, external_id=here)
     for noun in ("", "/runs", "/runs.csv"):
         story.ask(f"GET {EXTERNAL}{noun}", external_id=here)
     story.ask(f"GET {EXTERNAL}/judgement", query={"baseline": "adamw"}, external_id=here)
