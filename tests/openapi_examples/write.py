@@ -145,7 +145,7 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
     """A comparison from its submission to its figures, trained by workers over REST."""
     fields = comparison_fields(name="AdaPM against AdamW")
     fields["workload"] |= {"probes": PROBES}
-    fields["workload"]["evaluation"]["samples"] = {"prompts": ["def "], "tokens": 16}
+    fields["workload"]["evaluation"] = {"every_steps": 5, "samples": {"prompts": ["def "], "tokens": 16}}
     key = {"Idempotency-Key": "adapm-against-adamw-1"}
     story.ask("POST /v1/experiments/validate", fields, called="comparison")
     experiment_id: str = story.ask("POST /v1/experiments", fields, called="comparison", headers=key)["experiment"]["id"]
