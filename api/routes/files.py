@@ -87,7 +87,7 @@ def run_files(run_id: RunIdPath, runs: RunsDependency) -> Page[RunFile]:
     "/runs/{run_id}/files/{name}",
     tags=["runs"],
     response_class=StreamingResponse,
-    responses={200: {"description": "The file.", "content": {BINARY: {}}}, **problems(404)},  # type: ignore[dict-item]  # as above
+    responses={200: {"description": "The file.", "content": {BINARY: {}}}, **problems(404)},
 )
 def run_file(run_id: RunIdPath, name: RunFileName, runs: RunsDependency) -> StreamingResponse:
     """One of these files, as it is."""
