@@ -76,6 +76,7 @@ from orchestrator.records import (
     RunRecord,
     Submission,
 )
+from orchestrator.specs.differences import SpecDifferences
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
@@ -503,6 +504,11 @@ class Endpoints:
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
 
     @Endpoint
+    def run_differences(self, run_ids: Sequence[str]) -> SpecDifferences:
+        """In which fields the specifications of several runs differ, and which are the same in all of them."""
+        return self._get("/v1/runs/differences", SpecDifferences, {"run": as_texts(run_ids, "the ids")})
+
+    @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
         """Where a waiting run stands in the queue, and when it may start."""
         return self._get(f"/v1/runs/{segment(run_id)}/standing", QueuePosition)
@@ -636,6 +642,15 @@ class Endpoints:
         ratio = None if rank_ratio is None else str(rank_ratio)
         chosen = _parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks)
         return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
+
+    @Endpoint
+    def block_plan(
+        self, model: str, optimizer: str = "adapm", *, rank_ratio: float | None = None, state_dtype: str | None = None
+    ) -> Footprint:
+        """What AdaPM or AdaPM-mini keeps for every block of a model: `footprint.optimizers[0].blocks`."""
+        ratio = None if rank_ratio is None else str(rank_ratio)
+        chosen = _parameters(optimizer=optimizer, rank_ratio=ratio, state_dtype=state_dtype)
+        return self._get(f"/v1/models/{segment(model, 'name')}/plan", Footprint, chosen)
 
     @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:

@@ -37,6 +37,7 @@ from orchestrator.records import (
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
 from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, group_filter, read_query
+from orchestrator.specs.differences import SpecDifferences, spec_differences
 from worker.records.result import Observation, Point, TextSamples
 
 router = APIRouter()
@@ -148,6 +149,15 @@ def groups(
             )
         )
     )
+
+
+@router.get("/runs/differences", tags=["runs"], response_model=SpecDifferences, responses=problems(404, 422))
+def differences(
+    runs: RunsDependency,
+    run: Annotated[list[RunIdQuery], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
+) -> Response:
+    """In which fields the specifications of up to 100 runs differ, and which are the same in all of them."""
+    return json_response(spec_differences([runs.get(each) for each in dict.fromkeys(run)]))
 
 
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
