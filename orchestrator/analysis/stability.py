@@ -44,9 +44,7 @@ def spikes(
     return min(readings, key=cost)
 
 
-def _reading(
-    differences: Mapping[int, float], usual: float, least: float
-) -> tuple[frozenset[int], frozenset[int]]:
+def _reading(differences: Mapping[int, float], usual: float, least: float) -> tuple[frozenset[int], frozenset[int]]:
     """Who spiked, here and of the baseline, where about so large a difference is the usual one."""
     limit, stable = least, list[float]()
     while len(found := [value for value in differences.values() if abs(value - usual) <= limit]) > len(stable):

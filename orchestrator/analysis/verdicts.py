@@ -276,17 +276,15 @@ def _loss(row: CandidateRow, unit: str) -> str:
 # Notes
 
 
-def _progress_notes(
-    spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Iterable[CandidateRow]
-) -> Iterator[str]:
+def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
     open_runs = sum(run.status not in TERMINAL for run in runs)
     if open_runs:
         yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
     judged = [run for run in runs if run.seed in spec.seeds]
     if spec.sequential is None and any(run.status is RunStatus.CANCELLED for run in judged):
         yield (
-            "Seeds were cancelled. Intervals are those of a number of seeds that was fixed beforehand: where it was cut "
-            "because of what this table showed, verdicts are wrong more often than they say. `sequential` allows that."
+            "Seeds were cancelled. Intervals are those of a number of seeds that was fixed beforehand: where it was "
+            "cut because of what this table showed, they are wrong more often than they say. `sequential` allows it."
         )
     if open_runs and (tuning := [row.title for row in rows if row.tuning]):
         yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
