@@ -186,7 +186,7 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
 
 
 def test_advice_on_a_search_is_that_of_simulated_ones_within_a_seed() -> None:
-    """100 experiments for a number of seeds, two standard errors; `benchmarks.power_advice --search` has more designs."""
+    """100 experiments a number of seeds, two standard errors; `benchmarks.power_advice --search` has more designs."""
     spec = comparison_spec(ended_search("alike")[0])
     known = [each for number in range(12) for each in openings_of(spec, *ended_search("alike", number))]
     design = Design(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
