@@ -204,9 +204,14 @@ def main() -> None:
         for each in optima
         for axes, trials, seeds in ((2, 8, 5), (3, 16, 5), (6, 8, 5), (6, 24, 5), (6, 24, 10))
     ]
+    methods: tuple[tuple[Literal["random", "coordinate"], int, int], ...] = (
+        ("random", 3, 16),
+        ("random", 6, 24),
+        ("coordinate", 6, 24),
+    )
     worlds += [
         World(axes=axes, trials=trials, optima=each, sensitivities=sensitivities, method=method)
-        for method, axes, trials in (("random", 3, 16), ("random", 6, 24), ("coordinate", 6, 24))
+        for method, axes, trials in methods
         for each in optima
         for sensitivities in ((0.05, 1.0), (1.0, 5.0))
     ]
