@@ -1,10 +1,10 @@
-"""0020: labels of experiments of external runs."""
+"""0021: labels of experiments of external runs."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0020"
-down_revision = "0019"
+revision = "0021"
+down_revision = "0020"
 
 
 def upgrade() -> None:
