@@ -48,6 +48,7 @@ from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
+from .eight_bit import with_scales
 from .low_rank_groups import suits_group, update_low_rank
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
@@ -208,8 +209,9 @@ class AdaPM(ClosureStep):
             params: Groups of the model's parameters, with names or without, each with its own options: those of
                 nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
             rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
-            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. Arithmetic is
-                in float32 in any case.
+            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is
+                8 bits an element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any
+                case.
             unknown: "full" keeps full Adam moments for weights that no rule places; "error" refuses them.
             rules: What some blocks keep instead of what their kind does; later rules win.
             compile: As for the constructor.
@@ -320,7 +322,8 @@ class AdaPM(ClosureStep):
                         value = saved[key]
                         if is_distributed(parameter) or is_distributed(value):
                             value = _sharded_state().part_of(value, block, state_name, parameter)
-                        self.state[parameter][key] = value.to(device=parameter.device, dtype=block.state_dtype)
+                        dtype = block.state_dtypes[state_name]
+                        self.state[parameter][key] = value.to(device=parameter.device, dtype=dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "compile", "_heads", "_planning", "_group_names")
@@ -397,7 +400,7 @@ class AdaPM(ClosureStep):
             portion = portion_of(block, parameter)
             weight, slope = (local_view(block, portion, parameter, one) for one in (trained, gradient))
             kept = {key: state[block.key(key)] for key in block.state_shapes}
-            member = Member((block,), weight, slope, kept, tuple(one.start for one in portion.ranges))
+            member = Member((block,), weight, slope, with_scales(kept), tuple(one.start for one in portion.ranges))
             if needs_exchange(member, portion):
                 shared.append(SharedMember(member, portion, settings))
             elif weight.numel() > 0:
@@ -431,7 +434,7 @@ class AdaPM(ClosureStep):
                 for block in self.plan.by_parameter.get(name, ()):
                     for state_name in block.state_shapes:
                         shape = _sharded_state().local_shape(block, state_name, portion_of(block, parameter))
-                        made = torch.zeros(shape, dtype=block.state_dtype, device=parameter.device)
+                        made = torch.zeros(shape, dtype=block.state_dtypes[state_name], device=parameter.device)
                         state[block.key(state_name)] = made
             else:
                 for run in self._runs.get(name, ()):
@@ -442,7 +445,7 @@ class AdaPM(ClosureStep):
         """(key, shape, type) of every state tensor of that parameter, step counter excepted."""
         for block in self.plan.by_parameter.get(name, ()):
             for state_name, shape in block.state_shapes.items():
-                yield block.key(state_name), shape, block.state_dtype
+                yield block.key(state_name), shape, block.state_dtypes[state_name]
 
     def _refuse_sparse_gradients(self) -> None:
         for group in self.param_groups:
@@ -509,7 +512,7 @@ class AdaPM(ClosureStep):
             if found != expected:
                 raise ValueError(
                     f"the state to load for {name} is {found}, but this plan keeps {expected}; "
-                    f"build the optimizer with the model, class and rank_ratio that saved it"
+                    f"build the optimizer with the model, class, rank_ratio and state_dtype that saved it"
                 )
 
 

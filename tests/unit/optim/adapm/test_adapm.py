@@ -212,7 +212,9 @@ def test_weight_decay_is_decoupled_and_spares_vectors():
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-@pytest.mark.parametrize("options", [{}, {"state_dtype": torch.bfloat16}, {"solver": "svd"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"state_dtype": torch.bfloat16}, {"state_dtype": torch.int8}, {"solver": "svd"}]
+)
 def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
     def build(model: nn.Module) -> AdaPM:
         made: AdaPM = cls.for_model(model, LR, refresh_interval=3, seed=5, **options)
