@@ -34,9 +34,10 @@ RESULT = Path("benchmarks/results/small-precision.json")
 MARGIN = 0.01
 """Nats."""
 SEEDS = range(1, 7)
-STEPS = 80
-LEARNING_RATE = 2e-3
-WARM_UP_STEPS = 8
+STEPS = 60
+LEARNING_RATE = 1e-3
+"""At 2e-3, on the edge of stability, the loss of these few steps moves by 0.05 nats either way with any rounding."""
+WARM_UP_STEPS = 6
 BASELINE = "float32"
 WAYS: dict[str, tuple[torch.dtype, dict[str, Any]]] = {
     BASELINE: (torch.float32, {}),
@@ -46,7 +47,7 @@ WAYS: dict[str, tuple[torch.dtype, dict[str, Any]]] = {
     "bfloat16 weights, float32 copies": (torch.bfloat16, {"master_weights": True}),
 }
 """Type of weights, options of the optimizer."""
-OPTIMIZERS = {"adapm-mini": tuple(WAYS), "adapm": (BASELINE, "bfloat16 state", "8-bit state")}
+OPTIMIZERS = {"adapm-mini": tuple(WAYS), "adapm": (BASELINE, "8-bit state")}
 
 
 def final_loss(optimizer_name: str, way: str, seed: int, steps: int, folder: Path) -> float:
