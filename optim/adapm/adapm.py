@@ -236,7 +236,7 @@ class AdaPM(ClosureStep):
 
     @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
     def _update_all(self) -> None:
-        self._refuse_sparse_gradients()
+        self._refuse_untrainable()
         parameters = (parameter for group in self.param_groups for parameter in group["params"])
         device = next((parameter.device for parameter in parameters), torch.device("cpu"))
         largest, elements = self._sizes
@@ -281,6 +281,7 @@ class AdaPM(ClosureStep):
             check_sharded(group["params"], group["solver"])
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
             self._group_names.append(tuple(group["param_names"]))
+            self._check_names_differ()
             self._plan_new_parameters(group)
         except (ValueError, OptimError):
             self.param_groups.pop()
@@ -350,6 +351,7 @@ class AdaPM(ClosureStep):
         self.plan = BlockPlan((*self.plan, *added))
         vars(self).pop("_sizes", None)
         vars(self).pop("_runs", None)
+        vars(self).pop("_elements", None)
 
     def _lists_of_members(
         self, group: dict[str, Any], shared: list[SharedMember], precision: str
@@ -419,6 +421,11 @@ class AdaPM(ClosureStep):
         return {name: find_runs(blocks) for name, blocks in self.plan.by_parameter.items()}
 
     @cached_property
+    def _elements(self) -> Mapping[str, int]:
+        """Parameter name → elements of its blocks, which are all of its own."""
+        return {name: sum(prod(block.shape) for block in blocks) for name, blocks in self.plan.by_parameter.items()}
+
+    @cached_property
     def _sizes(self) -> tuple[int, int]:
         """Elements of the plan's largest block, and of all."""
         return largest_block(self.plan), sum(prod(block.shape) for block in self.plan)
@@ -447,13 +454,23 @@ class AdaPM(ClosureStep):
             for state_name, shape in block.state_shapes.items():
                 yield block.key(state_name), shape, block.state_dtypes[state_name]
 
-    def _refuse_sparse_gradients(self) -> None:
+    def _refuse_untrainable(self) -> None:
+        """Raise for gradients and shapes that no step is for, before any weight has moved."""
         for group in self.param_groups:
             for name, parameter in self._named_parameters(group):
-                if parameter.grad is not None and parameter.grad.is_sparse:
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
                     raise RuntimeError(
                         f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
                         f"build its nn.Embedding with sparse=False"
+                    )
+                # Torch's kernels would read beyond the state of one that has grown.
+                if parameter.numel() not in (0, self._elements.get(name, parameter.numel())):
+                    refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
+                    raise ValueError(
+                        f"{name} is {tuple(parameter.shape)}, another size than when {type(self).__name__} was built; "
+                        f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
                     )
 
     def _named_parameters(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -469,6 +486,15 @@ class AdaPM(ClosureStep):
             raise ValueError(
                 f"{type(self).__name__} finds blocks by name; give it model.named_parameters(), "
                 f"or use {type(self).__name__}.for_model(model, params=..., ...), which finds them in the model"
+            )
+
+    def _check_names_differ(self) -> None:
+        every = [name for names in self._group_names for name in names]
+        if len(set(every)) < len(every):
+            name = next(name for name in every if every.count(name) > 1)
+            raise ValueError(
+                f"two parameters are called {name}; build an optimizer for each model, or put the models into one "
+                f"module (nn.ModuleDict) and give its named_parameters()"
             )
 
     def _check_parameters(self, group: dict[str, Any]) -> None:
