@@ -33,11 +33,12 @@ from worker.models import build_model
 RESULT = Path("benchmarks/results/small-precision.json")
 MARGIN = 0.01
 """Nats."""
-SEEDS = range(1, 7)
-STEPS = 60
+SEEDS = range(1, 5)
+STEPS = 100
 LEARNING_RATE = 1e-3
-"""At 2e-3, on the edge of stability, the loss of these few steps moves by 0.05 nats either way with any rounding."""
-WARM_UP_STEPS = 6
+WARM_UP_STEPS = 15
+"""At a rate of 2e-3, or with six steps of warm-up, rounding moves the loss of these first steps by hundredths of a nat
+either way, and no margin can be decided."""
 BASELINE = "float32"
 WAYS: dict[str, tuple[torch.dtype, dict[str, Any]]] = {
     BASELINE: (torch.float32, {}),
@@ -121,22 +122,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         name: {way: [] for way in OPTIMIZERS[name]} for name in chosen.optimizers
     }
     with tempfile.TemporaryDirectory() as folder:
-        for seed in chosen.seeds:
+        for count, seed in enumerate(chosen.seeds, 1):
             for name, of_ways in losses.items():
                 for way, values in of_ways.items():
                     start = time.process_time()
                     values.append(final_loss(name, way, seed, chosen.steps, Path(folder)))
                     spent = time.process_time() - start
                     print(f"seed {seed:<4}{name:<12}{way:<38}{values[-1]:>9.5f}{spent:>8.1f} CPU s", flush=True)
-    verdicts = [row for name, of_ways in losses.items() for row in _report(name, of_ways)]
-    figures = {
-        "torch": torch.__version__,
-        "steps": chosen.steps,
-        "learning_rate": LEARNING_RATE,
-        "seeds": chosen.seeds,
-        "margin_nats": MARGIN,
-    }
-    write_result(chosen.json, "small_precision", {**figures, "losses": losses, "verdicts": verdicts})
+            figures = {
+                "torch": torch.__version__,
+                "steps": chosen.steps,
+                "learning_rate": LEARNING_RATE,
+                "seeds": chosen.seeds[:count],
+                "margin_nats": MARGIN,
+                "losses": losses,
+                "verdicts": [row for name, of_ways in losses.items() for row in _report(name, of_ways)],
+            }
+            write_result(chosen.json, "small_precision", figures)
 
 
 if __name__ == "__main__":
