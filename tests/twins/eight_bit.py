@@ -29,7 +29,8 @@ def code_of(value: float, scale: float, power: int, most: int) -> int:
     """The nearest code to the root of the number's share of the scale."""
     if value == 0.0 or scale == 0.0:
         return 0
-    code = min(most, round((abs(value) / scale) ** (1 / power) * most))
+    share: float = abs(value) / scale
+    code = min(most, round(math.pow(share, 1 / power) * most))
     return max(code, 1) if power == 4 else code
 
 

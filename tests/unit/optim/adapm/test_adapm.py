@@ -434,7 +434,7 @@ def test_two_parameters_of_one_name_are_refused_with_the_way_out():
 
 def test_a_learning_rate_that_is_text_is_refused():
     with pytest.raises(ValueError, match="Invalid learning rate: '1e-3'; it must be a number, and is text"):
-        AdaPM.for_model(tiny_gpt2(), "1e-3")
+        AdaPM.for_model(tiny_gpt2(), "1e-3")  # type: ignore[arg-type]
 
 
 def test_a_complex_parameter_is_refused():
