@@ -222,7 +222,7 @@ class TryRecord(Record):
     """On that workload, so far."""
     held_out: tuple[HeldOutState, ...]
     runs: int
-    """So far, on all workloads."""
+    """So far, on the workload that is shown."""
 
 
 class CampaignRecord(Record):
@@ -248,6 +248,7 @@ class CampaignRecord(Record):
     improved: int
     not_shown: int
     runs: int
+    """Of all tries on all workloads."""
     error_spent: float
     next_level: float | None
     """Of the next try; null where there may be none."""

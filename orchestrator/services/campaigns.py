@@ -79,11 +79,7 @@ class Campaigns:
     ) -> TryRecord:
         """Freeze what is tried, and spend its level. Raises `ConflictError` where the campaign has no try left, or the
         optimizer cannot train its workloads."""
-        try:
-            place = stored.register_try(self._database, campaign_id, tried, by=by, key=key)
-        except ValidationError as error:
-            raise ConflictError(f"{tried.optimizer} cannot be tried here: {_first_fault(error)}") from error
-        return self.get_try(campaign_id, place)
+        return self.get_try(campaign_id, stored.register_try(self._database, campaign_id, tried, by=by, key=key))
 
     def submit(self, campaign_id: str, place: int, *, by: str | None = None) -> TryRecord:
         """Queue a registered try; repeating it changes nothing. Raises `ConflictError` where the campaign has had all
@@ -231,7 +227,7 @@ def _try_record(
             )
             for each in mine[1:]
         ),
-        runs=sum(map(len, runs.values())),
+        runs=len(runs[0]),
     )
     task = campaign.spec.workload.task
     said = verdict_sentence(record, gain=campaign.spec.gain, loss=task.loss_name, unit=task.loss_unit)

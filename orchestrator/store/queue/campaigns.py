@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis.campaigns import (
@@ -289,11 +290,18 @@ def _registered_before(connection: Connection, known: str, tried: TryRequest, ke
 
 
 def _freeze(campaign: CampaignSpec, tried: TryRequest, place: int) -> Sequence[ComparisonSpec]:
-    count, random = campaign.most_pairs(place), secrets.SystemRandom()
-    return [
-        campaign.comparison(tried, place, workload, random.sample(range(SEEDS), count))
-        for workload in range(len(campaign.workloads()))
-    ]
+    count, random, specs = campaign.most_pairs(place), secrets.SystemRandom(), []
+    for workload in range(len(campaign.workloads())):
+        try:
+            specs.append(campaign.comparison(tried, place, workload, random.sample(range(SEEDS), count)))
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_context=False)[0]
+            where, why = ".".join(map(str, fault["loc"])), fault["msg"]
+            said = f"{tried.optimizer} cannot be tried here: {where}: {why}"
+            if workload:  # and no word of what it is
+                said = f"{tried.optimizer} cannot train a held-out workload; try another optimizer"
+            raise ConflictError(said) from error
+    return specs
 
 
 def _submit(
