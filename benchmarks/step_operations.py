@@ -65,7 +65,8 @@ class _CountedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]  #
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        # torch has no meta kernel for that one.
+        result = None if func is torch.ops.aten._fused_adamw_.tensor_lr else func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
         given = _tensors((args, kwargs))
         known = {tensor.untyped_storage()._cdata for tensor in given}
@@ -98,10 +99,19 @@ def count_operations(optimizer: AdaPM) -> Operations:
     """The operations of an ordinary step: none of the first, at a new learning rate, without a refresh of the sketches.
 
     Args:
-        optimizer: Of a model on `meta`, with gradients.
+        optimizer: Of a model on `meta`, with gradients. If it is capturable, the step is as a CUDA graph repeats it.
     """
     optimizer.allocate_state()
     with as_on_cuda() as counted:
+        if optimizer.defaults["capturable"]:
+            for group in optimizer.param_groups:
+                group["lr"] = torch.full((), group["lr"], device="meta")
+            with as_captured(optimizer, captures=False):
+                optimizer.step()
+            with as_captured(optimizer):
+                counted.found = Operations()
+                optimizer.step()
+            return counted.found
         for _ in range(2):  # what is made at the first, and at the first without a refresh, is kept
             optimizer.step()
         counted.found = Operations()
@@ -146,6 +156,7 @@ def count_model(model: str) -> dict[str, Operations]:
         "adapm-mini": count_operations(AdaPMMini.for_model(module, 1e-3)),
         "adapm, TF32": count_operations(AdaPM.for_model(module, 1e-3, matmul_precision="high")),
         "adapm-mini, TF32": count_operations(AdaPMMini.for_model(module, 1e-3, matmul_precision="high")),
+        "adapm, captured": count_operations(AdaPM.for_model(module, 1e-3, capturable=True)),
         "adamw": count_fused_adamw(module),
     }
 
@@ -169,6 +180,23 @@ def main() -> None:
             name: {**asdict(one), "by_name": dict(one.by_name.most_common())} for name, one in found.items()
         }
     write_result(chosen.json, "step_operations", {"torch": torch.__version__, "device": "meta", "counted": figures})
+
+
+@contextmanager
+def as_captured(optimizer: AdaPM | None = None, *, captures: bool = True) -> Iterator[None]:
+    """A step is told that a CUDA graph captures it, or at least does without what it would read on `meta`.
+
+    Args:
+        optimizer: On `meta`, where no counter can be read: it is told that this is step 2.
+        captures: Whether a graph does.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(devices, "is_capturing", lambda: captures))
+        if optimizer is not None:
+            stack.enter_context(patch.object(optimizer, "_read_steps", lambda group, some, counters: [2] * len(some)))
+            steps = {each: 2 for group in optimizer.param_groups for each in group["params"]}
+            stack.enter_context(patch.object(optimizer, "_steps", steps))
+        yield
 
 
 @contextmanager

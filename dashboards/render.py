@@ -15,6 +15,7 @@ from dashboards.data import tables
 from dashboards.figures.grouping import grouping_choices
 from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
+from dashboards.text.markdown import markdown
 
 EMPTY_STYLE_ELEMENT = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """SHA-256 of the empty string: Plotly adds one empty <style> element and fills it through the CSS object model, which
@@ -78,7 +79,7 @@ FILTERS = {
     name: getattr(formats, name)
     for name in (
         "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
-        "moment", "iso", "device_hours_title", "queue_position", "option_value", "short_number",
+        "moment", "iso", "json_value", "device_hours_title", "queue_position", "option_value", "short_number",
     )
 }  # fmt: skip
 
@@ -109,7 +110,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= FILTERS | {"sentence": formats.page_sentence}
+    made.filters |= FILTERS | {"sentence": formats.page_sentence, "markdown": markdown}
     made.filters["age"] = lambda then: formats.age(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made.globals |= {"groupings": grouping_choices}

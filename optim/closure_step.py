@@ -1,28 +1,35 @@
 """The frame of every optimizer here: `step()`, the closure first, then the update; and which of torch's flags it takes.
 
 `foreach` and `fused` are taken whatever they say and change nothing: like blocks move together and by fused kernels
-wherever they can. The others ask for a step of another kind, and are refused where they are on.
+wherever they can. The others ask for a step of another kind, and are refused where they are on and an optimizer has
+no such step.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import overload
 
 import torch
 
 _WHY_NOT: Mapping[str, str] = {
     "maximize": "it descends; call backward() on the negated objective",
-    "capturable": "a CUDA graph would repeat the sketches and numbers that the host made for its capture; leave "
-    "optimizer.step() outside the graph",
+    "capturable": "a CUDA graph would repeat the numbers that the host made for its capture; leave optimizer.step() "
+    "outside the graph",
     "differentiable": "it moves weights and state in place, and no gradient comes through; take torch's AdamW or SGD",
 }
 TORCH_FLAGS = ("foreach", "fused", *_WHY_NOT)
 """What torch's own optimizers take beside their formulas' numbers."""
 
 
-def check_torch_flags(optimizer: str, options: Mapping[str, object]) -> None:
-    """Raise ValueError for the first of torch's flags that is on and that no optimizer here can follow."""
+def check_torch_flags(optimizer: str, options: Mapping[str, object], *, taken: Collection[str] = ()) -> None:
+    """Raise ValueError for the first of torch's flags that is on and that the optimizer does not follow.
+
+    Args:
+        optimizer: Its name.
+        options: What was asked for.
+        taken: Flags that it follows.
+    """
     for flag, reason in _WHY_NOT.items():
-        if options.get(flag):
+        if options.get(flag) and flag not in taken:
             raise ValueError(f"{optimizer} does not take {flag}={options[flag]!r}: {reason}")
 
 

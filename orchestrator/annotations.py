@@ -1,6 +1,6 @@
 """Labels and a note: what people write about an experiment after its submission. No part of its specification or hash.
 
-Both are plain text. Nobody renders them as anything else: no Markdown, no HTML, no formulas.
+A label is plain text; a note is Markdown, which pages and reports render and everybody else reads as it was written.
 """
 
 import unicodedata
@@ -54,7 +54,7 @@ NoteText = Annotated[str, AfterValidator(plain_note)]
 
 
 class Note(Record):
-    """What somebody wrote about an experiment, in plain text."""
+    """What somebody wrote about an experiment, in Markdown."""
 
     text: str
     edited_at: float
@@ -71,7 +71,7 @@ class AnnotationChange(Record):
     """All of its labels from now on; null or an empty list takes them away. Each has at most 60 printable characters
     and no comma; at most 20."""
     note: NoteText | None = None
-    """Its note from now on, in plain text of at most 10,000 characters; null or an empty text takes it away."""
+    """Its note from now on, in Markdown of at most 10,000 characters; null or an empty text takes it away."""
 
     def changes_labels(self) -> bool:
         """Whether labels are spoken of."""

@@ -27,6 +27,7 @@ from worker.meters.clock import DeviceClock
 from worker.meters.environment import describe_environment
 from worker.meters.flops import device_peak, flops_per_token
 from worker.meters.memory import Measurements, MemoryMeter, combine_measurements
+from worker.meters.usage import UsageMeter
 from worker.models import is_compiler_fault, is_pretrained, parameter_counts, prepare
 from worker.records.protocol import Assignment, CheckpointNotice, Command, Stopped
 from worker.records.result import Result, Verdict
@@ -126,6 +127,7 @@ def run(
         termination,
         _copy_checkpoints(folders, reporter, termination, group) as copied,
         configured_device(spec.resources, group) as device,
+        UsageMeter((memory := MemoryMeter(device)).nvml) as usage,
     ):
         seed_everything(spec.seed)
         data, weights = _materials(spec, folders, check_stop)
@@ -139,7 +141,8 @@ def run(
                 also_known_as=spec.content_hash(),
             ),
             checkpoint_seconds=checkpoint_seconds,
-            memory=MemoryMeter(device),
+            memory=memory,
+            usage=usage,
             clock=clock,
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),

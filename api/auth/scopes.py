@@ -68,6 +68,7 @@ TABLE = {
     GET /memory
     GET /memory/figures/plan.{form}                                  heavy
     GET /metrics
+    GET /plan
     GET /profiles                                                    whole
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
@@ -114,11 +115,13 @@ TABLE = {
     GET /v1/fits                                                     whole
     GET /v1/models
     GET /v1/models/{model}/memory                                    heavy
+    GET /v1/models/{model}/plan                                      heavy
     GET /v1/openapi.json
     GET /v1/optimizers
     GET /v1/points                                                   whole
     GET /v1/profiles                                                 whole
     GET /v1/runs
+    GET /v1/runs/differences                                         whole
     GET /v1/runs/groups                                              whole
     GET /v1/runs/table                                               whole
     GET /v1/runs/{run_id}

@@ -48,6 +48,10 @@ LONGEST_KEY_BYTES: Final = 1000
 ATTEMPT_LIST: Final = TypeAdapter(tuple[AttemptRecord, ...])
 KEYS: Final = ("run_id", "candidate", "optimizer", "run_lr", "seed")
 """What each row of points repeats of its run."""
+LATER_FIELDS: Final = frozenset(
+    {"cpu_cores", "host_cpu_utilization", "gpu_utilization", "gpu_memory_bytes", "gpu_power_watts"}
+)
+"""Columns that bundles of earlier versions have none of; no check is about them."""
 
 
 class BundleError(Exception):
@@ -212,7 +216,8 @@ def _read_points(content: bytes) -> tuple[dict[str, Columns], dict[str, tuple[An
     for name in (*KEYS, STEP):
         if table[name].null_count:
             raise BundleError("schema", f"{POINTS}: a row has no {name}")
-    arrays = {name: _numbers(name, table[name]) for name in FIELDS}
+    unknown = np.full(len(table), np.nan)
+    arrays = {name: _numbers(name, table[name]) if name in table.column_names else unknown for name in FIELDS}
     by_run = pyarrow.compute.run_end_encode(table["run_id"].combine_chunks())
     ends = by_run.run_ends.to_pylist()
     points: dict[str, Columns] = {}
@@ -234,7 +239,7 @@ def _check_columns(file: Any) -> None:
     import pyarrow as pa  # as above
 
     schema, about = file.schema_arrow, file.metadata
-    if schema.names != [*KEYS, *FIELDS]:
+    if schema.names not in ([*KEYS, *FIELDS], [*KEYS, *(name for name in FIELDS if name not in LATER_FIELDS)]):
         raise BundleError("schema", f"{POINTS} has the columns {', '.join(schema.names)}")
     for field in schema:
         whole = field.name == "seed" or field.name in WHOLE_NUMBERS

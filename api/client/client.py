@@ -63,6 +63,7 @@ from orchestrator.jobs import TERMINAL, RunAction, RunStatus
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.log_lines import LogLevel
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -75,6 +76,7 @@ from orchestrator.records import (
     RunRecord,
     Submission,
 )
+from orchestrator.specs.differences import SpecDifferences
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
@@ -488,7 +490,7 @@ class Endpoints:
 
     @Endpoint
     def write_note(self, experiment_id: str, text: str | None) -> AnyExperiment:
-        """Write an experiment's note, in plain text; None takes it away."""
+        """Write an experiment's note, in Markdown; None takes it away."""
         return self._annotate(experiment_id, {"note": text}, None)
 
     @Endpoint
@@ -556,6 +558,11 @@ class Endpoints:
     def run(self, run_id: str) -> RunRecord:
         """One run with its state, and its result once there is one."""
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
+
+    @Endpoint
+    def run_differences(self, run_ids: Sequence[str]) -> SpecDifferences:
+        """In which fields the specifications of several runs differ, and which are the same in all of them."""
+        return self._get("/v1/runs/differences", SpecDifferences, {"run": as_texts(run_ids, "the ids")})
 
     @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
@@ -628,10 +635,18 @@ class Endpoints:
         return self._file(path, _parameters(cell=cell, theme=theme)).content
 
     @Endpoint
-    def log(self, run_id: str, attempt: int, *, tail_bytes: int = 2**16) -> str:
-        """The end of what an attempt's process printed."""
+    def log(
+        self,
+        run_id: str,
+        attempt: int,
+        *,
+        tail_bytes: int = 2**16,
+        search: str = "",
+        level: LogLevel = LogLevel.INFO,
+    ) -> str:
+        """The end of what an attempt's process printed; only lines that contain `search`, of that level or worse."""
         path = f"/v1/runs/{segment(run_id)}/attempts/{attempt}/log"
-        return self._file(path, {"tail_bytes": tail_bytes}).text
+        return self._file(path, {"tail_bytes": tail_bytes, "search": search, "level": level.value}).text
 
     @Endpoint
     def cancel_run(self, run_id: str) -> RunRecord:
@@ -677,6 +692,15 @@ class Endpoints:
         ratio = None if rank_ratio is None else str(rank_ratio)
         chosen = _parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks)
         return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
+
+    @Endpoint
+    def block_plan(
+        self, model: str, optimizer: str = "adapm", *, rank_ratio: float | None = None, state_dtype: str | None = None
+    ) -> Footprint:
+        """What AdaPM or AdaPM-mini keeps for every block of a model: `footprint.optimizers[0].blocks`."""
+        ratio = None if rank_ratio is None else str(rank_ratio)
+        chosen = _parameters(optimizer=optimizer, rank_ratio=ratio, state_dtype=state_dtype)
+        return self._get(f"/v1/models/{segment(model, 'name')}/plan", Footprint, chosen)
 
     @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:

@@ -23,6 +23,7 @@ from api.routes.context import (
 )
 from orchestrator.columns import FIELDS, STEP
 from orchestrator.jobs import RunAction, RunStatus
+from orchestrator.log_lines import LONGEST_SEARCH, SEARCHED_BYTES, LogLevel
 from orchestrator.records import (
     SORT_KEYS,
     AttemptRecord,
@@ -36,6 +37,7 @@ from orchestrator.records import (
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
 from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, group_filter, read_query
+from orchestrator.specs.differences import SpecDifferences, spec_differences
 from worker.records.result import Observation, Point
 
 router = APIRouter()
@@ -45,8 +47,6 @@ Sort = Annotated[
     str | None,
     Query(pattern=f"^-?({'|'.join(SORT_KEYS)})$", description="`lr`, or `-lr` for the largest first; unknown is last."),
 ]
-
-MOST_LOG_BYTES = 2**22
 
 MOST_POINTS = 10_000
 """Points in one answer, about 3 MiB."""
@@ -151,6 +151,15 @@ def groups(
     )
 
 
+@router.get("/runs/differences", tags=["runs"], response_model=SpecDifferences, responses=problems(404, 422))
+def differences(
+    runs: RunsDependency,
+    run: Annotated[list[RunIdQuery], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
+) -> Response:
+    """In which fields the specifications of up to 100 runs differ, and which are the same in all of them."""
+    return json_response(spec_differences([runs.get(each) for each in dict.fromkeys(run)]))
+
+
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
 def run(run_id: RunIdPath, runs: RunsDependency) -> Response:
     """One run with its specification and state, and its result once there is one."""
@@ -209,10 +218,17 @@ def log(
     run_id: RunIdPath,
     attempt: AttemptPath,
     runs: RunsDependency,
-    tail_bytes: Annotated[int, Query(ge=1, le=MOST_LOG_BYTES)] = 2**16,
+    tail_bytes: Annotated[int, Query(ge=1, le=SEARCHED_BYTES)] = 2**16,
+    search: Annotated[
+        str, Query(max_length=LONGEST_SEARCH, pattern=NO_NUL, description="Only lines with it, in any case.")
+    ] = "",
+    level: Annotated[LogLevel, Query(description="Only lines of this level, or worse.")] = LogLevel.INFO,
 ) -> str:
-    """The end of what the attempt's process printed."""
-    return runs.log_tail(run_id, attempt, tail_bytes)
+    """The end of what the attempt's process printed; of its last 4 MiB the lines that are asked for."""
+    if not search and level is LogLevel.INFO:
+        return runs.log_tail(run_id, attempt, tail_bytes)
+    lines, _ = runs.search_log(run_id, attempt, search, level, tail_bytes)
+    return "".join(f"{line.text}\n" for line in lines)
 
 
 @router.post("/runs/{run_id}/cancel", tags=["runs"], responses=problems(403, 404, 409))

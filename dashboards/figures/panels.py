@@ -49,6 +49,11 @@ TITLES = {
     "grad_norm": "gradient norm",
     "step_seconds": "step time, s",
     "host_rss_bytes": "host RSS, bytes",
+    "cpu_cores": "CPU cores in use",
+    "host_cpu_utilization": "busy share of the host's CPUs",
+    "gpu_utilization": "busy share of the GPU",
+    "gpu_memory_bytes": "GPU memory in use, bytes",
+    "gpu_power_watts": "GPU power, W",
 }
 METRICS: Mapping[str, str] = {
     name: TITLES.get(name, name.replace("_", " ").replace(" seconds", " time, s"))

@@ -18,13 +18,18 @@ METER_TITLES = {
     "forward_seconds": "forward, ms",
     "backward_seconds": "backward, ms",
     "optimizer_seconds": "optimizer, ms",
-    "host_rss_bytes": "host, MB",
+    "host_rss_bytes": "host RSS, MB",
+    "cpu_cores": "CPU cores in use",
+    "host_cpu_utilization": "host's CPUs, %",
+    "gpu_utilization": "GPU, %",
+    "gpu_memory_bytes": "GPU memory, MB",
+    "gpu_power_watts": "GPU power, W",
     "reward": "reward",
     "kl_nats": "KL divergence, nats",
     "answer_tokens": "answer tokens",
 }
 """Field of a point → what its small plot is called; those that the main figure shows are left out."""
-SCALES = {"_seconds": 1e3, "_bytes": 1e-6}
+SCALES = {"_seconds": 1e3, "_bytes": 1e-6, "_utilization": 100.0}
 COLUMNS, NARROW_COLUMNS = 4, 2
 GAP = 0.28
 """Of a row's height: above it stands its title, below it the steps."""
@@ -121,7 +126,9 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
         known = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
         axes = add_axes(layout, theme, place + 1, *domains)
-        data.append(line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme)) | axes)
+        mode = "lines+markers" if len(known) <= FEW_POINTS else "lines"
+        drawn = line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme), mode=mode)
+        data.append(drawn | axes)
         layout["annotations"].append(heading(METER_TITLES[name], domains[0][0], domains[1][1], theme))
     if len(names) < 2:
         del layout["yaxis2"]

@@ -114,12 +114,15 @@ class CurationPages:
         return _form(self._experiments.get(experiment_id))
 
     def edit(self, experiment_id: str, pairs: Sent) -> Response:
-        """Take labels and note from the form. What cannot be taken comes back as it was written, with the reason."""
+        """Take labels and note from the form, or show the note as it will look. What cannot be taken comes back as it
+        was written, with the reason."""
         sent = dict(pairs)
         seen = sent.get("revision", "")
         revision = int(seen) if seen.isdecimal() and len(seen) <= LONGEST_NUMBER else None
         try:
             wanted = AnnotationChange.model_validate(_fields(sent))
+            if "preview" in sent:
+                return _form(self._experiments.get(experiment_id), sent=sent, preview=True)
             self._experiments.annotate(experiment_id, wanted, revision=revision, by=visitor_id())
         except ValidationError as error:
             faults = [_fault(each) for each in error.errors(include_url=False, include_context=False)]
@@ -201,6 +204,7 @@ def _form(
     sent: dict[str, str] | None = None,
     faults: Sequence[str] = (),
     status: int = 200,
+    preview: bool = False,
 ) -> HTMLResponse:
     """The form with what is stored, or with what was sent."""
     note = experiment.note.text if experiment.note else ""
@@ -213,6 +217,7 @@ def _form(
         note=typed["note"],
         faults=faults,
         overtaken=status == OVERTAKEN,
+        preview=preview and bool(typed["note"].strip()),
     )
 
 

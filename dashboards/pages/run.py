@@ -1,6 +1,6 @@
 """`/runs/{id}`: one run with everything that is known of it: series, probes, result, attempts, events, log."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -18,13 +18,31 @@ from dashboards.render import page
 from dashboards.text import formats, words
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LIVE
+from orchestrator.log_lines import LONGEST_SEARCH, LogLevel, LogLine
 from orchestrator.records import AttemptRecord, RunRecord
 from orchestrator.services.monitor import Monitor
 from worker.records.result import Observation
 
 LOG_BYTES = 12_000
-"""The end of a log that the page shows; the whole of it is one link away."""
+"""The end of a log, or of its lines that are searched, that the page shows; the whole of it is one link away."""
 Chosen = Annotated[str | None, Query(max_length=64)]
+Text = Annotated[str, Query(max_length=10 * LONGEST_SEARCH)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownLog:
+    """A log as the page shows it."""
+
+    attempt: int
+    search: str
+    level: LogLevel
+    lines: tuple[LogLine, ...]
+    found: int
+    """Lines that are asked for; the last ones are shown."""
+
+    def is_filtered(self) -> bool:
+        """Whether less than all lines were asked for."""
+        return bool(self.search) or self.level is not LogLevel.INFO
 
 
 def run_pages(reader: Reader, monitor: Monitor) -> APIRouter:
@@ -44,8 +62,17 @@ class RunHandlers:
     def __init__(self, reader: Reader, monitor: Monitor) -> None:
         self._reader, self._runs, self._monitor = reader, reader.runs, monitor
 
-    def page(self, run_id: str, request: Request, probe: Chosen = None, quantity: Chosen = None) -> HTMLResponse:
-        """The page; what its probes saw is chosen by the query."""
+    def page(
+        self,
+        run_id: str,
+        request: Request,
+        probe: Chosen = None,
+        quantity: Chosen = None,
+        log: Text = "",
+        level: Chosen = None,
+        attempt: Chosen = None,
+    ) -> HTMLResponse:
+        """The page; what its probes saw, and which lines of which log are shown, is chosen by the query."""
         runs, experiments = self._runs, self._reader.experiments
         run = runs.get(run_id)
         attempts = runs.attempts(run_id)
@@ -60,7 +87,8 @@ class RunHandlers:
             events=runs.events(run_id),
             attempts=attempts,
             checkpoints=runs.checkpoints(run_id),
-            log=self._log(run_id, attempts),
+            log=self._log(run_id, attempts, log[:LONGEST_SEARCH], level, attempt),
+            log_levels=LogLevel,
             concerns=(
                 *_damage(run, runs.damaged_points(run_id)),
                 *(silence(self._monitor.activity(waiting=1), run_id) if run.status in LIVE else ()),
@@ -107,14 +135,19 @@ class RunHandlers:
         words = title.replace("_", " ").replace("-", " ").capitalize()
         return _answer(drawn, form, theme, run, replace(PROBE, title=words), version)
 
-    def _log(self, run_id: str, attempts: tuple[AttemptRecord, ...]) -> str | None:
-        """The end of the newest attempt's log; None where it left none here."""
+    def _log(
+        self, run_id: str, attempts: tuple[AttemptRecord, ...], search: str, level: str | None, attempt: str | None
+    ) -> ShownLog | None:
+        """The end of an attempt's log, of the newest one's where none is asked for; None where it left none here."""
         if not attempts:
             return None
+        number = next((one.attempt for one in attempts if str(one.attempt) == attempt), attempts[-1].attempt)
+        least = next((each for each in LogLevel if each == level), LogLevel.INFO)
         try:
-            return self._runs.log_tail(run_id, attempts[-1].attempt, LOG_BYTES)
+            lines, found = self._runs.search_log(run_id, number, search, least, LOG_BYTES)
         except NotFoundError:
             return None
+        return ShownLog(attempt=number, search=search, level=least, lines=lines, found=found)
 
 
 def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:

@@ -108,7 +108,7 @@
     const waiting = document.querySelector("[data-poll]");
     if (!waiting || polling) return;
     polling = true;
-    setTimeout(async () => { await refresh(); polling = false; poll(); }, Number(waiting.dataset.poll));
+    setTimeout(async () => { if (!document.hidden) await refresh(); polling = false; poll(); }, Number(waiting.dataset.poll));
   }
 
   // A form of choices shows them at once; its button stays for those without scripts.

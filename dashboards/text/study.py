@@ -67,8 +67,8 @@ _TONES = {
 HEAD = """# What was reproduced
 
 Made by `adapm-bench study report` from stored results; do not edit it. Each study holds a claim of AdaPM's paper
-(arXiv 2510.09103), or a question of ours, against what was measured here. `adapm-bench study run NAME` repeats one, and
-says where its result lies outside of the intervals below.
+(arXiv 2510.09103) or of another, or a question of ours, against what was measured here. `adapm-bench study run NAME`
+repeats one, and says where its result lies outside of the intervals below.
 
 *The claim* says whether what the paper claims holds, as far as the scale can tell; *what was run* says what the runs
 show by themselves. The tiny scale trains models of about a million parameters for a moment: it shows the mechanism, and

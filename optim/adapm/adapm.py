@@ -19,8 +19,8 @@ Where the paper leaves room, an option decides; the class docstring names each d
 worked out block by block in `step.py`; this file is the optimizer around them: groups, state, saving, loading.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from math import prod
 from types import ModuleType
@@ -63,8 +63,8 @@ from .step import (
     update_fused,
 )
 
-_Alike = tuple[int, torch.dtype, torch.device]
-"""Step, type and device: parameters that may be updated together have these in common."""
+_Alike = tuple[int, torch.dtype, torch.device, Tensor | None]
+"""Step, type, device and its counter there: parameters that may be updated together have these in common."""
 _FUSED = "fused"
 """Among lists of like blocks, that of the blocks, alike or not, that torch's own kernel moves."""
 
@@ -105,15 +105,18 @@ class AdaPM(ClosureStep):
         compile: True moves large blocks by code that `torch.compile` makes at the first step, and on CUDA all matrices
             by our kernel (`kernels.py`), False does not; None decides by device and model (`compiled.py`). Weights
             agree to rounding.
+        capturable: As torch has it: a CUDA graph may capture a step, once some have been taken outside. The counter and
+            a learning rate that is a tensor are read on the device. Sketches are refreshed outside of graphs alone, at
+            the steps that are due: the step of a loop's index i where i is a multiple of `refresh_interval`.
         foreach, fused: Taken as torch's optimizers do, and without effect: like blocks always move together.
-        maximize, capturable, differentiable: Only False; what to do instead, the error says.
+        maximize, differentiable: Only False; what to do instead, the error says.
 
     Raises:
         ValueError: an option is out of its bounds, the parameters have no names, or one of them is not in the plan.
         UnplacedWeightsError: names every weight that names and shapes do not place.
         ShardedParametersError: parameters are sharded, now or at the first step, in a way that this cannot train:
             FSDP1, ZeRO-3, a dimension that is divided twice unevenly or inside of which blocks end, or any way with
-            solver="svd".
+            solver="svd" or capturable=True.
     """
 
     first_moments: ClassVar[Mapping[BlockKind, FirstMoment]] = PAPER_FIRST_MOMENTS
@@ -154,8 +157,7 @@ class AdaPM(ClosureStep):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        flags = {"maximize": maximize, "capturable": capturable, "differentiable": differentiable}
-        check_torch_flags(type(self).__name__, flags)
+        check_torch_flags(type(self).__name__, {"maximize": maximize, "differentiable": differentiable})
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -172,6 +174,7 @@ class AdaPM(ClosureStep):
             "master_weights": master_weights,
             "bf16_stochastic_round": bf16_stochastic_round,
             "matmul_precision": matmul_precision,
+            "capturable": capturable,
         }
         groups = as_groups(params)
         planning = _choices(rank_ratio, state_dtype, unknown, rules)
@@ -181,6 +184,7 @@ class AdaPM(ClosureStep):
         self._heads, self._planning = heads, planning if plan is None else None
         self._plan_missing(dict(names(groups)))
         self.compile = compile
+        self._prepare_captures()
         self._masters = MasterWeights()
         self._group_names: list[tuple[str, ...]] = []
         super().__init__(groups, defaults)
@@ -240,11 +244,11 @@ class AdaPM(ClosureStep):
         largest, elements = self._sizes
         compiles = compiled.should_compile(self.compile, elements, device)
         variants = compiled.room_for_variants() if compiles else nullcontext()
-        with variants, devices.exact_products() as precision:
+        with self._recording(), variants, devices.exact_products() as precision:
             shared: list[SharedMember] = []
             for group in self.param_groups:
-                for (step, _, _), lists in self._lists_of_members(group, shared, precision).items():
-                    settings = StepSettings.from_group(group, step, precision=precision)
+                for (step, _, _, counter), lists in self._lists_of_members(group, shared, precision).items():
+                    settings = StepSettings.from_group(group, step, precision=precision, counter=counter)
                     if fused := lists.pop(_FUSED, []):
                         update_fused(fused, settings)
                     grouped = [members for members in lists.values() if suits_group(members[0], settings)]
@@ -256,11 +260,51 @@ class AdaPM(ClosureStep):
                 update_together(shared, largest=largest, compiles=compiles)
         self._masters.write_back(self.param_groups, self.state)
 
+    def _prepare_captures(self) -> None:
+        self._steps: dict[Tensor, int] = {}
+        """Of parameters of capturable groups, when their counters were last read: equal ones stay so in a graph."""
+        self._captured: set[Tensor] = set()
+        """What graphs read."""
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Where a CUDA graph captures this step, see that it can, and that what it reads stays."""
+        if not devices.is_capturing():
+            yield
+            return
+        name = type(self).__name__
+        for group in self.param_groups:
+            if not group["capturable"]:
+                raise RuntimeError(f"a CUDA graph can capture a step of {name} only with capturable=True")
+            moving = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if any(parameter not in self._steps for parameter in moving):
+                raise RuntimeError(
+                    f"take a step of {name} with all gradients before a CUDA graph captures one: the first of a "
+                    f"training, or after loading a state, makes what later ones use"
+                )
+            if isinstance(lr := group["lr"], Tensor):
+                if lr.device.type == "cpu" and any(parameter.device.type != "cpu" for parameter in moving):
+                    raise RuntimeError(f"a learning rate on the CPU is not read by a CUDA graph; give {name} one there")
+                self._captured.add(lr)
+        with devices.record_constants(self._captured):
+            yield
+
+    def _read_steps(
+        self, group: Mapping[str, Any], parameters: Sequence[Tensor], counters: Sequence[Tensor]
+    ) -> Sequence[int]:
+        if not group["capturable"]:
+            return [int(counter) for counter in counters]
+        if counters and not devices.is_capturing():
+            there = counters[0].device
+            read = torch.stack([counter.to(there) for counter in counters]).tolist()  # waits for the device, once
+            self._steps.update(zip(parameters, map(int, read), strict=True))
+        return [self._steps[parameter] for parameter in parameters]
+
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         for group in self.param_groups:
             for name, parameter in self._named_parameters(group):
-                self._masters.trained_weight(group, parameter, self._state_of(name, parameter))
+                self._masters.trained_weight(group, parameter, self._state_of(group, name, parameter))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of named parameters, as `torch.optim.Optimizer` does.
@@ -269,14 +313,14 @@ class AdaPM(ClosureStep):
         Parameters that were there before keep their blocks.
         """
         check_options({**self.defaults, **param_group})
-        check_torch_flags(type(self).__name__, param_group)
+        check_torch_flags(type(self).__name__, param_group, taken=("capturable",))
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
             self._check_names(group)
             named = zip(group["param_names"], group["params"], strict=True)
             refuse_sharded(named, type(self).__name__, by_parts=True)
-            check_sharded(group["params"], group["solver"])
+            check_sharded(group["params"], group)
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
             self._group_names.append(tuple(group["param_names"]))
             self._plan_new_parameters(group)
@@ -300,14 +344,24 @@ class AdaPM(ClosureStep):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` gave; raises ValueError, before anything changes, where it is of another plan."""
-        older = [{**_OPTIONS_SINCE, **saved} for saved in state_dict["param_groups"]]
-        state_dict = {**state_dict, "param_groups": older}
+        older = [
+            # Whether graphs capture it is no part of a training.
+            {**_OPTIONS_SINCE, **saved, "capturable": own["capturable"]}
+            for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=False)
+        ]
+        state_dict = {**state_dict, "param_groups": [*older, *state_dict["param_groups"][len(older) :]]}
         self._check_saved_state(state_dict)
         groups = [
             {**saved, "param_names": [name for name, _ in self._named_parameters(own)]}
             for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True)
         ]
         super().load_state_dict({**state_dict, "param_groups": groups})
+        self._steps.clear()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if "step" in self.state.get(parameter, {}):
+                    place = parameter.device if group["capturable"] else "cpu"
+                    self.state[parameter]["step"] = self.state[parameter]["step"].to(place, torch.float32)
         # torch has cast the state to the parameter's type, which would round float32 state of bfloat16 parameters.
         for identity, name, parameter in self._saved_identities(state_dict):
             saved = state_dict["state"].get(identity, {})
@@ -330,6 +384,7 @@ class AdaPM(ClosureStep):
         super().__setstate__(state)
         if "_group_names" not in vars(self):  # a copy that an earlier version wrote
             self._group_names = [tuple(group["param_names"]) for group in self.param_groups]
+        self._prepare_captures()
         self._masters = MasterWeights()  # what has become of the weights meanwhile, it finds out
         for group in self.param_groups:
             for option, value in _OPTIONS_SINCE.items():
@@ -362,16 +417,19 @@ class AdaPM(ClosureStep):
         ]
         if any(name not in self._runs for name, _, _ in moving):
             self._plan_new_parameters(group)
-        states = [self._state_of(name, parameter) for name, parameter, _ in moving]
-        steps = [state["step"] for state in states]
-        if steps:
-            torch._foreach_add_(steps, 1.0)
+        states = [self._state_of(group, name, parameter) for name, parameter, _ in moving]
+        counters = [state["step"] for state in states]
+        if counters:
+            torch._foreach_add_(counters, 1.0)
+        steps = self._read_steps(group, [parameter for _, parameter, _ in moving], counters)
+        shown: dict[tuple[int, torch.device], Tensor] = {}
         found: dict[_Alike, dict[object, list[Member]]] = {}
-        for (name, parameter, gradient), state in zip(moving, states, strict=True):
+        for (name, parameter, gradient), state, step in zip(moving, states, steps, strict=True):
             trained = self._masters.trained_weight(group, parameter, state)
-            lists = found.setdefault((int(state["step"]), trained.dtype, parameter.device), {})
+            counter = shown.setdefault((step, parameter.device), state["step"]) if group["capturable"] else None
+            lists = found.setdefault((step, trained.dtype, parameter.device, counter), {})
             if is_distributed(parameter):
-                settings = StepSettings.from_group(group, int(state["step"]), precision=precision)
+                settings = StepSettings.from_group(group, step, precision=precision)
                 members = self._local_members(name, parameter, trained, gradient, state, settings, shared)
             else:
                 members = ((run.likeness, run.member(trained, gradient, state)) for run in self._runs[name])
@@ -420,13 +478,15 @@ class AdaPM(ClosureStep):
         """Elements of the plan's largest block, and of all."""
         return largest_block(self.plan), sum(prod(block.shape) for block in self.plan)
 
-    def _state_of(self, name: str, parameter: Tensor) -> dict[str, Tensor]:
+    def _state_of(self, group: Mapping[str, Any], name: str, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
             # It may have become so since it was given.
             refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
+            check_sharded([parameter], group)
             # On the CPU, as torch's own counters: reading it must not wait for the device.
-            state["step"] = torch.zeros((), dtype=torch.float32, device="cpu")
+            place = parameter.device if group["capturable"] else "cpu"
+            state["step"] = torch.zeros((), dtype=torch.float32, device=place)
             if is_distributed(parameter):
                 for block in self.plan.by_parameter.get(name, ()):
                     for state_name in block.state_shapes:
@@ -526,6 +586,7 @@ _OPTIONS_SINCE: Mapping[str, Any] = {
     "master_weights": False,
     "bf16_stochastic_round": False,
     "matmul_precision": None,
+    "capturable": False,
 }
 """Options that states saved by earlier versions lack, with what those versions did."""
 

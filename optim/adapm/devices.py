@@ -25,8 +25,9 @@ such a slice. torch reaches oneDNN for float32 only through the operator that it
 `torch.ops.mkldnn._linear_pointwise`; where a release lacks it, everything goes through `torch.mm`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import EllipsisType
 
 import torch
@@ -56,6 +57,63 @@ def simulate_accelerator() -> Iterator[None]:
         yield
     finally:
         _simulations -= 1
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph records what is asked of the device now, instead of its being done."""
+    initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch publishes no types for it
+    return initialized and torch.cuda.is_current_stream_capturing()
+
+
+_recorded: set[Tensor] | None = None
+
+
+@contextmanager
+def record_constants(into: set[Tensor]) -> Iterator[None]:
+    """Within, whatever `made_once` gives is added, so that what a graph has the address of stays as long as the set."""
+    global _recorded
+    _recorded = into
+    try:
+        yield
+    finally:
+        _recorded = None
+
+
+class _MadeOnce:
+    def __init__(self, make: Callable[..., Tensor], maxsize: int) -> None:
+        self._make, self._maxsize = make, maxsize
+        self._kept: dict[tuple[Hashable, ...], Tensor] = {}
+
+    def __call__(self, *key: Hashable) -> Tensor:
+        found = self._kept.get(key)
+        if found is None:
+            found = self._make(*key)
+            if _recorded is None:
+                if len(self._kept) >= self._maxsize:
+                    self._kept.pop(next(iter(list(self._kept))), None)
+                self._kept[key] = found
+        if _recorded is not None:
+            _recorded.add(found)
+        return found
+
+    def cache_clear(self) -> None:
+        """Forget all of them."""
+        self._kept.clear()
+
+
+def made_once(maxsize: int) -> Callable[[Callable[..., Tensor]], _MadeOnce]:
+    """Keep the tensors that a function made of these arguments; so many, the oldest go first.
+
+    `lru_cache` knows nothing of graphs: what one records the making of has no values before it is replayed, so that it
+    is made there for that graph alone; and what one records the reading of must not be dropped while the graph lives.
+    """
+    return partial(_MadeOnce, maxsize=maxsize)
+
+
+@made_once(maxsize=256)
+def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """One number on that device, filled in there; not to be written to."""
+    return torch.full((), value, dtype=dtype, device=device)
 
 
 Rows = slice | EllipsisType

@@ -21,7 +21,6 @@ torch's operators. Under `TRITON_INTERPRET=1` it runs on a CPU.
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -29,7 +28,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .devices import times, times_transposed
+from .devices import made_once, times, times_transposed
 from .low_rank import Factors, Momentum
 from .rounding import RoundingKey
 
@@ -359,9 +358,12 @@ def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
     return 0 if len(steps) == 2 else steps[0], steps[-2], steps[-1]
 
 
-@lru_cache(maxsize=1024)
+@made_once(maxsize=1024)
 def _on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
-    return torch.tensor(table, dtype=torch.int64).to(device, non_blocking=True)
+    """Filled in there, as arguments of launches: a CUDA graph could not repeat a copy from the host's memory."""
+    found = torch.zeros(len(table), dtype=torch.int64, device=device)
+    torch._foreach_add_(list(found.unbind()), list(table))
+    return found
 
 
 @triton.jit

@@ -21,7 +21,6 @@ the bias-corrected momentum, by one GEMM of inner size 2r.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -29,8 +28,10 @@ import torch
 from torch import Tensor
 
 from . import devices
-from .devices import times, times_transposed
+from .devices import made_once, times, times_transposed
 
+Number = float | Tensor
+"""A number of a step, or where it is on the device."""
 Sketch = Callable[[], Tensor]
 """Gives r × n starts, one for each block of the batch or one for all of them; called only where one is needed."""
 
@@ -80,11 +81,11 @@ class Mixture:
     """The update's numerator as `gradient` G + `carried` L' R' + `current` L R."""
 
     gradient: float
-    carried: float
-    current: float
+    carried: Number
+    current: Number
 
 
-def mixture(beta1: float, *, bias_correction: bool, debias_at: int | None = None) -> Mixture:
+def mixture(beta1: float, *, bias_correction: bool, debias_at: Number | None = None) -> Mixture:
     """The coefficients of the bias-corrected momentum in closed form.
 
     Algorithm 1's m^c = M - c (L R - M), with c = b1 / (1 - b1) and M = (1 - b1) G + b1 L' R', is
@@ -96,14 +97,14 @@ def mixture(beta1: float, *, bias_correction: bool, debias_at: int | None = None
         bias_correction: False gives L R, the paper's ablation (figure 4a).
         debias_at: A step t ≥ 1 asks for Adam's 1 / (1 - b1^t). c then becomes its finite sum over the t - 1 past
             residuals, (b1 - b1^t) / (1 - b1), so that the part outside the factors is G itself at every t, as it
-            should be, and not G / (1 - b1^t). The paper's c is the limit for large t.
+            should be, and not G / (1 - b1^t). The paper's c is the limit for large t. A tensor gives tensors.
     """
-    decayed = 0.0 if debias_at is None else beta1**debias_at
+    decayed: Number = 0.0 if debias_at is None else beta1**debias_at
     if not bias_correction:
         return Mixture(gradient=0.0, carried=0.0, current=1.0 / (1.0 - decayed))
     c = (beta1 - decayed) / (1.0 - beta1)
     scale = (1.0 + c) / (1.0 - decayed)
-    return Mixture(gradient=scale * (1.0 - beta1), carried=scale * beta1, current=-c / (1.0 - decayed))
+    return Mixture(gradient=1.0, carried=scale * beta1, current=-c / (1.0 - decayed))
 
 
 def mixed_factors(carried: Factors, current: Factors, weights: Mixture) -> Factors:
@@ -138,7 +139,7 @@ def sketch_to_start_from(seed: int, step: int, block: str, like: Tensor, *, fres
     return spare_sketch(seed, *like.shape, like.dtype, like.device)
 
 
-@lru_cache(maxsize=32)
+@made_once(maxsize=32)
 def spare_sketch(seed: int, rank: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The shared r × n rows, drawn once; not to be written to.
 
@@ -360,7 +361,7 @@ def inverse_of(lower: Tensor) -> Tensor:
     return inverse
 
 
-@lru_cache(maxsize=64)
+@made_once(maxsize=64)
 def _identity(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Made once; not to be written to."""
     return torch.eye(rank, dtype=dtype, device=device)

@@ -23,7 +23,7 @@ from torch import Tensor
 from ..plan.blocks import FirstMoment
 from . import devices
 from .devices import lerp_product, times, times_transposed
-from .low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, sketch_to_start_from
+from .low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, sketch_to_start_from, spare_sketch
 from .options import StepSettings
 from .solvers import SOLVERS
 from .step import (
@@ -212,6 +212,9 @@ def _start_of(batch: Sequence[Member], carried: Factors, settings: StepSettings)
     """The rows to start from: at a refresh a sketch for each block, else what all blocks of a shape share."""
     block = batch[0].block
     like = carried.left.new_empty((block.rank, block.shape[1 - block.output_axis]))
+    if settings.counter is not None:
+        # Made now, for a graph cannot draw it.
+        spare_sketch(settings.seed, *like.shape, like.dtype, like.device)
     if not settings.fresh:
         return sketch_to_start_from(settings.seed, settings.step, block.name, like, fresh=False)
     names = [block.name for member in batch for block in member.blocks]

@@ -35,7 +35,7 @@ class MasterWeights:
             state[KEY] = parameter.detach().to(torch.float32)
         elif self._versions.get(parameter) != parameter._version:
             master = state[KEY]
-            state[KEY] = torch.where(master.to(parameter.dtype) == parameter, master, parameter.to(torch.float32))
+            master.copy_(torch.where(master.to(parameter.dtype) == parameter, master, parameter.to(torch.float32)))
         return state[KEY]
 
     def write_back(self, groups: Iterable[Mapping[str, Any]], state: Mapping[Tensor, Mapping[str, Tensor]]) -> None:

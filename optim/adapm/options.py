@@ -1,11 +1,14 @@
 """The options of an AdaPM step, which groups of parameters may have of their own, and what a step makes of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypedDict
 
+from torch import Tensor
+
+from . import devices
 from .devices import MATMUL_PRECISIONS
-from .low_rank import Mixture, mixture
+from .low_rank import Mixture, Number, mixture
 from .solvers import SOLVERS
 
 
@@ -26,6 +29,7 @@ class StepOptions(TypedDict, total=False):
     master_weights: bool
     bf16_stochastic_round: bool
     matmul_precision: str | None
+    capturable: bool
 
 
 class Options(StepOptions, total=False):
@@ -34,7 +38,6 @@ class Options(StepOptions, total=False):
     foreach: bool | None
     fused: bool | None
     maximize: bool
-    capturable: bool
     differentiable: bool
 
 
@@ -64,22 +67,33 @@ def check_options(options: Mapping[str, Any]) -> None:
             "master_weights and bf16_stochastic_round are two ways to the same end, and exclude each other; take "
             "master_weights for exact weights at 4 bytes each, or bf16_stochastic_round for none"
         )
+    if options["capturable"] and SOLVERS[options["solver"]].reads_back:
+        raise ValueError(
+            f"capturable does not go with solver={options['solver']!r}: torch's decompositions wait for the device; "
+            f"take {' or '.join(name for name, entry in SOLVERS.items() if not entry.reads_back)}"
+        )
+    if options["capturable"] and options["bf16_stochastic_round"]:
+        raise ValueError(
+            "capturable does not go with bf16_stochastic_round: a CUDA graph would round by the chances of the step "
+            "that it captured, over and over; take master_weights"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepSettings:
     """What one step of one group multiplies with, worked out once."""
 
-    lr: float
+    lr: Number
     weight_decay: float
     beta1: float
     beta2: float
     eps: float
     clip: float | None
     momentum_free_lr_scale: float
-    momentum_debias: float
+    debiases: bool
+    momentum_debias: Number
     """1 - b1^t, or 1."""
-    second_debias: float
+    second_debias: Number
     """1 - b2^t, or 1."""
     mixture: Mixture
     solver: str
@@ -90,28 +104,49 @@ class StepSettings:
     matmul_precision: str
     """Of products with a gradient, and of A B."""
     step: int
+    counter: Tensor | None
+    """The step on the device, where a graph may repeat this one: then `lr` and what depends on the step are there, too,
+    and `step` is that of the last look at it."""
+    on_device: dict[object, Tensor] = field(default_factory=dict)
+    """What has been put together there."""
 
     @classmethod
-    def from_group(cls, group: Mapping[str, Any], step: int, *, precision: str = "highest") -> Self:
-        """The settings of that group at step t = 1, 2, …; `precision` is what torch is set to."""
+    def from_group(
+        cls, group: Mapping[str, Any], step: int, *, precision: str = "highest", counter: Tensor | None = None
+    ) -> Self:
+        """The settings of that group at step t = 1, 2, …
+
+        Args:
+            group: Of parameters.
+            step: t. No graph refreshes sketches.
+            precision: What torch is set to.
+            counter: t on the device, for a capturable group.
+        """
         (beta1, beta2), debias = group["betas"], group["debias_moments"]
         interval = group["refresh_interval"]
+        t: Number = step if counter is None else counter.double()
+        lr = group["lr"]
+        if isinstance(lr, Tensor) and counter is not None:
+            lr = lr.to(counter.device).double()
+        fresh = step == 1 or (interval > 0 and (step - 1) % interval == 0)
         return cls(
-            lr=float(group["lr"]),
+            lr=float(lr) if counter is None or not isinstance(lr, Tensor) else lr,
             weight_decay=group["weight_decay"],
             beta1=beta1,
             beta2=beta2,
             eps=group["eps"],
             clip=group["clip"],
             momentum_free_lr_scale=group["momentum_free_lr_scale"],
-            momentum_debias=1.0 - beta1**step if debias else 1.0,
-            second_debias=1.0 - beta2**step if debias else 1.0,
-            mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=step if debias else None),
+            debiases=debias,
+            momentum_debias=1.0 - beta1**t if debias else 1.0,
+            second_debias=1.0 - beta2**t if debias else 1.0,
+            mixture=mixture(beta1, bias_correction=group["bias_correction"], debias_at=t if debias else None),
             solver=group["solver"],
             iterations=group["inner_iterations"] or SOLVERS[group["solver"]].inner_iterations,
-            fresh=step == 1 or (interval > 0 and (step - 1) % interval == 0),
+            fresh=fresh and not devices.is_capturing(),
             seed=group["seed"],
             bf16_stochastic_round=group["bf16_stochastic_round"],
             matmul_precision=group["matmul_precision"] or precision,
             step=step,
+            counter=counter,
         )

@@ -17,9 +17,9 @@ yield in one round goes out together: a round is one all-reduce for each type of
 Squares are summed in float64, where those of float32 do not underflow: nobody has to agree on a scale beforehand.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -78,12 +78,19 @@ class SharedMember(NamedTuple):
     settings: StepSettings
 
 
-def check_sharded(parameters: Iterable[Tensor], solver: str) -> None:
-    """Raise `ShardedParametersError` where one of them is sharded and the solver needs whole matrices."""
-    if solver not in SHARDED_SOLVERS and any(is_distributed(parameter) for parameter in parameters):
+def check_sharded(parameters: Iterable[Tensor], group: Mapping[str, Any]) -> None:
+    """Raise `ShardedParametersError` where one of them is sharded, and an option of their group needs whole ones."""
+    if not any(is_distributed(parameter) for parameter in parameters):
+        return
+    if (solver := group["solver"]) not in SHARDED_SOLVERS:
         raise ShardedParametersError(
             f"solver={solver!r} needs whole matrices, and FSDP2 or tensor parallelism has split them; "
             f"take one of {', '.join(SHARDED_SOLVERS)}"
+        )
+    if group["capturable"]:
+        raise ShardedParametersError(
+            "capturable=True needs whole matrices, and FSDP2 or tensor parallelism has split them; leave "
+            "optimizer.step() outside the graph"
         )
 
 

@@ -190,6 +190,8 @@ class SolverEntry:
     """Finds those of several momenta, as `subspace_together` does."""
     forms_momentum: bool = False
     """Whether it needs M itself, which is as large as the gradient."""
+    reads_back: bool = False
+    """Whether the host waits for the device in it."""
 
     def solve_together(
         self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
@@ -205,6 +207,6 @@ SOLVERS: dict[str, SolverEntry] = {
     # docs/LOG.md: one iteration is nearly as good as the exact SVD
     "subspace": SolverEntry(solve=subspace, inner_iterations=1, shares_calls=subspace_together),
     "scaled_gd": SolverEntry(solve=scaled_gd, inner_iterations=5),  # the paper's K
-    "gd": SolverEntry(solve=gd, inner_iterations=5),  # the paper's K
-    "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True),  # exact at once
+    "gd": SolverEntry(solve=gd, inner_iterations=5, reads_back=True),  # the paper's K
+    "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True, reads_back=True),  # exact at once
 }

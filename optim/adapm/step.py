@@ -23,7 +23,7 @@ parameters. Nothing here waits for an accelerator.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import inf, prod
 from types import ModuleType
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from torch import Tensor
 
 from ..plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
 from . import compiled
-from .devices import Rows, chunk_elements, pack, row_chunks, times
+from .devices import Rows, chunk_elements, constant, made_once, pack, row_chunks, times
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
@@ -208,7 +208,9 @@ def update_fused(members: Sequence[Member], settings: StepSettings) -> None:
         if not chosen:
             continue
         # Its 1 - b^t is 1 at infinity: without debiasing.
-        step = _step_counter(settings.step if settings.second_debias != 1.0 else inf, device)
+        step = constant(settings.step if settings.debiases else inf, torch.float32, device)
+        if settings.debiases and settings.counter is not None:
+            step = settings.counter
         torch._fused_adamw_(
             [member.weight for member in chosen],
             [member.gradient for member in chosen],
@@ -216,7 +218,7 @@ def update_fused(members: Sequence[Member], settings: StepSettings) -> None:
             [member.state["exp_avg_sq"] for member in chosen],
             [],
             [step] * len(chosen),
-            lr=settings.lr,
+            lr=settings.lr if isinstance(settings.lr, float) else settings.lr.float(),  # on CUDA it reads no other type
             beta1=settings.beta1,
             beta2=settings.beta2,
             weight_decay=settings.weight_decay if decays else 0.0,
@@ -224,12 +226,6 @@ def update_fused(members: Sequence[Member], settings: StepSettings) -> None:
             amsgrad=False,
             maximize=False,
         )
-
-
-@lru_cache(maxsize=8)
-def _step_counter(at: float, device: torch.device) -> Tensor:
-    """Made once where it is the same at every step."""
-    return torch.full((), at, dtype=torch.float32, device=device)
 
 
 def update_alike(members: Sequence[Member], settings: StepSettings, *, largest: int, compiles: bool = False) -> None:
@@ -435,10 +431,16 @@ def _numbers(
         lr,
         1.0 - settings.beta1,
     )
-    return _on_device(numbers, compute, device)
+    if settings.counter is None:
+        return _on_device(numbers, compute, device)
+    key = (first_moment, decays, compute, device)
+    if key not in settings.on_device:
+        parts = [one if isinstance(one, Tensor) else constant(one, torch.float64, device) for one in numbers]
+        settings.on_device[key] = torch.stack(parts).to(compute)
+    return settings.on_device[key]
 
 
-@lru_cache(maxsize=64)
+@made_once(maxsize=64)
 def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Sent to their device once, and not again at steps of the same numbers."""
     return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
@@ -493,7 +495,7 @@ def move_shared_moment(stored: Sequence[Tensor], mean: Tensor, settings: StepSet
 
 def _root(moment: Tensor, settings: StepSettings) -> Tensor:
     root = moment.sqrt()
-    if settings.second_debias != 1.0:
+    if settings.debiases:
         root.mul_(settings.second_debias**-0.5)
     return root.add_(settings.eps)
 
@@ -583,8 +585,14 @@ def _descend(
     exact = join(weights).to(numerator.dtype)
     if block.decays and settings.weight_decay != 0.0:
         exact.mul_(1.0 - lr * settings.weight_decay)
-    if block.first_moment is FirstMoment.FULL:
-        exact.addcdiv_(numerator, divisor, value=-lr / settings.momentum_debias)
+    scale, full = lr / settings.momentum_debias, block.first_moment is FirstMoment.FULL
+    if isinstance(lr, Tensor) or isinstance(scale, Tensor):  # which torch's operators of several steps do not take
+        update = numerator / divisor
+        if not full and settings.clip is not None:
+            update.clamp_(-settings.clip, settings.clip)
+        exact.sub_(update.mul_(scale if full else lr))
+    elif full:
+        exact.addcdiv_(numerator, divisor, value=-scale)
     else:
         shared = block.second_moment is not SecondMoment.ELEMENT  # then other rows may need the divisor again
         update = torch.div(numerator, divisor, out=None if shared else divisor)

@@ -60,6 +60,13 @@ TAG_CHARACTERS = 8000
 """MLflow's limit for a tag's value."""
 POINT_METRICS = tuple(name for name in FIELDS if name not in (STEP, "tokens"))
 """Tokens are the step times a constant; the Parquet file of the series has them."""
+SYSTEM_METRICS = {
+    "host_cpu_utilization": ("system/cpu_utilization_percentage", 100.0),
+    "gpu_utilization": ("system/gpu_0_utilization_percentage", 100.0),
+    "gpu_memory_bytes": ("system/gpu_0_memory_usage_megabytes", 1e-6),
+    "gpu_power_watts": ("system/gpu_0_power_usage_watts", 1.0),
+}
+"""What MLflow itself measures of machines has these names and units there, and a tab of its own in its pages."""
 SQLITE = "sqlite:///"
 ENDED_AS = {RunStatus.SUCCEEDED: "FINISHED", RunStatus.FAILED: "FAILED", RunStatus.CANCELLED: "KILLED"}
 ENVIRONMENT = {
@@ -333,8 +340,9 @@ def point_metrics(columns: Columns, start: int) -> Iterator[tuple[str, float, in
     for name in POINT_METRICS:
         known = np.isfinite(columns.column(name))
         rows = columns.column(name)[known].tolist(), at[known].tolist(), columns.step[known].astype(np.int64).tolist()
+        shown, scale = SYSTEM_METRICS.get(name, (name, 1.0))
         for value, moment, step in zip(*rows, strict=True):
-            yield name, value, moment, step
+            yield shown, scale * value, moment, step
 
 
 def result_metrics(run: RunRecord, at: int) -> Iterator[tuple[str, float, int, int]]:

@@ -1,11 +1,13 @@
 """`Runs`: what there is to know of single runs: records, series, logs; and what they can be asked: cancel to retry."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from orchestrator.activity import AttemptSpan
 from orchestrator.columns import FIELDS, Columns, buckets
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
+from orchestrator.log_lines import SEARCHED_BYTES, LogLevel, LogLine, find_lines
 from orchestrator.records import (
     AttemptRecord,
     Chart,
@@ -103,6 +105,19 @@ class Runs:
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)  # from here on the id is one of ours, and no path
         return log_tail(self._storage, run_id, attempt, most_bytes)
+
+    def search_log(
+        self, run_id: str, attempt: int, text: str, level: LogLevel, most_bytes: int
+    ) -> tuple[tuple[LogLine, ...], int]:
+        """The lines of an attempt's log that contain the text and are of that level or a worse one, the last ones of so
+        many bytes; and how many such lines were found in its last `SEARCHED_BYTES`. Where all lines are asked for, no
+        more is read than is given."""
+        is_searched = bool(text) or level is not LogLevel.INFO
+        tail = self.log_tail(run_id, attempt, SEARCHED_BYTES if is_searched else most_bytes)
+        found = find_lines(tail.splitlines(), text, level)
+        sizes = itertools.accumulate(len(line.text.encode()) + 1 for line in reversed(found))
+        count = sum(1 for size in sizes if size <= most_bytes)
+        return found[len(found) - count :], len(found)
 
     def points(self, run_id: str, *, after_step: int = -1, limit: int | None = None) -> tuple[Point, ...]:
         """The series of a run beyond `after_step` as records, at most `limit` of them."""

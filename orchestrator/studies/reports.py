@@ -26,18 +26,18 @@ class Studies:
     """The studies over one service. Thread-safe; evidence is gathered once for each version of its experiments."""
 
     def __init__(self, experiments: Experiments, runs: Runs, analysis: Analysis, folder: Path) -> None:
-        """`folder`: where the results of studies that train nothing lie."""
+        """`folder`: where the results of studies that train nothing lie, and one's own claims."""
         self._experiments, self._runs, self._analysis, self._folder = experiments, runs, analysis, folder
         self._gathered: dict[tuple[str, StudyScale], tuple[tuple[tuple[str, int], ...], Evidence]] = {}
         self._lock = Lock()
 
     def summaries(self) -> tuple[StudySummary, ...]:
         """Every study."""
-        return tuple(self._summary(each) for each in all_studies())
+        return tuple(self._summary(each) for each in all_studies(self._folder))
 
     def one(self, name: str) -> StudySummary:
         """One study; raises `NotFoundError`."""
-        return self._summary(study(name))
+        return self._summary(study(name, self._folder))
 
     def _summary(self, each: Study) -> StudySummary:
         return StudySummary(

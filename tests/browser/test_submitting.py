@@ -77,7 +77,7 @@ def test_nothing_that_was_written_is_lost_while_the_service_is_away(eyes, site):
     page.wait_for_url("**/experiments/*")
     assert [one.name for one in site.experiments.page()] == ["written offline"]
     page.locator("#edit summary").click()
-    page.get_by_label("Note, in plain text").fill("a long thought")
+    page.get_by_label("Note, in Markdown").fill("a long thought")
     page.context.set_offline(True)
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".form-away")).to_be_visible()

@@ -26,6 +26,8 @@ points = st.builds(
     step_seconds=st.none() | finite,
     optimizer_seconds=st.none() | finite,
     host_rss_bytes=st.none() | st.integers(0, 2**53),
+    gpu_utilization=st.none() | finite,
+    gpu_memory_bytes=st.none() | st.integers(0, 2**53),
 )
 
 

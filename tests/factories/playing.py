@@ -123,6 +123,8 @@ class PlayedRun:
             backward_seconds=0.036 * (1 + abs(noise)),
             optimizer_seconds=0.011,
             host_rss_bytes=612_000_000 + 1000 * step,
+            cpu_cores=0.97 - abs(noise) if step % 12 == 0 and step else None,
+            host_cpu_utilization=0.61 + noise if step % 12 == 0 and step else None,
         )
 
     def _loss(self, step: int) -> float:

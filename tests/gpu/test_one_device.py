@@ -18,7 +18,7 @@ from tests.factories.dataset import prepare_made_dataset
 from tests.factories.process_group import exit_codes, started
 from tests.factories.specification import made_spec
 from tests.factories.stepper import executed, made_stepper
-from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama
+from worker.checks.tiny_models import batch, loss_of, tiny_gpt2, tiny_llama
 from worker.distributed.process_group import ProcessGroup
 from worker.errors import OutOfMemoryError, RunStoppedError
 from worker.records.protocol import Command
@@ -215,23 +215,82 @@ def test_a_compiled_model_trains_as_one_that_is_not(datasets: Path, tmp_path: Pa
 
 
 @pytest.mark.skipif(not ON_GPU, reason="a CPU has no graphs")
-def test_a_step_is_captured_as_a_graph() -> None:
-    model = tiny_gpt2().to(DEVICE)
-    try:
-        optimizer = AdaPM.for_model(model, 1e-3, capturable=True)
-    except (ValueError, NotImplementedError) as error:
-        pytest.skip(f"capturable is refused: {error}")
-    for value in model.parameters():
-        value.grad = torch.full_like(value, 1e-3)
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (AdaPM, {}),
+        (AdaPMMini, {"debias_moments": True}),
+        (AdaPMMini, {"matmul_precision": "high", "solver": "scaled_gd"}),
+        (AdaPM, {"compile": False}),
+    ],
+)
+def test_a_graph_repeats_steps_as_they_are_outside(cls: type[AdaPM], options: dict[str, Any]) -> None:
+    """At a learning rate that a schedule moves, with a refresh outside at every fourth."""
+    ordinary, graphed = tiny_gpt2().to(DEVICE), tiny_gpt2().to(DEVICE)
+    plain = cls.for_model(ordinary, 1e-3, refresh_interval=4, **options)
+    rate = torch.tensor(1e-3, device=DEVICE)
+    optimizer = cls.for_model(graphed, rate, refresh_interval=4, capturable=True, **options)
+    for value in (*ordinary.parameters(), *graphed.parameters()):
+        value.grad = torch.zeros_like(value)
+    graph, stream = None, torch.cuda.Stream()
+    for step in range(11):
+        for model in (ordinary, graphed):
+            draw = torch.Generator().manual_seed(step)
+            for value in model.parameters():
+                assert value.grad is not None
+                value.grad.copy_(torch.randn(value.shape, generator=draw))
+        rate.fill_(1e-3 / (1 + step))
+        plain.param_groups[0]["lr"] = rate.item()
+        plain.step()
+        if step < 3 or step % 4 == 0:
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                optimizer.step()
+            torch.cuda.current_stream().wait_stream(stream)
+            continue
+        if graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                optimizer.step()
+        graph.replay()
+    for one, other in zip(ordinary.parameters(), graphed.parameters(), strict=True):
+        torch.testing.assert_close(other, one, rtol=0.0, atol=2e-6)
+    assert {state["step"].item() for state in optimizer.state.values()} == {11.0}
+
+
+@pytest.mark.skipif(not ON_GPU, reason="a CPU has no graphs")
+def test_a_graph_repeats_a_whole_iteration_and_refreshes_lie_between() -> None:
+    """Gradients are the graph's own: their addresses are new when it captures."""
+    models = tiny_gpt2().to(DEVICE), tiny_gpt2().to(DEVICE)
+    plain, optimizer = (
+        AdaPMMini.for_model(model, 1e-3, refresh_interval=5, capturable=bool(k)) for k, model in enumerate(models)
+    )
+    tokens = batch(0).to(DEVICE)
+
+    def iterate(model: torch.nn.Module, chosen: torch.optim.Optimizer) -> None:
+        loss = model(tokens, labels=tokens).loss
+        chosen.zero_grad(set_to_none=chosen is plain)
+        loss.backward()
+        chosen.step()
+
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(3):
-            optimizer.step()
-    stream.synchronize()
+        for step in range(3):
+            tokens.copy_(batch(step))
+            iterate(models[1], optimizer)
+    torch.cuda.current_stream().wait_stream(stream)
+    optimizer.zero_grad(set_to_none=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        optimizer.step()
-    before = [value.detach().clone() for value in model.parameters()]
-    graph.replay()
-    torch.cuda.synchronize()
-    assert all(not torch.equal(one, two) for one, two in zip(before, model.parameters(), strict=True))
+        iterate(models[1], optimizer)
+    for step in range(12):
+        tokens.copy_(batch(step))
+        iterate(models[0], plain)
+        if step > 2:
+            if step % 5:
+                graph.replay()
+            else:
+                iterate(models[1], optimizer)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(other, one, rtol=0.0, atol=2e-5)

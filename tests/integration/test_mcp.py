@@ -126,8 +126,8 @@ def ask_everything(service: Service, key: str) -> dict[str, httpx2.Response]:
         run_id, experiment_id = connection.execute(query).one()
     ids = {"run_id": run_id, "experiment_id": experiment_id, "name": "results.csv", "form": "json", "suffix": "csv"}
     ids |= {"attempt": "1"}
-    asked = {}
-    with httpx2.Client(base_url=service.url, headers={"Authorization": f"Bearer {key}"}, trust_env=False) as http:
+    asked, headers = {}, {"Authorization": f"Bearer {key}"}
+    with httpx2.Client(base_url=service.url, headers=headers, trust_env=False, timeout=120) as http:
         for route in (*ROUTES[Access.VIEWER], *ROUTES[Access.SUBMITTER], *QUERIES):
             method, _, path = route.partition(" ")
             names = set(re.findall(r"\{(\w+)\}", path))

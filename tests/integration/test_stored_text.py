@@ -18,6 +18,7 @@ from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import Candidate
 from tests.factories.playing import DEMO
 from tests.factories.serving import open_services
+from worker.reporting.log import log_path
 
 CORPUS = (
     "<script>alert(1)</script>",
@@ -78,6 +79,9 @@ def played(names: tuple[str, ...], folder) -> Iterator[tuple[TestClient, str, di
         spec = DEMO.model_copy(update={"candidates": candidates, "name": name, "seeds": (1,), "baseline": None})
         experiment_id = services.experiments.submit(spec).experiment.id
         player.finish()
+        log = log_path(folder / "runs" / f"{experiment_id}-0003", 1)
+        log.parent.mkdir(parents=True)
+        log.write_text("\n".join(names))
         label = (names[0] if names else "plain")[:80]
         key = services.keyring.create(KeyRequest(label=label, scope=Scope.ADMIN))
         words = AnnotationChange(labels=names, note="\n".join(names))
@@ -106,6 +110,7 @@ def harmless(tmp_path_factory):
 PAGES = (
     "/", "/experiments/{id}", "/runs/{id}-0003", "/runs/{id}-0005", "/login", "/docs", "/experiments/{script}",
     "/experiments/{id}/edit", "/experiments/{id}/clone", "/experiments/{id}/delete", "/deleted",
+    "/runs/{id}-0003?log={script}&level=error",
 )  # fmt: skip
 
 
@@ -124,7 +129,7 @@ def test_stored_text_adds_nothing_to_a_page_that_a_browser_would_act_on(hostile,
     assert "49" not in "".join(text for text in found.text if "7*7" in text)
 
 
-@pytest.mark.parametrize("page", ["/experiments/{id}", "/experiments/{id}/edit", "/"])
+@pytest.mark.parametrize("page", ["/experiments/{id}", "/experiments/{id}/edit", "/runs/{id}-0003", "/"])
 def test_the_corpus_is_shown_as_it_was_written(hostile, page: str):
     client, experiment_id, cookie = hostile
     text = " ".join(read(client.get(page.replace("{id}", experiment_id), headers=cookie).text).text)

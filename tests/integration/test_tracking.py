@@ -23,7 +23,15 @@ from worker.records.protocol import CheckpointNotice, Failure, FailureKind, Poin
 from worker.records.result import Point
 
 POINTS = tuple(
-    Point(step=n, tokens=n * 1024, train_loss=5.0 - n, val_loss=4.0 if n == 3 else None, step_seconds=0.5)
+    Point(
+        step=n,
+        tokens=n * 1024,
+        train_loss=5.0 - n,
+        val_loss=4.0 if n == 3 else None,
+        step_seconds=0.5,
+        gpu_utilization=0.5 if n == 2 else None,
+        gpu_memory_bytes=3_000_000 if n == 2 else None,
+    )
     for n in range(4)
 )
 
@@ -169,6 +177,8 @@ def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, data
     assert (parent["name"], parent["status"], parent["files"]) == ("NAME", "FINISHED", ["spec.json"])
     assert fine["metrics"]["train_loss"] == [(0, 5.0), (1, 4.0), (2, 3.0), (3, 2.0)]
     assert fine["metrics"]["val_loss"] == [(3, 4.0)]
+    assert fine["metrics"]["system/gpu_0_utilization_percentage"] == [(2, 50.0)]
+    assert fine["metrics"]["system/gpu_0_memory_usage_megabytes"] == [(2, 3.0)]
     assert fine["metrics"]["final_val_loss"] == [(10, 2.5)]
     assert fine["metrics"]["peak_memory.host_rss_bytes"] == [(10, 500_000_000.0)]
     assert fine["params"]["workload.budget.steps"] == "10"

@@ -132,6 +132,7 @@ def made_examples(folder: Path) -> dict[str, Any]:
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
             story.ask("GET /v1/models/{model}/memory", model="gpt2-nano", query={"ranks": 2})
+            story.ask("GET /v1/models/{model}/plan", model="gpt2-nano")
     return _evened(story, app.version, folder)
 
 
@@ -184,6 +185,7 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
         "GET /v1/runs/table", query={"where": "seed<1 and state=finished", "columns": ["lr", "val_loss"], "limit": 2}
     )
     story.ask("GET /v1/runs/groups", query={"by": "candidate"})
+    story.ask("GET /v1/runs/differences", query={"run": [first, last]})
     story.ask(f"GET {RUN}/attempts/{{attempt}}/log", run_id=first, attempt=1)
     story.ask(f"GET {RUN}/exports/{{name}}", run_id=first, name="series.csv")
     story.ask("GET /v1/points", query={"run": first, "metric": "train_loss", "buckets": 4})

@@ -19,7 +19,14 @@ from optim.plan.rules import Rule
 from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
 from worker.models import outline_model, parameter_counts
-from worker.records.footprint import BASELINE, Footprint, OptimizerFootprint, published_gigabytes
+from worker.records.footprint import (
+    BASELINE,
+    BlockSlice,
+    Footprint,
+    OptimizerFootprint,
+    PlannedBlock,
+    published_gigabytes,
+)
 
 _MOMENTA = ("exp_avg", "momentum_left", "momentum_right")
 # What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.
@@ -32,6 +39,8 @@ def footprint(
     options: Mapping[str, Scalar] | None = None,
     rules: Sequence[Rule] = (),
     ranks: int = 1,
+    *,
+    with_blocks: bool = False,
 ) -> Footprint:
     """Count what training that preset keeps under each optimizer; seconds for 8 G parameters.
 
@@ -41,6 +50,7 @@ def footprint(
         options: Given to every optimizer that has such an option.
         rules: Given to every optimizer that has a block plan.
         ranks: Processes among which FSDP2 divides the model; what is counted is the largest one's.
+        with_blocks: Name the blocks of every optimizer that has a block plan; for one process.
 
     Raises:
         KeyError: no preset has that name.
@@ -54,7 +64,8 @@ def footprint(
         parameters, _ = parameter_counts(outline)
         here = [p.to_local() if is_distributed(p) else p for p in outline.parameters()]
         found = tuple(
-            _optimizer_footprint(model, make_outline, candidate, dict(options or {}), rules) for candidate in chosen
+            _optimizer_footprint(model, make_outline, candidate, dict(options or {}), rules, with_blocks=with_blocks)
+            for candidate in chosen
         )
         baseline = next((one for one in found if one.optimizer == BASELINE), None)
         if baseline is None:
@@ -105,19 +116,41 @@ def block_plan(
     return built.plan if isinstance(built, HasPlan) else None
 
 
+def planned_blocks(plan: BlockPlan) -> tuple[PlannedBlock, ...]:
+    """The plan as records, in the order of the model's parameters."""
+    return tuple(
+        PlannedBlock(
+            block=block.name,
+            parameter=block.parameter,
+            index=block.index,
+            slice=BlockSlice(axis=part.axis, start=part.start, length=part.length) if (part := block.part) else None,
+            shape=block.shape,
+            kind=block.kind,
+            first_moment=block.first_moment,
+            second_moment=block.second_moment,
+            rank=block.rank,
+            state_dtype=str(block.state_dtype).removeprefix("torch."),
+            state_bytes=block.state_bytes,
+        )
+        for block in plan
+    )
+
+
 def _optimizer_footprint(
     model: str,
     make_outline: Callable[[], nn.Module],
     candidate: OptimizerEntry,
     options: dict[str, Scalar],
     rules: Sequence[Rule] = (),
+    *,
+    with_blocks: bool = False,
 ) -> OptimizerFootprint:
     given = {name: value for name, value in options.items() if candidate.option(name) is not None}
     sharded = torch.distributed.is_initialized()
     try:
         if sharded and (fault := candidate.sharding_fault(given)) is not None:
             raise ShardedParametersError(fault)
-        held, planned = _count_state(make_outline(), candidate, given, rules)
+        held, plan = _count_state(make_outline(), candidate, given, rules)
     except (MissingPackageError, ShardedParametersError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
@@ -137,21 +170,22 @@ def _optimizer_footprint(
         state_bytes=held.total_bytes,
         counter_bytes=held.counter_bytes,
         state_by_block=dict(held.by_block),
-        momentum_bytes=sum(held.by_state.get(name, 0) for name in _MOMENTA) if planned else None,
+        momentum_bytes=sum(held.by_state.get(name, 0) for name in _MOMENTA) if plan else None,
+        blocks=planned_blocks(plan) if plan and with_blocks else (),
         published_bytes=None if published is None else round(published * 1e9),
     )
 
 
 def _count_state(
     model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
-) -> tuple[StateBytes, bool]:
-    """(state, whether it follows a block plan)."""
+) -> tuple[StateBytes, BlockPlan | None]:
+    """(state, the block plan that it follows)."""
     with catch_warnings():
         # A library that warns about `meta` says nothing about training.
         simplefilter("ignore")
         used = rules if candidate.has_plan else ()
         optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options, rules=used)
-        return allocated_state_bytes(optimizer, model), isinstance(optimizer, HasPlan)
+        return allocated_state_bytes(optimizer, model), optimizer.plan if isinstance(optimizer, HasPlan) else None
 
 
 def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:

@@ -31,6 +31,8 @@ class FootprintQuestion(BaseModel):
     """Given to every optimizer that has such an option."""
     ranks: int = 1
     """Processes that share the model."""
+    with_blocks: bool = False
+    """Whether block plans are to be told."""
 
 
 class FootprintAnswer(BaseModel):
@@ -77,7 +79,10 @@ def answer(wanted: FootprintQuestion) -> FootprintAnswer:
             fault=f"counting needs {error.name}, which this host has not; run: pip install 'adapm-bench[worker]'"
         )
     try:
-        return FootprintAnswer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks))
+        found = footprint(
+            wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks, with_blocks=wanted.with_blocks
+        )
+        return FootprintAnswer(footprint=found)
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))
 

@@ -85,21 +85,21 @@ class MemoryMeter:
     """Make it just before the model: what the process holds then is `host_rss_before_bytes`."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._nvml = device, meter_of(device)
+        self._device, self.nvml = device, meter_of(device)
         self.restart()
 
     def restart(self) -> None:
         """Count from here: what came before, a rehearsal say, is not the run's."""
         reset_host_rss_peak()
         self._before_bytes = self._peak_bytes = host_rss_bytes()
-        if self._nvml is not None:
-            self._nvml.peak_bytes = None
+        if self.nvml is not None:
+            self.nvml.peak_bytes = None
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def sample(self) -> int:
         """Host resident set now, in bytes; NVML keeps no peak for a process, so its figure is sampled here."""
-        if self._nvml is not None:
-            self._nvml.sample()
+        if self.nvml is not None:
+            self.nvml.sample()
         rss_bytes = host_rss_bytes()
         # The kernel counts the present and the peak apart, and either may lag by some pages.
         self._peak_bytes = max(self._peak_bytes, rss_bytes)
@@ -115,12 +115,12 @@ class MemoryMeter:
             host_rss_before_bytes=self._before_bytes,
             allocator_bytes=torch.cuda.max_memory_allocated(self._device) if cuda else None,
             allocator_reserved_bytes=torch.cuda.max_memory_reserved(self._device) if cuda else None,
-            nvml_process_bytes=self._nvml.peak_bytes if self._nvml is not None else None,
+            nvml_process_bytes=self.nvml.peak_bytes if self.nvml is not None else None,
         )
 
     def measurements(self) -> Measurements:
         """What this process was measured to take up to now."""
-        meter = self._nvml
+        meter = self.nvml
         return Measurements(
             peak_memory=self.peak(),
             energy_joules=None if meter is None else meter.energy_joules(),

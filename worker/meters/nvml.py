@@ -1,14 +1,18 @@
-"""This process on its GPU as NVIDIA's management library sees it: memory, context and workspaces included, and energy.
+"""A GPU and this process on it as NVIDIA's management library sees them: memory, context and workspaces included,
+energy, and how busy the device is.
 
 In a container NVML counts processes by ids of the host. A run holds its GPU alone, so where it lists one process only,
-that is ours. On a part of a GPU (MIG) memory is the part's; energy is counted for the whole GPU only and is left out.
+that is ours. On a part of a GPU (MIG) memory is the part's; energy and utilization are known of the whole GPU only, and
+are left out.
 What cannot be had has a sentence in `note`, never an error.
 """
 
 import logging
 import os
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import torch
 
@@ -16,6 +20,18 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_SECONDS: Final = 0.25
 """At most four queries a second: one takes about a millisecond."""
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceUse:
+    """The device at one moment, all processes on it together; None is what NVML does not say."""
+
+    utilization: float | None
+    """Share of the last fraction of a second (a sixth to a whole one) in which a kernel was at work."""
+    memory_bytes: int | None
 
 
 class NvmlMeter:
@@ -27,6 +43,7 @@ class NvmlMeter:
         self.note: str | None = None
         self._next_sample = 0.0
         self._samples = True
+        self._is_whole = False
         self._handle: Any = None
         self._library = library
         self._start_millijoules: int | None = None
@@ -36,15 +53,16 @@ class NvmlMeter:
 
                 self._library = pynvml
             self._library.nvmlInit()
-            self._handle, whole = self._find(uuid)
+            self._handle, self._is_whole = self._find(uuid)
         except Exception as error:  # noqa: BLE001 - a missing driver library must not end a training
             self._samples = False
+            self._handle = None
             self._say(f"NVML is not available: {error}")
             return
-        if whole:
+        if self._is_whole:
             self._start_millijoules = self._millijoules()
         else:
-            self._say("NVML counts no energy for a part of a GPU (MIG).")
+            self._say("NVML tells neither energy nor utilization of a part of a GPU (MIG).")
 
     def sample(self) -> None:
         """Query the process's memory, unless it was queried a moment ago."""
@@ -74,6 +92,24 @@ class NvmlMeter:
             return None
         now = self._millijoules()
         return None if now is None else (now - self._start_millijoules) / 1e3
+
+    def device_use(self) -> DeviceUse:
+        """The device now."""
+        if self._handle is None:
+            return DeviceUse(utilization=None, memory_bytes=None)
+        nvml, handle = self._library, self._handle
+        busy = self._ask(lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)) if self._is_whole else None
+        return DeviceUse(
+            utilization=None if busy is None else busy / 100,
+            memory_bytes=self._ask(lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).used)),
+        )
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer | None:
+        try:
+            return question()
+        except self._library.NVMLError as error:
+            self._say(f"NVML does not tell how the device is used: {error}")
+            return None
 
     def _find(self, uuid: str) -> tuple[Any, bool]:
         """(handle, whether it is a whole GPU)."""

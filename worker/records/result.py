@@ -77,6 +77,18 @@ class Point(Record):
     optimizer_seconds: Finite | None = None
     """The part of `step_seconds` inside `optimizer.step()`."""
     host_rss_bytes: Exact | None = None
+    cpu_cores: Finite | None = None
+    """CPU time of the process, all its threads, by wall-clock time. This and the four below are means since the last
+    point that has them, evaluations and checkpoints included; those are a second apart at least. Of the first process
+    of a run that several train together."""
+    host_cpu_utilization: Finite | None = None
+    """Busy share of all CPUs of the host, whoever keeps them busy; 0 to 1."""
+    gpu_utilization: Finite | None = None
+    """Share of the time in which a kernel was at work on the GPU, by NVML; 0 to 1."""
+    gpu_memory_bytes: Exact | None = None
+    """In use on the GPU, by NVML, other processes included."""
+    gpu_power_watts: Finite | None = None
+    """By NVML's counter of energy."""
 
 
 class Observation(Record):

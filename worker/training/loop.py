@@ -18,6 +18,7 @@ from worker.distributed.process_group import ProcessGroup
 from worker.errors import CheckpointError, RunStoppedError, TerminatedError
 from worker.meters.clock import DeviceClock
 from worker.meters.memory import MemoryMeter
+from worker.meters.usage import UsageMeter
 from worker.probes import Probing
 from worker.records.protocol import CheckpointNotice, Command, Stopped
 from worker.records.result import MemoryBreakdown, Point
@@ -52,6 +53,7 @@ class TrainingContext:
     checkpoints: CheckpointStore
     checkpoint_seconds: float
     memory: MemoryMeter
+    usage: UsageMeter = field(default_factory=UsageMeter)
     clock: DeviceClock
     termination: Termination
     cap: MemoryCap
@@ -139,6 +141,7 @@ class Training:
             TerminatedError: SIGTERM came; a checkpoint was written.
             LeaseRevokedError: the run belongs to somebody else now; nothing was written.
         """
+        self._context.usage.restart()
         if self.progress.initial_val_loss is None:
             self._report_start()
         while not self.progress.is_finished():
@@ -194,6 +197,7 @@ class Training:
             grad_norm=taken.grad_norm,
             host_rss_bytes=self._context.memory.sample(),
             **taken.seconds.fields(),
+            **self._context.usage.figures(),
             **(self._figured.figures if self._figured else {}),
         )
 

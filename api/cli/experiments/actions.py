@@ -181,7 +181,7 @@ def label(id: Id, act: LabelAct, labels: Labels, url: Url = None, json: Json = F
 def note(
     id: Id, text: Text = None, file: File = None, clear: Clear = False, url: Url = None, json: Json = False
 ) -> None:
-    """Print an experiment's note, or write one: plain text that everybody can read."""
+    """Print an experiment's note, or write one, in Markdown, that everybody can read."""
     if sum((text is not None, file is not None, clear)) > 1:
         refuse("give one of TEXT, --file and --clear")
     if file is not None:

@@ -1,4 +1,4 @@
-"""The reading verbs: `ls`, `runs`, `show`, `compare`, `fit`, `logs`."""
+"""The reading verbs: `ls`, `runs`, `show`, `compare`, `diff`, `fit`, `logs`."""
 
 import sys
 from enum import StrEnum
@@ -16,6 +16,7 @@ from dashboards.text import formats, words
 from optim.nearest import unknown
 from orchestrator.analysis.profiles import ProfileRule
 from orchestrator.jobs import Outcome, RunStatus
+from orchestrator.log_lines import SEARCHED_BYTES, LogLevel
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.run_table.fields import DEFAULT_COLUMNS, find_field
 
@@ -90,9 +91,13 @@ Predict = Annotated[
         help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
     ),
 ]
+RunIds = Annotated[list[str], typer.Argument(help="A run's id, or its first characters.", metavar="RUN...")]
+EveryField = Annotated[bool, typer.Option("--all", help="List the fields that are the same in all of them, too.")]
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
 Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
+SearchedText = Annotated[str, typer.Option("--search", help="Only lines with this text, in upper or lower case.")]
+Level = Annotated[LogLevel, typer.Option("--level", help="Only lines of this level, or worse.")]
 
 WhereOption = Annotated[
     str, typer.Option("--where", help="A filter, such as 'lr<0.01 and optimizer=adapm'.", metavar="FILTER")
@@ -251,6 +256,25 @@ def compare(
             sys.stdout.write(client.comparison_table(ids[0], FILES[form], cell))
 
 
+def diff(runs: RunIds, every_field: EveryField = False, url: Url = None, json: Json = False) -> None:
+    """Tell in which fields the specifications of runs differ."""
+    with open_client(url) as client:
+        found = client.run_differences(runs)
+    if json:
+        print_json(found)
+        return
+    rows = [(each.field, *map(formats.json_value, each.in_order(found.compared()))) for each in found.different]
+    if rows:
+        console().print(text_table(("field", *found.compared()), rows))
+    else:
+        print(f"no difference in {len(found.equal)} fields")
+    if every_field:
+        equal = [(each.field, formats.json_value(each.value)) for each in found.equal]
+        console().print(text_table(("field", "equal in all"), equal))
+    if found.unreadable:
+        print(f"left out, since their specifications cannot be read: {', '.join(found.unreadable)}")
+
+
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
     """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts."""
     with open_client(url) as client:
@@ -258,14 +282,23 @@ def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url 
     print_json(report) if json else console().print(fit_view(report))
 
 
-def logs(run: RunIdArgument, attempt: Attempt = None, tail: Lines = 100, url: Url = None, json: Json = False) -> None:
-    """Show the last lines that a run printed."""
+def logs(
+    run: RunIdArgument,
+    attempt: Attempt = None,
+    tail: Lines = 100,
+    search: SearchedText = "",
+    level: Level = LogLevel.INFO,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show the last lines that a run printed, or the last of those that are searched."""
     with open_client(url) as client:
         record = client.run(run)
         run, attempt = record.id, attempt or record.attempt
         if record.attempt == 0:
             fail(f"run {run} has not begun, so it has printed nothing yet")
-        text = client.log(run, attempt, tail_bytes=min(tail * LINE_BYTES, 2**22))
+        most_bytes = min(tail * LINE_BYTES, SEARCHED_BYTES)
+        text = client.log(run, attempt, tail_bytes=most_bytes, search=search, level=level)
     lines = text.splitlines()[-tail:]
     if json:
         print_json({"run": run, "attempt": attempt, "lines": lines})

@@ -17,6 +17,7 @@ from api.cli.console import (
     FAILED,
     Json,
     console,
+    fail,
     messages_on_stderr,
     plain,
     plain_table,
@@ -24,6 +25,7 @@ from api.cli.console import (
     refuse,
     text_table,
 )
+from api.cli.experiments.claims import designed, is_file
 from api.cli.experiments.watch import follow
 from api.cli.service import Data, Slots, environment_settings, exit_in_order, own_service
 from api.client.client import Client
@@ -44,14 +46,18 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.settings import Settings
 from orchestrator.studies import registry
+from orchestrator.studies.claim_file import Claim, ClaimError, read_claim
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
 from orchestrator.studies.results import StoredFinding, best, stored_findings, write_evidence
 from orchestrator.studies.study import Study
 
-Names = Annotated[list[str] | None, typer.Argument(help="Studies by name; `study ls` lists them.", metavar="[NAME]...")]
-Name = Annotated[str, typer.Argument(help="A study by name.", metavar="NAME")]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="Studies by name, which `study ls` lists, or claims as files.", metavar="[NAME|FILE]..."),
+]
+Name = Annotated[str, typer.Argument(help="A study by name, or a claim as a file.", metavar="NAME|FILE")]
 ScaleOption = Annotated[
     StudyScale,
     typer.Option("--scale", help="tiny: minutes on a CPU; middle: hours on a CPU; paper: its setting, for GPUs."),
@@ -80,7 +86,7 @@ verbs = typer.Typer(name="study", help="Does the paper hold? Run studies, each t
 def list_studies(json: Json = False, data: Data = None) -> None:
     """List the studies, each with its best verdict so far: yours, or the published one."""
     folder = _results_folder(None, data)
-    rows = [(each, stored_findings(each, folder)) for each in registry.all_studies()]
+    rows = [(each, stored_findings(each, folder)) for each in registry.all_studies(folder)]
     if json:
         print_json([{"name": each.name, "question": each.question, "findings": findings} for each, findings in rows])
     else:
@@ -90,8 +96,9 @@ def list_studies(json: Json = False, data: Data = None) -> None:
 @verbs.command()
 def show(name: Name, json: Json = False, data: Data = None) -> None:
     """Show a study: question, claim, what each scale runs and costs, and its findings."""
-    (study,) = _studies([name])
-    found = stored_findings(study, _results_folder(None, data))
+    folder = _results_folder(None, data)
+    (study,) = _studies([name], folder)
+    found = stored_findings(study, folder)
     if not json:
         console().print(study_view(study, found))
         return
@@ -122,16 +129,21 @@ def run(
     """Run studies to their verdicts; finished experiments are reused, interrupted ones continue."""
     if bool(names) == everything:
         refuse("name the studies to run, or give --all")
-    chosen = _studies(registry.names() if everything else names or ())
+    settings = environment_settings(data_folder=data, slots=slots)
+    folder = settings.data_folder / "studies"
+    chosen = _studies(registry.names() if everything else names or (), folder)
     absent = [each for each in chosen if scale not in each.plans]
     if absent and not everything:
         refuse(f"{absent[0].name} has no {scale.value} scale; it has {', '.join(absent[0].plans)}")
     chosen = [each for each in chosen if each not in absent]
-    settings = environment_settings(data_folder=data, slots=slots)
-    runner = StudyRunner(scale=scale, folder=settings.data_folder / "studies", again=again)
+    claims = [_claim(name) for name in names or () if is_file(name)]
+    runner = StudyRunner(scale=scale, folder=folder, again=again, claims=claims)
     with messages_on_stderr(as_json=json):
-        with exit_in_order():
-            runner.run(chosen, settings, url)
+        try:
+            with exit_in_order():
+                runner.run(chosen, settings, url)
+        except ClaimError as error:
+            fail(f"error: {error}")
         deviating = runner.print_deviations(chosen)
         if everything:
             path = runner.folder / "reproduction.md"
@@ -160,14 +172,28 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
 
 
 def _report(folder: Path) -> str:
-    return reproduction([Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies()])
+    return reproduction(
+        [Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies(folder)]
+    )
 
 
-def _studies(names: Sequence[str]) -> list[Study]:
+def _studies(names: Sequence[str], folder: Path) -> list[Study]:
     try:
-        return [registry.study(name) for name in dict.fromkeys(names)]
+        return [
+            _claim(name).study() if is_file(name) else registry.study(name, folder) for name in dict.fromkeys(names)
+        ]
     except NotFoundError as error:
         refuse(str(error))
+
+
+def _claim(file: str) -> Claim:
+    try:
+        claim = read_claim(Path(file))
+    except ClaimError as error:
+        refuse(str(error))
+    if claim.name in registry.names():
+        refuse(f"{file}: a study that comes with this version is called {claim.name}; give the claim another name")
+    return claim
 
 
 def _results_folder(given: Path | None, data: Path | None) -> Path:
@@ -177,9 +203,11 @@ def _results_folder(given: Path | None, data: Path | None) -> Path:
 class StudyRunner:
     """Runs studies at one scale; what it finds goes into a folder, one small file a study."""
 
-    def __init__(self, *, scale: StudyScale, folder: Path, again: bool) -> None:
+    def __init__(self, *, scale: StudyScale, folder: Path, again: bool, claims: Iterable[Claim] = ()) -> None:
+        """`claims`: those of the studies that are given as files."""
         self.folder = folder
         self.scale, self._again = scale, again
+        self._claims = {claim.name: claim for claim in claims}
 
     def run(self, studies: Sequence[Study], settings: Settings, url: str | None) -> None:
         """Compute and train what the studies need, on the service at `url`, or on one of our own."""
@@ -211,6 +239,7 @@ class StudyRunner:
 
     def _train(self, client: Client, studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
         """Run the experiments; all are submitted first, so that no core waits between two of them."""
+        studies = [self._designed(client, study) for study in studies]
         found = {study.name: self._submit(client, study) for study in studies}
         for study in studies:
             experiments = found[study.name]
@@ -237,10 +266,10 @@ class StudyRunner:
 
     def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
-        known = {each.part: each for each in client.study(study.name).scale(self.scale).experiments}
+        known = self._known(client, study)
         ids: dict[str, str] = {}
         for part in study.plans[self.scale].parts:
-            found = known[part.name].experiment_id
+            found = known.get(part.name)
             if found is None or self._again:
                 key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
                 found = client.submit(part.spec, key=key).experiment.id
@@ -255,6 +284,27 @@ class StudyRunner:
                     client.retry_experiment(found)
             ids[part.name] = found
         return ids
+
+    def _known(self, client: Client, study: Study) -> dict[str, str | None]:
+        """Part → its newest experiment. A claim may be registered here and not at a service elsewhere, which knows its
+        experiments by their keys alone."""
+        try:
+            experiments = client.study(study.name).scale(self.scale).experiments
+        except ClientError as error:
+            if error.status == 404 and study.name not in registry.names():
+                return {}
+            raise
+        return {each.part: each.experiment_id for each in experiments}
+
+    def _designed(self, client: Client, study: Study) -> Study:
+        """Of a claim that is given as a file, with the seeds that were chosen for it; others as they are."""
+        if (claim := self._claims.get(study.name)) is None:
+            return study
+        claim, why = designed(client, claim, self.scale, self.folder)
+        design = claim.scales[self.scale].design
+        assert design is not None
+        print(f"{study.name}: {design.seeds} seed{'s' * (design.seeds != 1)}: {plain(why)}", flush=True)
+        return claim.study()
 
     def _store(self, study: Study, evidence: Evidence) -> None:
         write_evidence(self.folder, evidence)

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from api.bundles.layout import BundleError
+from api.bundles.layout import LATER_FIELDS, BundleError
 from api.bundles.signing import fingerprint, sign
 from api.bundles.verification import verify
 from orchestrator.columns import Columns
@@ -744,6 +744,13 @@ def test_what_was_trained_is_believed(content: Content, tmp_path: Path) -> None:
     assert found.is_trusted
     assert found.bundle.experiment == content.experiment
     assert not verify(tmp_path / "bundle").is_trusted
+
+
+def test_a_bundle_from_before_points_told_of_use_is_believed(content: Content, tmp_path: Path) -> None:
+    """Its points have fewer columns, all those that any check is about."""
+    older = change_table(lambda table: table.drop_columns(sorted(LATER_FIELDS)))
+    found = verify(write(tmp_path / "bundle", signed_files(older)(content)))
+    assert all(np.isnan(points.values["cpu_cores"]).all() for points in found.bundle.points.values())
 
 
 def test_the_table_has_a_hundred_kinds() -> None:

@@ -115,7 +115,7 @@ def test_a_figure_outside_of_its_interval_and_another_verdict_are_named() -> Non
     assert same.own == same.published and same.deviations == ()
     apart = compare_findings(one, evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), evidence()).deviations
     assert "The verdict on what was run is does not hold, published: holds." in apart
-    assert any(each.startswith("AdaPM-mini: 0.504, outside of the published ") for each in apart)
+    assert any(each.startswith("AdaPM-mini, loss minus AdamW's: 0.504, outside of the published ") for each in apart)
     other = evidence()
     changed = other.model_copy(update={"parts": (other.parts[0].model_copy(update={"spec_hash": "0" * 64}),)})
     (sentence,) = compare_findings(one, evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), changed).deviations

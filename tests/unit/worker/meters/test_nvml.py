@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from worker.meters.nvml import NvmlMeter
+from worker.meters.nvml import DeviceUse, NvmlMeter
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this is about machines without a GPU")
@@ -19,6 +19,7 @@ def test_without_a_driver_it_gives_no_figure_and_says_why(caplog: pytest.LogCapt
         meter.sample()
 
     assert (meter.peak_bytes, meter.energy_joules()) == (None, None)
+    assert meter.device_use() == DeviceUse(utilization=None, memory_bytes=None)
     assert meter.note is not None
     assert meter.note.startswith("NVML is not available: ")
     assert meter.note in caplog.text
@@ -35,6 +36,7 @@ class StandIn:
 
     def __init__(self, kind: str, processes: list[tuple[int, int | None]]) -> None:
         self.kind, self.processes, self.millijoules = kind, processes, 5_000
+        self.deaf = kind == "MIG"
 
     def nvmlInit(self) -> None:  # noqa: N802
         """There is a driver."""
@@ -51,6 +53,14 @@ class StandIn:
         if handle.startswith("MIG"):
             raise StandInError("Not Supported")
         return self.millijoules
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:  # noqa: N802
+        if self.deaf:
+            raise StandInError("Not Supported")
+        return SimpleNamespace(gpu=73, memory=12)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
+        return SimpleNamespace(total=100, used=40, free=60)
 
 
 def test_it_takes_our_own_process_and_the_energy_since_it_was_made() -> None:
@@ -91,4 +101,15 @@ def test_on_a_part_of_a_gpu_memory_is_the_parts_and_energy_is_left_out() -> None
     meter.sample()
 
     assert (meter.peak_bytes, meter.energy_joules()) == (70, None)
-    assert meter.note == "NVML counts no energy for a part of a GPU (MIG)."
+    assert meter.note == "NVML tells neither energy nor utilization of a part of a GPU (MIG)."
+    assert meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
+
+
+def test_what_a_device_does_not_tell_is_left_out_and_said_once() -> None:
+    """The rest is told."""
+    library = StandIn("GPU", [])
+    meter = NvmlMeter("device", library)
+    assert meter.device_use() == DeviceUse(utilization=0.73, memory_bytes=40)
+    library.deaf = True
+    assert meter.device_use() == meter.device_use() == DeviceUse(utilization=None, memory_bytes=40)
+    assert meter.note == "NVML does not tell how the device is used: Not Supported"

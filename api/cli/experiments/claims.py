@@ -1,0 +1,112 @@
+"""Claims as files at the command line: the smallest design that can decide one, chosen before anything is trained."""
+
+from pathlib import Path
+
+from api.client.client import Client
+from orchestrator.kinds.comparison import ComparisonSpec, Sequential
+from orchestrator.specs.preview import DesignPower
+from orchestrator.studies.claim_file import (
+    MOST_SEEDS,
+    Claim,
+    ClaimedBound,
+    ClaimError,
+    Design,
+    claim_path,
+    read_claim,
+    register_claim,
+)
+from orchestrator.studies.evidence import StudyScale
+
+FEWEST_SEEDS = 3
+"""With two the interval is six times as wide as with many, and rests on one difference."""
+
+
+MORE_SEEDS = 1.3
+"""By which looks make up for what they cost in power, at most."""
+
+
+def is_file(name: str) -> bool:
+    """Whether a study is given as a file instead of by its name."""
+    return name.endswith((".yaml", ".yml", ".json"))
+
+
+def designed(client: Client, claim: Claim, scale: StudyScale, folder: Path) -> tuple[Claim, str]:
+    """The claim with a design at that scale, as it is registered in `folder`, and why that one. Raises `ClaimError`."""
+    path = claim_path(folder, claim.name)
+    if path.exists():
+        registered = read_claim(path)
+        if registered.without_designs() == claim.without_designs():
+            # The file may say how many seeds it wants; else what was chosen before the first run stays.
+            claim = claim if claim.scales[scale].design else registered
+    design, why = claim.scales[scale].design, "as the claim says"
+    if design is None:
+        design, why = smallest_design(client, claim, scale)
+    claim = claim.with_design(scale, design)
+    register_claim(folder, claim)
+    return claim, why
+
+
+def smallest_design(client: Client, claim: Claim, scale: StudyScale) -> tuple[Design, str]:
+    """The least number of seeds that shows each claimed difference of losses with 80 %, if what is expected is so; by
+    the noise that earlier experiments of the workload had. Raises `ClaimError` where no number allowed does."""
+    if claim.is_counted():
+        return Design(seeds=1), "bytes of state are counted, which needs one run of each"
+    if not any(each.is_of_losses() for each in claim.expect):
+        return Design(), "nothing says before how much a ratio of tokens varies"
+    largest, why = FEWEST_SEEDS, ""
+    for part in claim.study().plans[scale].parts:
+        assert isinstance(part.spec, ComparisonSpec)
+        for bound in (each for each in claim.expect if each.is_of_losses()):
+            power = _power(client, part.spec.model_copy(update={"equivalence_margin": bound.gap()}))
+            if isinstance(power, str):
+                return Design(), f"{power}; these seeds will tell it"
+            seeds = power.seeds_for_difference
+            if seeds is None or seeds > MOST_SEEDS:
+                raise ClaimError(_cannot(claim, scale, bound, power))
+            if seeds >= largest:
+                largest, why = seeds, _told(bound, power)
+    fixed = Design(seeds=max(largest, FEWEST_SEEDS))
+    return _sequential(client, claim, scale, fixed, why) or (fixed, why or "fewer are no basis for an interval")
+
+
+def _power(client: Client, spec: ComparisonSpec) -> DesignPower | str:
+    found = client.validate(spec)
+    return found.power or found.power_unknown or "nothing is known of the noise of this workload"
+
+
+def _sequential(client: Client, claim: Claim, scale: StudyScale, fixed: Design, why: str) -> tuple[Design, str] | None:
+    """Seeds one after another, where that takes fewer runs on average and is as sure: looks end where a difference is
+    shown or hopeless, so every bound has to be about its sign."""
+    bounds = [each for each in claim.expect if not each.is_counted()]
+    seeds = min(round(MORE_SEEDS * fixed.seeds), MOST_SEEDS)
+    design = Design(seeds=seeds, sequential=Sequential())
+    parts = claim.with_design(scale, design).study().plans[scale].parts if seeds > Sequential().first_seeds else ()
+    if len(parts) != 1 or any({each.at_most, each.at_least} != {0.0, None} for each in bounds):
+        return None
+    spec = parts[0].spec
+    assert isinstance(spec, ComparisonSpec)
+    power = _power(client, spec)
+    if isinstance(power, str) or power.detectable_difference is None or power.expected_runs is None:
+        return None
+    runs = fixed.seeds * len(spec.candidates)
+    if power.detectable_difference > min(each.gap() for each in bounds) or power.expected_runs >= runs:
+        return None
+    return design, f"{why}; added one after another, {power.expected_runs} runs on average instead of {runs}"
+
+
+def _told(bound: ClaimedBound, power: DesignPower) -> str:
+    return (
+        f"they show with 80 % that {bound.candidate}'s difference of {bound.expected or 0:g}{power.loss_unit} is "
+        f"{bound.words()}, by the noise of {power.experiments} earlier experiment{'s' * (power.experiments != 1)} "
+        f"(standard deviation {power.paired_sd:.3g}{power.loss_unit})"
+    )
+
+
+def _cannot(claim: Claim, scale: StudyScale, bound: ClaimedBound, power: DesignPower) -> str:
+    needed = "more than a thousand" if power.seeds_for_difference is None else str(power.seeds_for_difference)
+    return (
+        f"{claim.name} cannot be decided at the {scale.value} scale: that {bound.candidate}'s difference of "
+        f"{bound.expected or 0:g}{power.loss_unit} is {bound.words()} takes {needed} seeds, and a claim has "
+        f"{MOST_SEEDS} at most (standard deviation {power.paired_sd:.3g}{power.loss_unit}); claim a wider bound, "
+        f"train longer, or give scales.{scale.value}.design in the file to run what may stay undecided"
+    )

@@ -1,0 +1,54 @@
+"""What people write in Markdown, as HTML: CommonMark with tables, nothing of which can leave the page by itself.
+
+Raw HTML is text, an image is a link to it, and a link leads nowhere but to the web, a mail address or this service.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+ALLOWED_ADDRESSES = ("https://", "http://", "mailto:", "/", "#")
+LOWEST_HEADING = 6
+
+
+def markdown(text: str) -> Markup:
+    """The HTML of a text; a line ends where it ends in the text."""
+    return Markup(_parser().render(text))  # noqa: S704 - the parser escapes all that is not its own
+
+
+@cache
+def _parser() -> MarkdownIt:
+    made = MarkdownIt("js-default", {"html": False, "linkify": False, "breaks": True}).disable("image")
+    made.validateLink = _is_allowed  # type: ignore[method-assign]
+    made.add_render_rule("link_open", _open_link)
+    made.add_render_rule("heading_open", _lower_heading)
+    made.add_render_rule("heading_close", _lower_heading)
+    for cell in ("th_open", "td_open"):
+        made.add_render_rule(cell, _drop_style)
+    return made
+
+
+def _is_allowed(url: str) -> bool:
+    return url.lower().startswith(ALLOWED_ADDRESSES)
+
+
+def _open_link(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
+    tokens[place].attrSet("rel", "noopener noreferrer nofollow")
+    return str(renderer.renderToken(tokens, place, options, env))
+
+
+def _drop_style(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
+    """A column's alignment: the policy of pages forbids inline styles."""
+    tokens[place].attrs.pop("style", None)
+    return str(renderer.renderToken(tokens, place, options, env))
+
+
+def _lower_heading(renderer: Any, tokens: Sequence[Token], place: int, options: Any, env: Any) -> str:
+    """One level below what was written: the first one is the page's own."""
+    token = tokens[place]
+    token.tag = f"h{min(int(token.tag[1]) + 1, LOWEST_HEADING)}"
+    return str(renderer.renderToken(tokens, place, options, env))

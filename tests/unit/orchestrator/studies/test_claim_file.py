@@ -1,0 +1,165 @@
+"""Claims as files: read strictly, judged by their bounds, registered before anything is trained."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.studies.claim_file import (
+    ClaimedBound,
+    ClaimError,
+    Design,
+    claim_path,
+    read_claim,
+    register_claim,
+    registered_claims,
+)
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.findings import ClaimVerdict
+from orchestrator.studies.registry import CLAIMS, all_studies, study
+from tests.factories.comparison import Outcome
+from tests.factories.evidence import DIVERGED, made_evidence
+
+TINY = StudyScale.TINY
+TEXT = """
+name: sgd-keeps-nothing
+title: Plain SGD
+question: Does plain SGD keep up without any state?
+claim: It ends no worse than AdamW.
+source: nobody
+candidates:
+  - {optimizer: adamw}
+  - {optimizer: lion, learning_rates: [0.001, 0.002, 0.004]}
+baseline: adamw
+expect:
+  - {candidate: lion, quantity: loss_difference, at_most: 0.01}
+  - {candidate: lion, quantity: state_share, at_most: 0.51}
+scales:
+  tiny: {models: [gpt2-tiny]}
+"""
+BASE = (2.5, 2.52, 2.48, 2.51, 2.49)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def written(tmp_path: Path, old: str, new: str) -> Path:
+    assert old in TEXT
+    path = tmp_path / "other.yaml"
+    path.write_text(TEXT.replace(old, new))
+    return path
+
+
+def ends(name: str, change: float | None) -> dict[str, list[Outcome]]:
+    """Of all candidates, so far above or below the baseline that there is no doubt; None: nobody can say."""
+    spec = study(name).plans[TINY].parts[0].spec
+    assert isinstance(spec, ComparisonSpec)
+    claim = read_claim(CLAIMS / f"{name}.yaml")
+    found: dict[str, list[Outcome]] = {}
+    for candidate in spec.names():
+        bound = next((each for each in claim.expect if each.candidate == candidate), None)
+        wanted = -1.0 if bound is not None and bound.at_most is not None else 1.0
+        moved = [loss + (change or 0.0) * wanted + 0.0005 * (place % 2) for place, loss in enumerate(BASE)]
+        found[candidate] = [*moved] if change is not None else [2.5, 2.9, 2.1, 2.7, 2.3]
+    return found | {spec.baseline_name(): [*BASE]}
+
+
+OF_LOSSES = [
+    path.stem
+    for path in sorted(CLAIMS.glob("*.yaml"))
+    if all(each.quantity != "speed_up" for each in read_claim(path).expect)
+]
+
+
+@pytest.mark.parametrize("name", OF_LOSSES)
+def test_shipped_claims_hold_fail_and_stay_open_where_they_should(name: str) -> None:
+    claim = read_claim(CLAIMS / f"{name}.yaml")
+    shares = {each.candidate: each.at_most for each in claim.expect if each.is_counted() and each.at_most}
+
+    def measured(change: float | None) -> ClaimVerdict:
+        return study(name).judge(made_evidence(study(name), ends(name, change), state_shares=shares)).measured
+
+    assert measured(0.3) is ClaimVerdict.HOLDS
+    assert measured(-0.3) is ClaimVerdict.FAILS, "and no saving of memory makes up for it"
+    assert measured(None) in (ClaimVerdict.UNDECIDED, ClaimVerdict.IN_PART)
+
+
+@given(
+    st.floats(-1, 1), st.floats(-1, 1), st.one_of(st.none(), st.floats(-0.9, 0.9)), st.one_of(st.none(), st.just(0.95))
+)
+def test_a_bound_is_judged_by_the_whole_interval(one: float, other: float, least: Any, most: Any) -> None:
+    low, high = sorted((one, other))
+    if least is None and most is None:
+        return
+    expected = (least if least is not None else most - 1) + 0.01
+    bound = ClaimedBound(candidate="a", quantity="loss_difference", at_least=least, at_most=most, expected=expected)
+    inside = [value for value in (low, high) if bound.lowest() <= value <= bound.highest()]
+    verdict = bound.verdict(low, high)
+    assert (verdict is ClaimVerdict.HOLDS) == (len(inside) == 2)
+    if verdict is ClaimVerdict.FAILS:
+        assert not inside
+    assert bound.gap() > 0
+
+
+def test_who_diverged_ends_above_everybody(file: Path) -> None:
+    one = read_claim(file).study()
+    found = one.judge(made_evidence(one, {"adamw": BASE, "lion": (DIVERGED,)}, state_shares={"lion": 0.5}))
+    assert found.measured is ClaimVerdict.FAILS
+    assert "diverged" in found.sentence
+
+
+def test_a_claim_about_bytes_needs_one_run_of_each(tmp_path: Path) -> None:
+    path = written(tmp_path, "  - {candidate: lion, quantity: loss_difference, at_most: 0.01}\n", "")
+    one = read_claim(path).study()
+    assert one.plans[TINY].run_count() == 2
+    found = one.judge(made_evidence(one, {"adamw": BASE, "lion": BASE}, state_shares={"lion": 0.5}))
+    assert found.measured is ClaimVerdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("baseline: adamw", "baseline: sgd", "/baseline"),
+        ("candidate: lion", "candidate: sgd", "must be one of lion"),
+        ("optimizer: lion", "optimizer: lyon, label: lion", "did you mean lion"),
+        ("at_most: 0.01", "at_most: -0.01", "since 0 does not"),
+        (", at_most: 0.51", "", "needs a bound"),
+        ("at_most: 0.51", "at_most: .inf", "/expect/1/at_most"),
+        ("[gpt2-tiny]", "[gpt2-tiny], workload: {}", "/scales/tiny"),
+        ("[gpt2-tiny]", "[gpt-5]", "gpt-5"),
+        ("[0.001, 0.002, 0.004]", "[0.001]", "/candidates/1/learning_rates"),
+        ("source: nobody", "source: nobody\nsource: x", "given twice"),
+        ("source: nobody", "proof: none\nsource: x", "unknown field"),
+    ],
+)
+def test_every_fault_says_where_and_what_would_be_right(tmp_path: Path, old: str, new: str, said: str) -> None:
+    with pytest.raises(ClaimError) as refused:
+        read_claim(written(tmp_path, old, new))
+    assert said in str(refused.value)
+
+
+def test_what_is_claimed_does_not_change_once_it_is_registered(file: Path, tmp_path: Path) -> None:
+    claim, folder = read_claim(file), tmp_path / "studies"
+    register_claim(folder, claim.with_design(TINY, Design(seeds=7)))
+    again = read_claim(claim_path(folder, claim.name))
+    assert again == claim.with_design(TINY, Design(seeds=7))
+    assert [each.name for each in registered_claims(folder)] == [claim.name]
+    assert study(claim.name, folder).plans[TINY].parts[0].spec.seeds == (1, 2, 3, 4, 5, 6, 7)
+    with pytest.raises(ClaimError, match="another claim of that name"):
+        register_claim(folder, read_claim(written(tmp_path, "at_most: 0.01", "at_most: 0.5")))
+    claim_path(folder, "broken").write_text("name: [")
+    assert len(all_studies(folder)) == len(all_studies()) + 1, "what cannot be read is left out"
+
+
+def test_bounds_that_hold_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than at_least"):
+        ClaimedBound(candidate="a", quantity="speed_up", at_least=2.0, at_most=1.0)
+    assert ClaimedBound(candidate="a", quantity="speed_up", at_least=2.0).highest() == math.inf

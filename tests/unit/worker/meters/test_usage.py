@@ -1,0 +1,74 @@
+"""The meter of use: exact means of counters, samples of a stand-in for NVML, and a real thread that takes them."""
+
+import time
+
+import pytest
+
+from tests.factories.waiting import until
+from worker.meters.nvml import DeviceUse, NvmlMeter
+from worker.meters.usage import PERIOD_SECONDS, UsageMeter
+
+
+class Device(NvmlMeter):
+    """A GPU that says what it is told to say."""
+
+    def __init__(self) -> None:
+        self.joules: float | None = 100.0
+        self.use = DeviceUse(utilization=0.25, memory_bytes=1000)
+        self.asked = 0
+
+    def energy_joules(self) -> float | None:
+        return self.joules
+
+    def device_use(self) -> DeviceUse:
+        self.asked += 1
+        return self.use
+
+
+def test_the_processs_cpu_time_is_counted_not_sampled() -> None:
+    """All that it spent since, by the time that went by; what is told once is not told again."""
+    moments = iter([10.0, 14.0, 14.0, 14.5, 18.0, 18.0])
+    meter = UsageMeter(now=lambda: next(moments))
+    began = time.process_time()
+    while time.process_time() < began + 0.05:
+        pass
+
+    figures = meter.figures()
+
+    spent_seconds = time.process_time() - began
+    assert 0.05 / 4 <= figures["cpu_cores"] <= (spent_seconds + 0.05) / 4
+    assert 0.0 <= figures["host_cpu_utilization"] <= 1.0
+    assert set(figures) == {"cpu_cores", "host_cpu_utilization"}
+    assert meter.figures() == {}, "half a second later"
+    assert meter.figures()["cpu_cores"] < figures["cpu_cores"] + 0.05 / 4
+
+
+def test_power_is_the_energy_between_two_points() -> None:
+    """And is unknown where the counter is, at either end."""
+    device, now = Device(), 0.0
+    meter = UsageMeter(device, now=lambda: now)
+    now, device.joules = 2.0, 700.0
+    assert meter.figures()["gpu_power_watts"] == 300.0
+    now, device.joules = 4.0, None
+    assert "gpu_power_watts" not in meter.figures()
+    now, device.joules = 6.0, 900.0
+    assert "gpu_power_watts" not in meter.figures()
+
+
+@pytest.mark.parametrize("unknown", [None, DeviceUse(utilization=None, memory_bytes=None)])
+def test_a_thread_samples_the_device_while_it_is_open(unknown: DeviceUse | None) -> None:
+    """Means are over the samples that say something; there are none where none does."""
+    device, now = Device(), 0.0
+    if unknown is not None:
+        device.use = unknown
+    meter = UsageMeter(device, now=lambda: now)
+    with meter:
+        until(lambda: device.asked > 1, "two samples")
+        now = PERIOD_SECONDS
+        figures = meter.figures()
+    asked = device.asked
+
+    found = figures.get("gpu_utilization"), figures.get("gpu_memory_bytes")
+    assert found == ((0.25, 1000) if unknown is None else (None, None))
+    assert not meter._thread.is_alive()
+    assert device.asked == asked

@@ -1,0 +1,70 @@
+"""How busy a run keeps its device and its host: means over the time between two points, a second apart at least.
+
+The process's CPU time and the device's energy are counters, so that their differences miss nothing. NVML tells the use
+of a GPU for the last fraction of a second alone: a thread asks for it while the run trains, also during long steps.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Self
+
+import psutil
+
+from worker.meters.nvml import SAMPLE_SECONDS, DeviceUse, NvmlMeter
+
+PERIOD_SECONDS: Final = 1.0
+"""Least time that a mean is over. Linux counts the CPUs' time in hundredths of a second."""
+
+Figures = dict[str, float | int]
+
+
+class UsageMeter:
+    """Fields of `Point` on the use of CPUs and GPU. As a context it samples the GPU, where there is one."""
+
+    def __init__(self, nvml: NvmlMeter | None = None, *, now: Callable[[], float] = time.monotonic) -> None:
+        self._nvml, self._now = nvml, now
+        self._samples: list[DeviceUse] = []
+        self._stop, self._thread = threading.Event(), threading.Thread(target=self._sample, name="usage", daemon=True)
+        self.restart()
+
+    def __enter__(self) -> Self:
+        if self._nvml is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._nvml is not None:
+            self._stop.set()
+            self._thread.join()
+
+    def restart(self) -> None:
+        """Measure from here on."""
+        psutil.cpu_percent()  # it measures from its last call in this thread
+        self._samples.clear()
+        self._began, self._cpu_seconds, self._joules = self._now(), time.process_time(), self._energy_joules()
+
+    def figures(self) -> Figures:
+        """Means since the last ones; empty where these are less than `PERIOD_SECONDS` ago."""
+        seconds = self._now() - self._began
+        if seconds < PERIOD_SECONDS:
+            return {}
+        used_cpu_seconds, joules, before = time.process_time() - self._cpu_seconds, self._energy_joules(), self._joules
+        taken: Figures = {"cpu_cores": used_cpu_seconds / seconds, "host_cpu_utilization": psutil.cpu_percent() / 100}
+        samples, self._samples = self._samples, []
+        if shares := [one.utilization for one in samples if one.utilization is not None]:
+            taken["gpu_utilization"] = sum(shares) / len(shares)
+        if sizes := [one.memory_bytes for one in samples if one.memory_bytes is not None]:
+            taken["gpu_memory_bytes"] = round(sum(sizes) / len(sizes))
+        if joules is not None and before is not None:
+            taken["gpu_power_watts"] = (joules - before) / seconds
+        self._began, self._cpu_seconds, self._joules = self._now(), time.process_time(), joules
+        return taken
+
+    def _energy_joules(self) -> float | None:
+        return None if self._nvml is None else self._nvml.energy_joules()
+
+    def _sample(self) -> None:
+        assert self._nvml is not None
+        while not self._stop.wait(SAMPLE_SECONDS):
+            self._samples.append(self._nvml.device_use())
