@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from mcp import Client as Session
 from mcp.client.stdio import StdioServerParameters
+from mcp.types import TextContent
 
 from api.auth.scopes import ROUTES, STREAMS, Access
 from api.client.client import Client
@@ -25,7 +26,7 @@ from worker.run import Folders, run
 
 WORKLOAD: dict[str, Any] = {
     "task": {"kind": "regression", "dimension": 40, "a": 2.0, "b": 1.2},
-    "budget": {"steps": 32, "batch_sequences": 1},
+    "budget": {"steps": 32, "batch_sequences": 16},
     "evaluation": {"every_steps": 32},
 }
 SECRET = 1237
@@ -71,8 +72,8 @@ async def research(session: Session, work: Callable[[], None]) -> dict[str, Any]
 
     async def call(tool: str, **arguments: object) -> Any:
         answer = await session.call_tool(tool, arguments)
-        text = answer.content[0].text
-        return {"refused": text} if answer.is_error else answer.structured_content
+        said = "\n".join(part.text for part in answer.content if isinstance(part, TextContent))
+        return {"refused": said} if answer.is_error else answer.structured_content
 
     tools = (await session.list_tools()).tools
     campaign_id = (await call("list_campaigns"))["campaigns"][0]["id"]
