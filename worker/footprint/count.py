@@ -4,7 +4,7 @@ Parameters, gradients and optimizer state are what a training keeps at the least
 batch, come on top and are measured by running.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from warnings import catch_warnings, simplefilter
 
@@ -12,12 +12,13 @@ import torch
 from torch import nn
 
 from optim.builder import build
-from optim.catalog import OptimizerEntry, Scalar, entries, entry
+from optim.catalog import CATALOG, OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError, ShardedParametersError
 from optim.plan.blocks import BlockPlan
 from optim.plan.rules import Rule
 from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
+from worker.footprint.outlines import outline
 from worker.models import outline_model, parameter_counts
 from worker.records.footprint import (
     BASELINE,
@@ -42,7 +43,7 @@ def footprint(
     *,
     with_blocks: bool = False,
 ) -> Footprint:
-    """Count what training that preset keeps under each optimizer; seconds for 8 G parameters.
+    """Count what training that preset keeps under each optimizer; seconds, of which libraries take most to load.
 
     Args:
         model: A preset's name.
@@ -59,17 +60,16 @@ def footprint(
         RuleError: a rule fits no block, or asks of one what it cannot keep.
     """
     chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
-    with _outlines(model, ranks) as make_outline:
-        outline = make_outline()
-        parameters, _ = parameter_counts(outline)
-        here = [p.to_local() if is_distributed(p) else p for p in outline.parameters()]
+    with _outline(model, ranks) as shared:
+        parameters, _ = parameter_counts(shared)
+        here = [p.to_local() if is_distributed(p) else p for p in shared.parameters()]
         found = tuple(
-            _optimizer_footprint(model, make_outline, candidate, dict(options or {}), rules, with_blocks=with_blocks)
-            for candidate in chosen
+            _optimizer_footprint(model, shared, each, dict(options or {}), rules, with_blocks=with_blocks)
+            for each in chosen
         )
         baseline = next((one for one in found if one.optimizer == BASELINE), None)
         if baseline is None:
-            baseline = _optimizer_footprint(model, make_outline, entry(BASELINE), {})
+            baseline = _optimizer_footprint(model, shared, entry(BASELINE), {})
     return Footprint(
         model=model,
         ranks=ranks,
@@ -83,24 +83,21 @@ def footprint(
 
 
 @contextmanager
-def _outlines(model: str, ranks: int) -> Iterator[Callable[[], nn.Module]]:
-    """Within, what makes the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
+def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
+    """Within, the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
     if ranks == 1:
-        yield lambda: outline_model(model)
+        yield outline(model)
         return
     import torch.distributed as dist  # with what follows a second to load
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers torch's backend `fake`
 
     from worker.distributed.sharding import shard_model
 
-    def make() -> nn.Module:
-        outline = outline_model(model)
-        shard_model(outline, torch.device("cpu"), ranks)
-        return outline
-
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
-        yield make
+        whole = outline_model(model)
+        shard_model(whole, torch.device("cpu"), ranks)
+        yield whole
     finally:
         dist.destroy_process_group()
 
@@ -112,7 +109,8 @@ def block_plan(
     known = entry(optimizer)
     if not known.has_plan:
         return None
-    built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
+    shape = outline(model) if known in CATALOG else outline_model(model)
+    built = build(optimizer, shape, lr=known.learning_rate, options=options, rules=rules)
     return built.plan if isinstance(built, HasPlan) else None
 
 
@@ -138,7 +136,7 @@ def planned_blocks(plan: BlockPlan) -> tuple[PlannedBlock, ...]:
 
 def _optimizer_footprint(
     model: str,
-    make_outline: Callable[[], nn.Module],
+    shared: nn.Module,
     candidate: OptimizerEntry,
     options: dict[str, Scalar],
     rules: Sequence[Rule] = (),
@@ -150,7 +148,7 @@ def _optimizer_footprint(
     try:
         if sharded and (fault := candidate.sharding_fault(given)) is not None:
             raise ShardedParametersError(fault)
-        held, plan = _count_state(make_outline(), candidate, given, rules)
+        held, plan = _count_state(model, shared, candidate, given, rules)
     except (MissingPackageError, ShardedParametersError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
@@ -177,15 +175,19 @@ def _optimizer_footprint(
 
 
 def _count_state(
-    model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
+    model: str, shared: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
 ) -> tuple[StateBytes, BlockPlan | None]:
     """(state, the block plan that it follows)."""
+    sharded, shipped = torch.distributed.is_initialized(), candidate in CATALOG
+    # One of an installed package may ask anything of a model, and may do otherwise for each parameter.
+    trained = shared if shipped or sharded else outline_model(model)
     with catch_warnings():
         # A library that warns about `meta` says nothing about training.
         simplefilter("ignore")
         used = rules if candidate.has_plan else ()
-        optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options, rules=used)
-        return allocated_state_bytes(optimizer, model), optimizer.plan if isinstance(optimizer, HasPlan) else None
+        optimizer = build(candidate.name, trained, lr=candidate.learning_rate, options=options, rules=used)
+        held = allocated_state_bytes(optimizer, trained, by_shape=shipped and not sharded)
+        return held, optimizer.plan if isinstance(optimizer, HasPlan) else None
 
 
 def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:

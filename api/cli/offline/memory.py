@@ -23,6 +23,7 @@ from optim.errors import OptimError
 from orchestrator.specs.footprints import answer_path
 from worker.catalog import presets
 from worker.files import write_atomically
+from worker.garbage import pause_collection
 from worker.records.footprint import BASELINE, Footprint, PlannedBlock
 
 if TYPE_CHECKING:
@@ -91,9 +92,10 @@ def _count_once(
     path = answer_path(cache, model, options, names, rule, ranks)
     with suppress(OSError, ValidationError):
         return Footprint.model_validate_json(path.read_bytes())
-    from worker.footprint.count import footprint  # loads torch
+    with pause_collection():
+        from worker.footprint.count import footprint  # loads torch
 
-    found = footprint(model, names, options, block_rules(rule), ranks)
+        found = footprint(model, names, options, block_rules(rule), ranks)
     with suppress(OSError):  # whose home cannot be written counts again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, found.model_dump_json())
@@ -176,7 +178,7 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what AdaPM keeps for every block of a model. It needs no service."""
-    with check_model_name(model):
+    with check_model_name(model), pause_collection():
         from worker.footprint.count import block_plan, planned_blocks  # loads torch
 
         found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
