@@ -36,6 +36,7 @@ from orchestrator.store.tables import (
     results,
     run_specs,
     runs,
+    samples,
     webhook_endings,
     webhook_messages,
     webhooks,
@@ -43,7 +44,7 @@ from orchestrator.store.tables import (
 
 ADDRESS = "housekeeping"
 """Who removes for good, in the audit log."""
-RUN_TABLES = (outbox, chunks, observations, checkpoints, results, events, run_specs, attempts)
+RUN_TABLES = (outbox, chunks, observations, samples, checkpoints, results, events, run_specs, attempts)
 """What refers to runs, and to attempts before these."""
 
 
