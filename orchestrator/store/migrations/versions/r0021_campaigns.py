@@ -1,10 +1,10 @@
-"""0020: campaigns of tries at improvement, their experiments and their ledgers."""
+"""0021: campaigns of tries at improvement, their experiments and their ledgers."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0020"
-down_revision = "0019"
+revision = "0021"
+down_revision = "0020"
 
 BIG_SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
