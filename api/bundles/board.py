@@ -64,7 +64,8 @@ def write_board(
     site.mkdir(parents=True, exist_ok=True)
     for submission in submissions:
         write_atomically(site / submission.page, _submission_page(submission, rankings))
-    sections = [_Section(ranking, _pictures(ranking)) for ranking in (*rankings, *by_workload(submissions))]
+    ranked_first = sorted(rankings, key=lambda each: not each.places)
+    sections = [_Section(ranking, _pictures(ranking)) for ranking in (*ranked_first, *by_workload(submissions))]
     write_atomically(
         site / "index.html", _render("board.html", sections=sections, submissions=submissions, refused=refused)
     )

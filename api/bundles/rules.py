@@ -121,7 +121,8 @@ class RuleSet(Spec):
             return (
                 f"it was trained at {rates} learning rate{'s' * (rates != 1)}, and {record.least_rates} are asked for"
             )
-        return "its best rate is at the edge of its grid, so that it is not tuned" if row.edge_of_grid else None
+        is_open = row.edge_of_grid and rates > 1  # one rate is no grid
+        return "its best rate is at the edge of its grid, so that it is not tuned" if is_open else None
 
     def _choice_not_allowed(self, spec: ComparisonSpec, name: str) -> str | None:
         candidate = spec.candidate(name)
