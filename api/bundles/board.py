@@ -59,7 +59,9 @@ def write_board(
         except BundleError as error:
             refused[str(bundle)] = str(error)
     submissions, disputed = submissions_of(verified)
-    rankings = tuple(by_rules(each, submissions) for each in (shipped_rules() if rules is None else rules))
+    rankings = tuple(
+        ranking for each in (shipped_rules() if rules is None else rules) for ranking in by_rules(each, submissions)
+    )
     refused |= disputed
     site.mkdir(parents=True, exist_ok=True)
     for submission in submissions:

@@ -93,6 +93,9 @@ class RuleSet(Spec):
             for name, value in self.workload.items()
             if name not in Workload.model_fields
         ]
+        budget = self.workload.get("budget")
+        if isinstance(self.record, PairedRecord) and not (isinstance(budget, dict) and "steps" in budget):
+            faults.append((("workload", "budget"), budget, "must fix steps: losses of other budgets are no rivals"))
         raise_faults(type(self).__name__, faults)
         return self
 
