@@ -1,10 +1,10 @@
-"""0021: labels of experiments of external runs."""
+"""0022: labels of experiments of external runs."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0021"
-down_revision = "0020"
+revision = "0022"
+down_revision = "0021"
 
 
 def upgrade() -> None:
