@@ -58,8 +58,9 @@
       old.replaceWith(document.importNode(next, true));
       return;
     }
-    for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
-    for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const theirs = old.nodeName === "DETAILS" ? "open" : "";  // what somebody has unfolded stays so
+    for (const { name } of [...old.attributes]) if (name !== theirs && !next.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of next.attributes) if (name !== theirs && old.getAttribute(name) !== value) old.setAttribute(name, value);
     const before = [...old.childNodes];
     const after = [...next.childNodes];
     after.forEach((child, place) => {
