@@ -122,8 +122,11 @@ TABLE = {
     GET /v1/runs/{run_id}/attempts/{attempt}/log
     GET /v1/runs/{run_id}/events
     GET /v1/runs/{run_id}/exports/{name}                             heavy
+    GET /v1/runs/{run_id}/files
+    GET /v1/runs/{run_id}/files/{name}
     GET /v1/runs/{run_id}/observations
     GET /v1/runs/{run_id}/points
+    GET /v1/runs/{run_id}/samples
     GET /v1/runs/{run_id}/standing
     GET /v1/studies                                                  whole
     GET /v1/studies/{name}                                           whole

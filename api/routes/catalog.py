@@ -37,7 +37,7 @@ def memory(
     model: str,
     analysis: AnalysisDependency,
     rank_ratio: Annotated[float | None, Query(description="Rank of low-rank state over min(m, n).")] = None,
-    state_dtype: Annotated[str | None, Query(description="float32 or bfloat16.")] = None,
+    state_dtype: Annotated[str | None, Query(description="float32, bfloat16 or int8.")] = None,
     ranks: Annotated[int, Query(description="Processes that share the model (FSDP2).")] = 1,
 ) -> Footprint:
     """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the

@@ -23,6 +23,7 @@ from torch import Tensor
 from ..plan.blocks import FirstMoment
 from . import devices
 from .devices import lerp_product, times, times_transposed
+from .eight_bit import EightBit, Stored
 from .low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, sketch_to_start_from, spare_sketch
 from .options import StepSettings
 from .solvers import SOLVERS
@@ -33,7 +34,9 @@ from .step import (
     join,
     kernels_for,
     limit_of,
+    read,
     round_into,
+    rounded,
     split_into_batches,
     update_batch,
 )
@@ -123,8 +126,8 @@ def _move_factors(
     And the sums of squares of each output, where they were found on the way.
     """
     compute = torch.promote_types(group[0][0].weight.dtype, torch.float32)
-    stored = [Factors(*(_side_by_side(parts) for parts in _stored_factors(batch))) for batch in group]
-    carried = [Factors(*(factor.to(compute) for factor in factors)) for factors in stored]
+    stored = [[_all_side_by_side(parts) for parts in _stored_factors(batch)] for batch in group]
+    carried = [Factors(*(read([whole], compute) for whole in wholes)) for wholes in stored]
     momenta = _momenta_of(group, carried, settings, kernels, largest=largest)
     found = SOLVERS[settings.solver].solve_together(
         momenta,
@@ -135,17 +138,13 @@ def _move_factors(
     squares = [None if kernels is None else kernels.square_sums_of(momentum) for momentum in momenta]
     momenta.clear()  # and with them copies of gradients
     mixed: list[tuple[Factors, Tensor | None]] = []
-    for batch, factors, whole, new, sums in zip(group, carried, stored, found, squares, strict=True):
+    for batch, factors, wholes, new, sums in zip(group, carried, stored, found, squares, strict=True):
         turned = new.transpose() if batch[0].block.output_axis == 1 else new
         # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-        kept = Factors(*(factor.to(whole.left.dtype) for factor in turned))
-        both = mixed_factors(factors, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
-        mixed.append((both, sums))
-        for parts, old, factor in zip(_stored_factors(batch), whole, kept, strict=True):
-            if _lies_in(parts[0], old):
-                old.copy_(factor)
-            else:
-                round_into(parts, factor)
+        kept = Factors(*(rounded([whole], factor) for whole, factor in zip(wholes, turned, strict=True)))
+        mixed.append((mixed_factors(factors, kept, settings.mixture), sums))
+        for parts, whole, factor in zip(_stored_factors(batch), wholes, kept, strict=True):
+            round_into([whole] if _lies_in(parts[0], whole) else parts, factor)
     return mixed
 
 
@@ -174,9 +173,16 @@ def _momenta_of(
     return momenta
 
 
-def _stored_factors(batch: Sequence[Member]) -> tuple[list[Tensor], list[Tensor]]:
+def _stored_factors(batch: Sequence[Member]) -> tuple[list[Stored], list[Stored]]:
     """L and R of each member."""
     return [one.state["momentum_left"] for one in batch], [one.state["momentum_right"] for one in batch]
+
+
+def _all_side_by_side(parts: Sequence[Stored]) -> Stored:
+    coded = [part for part in parts if isinstance(part, EightBit)]
+    if not coded:
+        return _side_by_side([part for part in parts if isinstance(part, Tensor)])
+    return EightBit(_side_by_side([one.codes for one in coded]), _side_by_side([one.scales for one in coded]))
 
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
@@ -204,7 +210,11 @@ def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return together
 
 
-def _lies_in(part: Tensor, whole: Tensor) -> bool:
+def _lies_in(part: Stored, whole: Stored) -> bool:
+    if isinstance(part, EightBit) and isinstance(whole, EightBit):
+        return _lies_in(part.codes, whole.codes) and _lies_in(part.scales, whole.scales)
+    assert isinstance(part, Tensor)
+    assert isinstance(whole, Tensor)
     return bool(part.untyped_storage()._cdata == whole.untyped_storage()._cdata)
 
 

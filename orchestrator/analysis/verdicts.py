@@ -28,6 +28,7 @@ FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
 LEAST_P = 0.001
 """Smaller p-values are said to be below it."""
+MOST_P_DIGITS = 6
 TINY_PARAMETERS = 10_000_000
 """Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
 
@@ -95,12 +96,14 @@ def p_number(value: float) -> str:
     digits = 2
     while (float(f"{value:.{digits}g}") < SIGNIFICANCE) != (value < SIGNIFICANCE):
         digits += 1
-    return f"{value:.{digits}g}"
+    # That of a sequential interval just beside zero may be the last number before 0.05.
+    return f"{value:.{digits}g}" if digits <= MOST_P_DIGITS else f"< {SIGNIFICANCE:g}"
 
 
 def p_text(value: float) -> str:
     """`p = 0.034`, `p < 0.001`."""
-    return f"p {p_number(value)}" if value < LEAST_P else f"p = {p_number(value)}"
+    number = p_number(value)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
 def notes(

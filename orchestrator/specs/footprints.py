@@ -36,7 +36,7 @@ from worker.records.footprint import Footprint
 log = structlog.get_logger(__name__)
 
 RANK_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-STATE_DTYPES = ("float32", "bfloat16")
+STATE_DTYPES = ("float32", "bfloat16", "int8")
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 """Few values: whoever reads a page starts processes and fills a folder, so that both must have an end."""
 PLANNED = tuple(entry.name for entry in CATALOG if entry.has_plan)

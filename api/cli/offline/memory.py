@@ -34,7 +34,7 @@ RankRatio = Annotated[
     float | None, typer.Option("--rank-ratio", help="Rank of low-rank momentum over min(m, n).", metavar="R")
 ]
 StateDtype = Annotated[
-    str | None, typer.Option("--state-dtype", help="Type of optimizer state: fp32, bf16.", metavar="TYPE")
+    str | None, typer.Option("--state-dtype", help="Type of optimizer state: fp32, bf16, int8.", metavar="TYPE")
 ]
 
 RulesOption = Annotated[

@@ -17,7 +17,7 @@ from api.bundles.ranking import by_rules, by_workload, places_of
 from api.bundles.rules import RuleSet, RuleSetError, all_rules, read_rules, shipped_rules
 from api.bundles.signing import fingerprint
 from api.cli import main
-from tests.factories.bundles import EXPERIMENT, KEY, STEPS, Content, trained_content
+from tests.factories.bundles import EXPERIMENT, KEY, STEPS, Content, renamed, trained_content
 
 THEIRS = Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34)))
 OTHER = "q7w2e5r8t1"
@@ -28,17 +28,6 @@ WORKLOAD = {"task": {"kind": "regression", "dimension": 20}, "budget": {"steps":
 def publish(folder: Path, content: Content, key: Ed25519PrivateKey = KEY) -> Path:
     write_bundle(folder, content.document, content.attempts, content.files()["points.parquet"], key)
     return folder
-
-
-def renamed(content: Content, experiment_id: str) -> Content:
-    """The same trainings as if another experiment had made them."""
-    ids = {run.id: run.id.replace(content.experiment.id, experiment_id) for run in content.runs}
-    return Content(
-        experiment=content.experiment.model_copy(update={"id": experiment_id}),
-        runs=tuple(run.model_copy(update={"id": ids[run.id], "experiment_id": experiment_id}) for run in content.runs),
-        attempts=tuple(each.model_copy(update={"run_id": ids[each.run_id]}) for each in content.attempts),
-        points={ids[run_id]: points for run_id, points in content.points.items()},
-    )
 
 
 def rules(record: dict[str, Any], **more: Any) -> RuleSet:
@@ -70,7 +59,7 @@ def site(folder: Path) -> Path:
     answer = json.loads(printed.stdout)
     assert answer["submissions"] == 2
     assert answer["refused"] == {str(folder / "theirs/bad"): "digest: comparison.md is not the file that was signed"}
-    assert {out["reason"] for out in answer["rules"]["demo"]["not_ranked"]} == {
+    assert {out["reason"] for out in answer["rules"]["demo"][0]["not_ranked"]} == {
         "workload.task.kind is regression, not pretrain"
     }
     return folder / "site"
@@ -199,8 +188,24 @@ def test_losses_within_the_noise_share_a_place_and_make_no_record(folder: Path, 
     assert [each.entry.row.candidate for each in whole.records] == ["sgd"], "an equal loss later is no record"
     for floor, places in ((0.0, [1, 1, 3, 3]), (9.0, [1, 1, 1, 1])):
         ruled = rules({"kind": "target", "target": 1e3, "margin": 1e-3}, noise_floor_nats=floor)
-        entries = [place.entry for place in by_rules(ruled, submissions).places]
+        (ranking,) = by_rules(ruled, submissions)
+        entries = [place.entry for place in ranking.places]
         assert [each.place for each in places_of(entries, floor)] == places
+
+
+def test_losses_on_other_data_of_the_same_name_stand_apart(tmp_path: Path) -> None:
+    """As the interpreter's own library is another text in another Python."""
+    ours = trained_content(OTHER)
+    runs = tuple(
+        run.model_copy(update={"result": run.result.model_copy(update={"data_hash": "1" * 64})})
+        for run in ours.runs
+        if run.result is not None
+    )
+    publish(tmp_path / "one", trained_content())
+    publish(tmp_path / "two", replace(ours, runs=runs), THEIRS)
+    found = boarded(tmp_path, rules({"kind": "target", "target": 1e3, "margin": 1e-3}))
+    assert [len(each.places) for each in found.rankings] == [2, 2]
+    assert {each.data_hash for each in by_workload(found.submissions)} == {each.data_hash for each in found.rankings}
 
 
 def test_rules_that_ship_are_read_and_those_with_faults_refused(tmp_path: Path) -> None:
@@ -210,7 +215,10 @@ def test_rules_that_ship_are_read_and_those_with_faults_refused(tmp_path: Path) 
     with pytest.raises(RuleSetError, match="/workload/modle"):
         read_rules(file)
     file.write_text(file.read_text().replace("modle", "model"))
-    assert all_rules([file])[0].workload == {"model": "gpt2-tiny"}
+    with pytest.raises(RuleSetError, match="/workload/budget: must fix steps"):
+        read_rules(file)
+    file.write_text(file.read_text().replace("gpt2-tiny}", "gpt2-tiny, budget: {steps: 150}}"))
+    assert all_rules([file])[0].workload["model"] == "gpt2-tiny"
     with pytest.raises(RuleSetError, match="two sets of rules are called mine"):
         all_rules([file, file])
     printed = CliRunner().invoke(

@@ -170,7 +170,7 @@ def test_memory_as_json_is_the_record(cli):
         ),
         (
             ["memory", "gpt2-tiny", "--optimizers", "adapm", "--state-dtype", "int3"],
-            "adapm cannot be built: state_dtype='int3' must be one of float32, bfloat16 or null",
+            "adapm cannot be built: state_dtype='int3' must be one of float32, bfloat16, int8 or null",
         ),
     ],
 )
