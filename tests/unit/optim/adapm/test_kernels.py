@@ -282,25 +282,23 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
     """With what goes through the factors of the step before, and more rows than a tile; interpreted without TF32."""
     monkeypatch.setattr(kernels, "_MOST_ROWS", most_rows)
     atol = 0.1 if precision == "high" and not INTERPRETED else 1e-4
-    for shape in ((1, 300), (65, 129)):
-        case = make_case(shape, kind="none", second="element", blocks=3)
+    for shape in ((1, 100), (65, 129)):
+        case = make_case(shape, kind="none", second="element", blocks=2)
+        case.gradients[1] = case.gradients[1].t().contiguous().t()
         draw = torch.Generator().manual_seed(0)
-        for turned in (False, True):
-            if turned:
-                case.gradients[1] = case.gradients[1].t().contiguous().t()
-            rows = torch.randn(3, shape[1 - axis], rank, generator=draw).to(DEVICE).mT
-            sums = torch.empty(3, shape[axis], device=DEVICE)
-            through = torch.randn(3, rank, rank, generator=draw).to(DEVICE)
-            thin = torch.randn(3, shape[axis], rank, generator=draw).to(DEVICE).mT
-            found = kernels.multiply(rows, case.gradients, axis=axis, sums=sums, precision=precision)
-            G = torch.stack([each.double() for each in case.gradients])
-            wide = rows.double() @ (G.mT if axis == 0 else G)
-            torch.testing.assert_close(found.double(), wide, rtol=1e-5, atol=atol)
-            torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
-            carried = kernels.Carried(through, thin, 0.75)
-            both = kernels.multiply(rows, case.gradients, axis=axis, carried=carried, precision=precision)
-            wide = 0.25 * wide + 0.75 * through.double() @ thin.double()
-            torch.testing.assert_close(both.double(), wide, rtol=1e-5, atol=atol)
+        rows = torch.randn(2, shape[1 - axis], rank, generator=draw).to(DEVICE).mT
+        sums = torch.empty(2, shape[axis], device=DEVICE)
+        through = torch.randn(2, rank, rank, generator=draw).to(DEVICE)
+        thin = torch.randn(2, shape[axis], rank, generator=draw).to(DEVICE).mT
+        found = kernels.multiply(rows, case.gradients, axis=axis, sums=sums, precision=precision)
+        G = torch.stack([each.double() for each in case.gradients])
+        wide = rows.double() @ (G.mT if axis == 0 else G)
+        torch.testing.assert_close(found.double(), wide, rtol=1e-5, atol=atol)
+        torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
+        carried = kernels.Carried(through, thin, 0.75)
+        both = kernels.multiply(rows, case.gradients, axis=axis, carried=carried, precision=precision)
+        wide = 0.25 * wide + 0.75 * through.double() @ thin.double()
+        torch.testing.assert_close(both.double(), wide, rtol=1e-5, atol=atol)
 
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
