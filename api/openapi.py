@@ -206,7 +206,9 @@ RESULTS = (
     f"GET {EXPERIMENT}/document.json",
     f"GET {EXPERIMENT}/exports/{{name}}",
 )
-OF_A_RUN = tuple(f"GET {RUN}/{noun}" for noun in ("points", "observations", "events", "standing", "attempts"))
+OF_A_RUN = tuple(
+    f"GET {RUN}/{noun}" for noun in ("points", "observations", "samples", "events", "standing", "attempts")
+)
 ENDS_OF_AN_ATTEMPT = tuple(f"POST {ATTEMPT}/{verb}" for verb in ("finish", "stopped", "fail"))
 REPORTS_OF_AN_ATTEMPT = tuple(f"POST {ATTEMPT}/{verb}" for verb in ("heartbeat", "points", "checkpoint"))
 

@@ -4,17 +4,32 @@
 
 For each design: the advice for showing a difference of 0.01 nats, and for showing that there is none that large, as
 `orchestrator.analysis.power` gives it where noise and width of the basins are known; and the least number of seeds with
-which simulated experiments (`benchmarks.verdicts`) come to these verdicts in 80 % of the cases. Minutes on one core.
+which simulated experiments (`benchmarks.verdicts`) come to these verdicts in 80 % of the cases. Of designs that search
+more than the rate (`benchmarks.searched_verdicts`): the advice for showing a difference, by what 20 earlier searches
+left open, and by what each of them alone did. Minutes on one core.
 """
 
 import argparse
 import json
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+
+from benchmarks import searched_verdicts as searched
 from benchmarks.verdicts import FLAT, GAIN, PAIRED_SPREAD, STEEP, World, simulate, specification
-from orchestrator.analysis.power import POWER, Design, least_seeds, openness
+from orchestrator.analysis.power import (
+    POWER,
+    Design,
+    Opening,
+    least_seeds,
+    openings_of,
+    openness,
+    openness_of_search,
+)
+from tests.factories.comparison import experiment_record
 
 DESIGNS = (
     World(),
@@ -24,6 +39,18 @@ DESIGNS = (
     World(basin="steep", candidates=5),
 )
 CURVATURES = {"flat": FLAT, "steep": STEEP}
+SEARCHES: tuple[tuple[searched.World, float], ...] = (
+    (searched.World(axes=2, trials=8, optima="alike"), 0.012),
+    (searched.World(axes=2, trials=8, optima="near"), 0.03),
+    (searched.World(axes=3, trials=16, optima="near"), 0.025),
+    (searched.World(axes=6, trials=24, optima="near"), 0.03),
+    (searched.World(axes=3, trials=16, optima="near", sensitivities=(0.05, 1.0)), 0.05),
+    (searched.World(axes=2, trials=8, optima="near", method="coordinate"), 0.025),
+    (searched.World(axes=6, trials=24, optima="near", method="coordinate"), 0.035),
+)
+"""Designs that search more than the rate, and the difference that is to be shown."""
+EARLIER = 20
+"""Searches that tell what one leaves open."""
 
 
 def advice(world: World) -> tuple[int | None, int | None]:
@@ -47,14 +74,55 @@ def needed(world: World, measure: str, advised: int, experiments: int) -> tuple[
     return next((seeds for seeds, share in shares.items() if share is not None and share >= POWER), None), shares
 
 
+def openings(world: searched.World, count: int) -> list[Opening]:
+    """What so many earlier searches left open."""
+    random = np.random.default_rng(0)
+    found = []
+    for number in range(count):
+        spec, records, _ = searched.conducted(world, number, 0.0, random)
+        found += openings_of(spec, experiment_record(spec, len(records), "e"), records)
+    return found
+
+
+def advice_on_search(gain: float, known: Sequence[Opening]) -> int | None:
+    """Seeds to show a difference, by what earlier searches left open."""
+    design = Design(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
+    return least_seeds(lambda n: design.is_shown(gain, n))
+
+
+def needed_by_search(world: searched.World, gain: float, experiments: int) -> tuple[int | None, dict[int, float]]:
+    """The least seeds with which so many simulated searches show it in 80 % of the cases; and all shares."""
+    shares: dict[int, float] = {}
+    for seeds in range(2, 21):
+        shares[seeds] = searched.simulate(replace(world, seeds=seeds), experiments, gain, 1)["decided"]
+        if shares[seeds] >= POWER:
+            return seeds, shares
+    return None, shares
+
+
+def search_advice(experiments: int) -> Iterator[dict[str, object]]:
+    """Advise and simulate each design that searches more than the rate; print."""
+    for world, gain in SEARCHES:
+        known = openings(world, EARLIER)
+        advised, of_one = advice_on_search(gain, known), [advice_on_search(gain, [each]) for each in known]
+        least, shares = needed_by_search(world, gain, experiments)
+        print(
+            f"{world.method}, {world.axes} axes, {world.trials} trials, {world.optima}, {world.sensitivities}, "
+            f"{gain:g}: advised {advised}, by one search {of_one}, needed {least} {shares}",
+            flush=True,
+        )
+        yield asdict(world) | {"gain": gain, "advised": advised, "of_one": of_one, "needed": least, "shares": shares}
+
+
 def main() -> None:
     """Advise, simulate, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=400, help="of two candidates; of more fewer")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
+    parser.add_argument("--search", action="store_true", help="only the designs that search more than the rate")
     given = parser.parse_args()
-    found = []
-    for world in DESIGNS:
+    found: list[dict[str, object]] = [*search_advice(given.experiments)] if given.search else []
+    for world in () if given.search else DESIGNS:
         for measure, advised in zip(("power", "as_good"), advice(world), strict=True):
             assert advised is not None
             # Half as many experiments tell of power, each of one candidate; of equality each candidate tells.

@@ -8,8 +8,9 @@ Each experiment draws, plans and judges with the product's own functions: `Compa
     the sum over the axes of a curvature times the squared distance from the optimum + an effect of its seed + noise
 
 where 1 is the distance from the middle of a prior to its end. The rate costs 0.1 nats at that distance, every other
-axis 0.02. Optima lie anywhere within 0.6 of the middle: "alike" the same for both candidates, "near" 0.2 apart at
-most on each axis, "apart" independent of one another. Noise is that of `benchmarks.verdicts`.
+axis 0.02; where sensitivities are said, so many times that. Optima lie anywhere within 0.6 of the middle: "alike" the
+same for both candidates, "near" 0.2 apart at most on each axis, "apart" independent of one another. Noise is that of
+`benchmarks.verdicts`.
 
 Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
 hold the true difference of the optimizers' minima; how often one that is truly better by 0.01 or 0.03 nats was found to
@@ -66,6 +67,8 @@ class World:
     """What the rate and beta2 cost together, as a share of the most that leaves one lowest point."""
     kink: bool = False
     """Losses rise by the distance from the optimum, not by its square: as much where a range ends."""
+    sensitivities: tuple[float, float] = (1.0, 1.0)
+    """What missing its optimum costs either candidate, in multiples of the above."""
 
 
 def specification(world: World, first_seed: int) -> ComparisonSpec:
@@ -124,17 +127,17 @@ def conducted(
     second = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
     if world.optima == "apart":
         second = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
-    truths = {"one": (first, 0.0), "other": (second, -gain)}
+    truths = {"one": (first, 0.0, world.sensitivities[0]), "other": (second, -gain, world.sensitivities[1])}
     effects: dict[int, float] = {}
     records: list[RunRecord] = []
 
     def train(run: PlannedRun) -> tuple[TuningRun, float]:
         """The run, and what its setting lies above the minimum."""
-        optimum, shift = truths[run.candidate]
+        optimum, shift, sensitivity = truths[run.candidate]
         lr, seed = run.spec.optimizer.lr, run.spec.seed
         effect = effects.setdefault(seed, float(random.normal(0, SEED_SPREAD)))
         noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
-        above = excess(spec.searched_parameters(0, run.spec), optimum, world)
+        above = sensitivity * excess(spec.searched_parameters(0, run.spec), optimum, world)
         loss = LOSS + above + shift + effect + noise
         trial = TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss)
         records.append(record(template, len(records), run.candidate, trial).model_copy(update={"spec": run.spec}))
@@ -194,13 +197,25 @@ def main() -> None:
     given = parser.parse_args()
     begun, found = perf_counter(), []
     heads = ("false", "held", *(f"found {gain:g}" for gain in GAINS), "half width", "missed", "judged")
-    print(f"{'world':60}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    print(f"{'world':80}" + "".join(f"{head:>12}" for head in heads), flush=True)
     optima: tuple[Literal["alike", "near", "apart"], ...] = ("alike", "near", "apart")
     worlds = [
         World(axes=axes, trials=trials, optima=each, seeds=seeds)
         for each in optima
         for axes, trials, seeds in ((2, 8, 5), (3, 16, 5), (6, 8, 5), (6, 24, 5), (6, 24, 10))
-    ] + [
+    ]
+    methods: tuple[tuple[Literal["random", "coordinate"], int, int], ...] = (
+        ("random", 3, 16),
+        ("random", 6, 24),
+        ("coordinate", 6, 24),
+    )
+    worlds += [
+        World(axes=axes, trials=trials, optima=each, sensitivities=sensitivities, method=method)
+        for method, axes, trials in methods
+        for each in optima
+        for sensitivities in ((0.05, 1.0), (1.0, 5.0))
+    ]
+    worlds += [
         World(axes=axes, trials=trials, optima=each, seeds=seeds, method="coordinate", **kind)
         for each in optima
         for axes, trials, seeds, kind in (
@@ -226,11 +241,13 @@ def main() -> None:
         found.append(asdict(world) | {"false": equal["decided"], "power": power} | equal)
         seeds = f"{'up to ' * world.sequential}{world.seeds} seeds"
         title = f"{world.optima}, {world.axes} axes, {world.trials} trials, {seeds}"
+        if world.sensitivities != (1.0, 1.0):
+            title += ", sensitivities {:g} and {:g}".format(*world.sensitivities)
         if world.method == "coordinate":
             title += ", descent" + ", together" * (world.together > 0) + ", kink" * world.kink
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
-        print(f"{title:60}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
+        print(f"{title:80}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
         write_result(given.json, "searched_verdicts", {"experiments": given.experiments, "worlds": found})

@@ -79,7 +79,7 @@ FILTERS = {
     name: getattr(formats, name)
     for name in (
         "loss", "difference", "p_value", "size", "percent", "seconds", "duration", "hours", "count", "compact", "rate",
-        "moment", "iso", "device_hours_title", "queue_position", "option_value", "short_number",
+        "moment", "iso", "json_value", "device_hours_title", "queue_position", "option_value", "short_number",
     )
 }  # fmt: skip
 

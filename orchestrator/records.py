@@ -260,6 +260,33 @@ class EventRecord(Record):
     reason: str | None
 
 
+class FileKind(StrEnum):
+    """What a file of a run holds."""
+
+    SPECIFICATION = "specification"
+    RESULT = "result"
+    LOG = "log"
+    CHECKPOINT = "checkpoint"
+
+
+class RunFile(Record):
+    """A file of a run; its points are an export, which is made when it is asked for."""
+
+    name: str
+    kind: FileKind
+    size_bytes: Whole
+    is_here: bool = True
+    """Whether the service can hand it out; else `place` says where it is."""
+    attempt: int | None = None
+    """Of a log, and of a checkpoint: who wrote it."""
+    step: int | None = None
+    """Of a checkpoint; null of others, as the fields below."""
+    val_loss: float | None = None
+    """Of the best checkpoint: the loss that it is kept for."""
+    sha256: str | None = None
+    place: str | None = None
+
+
 class Chart(Record):
     """One metric of one run over ranges of steps, as columns of equal length: where nothing is left out, each range
     is one point, and lowest, mean and highest value are the same."""
@@ -345,7 +372,8 @@ class Difference(TestedDifference):
     n: int
     regret: float = 0.0
     """How much lower the candidate's loss may be at a better learning rate, as far as tuning left that open: `low` is
-    lower by so much."""
+    lower by so much. Of drawn settings, what ever more draws would take off it beyond what they take off the
+    baseline's."""
     baseline_regret: float = 0.0
     """The same of the baseline: `high` is higher by so much."""
     spiked: int = 0

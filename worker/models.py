@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from optim.absent import absent
 from worker.catalog.presets import Family, ModelPreset, preset
 from worker.data.weights import InitialWeights, require_same_architecture
 from worker.errors import WeightsError
@@ -26,19 +27,12 @@ if TYPE_CHECKING:
 def load_transformers() -> None:
     """Import what all of the models are built on; a task that trains none of them starts without these seconds.
 
-    torchao is as if it were not installed meanwhile, unless it is loaded already. transformers loads it beside its
-    models, for quantised checkpoints, which no run has: a third of a second for each process, and warnings of kernels
-    for other devices on every training's output. Optimizers that need torchao import it themselves
-    (`optim/baselines/low_bit.py`).
+    Two packages are as if they were not installed meanwhile: torchao, which transformers loads for quantised
+    checkpoints (a third of a second, and warnings of kernels for other devices on every training's output; optimizers
+    that need it import it themselves), and scipy, for the losses of object detection (half a second).
     """
-    hidden = "torchao" not in sys.modules
-    if hidden:
-        sys.modules["torchao"] = None  # type: ignore[assignment]  # Python's own word for "there is none"
-    try:
+    with absent("torchao", "scipy"):
         import_module("transformers.modeling_utils")
-    finally:
-        if hidden:
-            del sys.modules["torchao"]
 
 
 def is_pretrained(model: nn.Module) -> "TypeGuard[PreTrainedModel]":

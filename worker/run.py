@@ -36,6 +36,7 @@ from worker.reporting.remote_logs import RemoteLogs
 from worker.reporting.reporter import Reporter
 from worker.spec.run import RunSpec
 from worker.tasks.registry import TASKS, TaskData
+from worker.tasks.samples import SampleWriter
 from worker.termination import Termination
 from worker.training.checkpoint import CheckpointStore
 from worker.training.checkpoint_transfer import CheckpointUploads, fetch_newest_checkpoint
@@ -143,6 +144,7 @@ def run(
             checkpoint_seconds=checkpoint_seconds,
             memory=memory,
             usage=usage,
+            samples=SampleWriter(spec, folders.dataset_folder) if spec.workload.evaluation.samples else None,
             clock=clock,
             termination=termination,
             cap=MemoryCap(device, spec.workload.execution.memory_cap_gib),

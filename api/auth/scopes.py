@@ -66,6 +66,7 @@ TABLE = {
     GET /memory
     GET /memory/figures/plan.{form}                                  heavy
     GET /metrics
+    GET /plan
     GET /profiles                                                    whole
     GET /profiles/figures/{by}.{form}                                heavy
     GET /queue
@@ -107,11 +108,13 @@ TABLE = {
     GET /v1/fits                                                     whole
     GET /v1/models
     GET /v1/models/{model}/memory                                    heavy
+    GET /v1/models/{model}/plan                                      heavy
     GET /v1/openapi.json
     GET /v1/optimizers
     GET /v1/points                                                   whole
     GET /v1/profiles                                                 whole
     GET /v1/runs
+    GET /v1/runs/differences                                         whole
     GET /v1/runs/groups                                              whole
     GET /v1/runs/table                                               whole
     GET /v1/runs/{run_id}
@@ -119,8 +122,11 @@ TABLE = {
     GET /v1/runs/{run_id}/attempts/{attempt}/log
     GET /v1/runs/{run_id}/events
     GET /v1/runs/{run_id}/exports/{name}                             heavy
+    GET /v1/runs/{run_id}/files
+    GET /v1/runs/{run_id}/files/{name}
     GET /v1/runs/{run_id}/observations
     GET /v1/runs/{run_id}/points
+    GET /v1/runs/{run_id}/samples
     GET /v1/runs/{run_id}/standing
     GET /v1/studies                                                  whole
     GET /v1/studies/{name}                                           whole

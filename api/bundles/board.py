@@ -1,171 +1,172 @@
-"""A board: pages of a folder of bundles, ranked by workload. Plain files, which no server has to answer for.
+"""A board: pages of folders of bundles, ranked by sets of rules and by workload. Plain files, which need no server.
 
-    bundles ─► each verified, or refused with its reason ─► leaderboards of one workload together ─► index.html
+    bundles ─► each verified, or refused with its reason ─► rankings (`ranking.py`) ─► index.html
                                                         └► a page each: answer, figures, what was verified, whose
 
-Two installations' bundles in one folder are one board: each row says who signed it. Losses of one workload stand side
-by side; a verdict is only ever about the candidates of one bundle, which were paired by seed and tuned alike.
+Two installations' bundles become one board: each row names who signed it, each page every publication.
 """
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from api.bundles.layout import STATEMENT, BundleError
-from api.bundles.verification import Verification, verify
+from api.bundles.ranking import BoardSubmission, Place, Ranking, by_rules, by_workload, submissions_of
+from api.bundles.rules import RuleSet, shipped_rules
+from api.bundles.verification import verify
 from dashboards.data.reader import candidate_styles
 from dashboards.data.series import evenly_spaced_rows, series
+from dashboards.figures.base import Figure, figure, layout_of, plain, trace
 from dashboards.figures.curves import Curve, loss_curves
 from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.files import publication
 from dashboards.files.figures import script_hash
 from dashboards.files.vector import vector
-from dashboards.palette import Style, ThemeName, stylesheet
+from dashboards.palette import THEMES, Style, ThemeName, styles, stylesheet
 from dashboards.render import environment
-from dashboards.text import formats, words
+from dashboards.text import words
 from dashboards.view_state import ViewState
-from orchestrator.analysis.cells import comparisons
-from orchestrator.analysis.profiles import trained_workload
-from orchestrator.kinds.experiment import AnswerKind
-from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord
+from orchestrator.records import CandidateRow, Comparison, RunRecord
 from worker.files import write_atomically
 
-SHORT = 12
-"""Characters of a fingerprint that name a signer where many stand."""
+DEEPEST: int = 3
+"""Folders below the given one in which bundles are looked for."""
+Picture = tuple[str, str, str]
+"""Title, address of the light picture, of the dark one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoardSubmission:
-    """One bundle that was believed."""
+class Board:
+    """What was written."""
 
-    verified: Verification
-    page: str
-    """The file of its page."""
-
-    @property
-    def experiment(self) -> ExperimentRecord:
-        """What was published."""
-        return self.verified.bundle.experiment
-
-    @property
-    def signer(self) -> str:
-        """Short."""
-        return self.verified.signer[:SHORT]
+    submissions: tuple[BoardSubmission, ...]
+    refused: Mapping[str, str]
+    """Why bundles are not on it, by their path."""
+    rankings: tuple[Ranking, ...]
+    """By each set of rules."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BoardEntry:
-    """One candidate of one submission on a workload."""
-
-    submission: BoardSubmission
-    comparison: Comparison
-    row: CandidateRow
-
-    @property
-    def verdict(self) -> str:
-        """Of its own submission."""
-        return formats.sentence(self.row.verdict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workboard:
-    """All that was published on one workload, the lowest loss first; without a finite loss last."""
-
-    facts: tuple[str, ...]
-    loss_name: str
-    entries: tuple[BoardEntry, ...]
-    records: tuple[BoardEntry, ...]
-    """Who had the lowest loss from when on, the newest first."""
-
-
-def write_board(folders: Iterable[Path], site: Path, trusted: Iterable[str] = ()) -> tuple[int, dict[str, str]]:
-    """Write the board of all bundles below these folders; how many are on it, and why the others are not, by their
-    path. Raises `OSError`."""
-    keys, submissions, refused = tuple(trusted), {}, {}
-    for bundle in sorted(each for folder in folders for each in _bundles(folder)):
+def write_board(
+    folders: Iterable[Path], site: Path, trusted: Iterable[str] = (), rules: Sequence[RuleSet] | None = None
+) -> Board:
+    """Write the board of all bundles below these folders, ranked by these rules, else by the shipped ones. Raises
+    `OSError`."""
+    keys, verified, refused = tuple(trusted), {}, {}
+    for bundle in dict.fromkeys(each for folder in folders for each in _bundles(folder, DEEPEST)):
         try:
-            verified = verify(bundle, keys)
+            verified[bundle] = verify(bundle, keys)
         except BundleError as error:
             refused[str(bundle)] = str(error)
-            continue
-        name = f"{verified.bundle.experiment.id}-{verified.signer[:SHORT]}.html"
-        submissions[name] = BoardSubmission(verified=verified, page=name)
+    submissions, disputed = submissions_of(verified)
+    rankings = tuple(by_rules(each, submissions) for each in (shipped_rules() if rules is None else rules))
+    refused |= disputed
     site.mkdir(parents=True, exist_ok=True)
-    for name, submission in submissions.items():
-        write_atomically(site / name, _submission_page(submission))
-    found = sorted(submissions.values(), key=lambda each: each.experiment.created_at, reverse=True)
-    write_atomically(
-        site / "index.html", _render("board.html", boards=_boards(found), submissions=found, refused=refused)
-    )
-    return len(found), refused
-
-
-def _bundles(folder: Path) -> Sequence[Path]:
-    """The folder itself, or those in it that hold a statement."""
-    below = [folder, *sorted(each for each in folder.iterdir() if each.is_dir())]
-    return [each for each in below if (each / STATEMENT).exists()]
-
-
-def _boards(submissions: Sequence[BoardSubmission]) -> tuple[Workboard, ...]:
-    by_workload: dict[str, list[BoardEntry]] = {}
-    facts: dict[str, tuple[str, ...]] = {}
     for submission in submissions:
-        for experiment, comparison in _comparisons(submission):
-            key = trained_workload(experiment.spec.workload)
-            facts.setdefault(key, _facts(experiment))
-            entries = [BoardEntry(submission=submission, comparison=comparison, row=row) for row in comparison.rows]
-            by_workload.setdefault(key, []).extend(entries)
-    return tuple(
-        Workboard(
-            facts=facts[key],
-            loss_name=entries[0].comparison.loss_name,
-            entries=tuple(sorted(entries, key=_loss)),
-            records=_records(entries),
-        )
-        for key, entries in by_workload.items()
+        write_atomically(site / submission.page, _submission_page(submission, rankings))
+    sections = [_Section(ranking, _pictures(ranking)) for ranking in (*rankings, *by_workload(submissions))]
+    write_atomically(
+        site / "index.html", _render("board.html", sections=sections, submissions=submissions, refused=refused)
+    )
+    return Board(submissions=submissions, refused=refused, rankings=rankings)
+
+
+def _bundles(folder: Path, depth: int) -> Iterable[Path]:
+    """The folder itself, or those below it that hold a statement; links are not followed: they may lead anywhere."""
+    if (folder / STATEMENT).exists():
+        yield folder
+    elif depth:
+        for each in sorted(folder.iterdir()):
+            if each.is_dir() and not each.is_symlink():
+                yield from _bundles(each, depth - 1)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A ranking as the page shows it."""
+
+    ranking: Ranking
+    pictures: Sequence[Picture]
+
+    @property
+    def title(self) -> str:
+        """What is ranked."""
+        rules, experiment = self.ranking.rules, self.ranking.experiment
+        if rules is not None or experiment is None:
+            return rules.title if rules else ""
+        # How many seeds there were is each submission's own.
+        *what, _, precision = words.workload_facts(experiment)
+        return " · ".join((*what, precision))
+
+    @property
+    def loss_name(self) -> str:
+        """Of all that is ranked."""
+        return self.ranking.places[0].entry.comparison.loss_name if self.ranking.places else "loss"
+
+
+def _pictures(ranking: Ranking) -> list[Picture]:
+    """Loss by optimizer state of all that is ranked on one workload, and the records over time."""
+    if ranking.experiment is None:
+        return []
+    found = []
+    if len({place.entry.submission.page for place in ranking.places}) > 1:  # else its own page has the figure
+        found.append(_picture("Loss and optimizer state", lambda theme: _loss_by_state(ranking.places, theme)))
+    if len(ranking.records) > 1:
+        found.append(_picture("Lowest loss over time", lambda theme: _history(ranking, theme)))
+    return found
+
+
+def _loss_by_state(places: Sequence[Place], theme: ThemeName) -> Figure:
+    """As of one comparison, of the candidates of several; the front is that of mean losses, which no test shows."""
+    rows = [
+        place.entry.row.model_copy(update={"candidate": f"{number} {place.entry.row.title}"})
+        for number, place in enumerate(places, 1)
+    ]
+    rows = [row.model_copy(update={"title": row.candidate, "pareto_front_shown": False}) for row in rows]
+    costs = [(row.val_loss.mean, row.optimizer_state_bytes) for row in rows if row.val_loss]
+    rows = [row.model_copy(update={"on_pareto_front": not _is_beaten(row, costs)}) for row in rows]
+    whole = places[0].entry.comparison.model_copy(update={"rows": tuple(rows)})
+    looks = styles((row.candidate, row.optimizer) for row in rows)
+    return loss_by_price(whole, looks, ViewState(), theme, "memory")
+
+
+def _is_beaten(row: CandidateRow, costs: Iterable[tuple[float, int | None]]) -> bool:
+    state = row.optimizer_state_bytes
+    if row.val_loss is None or state is None:
+        return True
+    return any(
+        loss <= row.val_loss.mean and other <= state and (loss, other) != (row.val_loss.mean, state)
+        for loss, other in costs
+        if other is not None
     )
 
 
-def _facts(experiment: ExperimentRecord) -> tuple[str, ...]:
-    """What is trained; how many seeds there were is each submission's own."""
-    *what, _, precision = words.workload_facts(experiment)
-    return (*what, precision)
+def _history(ranking: Ranking, theme: ThemeName) -> Figure:
+    """A step for each record, at the end of its experiment."""
+    records = ranking.records[::-1]
+    layout = layout_of(theme, x_title="ended", y_title=f"final {records[0].entry.comparison.loss_name}")
+    layout["xaxis"]["type"] = "date"
+    times = [1000 * (each.entry.submission.experiment.ended_at or 0.0) for each in records]
+    losses = [each.entry.loss()[1] for each in records]
+    look = {"shape": "hv", "width": 1.4, "color": THEMES[theme].muted}
+    marks = [
+        trace(
+            "markers+text", [at], [loss], name=plain(each.entry.row.title), text=[plain(each.entry.row.title)],
+            textposition="top right", marker={"size": 9, "color": THEMES[theme].ink},
+            textfont={"size": 11, "color": THEMES[theme].ink}, cliponaxis=False,
+        )
+        for at, loss, each in zip(times, losses, records, strict=True)
+    ]  # fmt: skip
+    return figure([trace("lines", times, losses, line=look), *marks], layout, theme, empty="")
 
 
-def _comparisons(submission: BoardSubmission) -> list[tuple[ExperimentRecord, Comparison]]:
-    """The leaderboard of a comparison, or that of each cell of a scaling experiment; none of a sweep, whose trials
-    have one seed."""
-    bundle = submission.verified.bundle
-    match bundle.experiment.spec.answer:
-        case AnswerKind.COMPARISON if bundle.document.comparison is not None:
-            return [(bundle.experiment, bundle.document.comparison)]
-        case AnswerKind.LAW:
-            cells = comparisons(bundle.experiment, bundle.runs)
-            answers = [cell.comparison for cell in bundle.document.cells]
-            return [(experiment, answer) for (experiment, _), answer in zip(cells, answers, strict=True)]
-        case _:
-            return []
-
-
-def _loss(entry: BoardEntry) -> tuple[bool, float]:
-    loss = entry.row.val_loss
-    return loss is None, loss.mean if loss else 0.0
-
-
-def _records(entries: Iterable[BoardEntry]) -> tuple[BoardEntry, ...]:
-    found: list[BoardEntry] = []
-    for entry in sorted(entries, key=lambda each: each.submission.experiment.ended_at or 0.0):
-        if entry.row.val_loss is not None and (not found or _loss(entry) < _loss(found[-1])):
-            found.append(entry)
-    return tuple(reversed(found))
-
-
-def _submission_page(submission: BoardSubmission) -> str:
+def _submission_page(submission: BoardSubmission, rankings: Iterable[Ranking]) -> str:
+    standings = [(each.rules, standing) for each in rankings if each.rules for standing in _standings(each, submission)]
     answer = submission.verified.bundle.document.comparison
     return _render(
         "board_submission.html",
         submission=submission,
+        standings=standings,
         comparison=answer,
         head=publication.head(answer) if answer else (),
         rows=[publication.cells(answer, row) for row in answer.rows] if answer else (),
@@ -176,25 +177,35 @@ def _submission_page(submission: BoardSubmission) -> str:
     )
 
 
-def _figures(submission: BoardSubmission, answer: Comparison) -> list[tuple[str, str, str]]:
-    """(title, address of the light picture, of the dark one): curves, and loss by memory."""
-    styles = candidate_styles(submission.experiment)
-    curves = tuple(_curve(submission, row, styles) for row in answer.rows)
+def _standings(ranking: Ranking, submission: BoardSubmission) -> Iterable[str]:
+    """What a set of rules says of each of its candidates, or of the whole."""
+    for place in ranking.places:
+        if place.entry.submission is submission:
+            yield f"{place.entry.row.title}: place {place.place} of {len(ranking.places)}. {place.shown}"
+    for out in ranking.not_ranked:
+        if out.submission is submission:
+            yield f"{out.entry.row.title if out.entry else 'Not ranked'}: {out.reason}"
+
+
+def _figures(submission: BoardSubmission, answer: Comparison) -> list[Picture]:
+    """Curves, and loss by memory."""
+    looks = candidate_styles(submission.experiment)
+    curves = tuple(_curve(submission, row, looks) for row in answer.rows)
     title = words.loss_title(answer)
+    return [
+        _picture("Loss curves", lambda theme: loss_curves(curves, ViewState(), None, theme, title=title)),
+        _picture("Loss and optimizer state", lambda theme: loss_by_price(answer, looks, ViewState(), theme, "memory")),
+    ]
+
+
+def _picture(title: str, draw: Callable[[ThemeName], Figure]) -> Picture:
     themes: tuple[ThemeName, ...] = ("light", "dark")
-    drawn = {
-        "Loss curves": [loss_curves(curves, ViewState(), None, theme, title=title) for theme in themes],
-        "Loss and optimizer state": [loss_by_price(answer, styles, ViewState(), theme, "memory") for theme in themes],
-    }
-    found = []
-    for name, figures in drawn.items():
-        pictures = [vector(each, "svg", theme=theme) for each, theme in zip(figures, themes, strict=True)]
-        light, dark = (f"data:image/svg+xml;base64,{base64.b64encode(each).decode()}" for each in pictures)
-        found.append((name, light, dark))
-    return found
+    drawn = (base64.b64encode(vector(draw(theme), "svg", theme=theme)).decode() for theme in themes)
+    light, dark = (f"data:image/svg+xml;base64,{each}" for each in drawn)
+    return title, light, dark
 
 
-def _curve(submission: BoardSubmission, row: CandidateRow, styles: Mapping[str, Style]) -> Curve:
+def _curve(submission: BoardSubmission, row: CandidateRow, looks: Mapping[str, Style]) -> Curve:
     bundle = submission.verified.bundle
     best = row.final or row.best()
     judged = set(best.run_ids) if best else set()
@@ -206,7 +217,7 @@ def _curve(submission: BoardSubmission, row: CandidateRow, styles: Mapping[str, 
         for run in runs
     )
     return Curve(
-        candidate=row.candidate, title=row.title, lr=row.best_lr, is_best=True, style=styles[row.candidate], seeds=seeds
+        candidate=row.candidate, title=row.title, lr=row.best_lr, is_best=True, style=looks[row.candidate], seeds=seeds
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from api.bundles.layout import Bundle, BundleError
+from orchestrator.analysis.comparison import added_runs
 from orchestrator.columns import Columns
 from orchestrator.jobs import TERMINAL, AttemptOutcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -29,6 +30,8 @@ MEDIANS = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds"
 """Series of a run of which a result has the median."""
 ROUNDING, NO_TIME = 1e-9, 1e-6
 """Relative, and in seconds: sums that were added in another order."""
+LATEST = 253_402_300_799.0
+"""The end of the year 9999: no clock says more, and no calendar writes it."""
 ID = r"[A-Za-z0-9_-]{1,64}"
 """Of an experiment: boards name files by it."""
 
@@ -53,6 +56,9 @@ def check_experiment(bundle: Bundle) -> None:
     ended = [run.ended_at for run in runs if run.ended_at is not None]
     check(experiment.ended_at is not None, "it has no end")
     check(not ended or (experiment.ended_at or 0) >= max(ended), "it ended before a run of it")
+    written_at = bundle.document.provenance.written_at
+    check(0 <= experiment.created_at <= written_at <= LATEST, "it was not submitted at a time before it was published")
+    check((experiment.ended_at or 0) <= written_at, "it was published before it ended")
 
 
 def check_runs(bundle: Bundle) -> None:
@@ -61,11 +67,13 @@ def check_runs(bundle: Bundle) -> None:
     if positions != list(range(len(positions))):
         raise BundleError("runs", f"their positions are {positions}, not 0, 1, 2, …")
     ids = Counter(run.id for run in bundle.runs)
+    names = {each.name() for each in bundle.experiment.spec.candidates}
     for run in bundle.runs:
         check = _checker("runs", run.id)
         check(re.fullmatch(ID, run.id) is not None, f"{run.id!r} is no id")
         check(ids[run.id] == 1, "it is there twice")
         check(run.experiment_id == bundle.experiment.id, f"it is a run of {run.experiment_id}")
+        check(run.candidate in names, f"there is no candidate {run.candidate!r}")
         check(run.damaged is None and run.spec is not None, "its specification is damaged")
         assert run.spec is not None
         spec = run.spec
@@ -141,6 +149,30 @@ def _check_result(run: RunRecord, result: Result, points: Columns | None) -> Non
             check(_same(statistics.median(values.tolist()), median), f"its median of {name} is not that of its points")
 
 
+def _first_losses(bundle: Bundle, run: RunRecord) -> tuple[float | None, float | None]:
+    """On the validation text, and on the first batch: that of step 1 is taken before its update."""
+    points = bundle.points.get(run.id)
+    at_first = points is not None and len(points) > 1 and points.step[1] == 1
+    on_batch = float(points.values["train_loss"][1]) if points is not None and at_first else math.nan
+    return run.result.initial_val_loss if run.result else None, on_batch if math.isfinite(on_batch) else None
+
+
+def check_trainings(bundle: Bundle) -> None:
+    """No training counts for two runs: seeds have other losses, and no two trainings take the same nanoseconds."""
+    found: dict[tuple[Any, ...], str] = {}
+    for run in bundle.runs:
+        if (points := bundle.points.get(run.id)) is None:
+            continue
+        losses, seconds = points.values["train_loss"][1:], points.values["step_seconds"][1:]
+        if losses.size < 2 or not np.isfinite(losses).all():
+            continue
+        of_seeds = (run.candidate, run.lr, run.model, run.steps_total, losses.tobytes())
+        for key in (of_seeds, seconds.tobytes()):
+            other = found.setdefault(key if isinstance(key, tuple) else (key,), run.id)
+            if other != run.id:
+                raise BundleError("trainings", f"{run.id} and {other} are one training")
+
+
 def _has_fallen(result: Result) -> bool:
     final, initial = result.final_val_loss, result.initial_val_loss
     return final is not None and initial is not None and final < initial
@@ -148,7 +180,8 @@ def _has_fallen(result: Result) -> bool:
 
 def _check_pairs(bundle: Bundle) -> None:
     """Runs on one data set read the same tokens, those of one model have the same parameters, and those of one seed
-    begin alike: on one kind of machine their first loss is the same to the bit."""
+    begin alike: on one kind of machine their losses before the first step are the same to the bit, on the validation
+    text and on the first batch."""
     of_data: dict[tuple[str, ...], RunRecord] = {}
     of_model: dict[tuple[str, ...], RunRecord] = {}
     first: dict[tuple[Any, ...], RunRecord] = {}
@@ -180,7 +213,7 @@ def _check_pairs(bundle: Bundle) -> None:
             *(getattr(environment, name) for name in ("device", "device_name", "threads", "torch", "platform")),
         )
         other = first.setdefault(key, run)
-        if other.result is not None and other.result.initial_val_loss != run.result.initial_val_loss:
+        if _first_losses(bundle, other) != _first_losses(bundle, run):
             raise BundleError("pairing", f"{run.id} and {other.id} have one seed, and began at different losses")
 
 
@@ -221,6 +254,12 @@ def check_attempts(bundle: Bundle) -> None:
             math.isclose(seconds, run.device_seconds, rel_tol=ROUNDING, abs_tol=NO_TIME), "their time is not the run's"
         )
         check(all(each.ended_at is not None and each.outcome is not None for each in mine), "one has not ended")
+        times = [
+            bundle.experiment.created_at,
+            *(time for each in mine for time in (each.leased_at, each.started_at, each.ended_at) if time is not None),
+        ]
+        check(times == sorted(times), "their times are not one after another")
+        check(all(each.device_seconds >= 0 for each in mine), "one took less than no time")
         succeeded = [each.attempt for each in mine if each.outcome is AttemptOutcome.SUCCEEDED]
         check(succeeded == ([run.attempt] if run.result is not None else []), "the one with the result is not the last")
         if run.result is not None:
@@ -259,6 +298,9 @@ def check_plan(bundle: Bundle) -> None:
         raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
     if incomplete:
         raise BundleError("plan", f"{min(incomplete)} lacks a run that the tuning rule gives")
+    if spec.adds_seeds() and _complete(bundle.runs) and (lacking_seeds := added_runs(bundle.experiment, bundle.runs)):
+        first_lacking = lacking_seeds[0]
+        raise BundleError("plan", f"{first_lacking.candidate} lacks seed {first_lacking.spec.seed}, which a look adds")
 
 
 def is_planned(bundle: Bundle) -> bool:
@@ -290,7 +332,8 @@ def _added(bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]) -> Ite
 
 
 def _looks(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The seeds that looks added, at the rates that are judged. How many there had to be is not replayed."""
+    """The seeds that looks added, at the rates that are judged. Whether each look but the last asked for them is not
+    replayed."""
     spec = bundle.experiment.spec.comparison()
     assert isinstance(spec, ComparisonSpec)
     judged = [run for run in bundle.runs if run.spec is not None and run.seed in spec.seeds]

@@ -246,6 +246,8 @@ def _check_columns(file: Any) -> None:
         right = pa.string() if field.name in KEYS[:3] else pa.int64() if whole else pa.float64()
         if field.type != right:
             raise BundleError("schema", f"{POINTS}: {field.name} is {field.type}, not {right}")
+    if schema.metadata:
+        raise BundleError("schema", f"{POINTS} holds more than its columns: {min(schema.metadata)!r}")
     if about.num_rows > MOST_POINTS:
         raise BundleError("schema", f"{POINTS} has more than {MOST_POINTS:,} rows")
     if sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups)) > MOST_UNPACKED_BYTES:

@@ -72,6 +72,9 @@ def compare(bundle: Bundle, run: RunRecord, result: Result, points: Columns) -> 
             raise BundleError("rerun", f"{run.id}: its {name} is another on the same kind of machine")
     if result.final_val_loss != said.final_val_loss or result.verdict is not said.verdict:
         raise BundleError("rerun", f"{run.id}: it ended otherwise on the same kind of machine: {result.verdict_reason}")
+    if result.optimizer_state_bytes != said.optimizer_state_bytes:
+        state = f"{said.optimizer_state_bytes:,} there, {result.optimizer_state_bytes:,} here"
+        raise BundleError("rerun", f"{run.id}: its optimizer keeps another number of bytes: {state}")
     return Rerun(run=run, exact=True, told=f"{len(points):,} points are the same to the bit")
 
 

@@ -131,6 +131,8 @@ def _public_key(content: bytes) -> Ed25519PublicKey:
         raise BundleError("signer", f"{SIGNER} holds no public key") from error
     if not isinstance(key, Ed25519PublicKey):
         raise BundleError("signer", f"{SIGNER} holds no Ed25519 key")
+    if content != key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo):
+        raise BundleError("signer", f"{SIGNER} holds more than the key")
     return key
 
 

@@ -28,8 +28,19 @@ CONTENT_CHECKS: Final[Mapping[str, Callable[[Bundle], None]]] = {
     "runs": checks.check_runs,
     "attempts": checks.check_attempts,
     "plan": checks.check_plan,
+    "trainings": checks.check_trainings,
 }
 """In this order: each may rely on those before it."""
+UNFORESEEN: Final = (
+    OrchestratorError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    RuntimeError,
+    AssertionError,
+)
+"""What a content that nobody thought of may bring about: it is refused as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +71,11 @@ def verify(folder: Path, trusted: Iterable[str] = ()) -> Verification:
         raise BundleError(error.check, error.reason + hint) from error
     if said != predicate(bundle.document):
         raise BundleError("statement", "it says something else of the experiment than its files do")
-    for check in CONTENT_CHECKS.values():
-        check(bundle)
+    for name, check in CONTENT_CHECKS.items():
+        try:
+            check(bundle)
+        except UNFORESEEN as error:
+            raise BundleError(name, f"its content cannot be checked: {type(error).__name__}: {error}{hint}") from error
     _check_derived(bundle, files, hint)
     return Verification(bundle=bundle, signer=signer, is_trusted=bool(keys), lines=tuple(_lines(bundle, files)))
 
@@ -76,7 +90,7 @@ def _check_derived(bundle: Bundle, files: Mapping[str, bytes], hint: str) -> Non
     """Byte for byte: the answers and their provenance, and the tables."""
     try:
         derived = derive_document(bundle)
-    except (OrchestratorError, ValueError, ArithmeticError, LookupError) as error:
+    except UNFORESEEN as error:
         raise BundleError("figures", f"no answer follows from the raw content: {error}{hint}") from error
     if record_bytes(derived) != files[DOCUMENT]:
         where = _first_difference(derived.model_dump(mode="json"), bundle.document.model_dump(mode="json"))

@@ -29,6 +29,7 @@ VERBS = {
     "runs": "experiments.show:runs",
     "show": "experiments.show:show",
     "compare": "experiments.show:compare",
+    "diff": "experiments.show:diff",
     "watch": "experiments.watch:watch",
     "logs": "experiments.show:logs",
     "cancel": "experiments.actions:cancel",

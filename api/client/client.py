@@ -72,15 +72,17 @@ from orchestrator.records import (
     EventRecord,
     ExperimentRecord,
     QueuePosition,
+    RunFile,
     RunRecord,
     Submission,
 )
+from orchestrator.specs.differences import SpecDifferences
 from orchestrator.specs.preview import Preview
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
 from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 from worker.records.footprint import Footprint
-from worker.records.result import Observation, Point
+from worker.records.result import Observation, Point, TextSamples
 
 if TYPE_CHECKING:
     from pandas import DataFrame  # type: ignore[import-untyped]  # it publishes no types
@@ -502,6 +504,11 @@ class Endpoints:
         return self._get(f"/v1/runs/{segment(run_id)}", RunRecord)
 
     @Endpoint
+    def run_differences(self, run_ids: Sequence[str]) -> SpecDifferences:
+        """In which fields the specifications of several runs differ, and which are the same in all of them."""
+        return self._get("/v1/runs/differences", SpecDifferences, {"run": as_texts(run_ids, "the ids")})
+
+    @Endpoint
     def standing(self, run_id: str) -> QueuePosition:
         """Where a waiting run stands in the queue, and when it may start."""
         return self._get(f"/v1/runs/{segment(run_id)}/standing", QueuePosition)
@@ -529,6 +536,12 @@ class Endpoints:
         return tuple(self._read_pages(path, Page[Observation], "after_step", {"after_step": -1}))
 
     @Endpoint
+    def samples(self, run_id: str) -> tuple[TextSamples, ...]:
+        """What a run's model wrote at evaluations, by step; read page by page."""
+        path = f"/v1/runs/{segment(run_id)}/samples"
+        return tuple(self._read_pages(path, Page[TextSamples], "after_step", {"after_step": -1}))
+
+    @Endpoint
     def charts(
         self, run_ids: Sequence[str], metric: str, *, buckets: int = 800, after_step: int = -1
     ) -> tuple[Chart, ...]:
@@ -540,17 +553,7 @@ class Endpoints:
     @Endpoint
     def export(self, experiment_id: str, name: str, path: Path) -> None:
         """Write an experiment's `results` or `series` into a file; `name` is `series.parquet`, `results.csv`, …"""
-        address = f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name, 'name')}"
-        try:
-            with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
-                if not response.is_success:
-                    response.read()
-                    raise refusal(response)
-                with path.open("wb") as file:
-                    for piece in response.iter_bytes():
-                        file.write(piece)
-        except httpx2.TransportError as error:
-            raise unreachable_error(self.url, error) from error
+        self._save(f"/v1/experiments/{segment(experiment_id)}/exports/{segment(name, 'name')}", path)
 
     @Endpoint
     def document(self, experiment_id: str, name: str) -> bytes:
@@ -570,6 +573,16 @@ class Endpoints:
         """A figure as a file: `svg`, `png`, `pdf`, `html`, `csv` or `json`."""
         path = f"/v1/experiments/{segment(experiment_id)}/figures/{segment(name, 'name')}.{segment(form, 'form')}"
         return self._file(path, _parameters(cell=cell, theme=theme)).content
+
+    @Endpoint
+    def files(self, run_id: str) -> tuple[RunFile, ...]:
+        """A run's specification, result, logs and kept checkpoints, with their sizes."""
+        return self._get(f"/v1/runs/{segment(run_id)}/files", Page[RunFile]).items
+
+    @Endpoint
+    def file(self, run_id: str, name: str, path: Path) -> None:
+        """Write one of these files to `path`."""
+        self._save(f"/v1/runs/{segment(run_id)}/files/{segment(name, 'name')}", path)
 
     @Endpoint
     def log(
@@ -629,6 +642,15 @@ class Endpoints:
         ratio = None if rank_ratio is None else str(rank_ratio)
         chosen = _parameters(rank_ratio=ratio, state_dtype=state_dtype, ranks=ranks)
         return self._get(f"/v1/models/{segment(model, 'name')}/memory", Footprint, chosen)
+
+    @Endpoint
+    def block_plan(
+        self, model: str, optimizer: str = "adapm", *, rank_ratio: float | None = None, state_dtype: str | None = None
+    ) -> Footprint:
+        """What AdaPM or AdaPM-mini keeps for every block of a model: `footprint.optimizers[0].blocks`."""
+        ratio = None if rank_ratio is None else str(rank_ratio)
+        chosen = _parameters(optimizer=optimizer, rank_ratio=ratio, state_dtype=state_dtype)
+        return self._get(f"/v1/models/{segment(model, 'name')}/plan", Footprint, chosen)
 
     @Endpoint
     def datasets(self) -> tuple[DatasetInfo, ...]:
@@ -750,6 +772,19 @@ class Endpoints:
 
     def _get(self, path: str, answer: type[Answer], parameters: Mapping[str, Parameter] | None = None) -> Answer:
         return self._ask("GET", path, answer, again=True, params=dict(parameters or {}))
+
+    def _save(self, address: str, path: Path) -> None:
+        """Write an answer into a file, piece by piece."""
+        try:
+            with self._http.stream("GET", address, timeout=EXPORT_SECONDS) as response:
+                if not response.is_success:
+                    response.read()
+                    raise refusal(response)
+                with path.open("wb") as file:
+                    for piece in response.iter_bytes():
+                        file.write(piece)
+        except httpx2.TransportError as error:
+            raise unreachable_error(self.url, error) from error
 
     def _file(self, path: str, parameters: Mapping[str, Parameter]) -> httpx2.Response:
         """An answer that is no record; raises `ClientError` where it is a refusal."""

@@ -1,5 +1,6 @@
 """What specifications may name: optimizers, models, datasets; and what optimizers keep for a model."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -9,9 +10,11 @@ from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_inf
 from api.routes.context import AnalysisDependency, SpecificationsDependency
 from optim import catalog
 from orchestrator.errors import NotFoundError
-from orchestrator.specs.footprints import RANK_RATIOS, RANKS, STATE_DTYPES, footprint_question
+from orchestrator.services.analysis import Analysis
+from orchestrator.specs.footprints import PLANNED, RANK_RATIOS, RANKS, STATE_DTYPES, footprint_question, plan_question
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
+from worker.footprint.process import FootprintQuestion
 from worker.records.footprint import Footprint
 
 router = APIRouter(tags=["catalog"])
@@ -34,20 +37,37 @@ def memory(
     model: str,
     analysis: AnalysisDependency,
     rank_ratio: Annotated[float | None, Query(description="Rank of low-rank state over min(m, n).")] = None,
-    state_dtype: Annotated[str | None, Query(description="float32 or bfloat16.")] = None,
+    state_dtype: Annotated[str | None, Query(description="float32, bfloat16 or int8.")] = None,
     ranks: Annotated[int, Query(description="Processes that share the model (FSDP2).")] = 1,
 ) -> Footprint:
     """What training the model keeps under each optimizer, counted to the byte; of several ranks, on the one with the
     most. The first answer for a model takes some seconds."""
+    return _count(analysis, lambda: footprint_question(model, rank_ratio, state_dtype, ranks))
+
+
+@router.get("/models/{model}/plan")
+def plan(
+    model: str,
+    analysis: AnalysisDependency,
+    optimizer: Annotated[str, Query(description=f"One with a block plan: {', '.join(PLANNED)}.")] = PLANNED[0],
+    rank_ratio: Annotated[float | None, Query(description="Rank of low-rank momentum over min(m, n).")] = None,
+    state_dtype: Annotated[str | None, Query(description="float32 or bfloat16.")] = None,
+) -> Footprint:
+    """What the optimizer keeps for every block of the model. The first answer takes some seconds."""
+    return _count(analysis, lambda: plan_question(model, optimizer, rank_ratio, state_dtype))
+
+
+def _count(analysis: Analysis, ask: Callable[[], FootprintQuestion]) -> Footprint:
+    """The answer to that question, or the problem that tells why there is none."""
     try:
-        question = footprint_question(model, rank_ratio, state_dtype, ranks)
+        question = ask()
         found = analysis.count_memory(question)
     except KeyError as error:
         raise NotFoundError(str(error.args[0])) from None
     except ValueError as error:
         raise RefusedError(422, "invalid", f"{error}; {_KNOWN}") from None
     if found is None:
-        raise RefusedError(503, "busy", f"{model} is still being counted; ask again", {"Retry-After": "2"})
+        raise RefusedError(503, "busy", f"{question.model} is still being counted; ask again", {"Retry-After": "2"})
     return found
 
 

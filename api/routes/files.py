@@ -1,6 +1,7 @@
 """An experiment as files over REST, permalinks that need no page: tables of results and series, figures, reports.
 
 /v1/experiments/{id}/exports/{name}          results, or the series of its runs, as Parquet or CSV; of a run as well
+/v1/runs/{id}/files, /v1/runs/{id}/files/{name}   what there is of a run beside its points: logs, checkpoints, …
 /v1/experiments/{id}/figures                 the names of an experiment's figures
 /v1/experiments/{id}/figures/{name}.{form}   one of them as SVG, PNG, PDF, HTML, CSV or JSON
 /v1/experiments/{id}/report                  one HTML file with method, tables, figures and provenance
@@ -11,9 +12,9 @@
 
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Literal
+from typing import IO, Annotated, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.records import Page
@@ -35,7 +36,7 @@ from dashboards.palette import ThemeName
 from dashboards.view_state import ViewState
 from orchestrator.export.document import ExperimentDocument, Provenance, document, provenance
 from orchestrator.export.files import Format, write_results, write_series
-from orchestrator.records import RunRecord
+from orchestrator.records import RunFile, RunRecord
 from orchestrator.services.runs import Runs
 
 router = APIRouter()
@@ -45,6 +46,8 @@ ExportName = Literal["results.parquet", "results.csv", "series.parquet", "series
 
 EXPORT_MEDIA_TYPES = {Format.PARQUET: "application/vnd.apache.parquet", Format.CSV: "text/csv; charset=utf-8"}
 PIECE_BYTES = 1 << 20
+BINARY = "application/octet-stream"
+RunFileName = Annotated[str, Path(max_length=64, pattern=r"^[a-z][a-z0-9-]*\.(json|log|pt)$")]
 
 FILE = {200: {"description": "The file.", "content": {media: {} for media in EXPORT_MEDIA_TYPES.values()}}}
 
@@ -74,6 +77,29 @@ def run_export(run_id: RunIdPath, name: ExportName, runs: RunsDependency) -> Str
     return _export_file(runs, iter([runs.get(run_id)]), name, f"{run_id}-{name}")
 
 
+@router.get("/runs/{run_id}/files", tags=["runs"], responses=problems(404))
+def run_files(run_id: RunIdPath, runs: RunsDependency) -> Page[RunFile]:
+    """The run's specification, result, logs and kept checkpoints; its points are an export."""
+    return Page(items=runs.files(run_id))
+
+
+@router.get(
+    "/runs/{run_id}/files/{name}",
+    tags=["runs"],
+    response_class=StreamingResponse,
+    responses={200: {"description": "The file.", "content": {BINARY: {}}}, **problems(404)},
+)
+def run_file(run_id: RunIdPath, name: RunFileName, runs: RunsDependency) -> StreamingResponse:
+    """One of these files, as it is."""
+    file, size_bytes = runs.open_file(run_id, name)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{run_id}-{name}"',
+        "Content-Length": str(size_bytes),
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(_pieces(file, size_bytes), media_type=BINARY, headers=headers)
+
+
 def _export_file(source: Runs, runs: Iterator[RunRecord], name: ExportName, filename: str) -> StreamingResponse:
     table, _, ending = name.partition(".")
     form = Format(ending)
@@ -83,14 +109,17 @@ def _export_file(source: Runs, runs: Iterator[RunRecord], name: ExportName, file
         write_results(runs, file, form)
     else:
         write_series(source.series, runs, file, form)
-    headers = {"Content-Disposition": f'attachment; filename="{filename}"', "Content-Length": str(file.tell())}
+    size_bytes = file.tell()
+    headers = {"Content-Disposition": f'attachment; filename="{filename}"', "Content-Length": str(size_bytes)}
     file.seek(0)
-    return StreamingResponse(_pieces(file), media_type=EXPORT_MEDIA_TYPES[form], headers=headers)
+    return StreamingResponse(_pieces(file, size_bytes), media_type=EXPORT_MEDIA_TYPES[form], headers=headers)
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+def _pieces(file: IO[bytes], size_bytes: int) -> Iterator[bytes]:
+    """So many bytes of it and no more: a log grows meanwhile."""
     with file:
-        while piece := file.read(PIECE_BYTES):
+        while size_bytes and (piece := file.read(min(PIECE_BYTES, size_bytes))):
+            size_bytes -= len(piece)
             yield piece
 
 

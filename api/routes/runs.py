@@ -37,7 +37,8 @@ from orchestrator.records import (
 from orchestrator.run_table.fields import LONGEST_NAME
 from orchestrator.run_table.filters import LONGEST_FILTER
 from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_ROWS, group_filter, read_query
-from worker.records.result import Observation, Point
+from orchestrator.specs.differences import SpecDifferences, spec_differences
+from worker.records.result import Observation, Point, TextSamples
 
 router = APIRouter()
 
@@ -150,6 +151,15 @@ def groups(
     )
 
 
+@router.get("/runs/differences", tags=["runs"], response_model=SpecDifferences, responses=problems(404, 422))
+def differences(
+    runs: RunsDependency,
+    run: Annotated[list[RunIdQuery], Query(min_length=1, max_length=MOST_RUNS, description="Once for each run.")],
+) -> Response:
+    """In which fields the specifications of up to 100 runs differ, and which are the same in all of them."""
+    return json_response(spec_differences([runs.get(each) for each in dict.fromkeys(run)]))
+
+
 @router.get("/runs/{run_id}", tags=["runs"], response_model=RunRecord, responses=problems(404))
 def run(run_id: RunIdPath, runs: RunsDependency) -> Response:
     """One run with its specification and state, and its result once there is one."""
@@ -178,6 +188,18 @@ def observations(
     items = runs.observations(run_id, after_step=after_step, most_steps=steps)
     full = len({item.step for item in items}) == steps
     return Page(items=items, next=str(items[-1].step) if full else None)
+
+
+@router.get("/runs/{run_id}/samples", tags=["runs"], responses=problems(404, 422))
+def samples(
+    run_id: RunIdPath,
+    runs: RunsDependency,
+    after_step: Annotated[int, Query(ge=-1, le=2**31)] = -1,
+    steps: Annotated[int, Query(ge=1, le=MOST_OBSERVED_STEPS)] = MOST_OBSERVED_STEPS,
+) -> Page[TextSamples]:
+    """What the model wrote at evaluations, at up to so many steps after a step; `after_step` takes the last."""
+    items = runs.samples(run_id, after_step=after_step, most_steps=steps)
+    return Page(items=items, next=str(items[-1].step) if len(items) == steps else None)
 
 
 @router.get("/runs/{run_id}/events", tags=["runs"], responses=problems(404))

@@ -1,4 +1,4 @@
-"""Any runs of any experiments beside each other: their curves in one figure, what differs in one table. Pure."""
+"""Any runs of any experiments beside each other: their curves in one figure, what they came to in one table. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import candidate_title
 from dashboards.view_state import panel_words
-from orchestrator.export.files import leaves
 from orchestrator.records import RunRecord
+from orchestrator.specs.differences import SpecDifferences
 
 MOST_RUNS = 12
 """More lines than this nobody tells apart."""
@@ -43,15 +43,19 @@ class CompareView:
     log: bool = False
     panels: tuple[str, ...] = ()
     """Further figures, as `dashboards/figures/panels.py` reads them."""
+    left_out: int = 0
+    """Runs that were asked for beyond the most that are shown; in no address."""
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "CompareView":
         """Read the query of a URL: `runs=a,b` or `runs=a&runs=b`."""
         pairs = list(query)
         given = dict(pairs)
-        ids = [each for name, value in pairs if name == "runs" for each in value.replace(",", " ").split()]
+        sent = (each for name, value in pairs if name == "runs" for each in value.replace(",", " ").split())
+        ids = tuple(dict.fromkeys(sent))
         return cls(
-            runs=tuple(dict.fromkeys(ids))[:MOST_RUNS],
+            runs=ids[:MOST_RUNS],
+            left_out=len(ids[MOST_RUNS:]),
             x=next((one for one in get_args(Across) if one == given.get("x")), "steps"),
             metric=next((one for one in METRICS if one == given.get("metric")), "loss"),
             log=given.get("log") == "1",
@@ -155,12 +159,12 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     return low - 0.05 * (first - low), HEADROOM * first
 
 
-def spec_differences(runs: Sequence[RunRecord]) -> tuple[ComparedValues, ...]:
-    """Every field of the specifications that is not the same in all runs."""
-    flat = [{"experiment": run.experiment_id} | _flat_fields(run) for run in runs]
-    names = dict.fromkeys(name for one in flat for name in one)
-    rows = (ComparedValues(name=name, values=tuple(one.get(name, formats.UNKNOWN) for one in flat)) for name in names)
-    return tuple(row for row in rows if len(set(row.values)) > 1)
+def difference_rows(found: SpecDifferences) -> tuple[ComparedValues, ...]:
+    """The fields in which specifications differ, with the value of every run."""
+    return tuple(
+        ComparedValues(name=one.field, values=tuple(map(formats.json_value, one.in_order(found.runs))))
+        for one in found.different
+    )
 
 
 def result_rows(runs: Sequence[RunRecord]) -> tuple[ComparedValues, ...]:
@@ -219,8 +223,3 @@ def _same_measure(runs: Sequence[RunRecord]) -> bool:
         len(works) == len(runs)
         and len({(work.task.kind, work.data.dataset, work.data.tokenizer) for work in works}) == 1
     )
-
-
-def _flat_fields(run: RunRecord) -> dict[str, str]:
-    fields = run.spec.model_dump(mode="json") if run.spec else {}
-    return {name: formats.option_value(value) for name, value in leaves(fields)}

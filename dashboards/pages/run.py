@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader
+from dashboards.data.series import even_indices
 from dashboards.figures.base import Figure
 from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
 from dashboards.figures.run import METER_TITLES, last_observed, probe_choices
@@ -21,12 +22,26 @@ from orchestrator.jobs import LIVE
 from orchestrator.log_lines import LONGEST_SEARCH, LogLevel, LogLine
 from orchestrator.records import AttemptRecord, RunRecord
 from orchestrator.services.monitor import Monitor
-from worker.records.result import Observation
+from worker.records.result import Observation, TextSamples
 
 LOG_BYTES = 12_000
 """The end of a log, or of its lines that are searched, that the page shows; the whole of it is one link away."""
 Chosen = Annotated[str | None, Query(max_length=64)]
 Text = Annotated[str, Query(max_length=10 * LONGEST_SEARCH)]
+
+
+MOST_SAMPLED_STEPS = 100
+"""Evaluations that the page offers to choose from, evenly spread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownSamples:
+    """What a model wrote, as the page shows it."""
+
+    step: int | None
+    steps: tuple[int, ...]
+    written: tuple[TextSamples, ...]
+    """At that step; empty where there is none yet, or it is damaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +86,9 @@ class RunHandlers:
         log: Text = "",
         level: Chosen = None,
         attempt: Chosen = None,
+        sample: Chosen = None,
     ) -> HTMLResponse:
-        """The page; what its probes saw, and which lines of which log are shown, is chosen by the query."""
+        """The page; what its probes saw, which texts and which lines of which log are shown, is chosen by the query."""
         runs, experiments = self._runs, self._reader.experiments
         run = runs.get(run_id)
         attempts = runs.attempts(run_id)
@@ -86,7 +102,8 @@ class RunHandlers:
             whole=experiments.get(run.experiment_id),
             events=runs.events(run_id),
             attempts=attempts,
-            checkpoints=runs.checkpoints(run_id),
+            files=runs.files(run_id),
+            samples=self._samples(run, sample),
             log=self._log(run_id, attempts, log[:LONGEST_SEARCH], level, attempt),
             log_levels=LogLevel,
             concerns=(
@@ -134,6 +151,16 @@ class RunHandlers:
         title = PROBE.title.format(probe=chosen[0], quantity=chosen[1])
         words = title.replace("_", " ").replace("-", " ").capitalize()
         return _answer(drawn, form, theme, run, replace(PROBE, title=words), version)
+
+    def _samples(self, run: RunRecord, asked: str | None) -> ShownSamples | None:
+        """What the model wrote at the step that is asked for, or last; None where it was not asked to write."""
+        if run.spec is None or run.spec.workload.evaluation.samples is None:
+            return None
+        steps = self._runs.sampled_steps(run.id)
+        step = next((each for each in steps if str(each) == asked), steps[-1] if steps else None)
+        written = () if step is None else self._runs.samples(run.id, after_step=step - 1, most_steps=1)
+        chosen = [steps[place] for place in even_indices(len(steps), MOST_SAMPLED_STEPS)]
+        return ShownSamples(step=step, steps=tuple(sorted({*chosen, *steps[-1:]})), written=written)
 
     def _log(
         self, run_id: str, attempts: tuple[AttemptRecord, ...], search: str, level: str | None, attempt: str | None

@@ -3,9 +3,12 @@
 Unknown is always an em dash. Sizes are decimal (1 MB = 1e6 bytes), minus is the minus sign.
 """
 
+import json
 import math
 import re
 from datetime import UTC, datetime
+
+from pydantic import JsonValue
 
 from orchestrator.analysis import verdicts
 from orchestrator.records import QueuePosition
@@ -125,6 +128,11 @@ def option_value(value: bool | int | float | str | None, digits: int = 6) -> str
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def json_value(value: JsonValue) -> str:
+    """A value of a document: texts as they are, the rest as JSON, numbers with all of their digits."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def age(then: float | None, now: float) -> str:

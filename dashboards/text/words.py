@@ -353,6 +353,14 @@ def power_text(power: DesignPower) -> str:
         advice += "," if power.expected_runs is not None else ";"
         advice += f" a difference of {margin} takes {_seeds(power.seeds_for_difference)} to be shown"
         advice += f", as good within {margin} {_seeds(power.seeds_for_margin)}"
+    if power.searches == 0:
+        advice += (
+            ", all where its search leaves nothing open; what it leaves open comes on top, and is known when a search "
+            "like it has ended"
+        )
+    elif power.searches and power.left_open is not None:
+        alike = f"{power.searches} earlier search{'es' if power.searches != 1 else ''} like it"
+        advice += f", by what {alike} left open, {power.left_open:.2g}{unit} to either side"
     earlier = f"{experiments} earlier experiment{'s' if experiments != 1 else ''}"
     return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"
 

@@ -48,6 +48,7 @@ from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
+from .eight_bit import with_scales
 from .low_rank_groups import suits_group, update_low_rank
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
@@ -213,8 +214,9 @@ class AdaPM(ClosureStep):
             params: Groups of the model's parameters, with names or without, each with its own options: those of
                 nanoGPT or Hugging Face, for example. None for all that are trainable, in one group.
             rank_ratio: Rank of low-rank momentum over min(m, n) (paper: 5 %).
-            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. Arithmetic is
-                in float32 in any case.
+            state_dtype: Type of factors and moments; None for the parameter's own, at least float32. `torch.int8` is
+                8 bits an element with scales, of all but vectors (`eight_bit.py`). Arithmetic is in float32 in any
+                case.
             unknown: "full" keeps full Adam moments for weights that no rule places; "error" refuses them.
             rules: What some blocks keep instead of what their kind does; later rules win.
             compile: As for the constructor.
@@ -239,7 +241,7 @@ class AdaPM(ClosureStep):
 
     @_disable_dynamo  # as torch's own optimizers do: what is worth compiling here, `compiled.py` compiles
     def _update_all(self) -> None:
-        self._refuse_sparse_gradients()
+        self._refuse_untrainable()
         parameters = (parameter for group in self.param_groups for parameter in group["params"])
         device = next((parameter.device for parameter in parameters), torch.device("cpu"))
         largest, elements = self._sizes
@@ -324,6 +326,7 @@ class AdaPM(ClosureStep):
             check_sharded(group["params"], group)
             group["param_names"] = [plain_name(name) for name in group["param_names"]]
             self._group_names.append(tuple(group["param_names"]))
+            self._check_names_differ()
             self._plan_new_parameters(group)
         except (ValueError, OptimError):
             self.param_groups.pop()
@@ -375,7 +378,8 @@ class AdaPM(ClosureStep):
                         value = saved[key]
                         if is_distributed(parameter) or is_distributed(value):
                             value = _sharded_state().part_of(value, block, state_name, parameter)
-                        self.state[parameter][key] = value.to(device=parameter.device, dtype=block.state_dtype)
+                        dtype = block.state_dtypes[state_name]
+                        self.state[parameter][key] = value.to(device=parameter.device, dtype=dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("plan", "compile", "_heads", "_planning", "_group_names")
@@ -403,6 +407,7 @@ class AdaPM(ClosureStep):
         self.plan = BlockPlan((*self.plan, *added))
         vars(self).pop("_sizes", None)
         vars(self).pop("_runs", None)
+        vars(self).pop("_elements", None)
 
     def _lists_of_members(
         self, group: dict[str, Any], shared: list[SharedMember], precision: str
@@ -456,7 +461,7 @@ class AdaPM(ClosureStep):
             portion = portion_of(block, parameter)
             weight, slope = (local_view(block, portion, parameter, one) for one in (trained, gradient))
             kept = {key: state[block.key(key)] for key in block.state_shapes}
-            member = Member((block,), weight, slope, kept, tuple(one.start for one in portion.ranges))
+            member = Member((block,), weight, slope, with_scales(kept), tuple(one.start for one in portion.ranges))
             if needs_exchange(member, portion):
                 shared.append(SharedMember(member, portion, settings))
             elif weight.numel() > 0:
@@ -473,6 +478,11 @@ class AdaPM(ClosureStep):
     def _runs(self) -> Mapping[str, tuple[Run, ...]]:
         """Parameter name → its blocks, like ones of a stack together."""
         return {name: find_runs(blocks) for name, blocks in self.plan.by_parameter.items()}
+
+    @cached_property
+    def _elements(self) -> Mapping[str, int]:
+        """Parameter name → elements of its blocks, which are all of its own."""
+        return {name: sum(prod(block.shape) for block in blocks) for name, blocks in self.plan.by_parameter.items()}
 
     @cached_property
     def _sizes(self) -> tuple[int, int]:
@@ -492,7 +502,7 @@ class AdaPM(ClosureStep):
                 for block in self.plan.by_parameter.get(name, ()):
                     for state_name in block.state_shapes:
                         shape = _sharded_state().local_shape(block, state_name, portion_of(block, parameter))
-                        made = torch.zeros(shape, dtype=block.state_dtype, device=parameter.device)
+                        made = torch.zeros(shape, dtype=block.state_dtypes[state_name], device=parameter.device)
                         state[block.key(state_name)] = made
             else:
                 for run in self._runs.get(name, ()):
@@ -503,15 +513,25 @@ class AdaPM(ClosureStep):
         """(key, shape, type) of every state tensor of that parameter, step counter excepted."""
         for block in self.plan.by_parameter.get(name, ()):
             for state_name, shape in block.state_shapes.items():
-                yield block.key(state_name), shape, block.state_dtype
+                yield block.key(state_name), shape, block.state_dtypes[state_name]
 
-    def _refuse_sparse_gradients(self) -> None:
+    def _refuse_untrainable(self) -> None:
+        """Raise for gradients and shapes that no step is for, before any weight has moved."""
         for group in self.param_groups:
             for name, parameter in self._named_parameters(group):
-                if parameter.grad is not None and parameter.grad.is_sparse:
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
                     raise RuntimeError(
                         f"{type(self).__name__} does not support sparse gradients, and {name} has one; "
                         f"build its nn.Embedding with sparse=False"
+                    )
+                # Torch's kernels would read beyond the state of one that has grown.
+                if parameter.numel() not in (0, self._elements.get(name, parameter.numel())):
+                    refuse_sharded([(name, parameter)], type(self).__name__, by_parts=True)
+                    raise ValueError(
+                        f"{name} is {tuple(parameter.shape)}, another size than when {type(self).__name__} was built; "
+                        f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
                     )
 
     def _named_parameters(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -527,6 +547,15 @@ class AdaPM(ClosureStep):
             raise ValueError(
                 f"{type(self).__name__} finds blocks by name; give it model.named_parameters(), "
                 f"or use {type(self).__name__}.for_model(model, params=..., ...), which finds them in the model"
+            )
+
+    def _check_names_differ(self) -> None:
+        every = [name for names in self._group_names for name in names]
+        if len(set(every)) < len(every):
+            name = next(name for name in every if every.count(name) > 1)
+            raise ValueError(
+                f"two parameters are called {name}; build an optimizer for each model, or put the models into one "
+                f"module (nn.ModuleDict) and give its named_parameters()"
             )
 
     def _check_parameters(self, group: dict[str, Any]) -> None:
@@ -570,7 +599,7 @@ class AdaPM(ClosureStep):
             if found != expected:
                 raise ValueError(
                     f"the state to load for {name} is {found}, but this plan keeps {expected}; "
-                    f"build the optimizer with the model, class and rank_ratio that saved it"
+                    f"build the optimizer with the model, class, rank_ratio and state_dtype that saved it"
                 )
 
 

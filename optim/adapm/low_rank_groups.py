@@ -24,6 +24,7 @@ from torch import Tensor
 from ..plan.blocks import FirstMoment
 from . import devices
 from .devices import lerp_product, times, times_transposed
+from .eight_bit import EightBit, Stored
 from .low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, sketch_to_start_from, spare_sketch
 from .options import StepSettings
 from .solvers import SOLVERS
@@ -34,7 +35,9 @@ from .step import (
     join,
     kernels_for,
     limit_of,
+    read,
     round_into,
+    rounded,
     split_into_batches,
     update_batch,
 )
@@ -128,6 +131,8 @@ class _Change(NamedTuple):
     """The factors of a batch before a step and after it, as they are carried, in the type of the arithmetic."""
 
     batch: Sequence[Member]
+    stored: Sequence[Stored]
+    """L and R as state keeps them, of all blocks side by side."""
     carried: Factors
     """Where it has that type, the state itself."""
     current: Factors
@@ -136,20 +141,16 @@ class _Change(NamedTuple):
 
     def store(self) -> None:
         """Let the new ones be the state, once what is carried is not needed any more."""
-        for parts, factor in zip(_stored_factors(self.batch), self.current, strict=True):
-            whole = _side_by_side(parts)
-            if _lies_in(parts[0], whole):
-                whole.copy_(factor)
-            else:
-                round_into(parts, factor)
+        for parts, whole, factor in zip(_stored_factors(self.batch), self.stored, self.current, strict=True):
+            round_into([whole] if _lies_in(parts[0], whole) else parts, factor)
 
 
 def _find_factors(
     group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType | None, *, largest: int
 ) -> list[_Change]:
     compute = torch.promote_types(group[0][0].weight.dtype, torch.float32)
-    stored = [Factors(*(_side_by_side(parts) for parts in _stored_factors(batch))) for batch in group]
-    carried = [Factors(*(factor.to(compute) for factor in factors)) for factors in stored]
+    stored = [[_all_side_by_side(parts) for parts in _stored_factors(batch)] for batch in group]
+    carried = [Factors(*(read([whole], compute) for whole in wholes)) for wholes in stored]
     momenta = _momenta_of(group, carried, settings, kernels, largest=largest)
     found = SOLVERS[settings.solver].solve_together(
         momenta,
@@ -160,11 +161,11 @@ def _find_factors(
     squares = [None if kernels is None else kernels.square_sums_of(momentum) for momentum in momenta]
     momenta.clear()  # and with them copies of gradients
     changes = []
-    for batch, factors, whole, new, sums in zip(group, carried, stored, found, squares, strict=True):
+    for batch, factors, wholes, new, sums in zip(group, carried, stored, found, squares, strict=True):
         turned = new.transpose() if batch[0].block.output_axis == 1 else new
         # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-        kept = Factors(*(factor.to(whole.left.dtype).to(compute) for factor in turned))
-        changes.append(_Change(batch, factors, kept, sums))
+        kept = Factors(*(rounded([whole], factor) for whole, factor in zip(wholes, turned, strict=True)))
+        changes.append(_Change(batch, wholes, factors, kept, sums))
     return changes
 
 
@@ -193,9 +194,16 @@ def _momenta_of(
     return momenta
 
 
-def _stored_factors(batch: Sequence[Member]) -> tuple[list[Tensor], list[Tensor]]:
+def _stored_factors(batch: Sequence[Member]) -> tuple[list[Stored], list[Stored]]:
     """L and R of each member."""
     return [one.state["momentum_left"] for one in batch], [one.state["momentum_right"] for one in batch]
+
+
+def _all_side_by_side(parts: Sequence[Stored]) -> Stored:
+    coded = [part for part in parts if isinstance(part, EightBit)]
+    if not coded:
+        return _side_by_side([part for part in parts if isinstance(part, Tensor)])
+    return EightBit(_side_by_side([one.codes for one in coded]), _side_by_side([one.scales for one in coded]))
 
 
 def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
@@ -223,7 +231,11 @@ def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return together
 
 
-def _lies_in(part: Tensor, whole: Tensor) -> bool:
+def _lies_in(part: Stored, whole: Stored) -> bool:
+    if isinstance(part, EightBit) and isinstance(whole, EightBit):
+        return _lies_in(part.codes, whole.codes) and _lies_in(part.scales, whole.scales)
+    assert isinstance(part, Tensor)
+    assert isinstance(whole, Tensor)
     return bool(part.untyped_storage()._cdata == whole.untyped_storage()._cdata)
 
 

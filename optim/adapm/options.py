@@ -47,6 +47,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     clip, iterations, interval = options["clip"], options["inner_iterations"], options["refresh_interval"]
     precision, known = options["matmul_precision"], (None, *MATMUL_PRECISIONS)
     known_iterations = iterations is None or (isinstance(iterations, int) and iterations >= 1)
+    if isinstance(options["lr"], str):  # YAML reads 1e-3 as one
+        raise ValueError(f"Invalid learning rate: {options['lr']!r}; it must be a number, and is text")
     for valid, name, value, allowed in (
         (float(options["lr"]) >= 0.0, "learning rate", options["lr"], "at least 0"),
         (0.0 <= beta1 < 1.0, "beta parameter at index 0", beta1, "in [0, 1)"),

@@ -49,6 +49,9 @@ from .step import (
     column_square_sums,
     move_batch,
     move_shared_moment,
+    read,
+    round_into,
+    rounded,
     row_square_sums,
 )
 
@@ -203,8 +206,8 @@ def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) 
     """As `step.py` has it: A and B, so that m is A B and the gradient's part, with the stored factors moved on."""
     block = member.block
     compute = torch.promote_types(member.weight.dtype, torch.float32)
-    stored = Factors(member.state["momentum_left"], member.state["momentum_right"])
-    carried = Factors(*(factor.to(compute) for factor in stored))
+    stored = (member.state["momentum_left"], member.state["momentum_right"])
+    carried = Factors(*(read([factor], compute) for factor in stored))
     turned = block.output_axis == 1
     start = carried.transpose() if turned else carried
     gradient = member.gradient.to(compute)
@@ -223,10 +226,10 @@ def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) 
         sketch=sketch,
     )
     found = found.transpose() if turned else found
-    kept = Factors(*(factor.to(stored.left.dtype) for factor in found))
-    mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
+    kept = Factors(*(rounded([old], factor) for old, factor in zip(stored, found, strict=True)))
+    mixed = mixed_factors(carried, kept, settings.mixture)
     for old, new in zip(stored, kept, strict=True):
-        old.copy_(new)
+        round_into([old], new)
     return mixed
 
 

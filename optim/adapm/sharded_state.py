@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from ..plan.blocks import Block, SecondMoment
+from ..plan.blocks import SCALE, Block, SecondMoment
 from ..plan.sharding import Portion, is_distributed, local_ranges, portion_of
 
 
@@ -85,6 +85,8 @@ def divide_like(saved: Tensor, parameter: DTensor) -> DTensor:
 
 def _followed_axes(block: Block, state_name: str) -> tuple[int | None, ...]:
     """The axis of the block that each dimension of that state follows, where a part of the block needs a part of it."""
+    if state_name.endswith(SCALE):
+        return (_followed_axes(block, state_name.removesuffix(SCALE))[0], None)
     if state_name == "momentum_left":
         return (0, None)
     if state_name == "momentum_right":

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,10 +34,13 @@ from torch import Tensor
 from ..plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
 from . import compiled
 from .devices import Rows, chunk_elements, constant, made_once, pack, row_chunks, times
+from .eight_bit import EightBit, Stored, tensors_of, with_scales
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
 from .solvers import SOLVERS
+
+_Kept = TypeVar("_Kept", Tensor, Stored)
 
 
 class Member(NamedTuple):
@@ -48,8 +51,8 @@ class Member(NamedTuple):
     """W, their part of the parameter."""
     gradient: Tensor
     """G, their part of the parameter's gradient."""
-    state: Mapping[str, Tensor]
-    """What is kept for them, by the names of `Block.state_shapes`."""
+    state: Mapping[str, Stored]
+    """What is kept for them, by the names of `Block.state_shapes`; scales are with their codes."""
     origin: tuple[int, ...] = ()
     """Where in the block this part of it begins, for each dimension; empty where all of it is here."""
 
@@ -77,7 +80,7 @@ class Run:
     def new_state(self, device: torch.device) -> Iterator[tuple[str, Tensor]]:
         """(key, tensor) of everything that is kept for them, zero: views of one tensor where they are several."""
         for name, shape in self.blocks[0].state_shapes.items():
-            keys, dtype = self._keys[name], self.blocks[0].state_dtype
+            keys, dtype = self._keys[name], self.blocks[0].state_dtypes[name]
             if len(keys) == 1:
                 yield keys[0], torch.zeros(shape, dtype=dtype, device=device)
             else:
@@ -88,7 +91,7 @@ class Run:
         kept = {
             name: state[keys[0]] if len(keys) == 1 else _whole_stack(state, keys) for name, keys in self._keys.items()
         }
-        return Member(self.blocks, self._view(parameter), self._view(gradient), kept)
+        return Member(self.blocks, self._view(parameter), self._view(gradient), with_scales(kept))
 
     def _view(self, tensor: Tensor) -> Tensor:
         first = self.blocks[0]
@@ -193,7 +196,7 @@ def suits_fused_kernel(member: Member) -> bool:
         and block.state_dtype is weight.dtype
         and member.gradient.dtype is weight.dtype
         and weight.device.type in _FUSED_DEVICES
-        and all(tensor.is_contiguous() for tensor in (weight, member.gradient, *member.state.values()))
+        and all(tensor.is_contiguous() for tensor in (weight, member.gradient, *tensors_of(member.state).values()))
     )
 
 
@@ -214,8 +217,8 @@ def update_fused(members: Sequence[Member], settings: StepSettings) -> None:
         torch._fused_adamw_(
             [member.weight for member in chosen],
             [member.gradient for member in chosen],
-            [member.state["exp_avg"] for member in chosen],
-            [member.state["exp_avg_sq"] for member in chosen],
+            [tensors_of(member.state)["exp_avg"] for member in chosen],
+            [tensors_of(member.state)["exp_avg_sq"] for member in chosen],
             [],
             [step] * len(chosen),
             lr=settings.lr if isinstance(settings.lr, float) else settings.lr.float(),  # on CUDA it reads no other type
@@ -342,8 +345,11 @@ def move_batch(
 def kernels_for(member: Member) -> ModuleType | None:
     """`kernels.py`, where its kernel moves such blocks."""
     kernels = compiled.kernels_for(member.weight.device)
-    types = (member.weight.dtype, member.gradient.dtype, member.block.state_dtype)
-    suits = kernels is not None and len(member.block.shape) == 2 and all(map(kernels.is_supported, types))
+    block = member.block
+    # Factors are read for it, other state it reads itself.
+    moved = [block.state_dtypes[name] for name in ("exp_avg", "exp_avg_sq") if name in block.state_dtypes]
+    types = (member.weight.dtype, member.gradient.dtype, *moved)
+    suits = kernels is not None and len(block.shape) == 2 and all(map(kernels.is_supported, types))
     return kernels if suits else None
 
 
@@ -368,8 +374,8 @@ def _move_by_kernel(
         kernels.Blocks(
             [single.weight.detach() for single in singles],
             [single.gradient for single in singles],
-            [single.state["exp_avg"] for single in singles] if full else [],
-            [single.state["exp_avg_sq"] for single in singles] if divisor is None else [],
+            [tensors_of(single.state)["exp_avg"] for single in singles] if full else [],
+            [tensors_of(single.state)["exp_avg_sq"] for single in singles] if divisor is None else [],
         ),
         factors,
         divisor,
@@ -407,12 +413,15 @@ def _move_compiled(
                 slope = _rows_of(member.gradient, rows).to(compute)
                 product = full_momentum([_rows_of(member.state["exp_avg"], rows)], slope, settings.beta1)
             if divisor is None:
-                moment = _rows_of(member.state["exp_avg_sq"], rows)
+                kept = _rows_of(member.state["exp_avg_sq"], rows)
+                moment = kept.read(compute) if isinstance(kept, EightBit) else kept
             else:
                 root = divisor if len(singles) == 1 else divisor[index]
                 root = root if root.shape[0] == 1 else _rows_of(root, rows)
             exact = _rows_of(weight, rows).to(compute) if by_chance else _rows_of(weight, rows)
             compiled.move(exact, _rows_of(member.gradient, rows), product, moment, root, numbers)
+            if moment is not None:
+                round_into([kept], moment)
             if by_chance:
                 _write_by_chance(member, rows, exact, settings)
 
@@ -453,22 +462,22 @@ def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.dev
     return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
 
 
-def full_momentum(stored: Sequence[Tensor], gradient: Tensor, beta1: float) -> Tensor:
+def full_momentum(stored: Sequence[Stored], gradient: Tensor, beta1: float) -> Tensor:
     """m = b1 m + (1 - b1) G in place; not to be written to."""
-    average = join(stored).to(gradient.dtype).lerp_(gradient, 1.0 - beta1)
+    average = read(stored, gradient.dtype).lerp_(gradient, 1.0 - beta1)
     round_into(stored, average)
     return average
 
 
-def element_divisor(stored: Sequence[Tensor], gradient: Tensor, settings: StepSettings) -> Tensor:
+def element_divisor(stored: Sequence[Stored], gradient: Tensor, settings: StepSettings) -> Tensor:
     """sqrt(v / debias) + eps where one v is kept for each element, with v moved on; it may be written to."""
-    moment = join(stored).to(gradient.dtype)
+    moment = read(stored, gradient.dtype)
     moment.mul_(settings.beta2).addcmul_(gradient, gradient, value=1.0 - settings.beta2)
     round_into(stored, moment)
     return _root(moment, settings)
 
 
-def shared_divisor(block: Block, stored: Sequence[Tensor], squares: Tensor, settings: StepSettings) -> Tensor:
+def shared_divisor(block: Block, stored: Sequence[Stored], squares: Tensor, settings: StepSettings) -> Tensor:
     """sqrt(v / debias) + eps, m × 1 or 1 × n, with v moved on, of blocks that keep one v a group.
 
     Args:
@@ -493,9 +502,9 @@ def _square_sums(block: Block, gradient: Tensor, *, compiles: bool) -> Tensor:
     return column_square_sums(gradient)
 
 
-def move_shared_moment(stored: Sequence[Tensor], mean: Tensor, settings: StepSettings) -> Tensor:
+def move_shared_moment(stored: Sequence[Stored], mean: Tensor, settings: StepSettings) -> Tensor:
     """sqrt(v / debias) + eps of each group, with v moved on by the mean of its squares."""
-    moment = join(stored).to(mean.dtype).lerp_(mean, 1.0 - settings.beta2)
+    moment = read(stored, mean.dtype).lerp_(mean, 1.0 - settings.beta2)
     round_into(stored, moment)
     return _root(moment, settings)
 
@@ -523,8 +532,8 @@ def column_square_sums(gradient: Tensor) -> Tensor:
     return total
 
 
-def _rows_of(tensor: Tensor, rows: Rows) -> Tensor:
-    return tensor if rows is ... else tensor[rows]
+def _rows_of(stored: _Kept, rows: Rows) -> _Kept:
+    return stored if rows is ... else stored[rows]
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
@@ -532,12 +541,28 @@ def join(parts: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.stack(list(parts))
 
 
-def round_into(stored: Sequence[Tensor], exact: Tensor) -> None:
+def read(stored: Sequence[Stored], dtype: torch.dtype) -> Tensor:
+    """State of one block, or of several as a batch, in that type: itself where it is a single one of that type."""
+    return join([one.read(dtype) if isinstance(one, EightBit) else one for one in stored]).to(dtype)
+
+
+def rounded(stored: Sequence[Stored], exact: Tensor) -> Tensor:
+    """What would be read, in the type of `exact`, after `round_into`."""
+    first = stored[0]
+    return first.rounded(exact) if isinstance(first, EightBit) else exact.to(first.dtype).to(exact.dtype)
+
+
+def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
     """Write back what was worked out in a copy: of several, or in a wider type than is kept."""
-    if len(stored) > 1:
-        torch._foreach_copy_(list(stored), list(exact.unbind()))
-    elif stored[0] is not exact:
-        stored[0].copy_(exact)
+    plain = [one for one in stored if isinstance(one, Tensor)]
+    if len(plain) < len(stored):
+        for one, new in zip(stored, [exact] if len(stored) == 1 else exact.unbind(), strict=True):
+            if isinstance(one, EightBit):
+                one.write(new)
+    elif len(plain) > 1:
+        torch._foreach_copy_(plain, list(exact.unbind()))
+    elif plain[0] is not exact:
+        plain[0].copy_(exact)
 
 
 def _factors_of(batch: Sequence[Member], gradient: Tensor, settings: StepSettings) -> Factors:
@@ -545,11 +570,11 @@ def _factors_of(batch: Sequence[Member], gradient: Tensor, settings: StepSetting
     compute = torch.promote_types(batch[0].weight.dtype, torch.float32)
     lefts = [member.state["momentum_left"] for member in batch]
     rights = [member.state["momentum_right"] for member in batch]
-    carried = Factors(join(lefts).to(compute), join(rights).to(compute))
+    carried = Factors(read(lefts, compute), read(rights, compute))
     found = _solve_factors(batch, gradient.to(compute), carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-    kept = Factors(*(factor.to(lefts[0].dtype) for factor in found))
-    mixed = mixed_factors(carried, Factors(*(factor.to(compute) for factor in kept)), settings.mixture)
+    kept = Factors(rounded(lefts, found.left), rounded(rights, found.right))
+    mixed = mixed_factors(carried, kept, settings.mixture)
     round_into(lefts, kept.left)
     round_into(rights, kept.right)
     return mixed

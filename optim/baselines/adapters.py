@@ -4,10 +4,12 @@ The promises are the contract suite's (tests/contract/test_optimizers.py); each 
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
 
+from ..absent import absent
 from ..closure_step import ClosureStep
 
 
@@ -108,15 +110,19 @@ class PlainRoot(torch.optim.Optimizer):
 
 
 def complete_class(
-    cls: type[torch.optim.Optimizer], *, decay: bool = False, matrices: bool = False, plain_root: bool = False
+    name: str, *, decay: bool = False, matrices: bool = False, plain_root: bool = False
 ) -> Callable[..., torch.optim.Optimizer]:
     """A class of `pytorch_optimizer` with what it lacks.
 
+    The library is imported here alone, and without transformers, which it would load for a question to DeepSpeed.
+
     Args:
-        cls: The class.
+        name: The class.
         decay: Add decoupled weight decay.
         matrices: Its formulas are for matrices: take stacks apart.
         plain_root: Leave nothing but v inside the root.
     """
     lacking = [(decay, DecoupledDecay), (matrices, PerMatrix), (plain_root, PlainRoot)]
-    return type(cls.__name__, (Copyable, *(more for wanted, more in lacking if wanted), cls), {})
+    with absent("transformers"):
+        cls = getattr(import_module("pytorch_optimizer"), name)
+    return type(name, (Copyable, *(more for wanted, more in lacking if wanted), cls), {})

@@ -1,7 +1,6 @@
 """The baselines' callables that the catalog names: each takes a model, a learning rate and its entry's options.
 
-All decay alike: matrices by a decoupled weight decay, vectors never. The libraries are imported where they are needed:
-`pytorch_optimizer` takes two seconds.
+All decay alike: matrices by a decoupled weight decay, vectors never. Libraries are imported where they are needed.
 """
 
 from collections.abc import Callable
@@ -80,19 +79,15 @@ def adam_mini(model: nn.Module, *, lr: float, beta1: float, beta2: float, **opti
 
 def lion(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float) -> torch.optim.Optimizer:
     """Lion."""
-    from pytorch_optimizer import Lion
-
-    return complete_class(Lion)(decay_groups(model, weight_decay), lr=lr, betas=(beta1, beta2))
+    return complete_class("Lion")(decay_groups(model, weight_decay), lr=lr, betas=(beta1, beta2))
 
 
 def adafactor(
     model: nn.Module, *, lr: float, beta1: float, weight_decay: float, **options: float
 ) -> torch.optim.Optimizer:
     """Adafactor with momentum, its steps relative to each parameter's size and lr in place of 1 / sqrt(t)."""
-    from pytorch_optimizer import AdaFactor
-
     # The cap on b2 is 1 - t^decay_rate's own limit: none. Momentum has the weights' own type, not bfloat16.
-    return complete_class(AdaFactor, matrices=True)(
+    return complete_class("AdaFactor", matrices=True)(
         decay_groups(model, weight_decay, stacks=True),
         lr=lr,
         betas=(beta1, 1.0 - 1e-12),
@@ -107,18 +102,14 @@ def came(
     model: nn.Module, *, lr: float, beta1: float, beta2: float, beta3: float, weight_decay: float, **options: float
 ) -> torch.optim.Optimizer:
     """CAME."""
-    from pytorch_optimizer import CAME
-
     groups = decay_groups(model, weight_decay, stacks=True)
-    return complete_class(CAME, matrices=True)(groups, lr=lr, betas=(beta1, beta2, beta3), **options)
+    return complete_class("CAME", matrices=True)(groups, lr=lr, betas=(beta1, beta2, beta3), **options)
 
 
 def sm3(model: nn.Module, *, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
     """SM3-II."""
-    from pytorch_optimizer import SM3
-
     groups = decay_groups(model, weight_decay, "decoupled_weight_decay", stacks=True)
-    return complete_class(SM3, matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
+    return complete_class("SM3", matrices=True, decay=True)(groups, lr=lr, momentum=momentum)
 
 
 def scale(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Scale:
@@ -150,10 +141,8 @@ def soap(
     model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any
 ) -> torch.optim.Optimizer:
     """SOAP."""
-    from pytorch_optimizer import SOAP
-
     groups = decay_groups(model, weight_decay, stacks=True)
-    return complete_class(SOAP, matrices=True)(groups, lr=lr, betas=(beta1, beta2), **options)
+    return complete_class("SOAP", matrices=True)(groups, lr=lr, betas=(beta1, beta2), **options)
 
 
 def shampoo(model: nn.Module, *, lr: float, beta1: float, beta2: float, weight_decay: float, **options: Any) -> Shampoo:
@@ -171,10 +160,8 @@ def schedule_free_adamw(
     model: nn.Module, *, lr: float, beta1: float, beta2: float, eps: float, weight_decay: float
 ) -> torch.optim.Optimizer:
     """Schedule-Free AdamW; it has `train()` and `eval()`."""
-    from pytorch_optimizer import ScheduleFreeAdamW
-
     groups = decay_groups(model, weight_decay)
-    return complete_class(ScheduleFreeAdamW, plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
+    return complete_class("ScheduleFreeAdamW", plain_root=True)(groups, lr=lr, betas=(beta1, beta2), eps=eps)
 
 
 def _hidden_factory(

@@ -116,7 +116,10 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
     _flag("debias_moments", False, "divide the moments by 1 - b^t, as Adam does and algorithm 1 does not"),
     _positive_number("momentum_free_lr_scale", 0.75, "learning-rate factor of blocks without momentum", maximum=10.0),
     _choice(
-        "state_dtype", None, "type of all state; null for the parameter's own, at least float32", "float32", "bfloat16"
+        "state_dtype",
+        None,
+        "type of all state; null for the parameter's own, at least float32; int8: 8 bits an element with scales",
+        *("float32", "bfloat16", "int8"),
     ),
     _UNKNOWN,
     _seed("seed of the factors' fresh starts, and of stochastic rounding"),

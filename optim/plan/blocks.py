@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from math import prod
+from math import ceil, prod
 from types import MappingProxyType
 
 import torch
@@ -124,6 +124,14 @@ ADAM_MINI_SECOND_MOMENTS: Mapping[BlockKind, SecondMoment] = MappingProxyType(
 """Adam-mini's second-version partition (Zhang et al., arXiv 2406.16793v6, algorithm 3). AdaPM-mini keeps it."""
 
 
+EIGHT_BIT = torch.int8
+"""The type of state that stands for 8 bits an element (`adapm/eight_bit.py`)."""
+SCALED_ELEMENTS = 128
+"""Neighbours of a row that share a scale there."""
+SCALE = "_scale"
+"""Behind the name of such a state, the name of its scales."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Slice:
     """The part of a fused matrix that one block is: `matrix.narrow(axis, start, length)`."""
@@ -155,6 +163,7 @@ class Block:
     head_size: int = 1
     """Neighbouring output neurons that share one second moment where that is per head; else 1."""
     state_dtype: torch.dtype
+    """Of all that is kept; `EIGHT_BIT` is that of momentum, its factors, and second moments of one value an element."""
     part: Slice | None = None
     """None where the block is a whole matrix."""
     index: int | None = None
@@ -175,12 +184,19 @@ class Block:
     @cached_property
     def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The tensors kept for this block: state name → shape."""
-        return {**self._momentum_shapes(), "exp_avg_sq": self._second_moment_shape()}
+        shapes = {**self._momentum_shapes(), "exp_avg_sq": self._second_moment_shape()}
+        scales = {f"{name}{SCALE}": _scales_of(shape) for name, shape in shapes.items() if self._is_coded(shape)}
+        return {**shapes, **scales}
+
+    @cached_property
+    def state_dtypes(self) -> Mapping[str, torch.dtype]:
+        """The types of `state_shapes`."""
+        return {name: self._dtype_of(name, shape) for name, shape in self.state_shapes.items()}
 
     @property
     def state_bytes(self) -> int:
         """Bytes of `state_shapes`. The parameter's step counter (4 bytes) is not the block's."""
-        return sum(prod(shape) for shape in self.state_shapes.values()) * self.state_dtype.itemsize
+        return sum(prod(shape) * self.state_dtypes[name].itemsize for name, shape in self.state_shapes.items())
 
     def key(self, state_name: str) -> str:
         """Where the optimizer keeps that state tensor: `exp_avg_sq`, or `query.exp_avg_sq` in a fused parameter."""
@@ -196,6 +212,17 @@ class Block:
     @property
     def _label(self) -> str:
         return self.label or ("" if self.part is None else str(self.kind))
+
+    def _is_coded(self, shape: tuple[int, ...]) -> bool:
+        """Whether state of that shape is kept in 8 bits: vectors are not, which are small."""
+        return self.state_dtype is EIGHT_BIT and len(shape) > 1
+
+    def _dtype_of(self, name: str, shape: tuple[int, ...]) -> torch.dtype:
+        if self.state_dtype is not EIGHT_BIT:
+            return self.state_dtype
+        if name.endswith(SCALE) or not self._is_coded(shape):
+            return torch.float32
+        return torch.uint8 if name == "exp_avg_sq" else EIGHT_BIT
 
     def _momentum_shapes(self) -> dict[str, tuple[int, ...]]:
         if self.first_moment is FirstMoment.FULL:
@@ -244,6 +271,10 @@ class BlockPlan:
 
     def __len__(self) -> int:
         return len(self.blocks)
+
+
+def _scales_of(shape: tuple[int, ...]) -> tuple[int, int]:
+    return shape[0], ceil(prod(shape[1:]) / SCALED_ELEMENTS)
 
 
 def rank_of(shape: tuple[int, ...], rank_ratio: float) -> int:

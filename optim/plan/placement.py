@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..errors import UnplacedWeightsError
 from .blocks import (
     ADAM_SECOND_MOMENTS,
+    EIGHT_BIT,
     PAPER_FIRST_MOMENTS,
     Block,
     BlockKind,
@@ -32,6 +33,7 @@ from .skeleton import skeleton
 
 Unknown = Literal["error", "full"]
 Rules = Sequence[Rule]
+_STATE_DTYPES = (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, EIGHT_BIT)
 
 
 class PlanOptions(TypedDict, total=False):
@@ -53,7 +55,8 @@ def plan_blocks(model: nn.Module, **options: Unpack[PlanOptions]) -> BlockPlan:
         rank_ratio: Rank of a low-rank momentum over min(m, n), in (0, 1]; 5 % by default.
         first_moments: What each block kind keeps of its momentum; the paper's partition by default.
         second_moments: Over what each kind averages squared gradients; Adam's by default.
-        state_dtype: Type of all state; None for the parameter's own type, at least float32.
+        state_dtype: Type of all state; None for the parameter's own type, at least float32. `torch.int8` is 8 bits an
+            element with scales, of everything but vectors (`adapm/eight_bit.py`).
         unknown: "error" refuses weights that fit no role, "full" keeps them like Adam.
         rules: What some blocks keep instead; later rules win. One that gives a momentum also places a weight that fits
             no role.
@@ -62,7 +65,7 @@ def plan_blocks(model: nn.Module, **options: Unpack[PlanOptions]) -> BlockPlan:
         UnplacedWeightsError: names every weight that fits no role.
         RuleError: a rule fits no block, or asks of one what it cannot keep.
         ShardedParametersError: parameters do not show their shapes (FSDP1, ZeRO-3).
-        ValueError: `rank_ratio` is outside (0, 1], or `unknown` is neither word.
+        ValueError: `rank_ratio` is outside (0, 1], `state_dtype` is no type for state, or `unknown` is neither word.
     """
     refuse_sharded(model.named_parameters(), "a block plan", elementwise=True)
     policy = _Policy(**options)
@@ -128,6 +131,9 @@ class _Policy:
     def __post_init__(self) -> None:
         if not 0.0 < self.rank_ratio <= 1.0:
             raise ValueError(f"Invalid rank_ratio: {self.rank_ratio}; it is a share of min(m, n), in (0, 1]")
+        if self.state_dtype not in _STATE_DTYPES:
+            known = ", ".join(str(dtype) for dtype in _STATE_DTYPES)
+            raise ValueError(f"Invalid state_dtype: {self.state_dtype!r}; it is one of {known}")
         if self.unknown not in ("error", "full"):
             raise ValueError(f"Invalid unknown: {self.unknown!r}; say 'error' or 'full'")
 
@@ -153,6 +159,10 @@ def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy
     first_moment = policy.first_moments[place.kind]
     if place.is_piece and first_moment is FirstMoment.LOW_RANK:
         first_moment = FirstMoment.FULL  # the paper has whole maps; head by head, low rank lost to it (docs/LOG.md)
+    state_dtype = policy.state_dtype
+    # Vectors, and stacks of such, are small, and their updates are not bounded: they are kept exactly.
+    if state_dtype is None or (state_dtype is EIGHT_BIT and (place.kind is BlockKind.VECTOR or len(shape) < 2)):
+        state_dtype = torch.promote_types(parameter.dtype, torch.float32)
     plain = Block(
         parameter=name,
         kind=place.kind,
@@ -160,7 +170,7 @@ def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy
         first_moment=first_moment,
         second_moment=policy.second_moments[place.kind],
         output_axis=place.output_axis,
-        state_dtype=policy.state_dtype or torch.promote_types(parameter.dtype, torch.float32),
+        state_dtype=state_dtype,
         part=place.part,
         index=place.index,
         label=place.label,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from torch import Tensor
 
 from ..errors import ShardedParametersError
-from .blocks import Block
+from .blocks import EIGHT_BIT, Block
 from .modules import plain_name
 
 if TYPE_CHECKING:
@@ -110,10 +110,16 @@ def portion_of(block: Block, parameter: "DTensor") -> Portion:
 
 
 def refuse_divided_blocks(blocks: Iterable[Block], parameter: "DTensor", optimizer: str) -> None:
-    """Raise `ShardedParametersError` for blocks that end inside a dimension that is divided twice: their state has no
-    place in a `DTensor`."""
+    """Raise `ShardedParametersError` for blocks whose state cannot be divided as they are: those that end inside a
+    dimension that is divided twice, which a `DTensor` has no place for, and rows of 8-bit state, which share scales."""
     for block in blocks:
         portion = portion_of(block, parameter)
+        if block.state_dtype is EIGHT_BIT and any(portion.groups[1:]):
+            raise ShardedParametersError(
+                f"{optimizer} keeps scales of the rows of 8-bit state (state_dtype=torch.int8), and {block.name} is "
+                f"divided inside its rows ({', '.join(str(one) for one in parameter.placements)}); take "
+                f"state_dtype=torch.bfloat16, or divide it by its first dimension (FSDP2, HSDP, ColwiseParallel)"
+            )
         if not portion.is_even and any(len(groups) > 1 for groups in portion.groups):
             raise ShardedParametersError(
                 f"{optimizer} cannot save the state of {block.name}, a part of {tuple(parameter.shape)} that is "

@@ -90,8 +90,9 @@ class MeasuredComparison:
     """Of all runs that ended."""
 
 
-def algoperf_profile(measured: Sequence[MeasuredComparison]) -> ProfileReport:
-    """The scores of the candidates that all comparisons have.
+def algoperf_profile(measured: Sequence[MeasuredComparison], *, everybody: bool = False) -> ProfileReport:
+    """The scores of the candidates that all comparisons have; of `everybody`, where one that a workload was not trained
+    with never reaches its target.
 
     A study is a seed that judges, its trials are the rates trained on it. The target of a workload is one number: the
     median over the seeds of the loss at which the tuned baseline ended. Several comparisons of one workload are more
@@ -100,9 +101,10 @@ def algoperf_profile(measured: Sequence[MeasuredComparison]) -> ProfileReport:
     groups: dict[str, list[MeasuredComparison]] = {}
     for each in measured:
         groups.setdefault(trained_workload(each.workload), []).append(each)
-    first = measured[0].comparison
     tables = [{row.candidate for row in each.comparison.rows} for each in measured]
-    common = [row for row in first.rows if all(row.candidate in table for table in tables)]
+    rows_by_name = {row.candidate: row for each in reversed(measured) for row in each.comparison.rows}
+    known = rows_by_name if everybody else [row.candidate for row in measured[0].comparison.rows]
+    common = [rows_by_name[name] for name in known if everybody or all(name in table for table in tables)]
     times = {row.candidate: [_workload_time(group, row.candidate) for group in groups.values()] for row in common}
     tokens = algoperf_scores({name: [each.tokens for each in row] for name, row in times.items()})
     hours = algoperf_scores({name: [each.device_hours for each in row] for name, row in times.items()})

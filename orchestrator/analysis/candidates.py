@@ -32,8 +32,10 @@ from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
 
-HALVES = 1000
-"""Random halves of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+PARTS = 1000
+"""Random parts of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,26 +196,49 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
     return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
 
 
-def luck_of_draws(one: CandidateSummary, other: CandidateSummary) -> float:
-    """How far the difference of two searches' best losses moves, at 95 %, where a random half of the draws is left out
-    of both; 0 without a random search. Halves of the same draws: where two losses answer alike to every setting, luck
-    is the same for both, and nothing moves."""
-    if not (one.settings and other.settings) or one.places or len(one.planned) != len(other.planned):
-        return 0.0
+@dataclass(frozen=True, kw_only=True)
+class LuckOfDraws:
+    """What two searches by the same draws leave open of the difference of their best losses."""
+
+    moved: float = 0.0
+    """How far it moves, at 95 %, where a random half of the draws is left out of both."""
+    above_limit: float = 0.0
+    """By how much it lies above where ever more draws would lead it; below zero, so far below that."""
+
+
+def luck_of_draws(one: CandidateSummary, other: CandidateSummary) -> LuckOfDraws:
+    """Zeros without a random search, and where two losses answer alike to every setting: draws are the same for both.
+
+    Who is more sensitive to its settings loses more by few draws. The lowest of n draws of a loss that is smooth about
+    its minimum in d axes lies above it by some c n^(-2/d), so that the step from a random quarter of the draws to all
+    of them says what the step to ever more of them would be.
+    """
+    count = len(one.planned)
+    if not (one.settings and other.settings) or one.places or count != len(other.planned) or count < 2:
+        return LuckOfDraws()
     means = [
         np.array([means.get(rate, np.inf) for rate in each.planned])
         for each in (one, other)
         for means in [each.grid.means()]
     ]
-    random, count = np.random.default_rng(0), len(one.planned)
-    halves = np.argsort(random.random((HALVES, count)), axis=1)[:, : (count + 1) // 2]
-    lowest = [values[halves].min(axis=1) for values in means]
+    order = np.argsort(np.random.default_rng(0).random((PARTS, count)), axis=1)
     whole = [float(values.min()) for values in means]
     if not all(map(isfinite, whole)):
-        return 0.0
-    trained = np.isfinite(lowest[0]) & np.isfinite(lowest[1])
-    moved = np.abs((lowest[0] - lowest[1])[trained] - (whole[0] - whole[1]))
-    return float(np.quantile(moved, 1 - SIGNIFICANCE)) if moved.size else 0.0
+        return LuckOfDraws()
+
+    def moves(draws: int) -> Array:
+        """What the difference moves by in each part of so many draws in which both have a loss."""
+        lowest = [values[order[:, :draws]].min(axis=1) for values in means]
+        trained = np.isfinite(lowest[0]) & np.isfinite(lowest[1])
+        return np.asarray((lowest[0][trained] - lowest[1][trained]) - (whole[0] - whole[1]))
+
+    half, quarter = moves((count + 1) // 2), moves((count + 3) // 4)
+    axes = max(len(setting) for each in (one, other) for setting in each.settings.values())
+    step = (count / ((count + 3) // 4)) ** (2 / axes) - 1
+    return LuckOfDraws(
+        moved=float(np.quantile(np.abs(half), 1 - SIGNIFICANCE)) if half.size else 0.0,
+        above_limit=float(quarter.mean()) / step if quarter.size else 0.0,
+    )
 
 
 def looks_of(spec: ComparisonSpec, comparisons: int = 1) -> Mapping[int, Look] | None:

@@ -214,7 +214,7 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
             summary=baseline,
             is_baseline=True,
             difference=None,
-            instability=_instability(baseline, baseline_lost, None),
+            instability=_instability(baseline, baseline_lost, None, 1),
             loss=level.mean if level else None,
         )
     ]
@@ -229,7 +229,9 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
                 summary=stable,
                 is_baseline=False,
                 difference=difference,
-                instability=_instability(each, _without_model(each) | of.spiked, baseline_lost),
+                instability=_instability(
+                    each, _without_model(each) | of.spiked, baseline_lost, spec.comparison_count()
+                ),
                 loss=level.mean + difference.mean if level and difference else own.mean if own else None,
             )
         )
@@ -281,8 +283,12 @@ def _difference(
         """Half of what the differences vary is the one's, half the other's. Where the choice flattered the baseline's
         loss, the truth lies below the difference as well; where the candidate's, above."""
         nonlocal regrets
-        regrets = each.regret(variance / 2, degrees), baseline.regret(variance / 2, degrees)
-        return regrets[0] + luck + (baseline.selection() or 0.0), regrets[1] + luck + (each.selection() or 0.0)
+        regrets = (
+            each.regret(variance / 2, degrees) + max(luck.above_limit, 0.0),
+            baseline.regret(variance / 2, degrees) + max(-luck.above_limit, 0.0),
+        )
+        moved = luck.moved
+        return regrets[0] + moved + (baseline.selection() or 0.0), regrets[1] + moved + (each.selection() or 0.0)
 
     levels = looks_of(spec, spec.comparison_count())
     found = paired_difference(
@@ -298,7 +304,7 @@ def _difference(
             "baseline_spiked": len(pairs.baseline_spiked),
             "margin": spec.equivalence(),
             "at_look": levels is not None,
-            "luck_of_draws": luck,
+            "luck_of_draws": luck.moved,
         }
     )
     left = len(spec.seeds) - found.spiked - found.baseline_spiked
@@ -391,11 +397,16 @@ def _all_pairs(
         if not another.is_baseline:
             pairs = _stable_pairs(one.summary, another.summary)
             other_lost = _without_model(another.summary) | pairs.baseline_spiked
-            other_row = other_row.model_copy(update={"instability": _instability(another.summary, other_lost, None)})
+            other_row = other_row.model_copy(update={"instability": _instability(another.summary, other_lost, None, 1)})
             row = row.model_copy(
                 update={
                     "difference": _difference(one.summary, another.summary, pairs, spec),
-                    "instability": _instability(one.summary, _without_model(one.summary) | pairs.spiked, other_lost),
+                    "instability": _instability(
+                        one.summary,
+                        _without_model(one.summary) | pairs.spiked,
+                        other_lost,
+                        spec.comparison_count(),
+                    ),
                 }
             )
             row = row.model_copy(update={"conclusion": conclusion(row, other_row)})
@@ -422,12 +433,12 @@ def evaluation_error(workload: Workload) -> float:
 
 
 def _instability(
-    each: CandidateSummary, lost: Collection[int], baseline_lost: Collection[int] | None
+    each: CandidateSummary, lost: Collection[int], baseline_lost: Collection[int] | None, comparisons: int
 ) -> Instability | None:
     ended = {run.seed for run in each.best.runs if run.result is not None}
     if not ended:
         return None
-    return instability(lost, ended, None if baseline_lost is None else ended & set(baseline_lost))
+    return instability(lost, ended, None if baseline_lost is None else ended & set(baseline_lost), comparisons)
 
 
 def _without_model(each: CandidateSummary) -> set[int]:

@@ -3,9 +3,10 @@
 A verdict is read from an interval (`statistics.py`): n paired seeds at Bonferroni's level, the error of the validation
 text, and what tuning leaves open of either learning rate. The first is a t-test's, so that the spread that the seeds
 happen to show is averaged over its chi-square; the last is drawn: grids with the workload's noise, in basins as wide as
-those of earlier experiments, go through the product's own `basin`.
+those of earlier experiments, go through the product's own `basin`. What a search of more than the rate leaves open is
+taken from earlier searches of the workload, over the same axes by the same method.
 
-    runs of earlier comparisons of the workload ─► noise, width of the basins
+    runs of earlier comparisons of the workload ─► noise, width of the basins; of searches, what their intervals held
         ─► with n seeds: the least difference that is shown with 80 %
         ─► the least n that shows a difference as large as the margin, and that shows one of none to be within it
 """
@@ -20,12 +21,14 @@ from statistics import median
 
 import numpy as np
 
-from orchestrator.analysis.comparison import evaluation_error
+from orchestrator.analysis.candidates import summaries
+from orchestrator.analysis.comparison import compare, comparison_spec, evaluation_error
 from orchestrator.analysis.sequential import FUTILE, chances_of_verdict, looks
 from orchestrator.analysis.statistics import normal_quantile, t_quantile
 from orchestrator.kinds import basin
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
-from orchestrator.records import SIGNIFICANCE, RunRecord
+from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower
 from worker.records.result import Verdict
 from worker.spec.run import Workload
@@ -108,17 +111,24 @@ def _gauss_legendre() -> tuple[Array, Array]:
     return np.polynomial.legendre.leggauss(NODES)
 
 
-SEARCH_UNKNOWN = "how far the draws of a search are luck is known only when it has ended"
+MISSED = 0.4
+"""What either optimizer misses by its draws differs by such a share of their luck (one standard deviation): simulated
+0.3 to 0.5 of it, with 2 to 6 axes and 8 to 24 draws."""
 NOISE_UNKNOWN = "no earlier experiment trained two candidates on two seeds of this workload, which would tell its noise"
 
 
-def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower | str:
-    """What the comparison can show, by the noise of those of the runs that trained its workload; or why nobody knows:
-    it was never trained so, or tuning searches more than the rate."""
-    if spec.tuning and spec.tuning.search:
-        return SEARCH_UNKNOWN
-    runs = tuple(runs)
-    found = noise(compared_losses(spec.workload, runs))
+def design_power(
+    spec: ComparisonSpec, runs: Iterable[RunRecord], earlier: Iterable[ExperimentWithRuns] = ()
+) -> DesignPower | str:
+    """What the comparison can show, by the noise of those of the runs that trained its workload, and by those of the
+    earlier experiments that searched as it does; or why nobody knows: it was never trained so."""
+    searches = [each for each in earlier if each[0].counts.done() and is_like(spec, each[0].spec)]
+    known = {experiment.id for experiment, _ in searches}
+    runs = tuple(run for run in runs if run.experiment_id not in known)
+    judged = [
+        [each.best.losses() for each in summaries(comparison_spec(experiment), mine)] for experiment, mine in searches
+    ]
+    found = noise([*compared_losses(spec.workload, runs), *judged])
     if found is None or found.paired_sd == 0:
         return NOISE_UNKNOWN
     seeds, margin = len(spec.seeds), spec.equivalence()
@@ -128,7 +138,12 @@ def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower
         evaluation_error=evaluation_error(spec.workload),
     )
     rates = min((each.learning_rates for each in spec.candidates), key=len)
-    if spec.tuning and len(rates) > 1:
+    left_open = None
+    if spec.tuning and spec.tuning.search:
+        if openings := [each for experiment, mine in searches for each in openings_of(spec, experiment, mine)]:
+            design = replace(design, openness=openness_of_search(openings))
+            left_open = median(max(each.luck + each.candidate, each.luck + each.baseline) for each in openings)
+    elif spec.tuning and len(rates) > 1:
         open_rates = openness(found.paired_sd, len(spec.tuning.seeds), rates, curvature(spec.workload, runs))
         design = replace(design, openness=open_rates)
     looked_at = None
@@ -145,8 +160,58 @@ def design_power(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> DesignPower
         margin=margin,
         seeds_for_margin=None if margin is None else least_seeds(lambda n: design.is_within(margin, n)),
         seeds_for_difference=None if margin is None else least_seeds(lambda n: design.is_shown(margin, n)),
+        searches=(0 if left_open is None else len(searches)) if spec.tuning and spec.tuning.search else None,
+        left_open=left_open,
         loss_unit=spec.workload.task.loss_unit,
     )
+
+
+def is_like(spec: ComparisonSpec, earlier: ExperimentSpec) -> bool:
+    """Whether an earlier experiment searched this one's workload as this one does; by coordinate descent, with as many
+    trials."""
+    return (
+        isinstance(earlier, ComparisonSpec)
+        and spec.tuning is not None
+        and earlier.tuning is not None
+        and earlier.workload == spec.workload
+        and bool(spec.tuning.search)
+        and {*earlier.tuning.search} == {*spec.tuning.search}
+        and earlier.tuning.method == spec.tuning.method
+        and (earlier.tuning.trials == spec.tuning.trials or not spec.descends())
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What a search left open of one difference."""
+
+    luck: float
+    """To either side."""
+    candidate: float
+    """Of the candidate: its loss may be lower by so much."""
+    baseline: float
+
+
+def openings_of(spec: ComparisonSpec, experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list[Opening]:
+    """Of each difference of an earlier search, at the trials of this one: what n draws over d axes leave open falls
+    with n^(-2/d)."""
+    now, then = spec.tuning, comparison_spec(experiment).tuning
+    share = ((then.trials or 1) / (now.trials or 1)) ** (2 / len(now.search)) if now and then else 1.0
+    return [
+        Opening(luck=share * of.luck_of_draws, candidate=share * of.regret, baseline=share * of.baseline_regret)
+        for row in compare(experiment, runs).rows
+        if (of := row.difference) is not None and not of.rate_is_open
+    ]
+
+
+def openness_of_search(openings: Sequence[Opening], draws: int = DRAWS) -> tuple[Array, Array, Array]:
+    """As `openness`, of a search that leaves open what these did."""
+    luck, candidate, baseline = (
+        np.resize(np.array([getattr(each, name) for each in openings]), max(draws, len(openings)))
+        for name in ("luck", "candidate", "baseline")
+    )
+    missed = MISSED * luck * np.random.default_rng(0).standard_normal(luck.size)
+    return luck + candidate, luck + baseline, missed + float(np.mean(candidate - baseline))
 
 
 def openness(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Mapping
 from math import comb
 from statistics import median, stdev
 
-from orchestrator.kinds.basin import LEAST_SPIKE, SPIKE, densest
+from orchestrator.kinds.basin import LEAST_SPIKE, SPIKE
 from orchestrator.records import SIGNIFICANCE, Instability
 
 
@@ -20,16 +20,33 @@ def spikes(
     seeds, the higher one did. Much is six times their spread, by the runs that tuned the rates (`spread`, of such a
     difference) and on the stable seeds; without the former nothing is known to be unusual.
 
-    What is usual is the middle of the most differences that lie that close together: a median, and deviations from
-    it, would be those of spikes where these are frequent.
+    Differences alone do not tell frequent spikes of the one from those of the other, which turn what is usual around.
+    So every difference in turn is taken for the usual one, and of these readings that one holds which calls few runs
+    spiked and leaves few losses far from their own optimizer's other ones.
     """
     seeds = mine.keys() & baseline.keys()
     if spread is None or not seeds:
         return frozenset(), frozenset()
     differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
-    least = limit = max(SPIKE * spread, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
-    usual = densest([*differences.values()], least)
-    stable: list[float] = []
+    least = max(SPIKE * spread, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
+    readings = {_reading(differences, usual, least) for usual in sorted(set(differences.values()))}
+
+    def cost(reading: tuple[frozenset[int], frozenset[int]]) -> tuple[float, int, list[int]]:
+        """In squares of a loss. Of as likely readings the one with fewer spikes, and of the baseline first."""
+        strays = 0.0
+        for losses, spiked in zip((mine, baseline), reading, strict=True):
+            stable = [losses[seed] for seed in seeds - spiked]
+            usual = median(stable) if stable else 0.0
+            strays += sum((loss - usual) ** 2 for loss in stable)
+        here, there = reading
+        return (len(here) + len(there)) * least**2 + strays, len(here), sorted(here)
+
+    return min(readings, key=cost)
+
+
+def _reading(differences: Mapping[int, float], usual: float, least: float) -> tuple[frozenset[int], frozenset[int]]:
+    """Who spiked, here and of the baseline, where about so large a difference is the usual one."""
+    limit, stable = least, list[float]()
     while len(found := [value for value in differences.values() if abs(value - usual) <= limit]) > len(stable):
         stable, usual = found, median(found)
         limit = max(least, SPIKE * stdev(stable)) if len(stable) > 1 else least
@@ -40,15 +57,18 @@ def spikes(
 
 
 def instability(
-    lost: Collection[Hashable], ended: Collection[Hashable], baseline_lost: Collection[Hashable] | None
+    lost: Collection[Hashable],
+    ended: Collection[Hashable],
+    baseline_lost: Collection[Hashable] | None,
+    comparisons: int = 1,
 ) -> Instability:
     """How many of a candidate's judged runs that ended were lost, and whether that is more than the baseline lost on
-    the same seeds (of laws: cells and seeds); None for the baseline itself."""
+    the same seeds (of laws: cells and seeds), by a test among so many; None for the baseline itself."""
     low, high = clopper_pearson(len(lost), len(ended))
     p_value = None
     if baseline_lost is not None:
         only_here, only_there = len(set(lost) - set(baseline_lost)), len(set(baseline_lost) - set(lost))
-        p_value = sign_test(only_here, only_there)
+        p_value = min(1.0, comparisons * sign_test(only_here, only_there))
     return Instability(lost=len(lost), runs=len(ended), low=low, high=high, p_value=p_value)
 
 

@@ -130,7 +130,7 @@ def fairness_notes(
 ) -> tuple[str, ...]:
     """The notes that rest on losses, rates and seeds alone, whoever measured them."""
     found = (
-        *_progress_notes(runs, rows),
+        *_progress_notes(spec, runs, rows),
         *_loss_notes(rows),
         *_look_notes(spec, rows),
         *_seed_notes(spec, rows),
@@ -276,10 +276,16 @@ def _loss(row: CandidateRow, unit: str) -> str:
 # Notes
 
 
-def _progress_notes(runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
+def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
     open_runs = sum(run.status not in TERMINAL for run in runs)
     if open_runs:
         yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
+    judged = [run for run in runs if run.seed in spec.seeds]
+    if spec.sequential is None and any(run.status is RunStatus.CANCELLED for run in judged):
+        yield (
+            "Seeds were cancelled. Intervals are those of a number of seeds that was fixed beforehand: where it was "
+            "cut because of what this table showed, they are wrong more often than they say. `sequential` allows it."
+        )
     if open_runs and (tuning := [row.title for row in rows if row.tuning]):
         yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
     if count := sum(run.damaged is not None for run in runs):
@@ -431,8 +437,11 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
     baseline = next(row for row in rows if row.is_baseline)
     if known or theirs:
         each = ", ".join(f"{title} {value:.4f}" for title, value in ({baseline.title: theirs} | known).items())
-        what = "setting within the ranges" if spec.descends() else "learning rate"
-        yield f"The intervals cover what a better {what} may still be worth{_unit_phrase(unit)}: {each}."
+        searched = spec.tuning is not None and spec.tuning.search
+        what = "a better setting within the ranges" if spec.descends() else "a better learning rate"
+        if searched and not spec.descends():
+            what = "ever more draws, of who is more sensitive to its settings,"
+        yield f"The intervals cover what {what} may still be worth{_unit_phrase(unit)}: {each}."
     if not spec.tuning and any(_planned_rates(row) > 1 for row in rows):
         gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
         added = ", ".join(gains) or "unknown with one seed"

@@ -46,8 +46,8 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     """The services on a migrated database."""
     policy, storage = policy or LeasePolicy(), settings.storage()
     runs, footprints = Runs(database, policy, storage), Footprints(storage.footprints_folder())
-    specifications = Specifications(storage, runs, footprints)
-    analysis = Analysis(StoredExperiments(database), footprints)
+    source = StoredExperiments(database)
+    specifications, analysis = Specifications(storage, runs, footprints, source), Analysis(source, footprints)
     return Services(
         database=database,
         experiments=Experiments(

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import IO
 
 from orchestrator.activity import AttemptSpan
 from orchestrator.columns import FIELDS, Columns, buckets
@@ -13,17 +14,19 @@ from orchestrator.records import (
     Chart,
     EventRecord,
     QueuePosition,
+    RunFile,
     RunFilter,
     RunRecord,
     RunSort,
 )
+from orchestrator.services.run_files import list_files, open_file
 from orchestrator.storage import Storage
 from orchestrator.store import activity, reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.queue import run_actions
 from worker.errors import RemoteFolderError
 from worker.records.protocol import CheckpointNotice
-from worker.records.result import Observation, Point
+from worker.records.result import Observation, Point, TextSamples
 from worker.remote.folder import ANSWERS
 from worker.reporting.log import LinkedLogError, log_path
 from worker.reporting.remote_logs import end_of, remote_name, whole_lines
@@ -99,6 +102,14 @@ class Runs:
         with self._database.reading() as connection:
             return reads.checkpoint_notices(connection, run_id)
 
+    def files(self, run_id: str) -> tuple[RunFile, ...]:
+        """The files of a run: specification, result, logs, and the checkpoints that are kept."""
+        return list_files(self._storage, self.get(run_id), self.checkpoints(run_id))
+
+    def open_file(self, run_id: str, name: str) -> tuple[IO[bytes], int]:
+        """A file of a run, open, with its size in bytes; raises `NotFoundError` also where it lies elsewhere."""
+        return open_file(self._storage, self.get(run_id), self.checkpoints(run_id), name)
+
     def log_tail(self, run_id: str, attempt: int, most_bytes: int) -> str:
         """The end of what an attempt's process printed, from a line's beginning. Raises `NotFoundError` where there
         is no log: the attempt has not begun, or its machine shares neither our data folder nor storage."""
@@ -171,6 +182,18 @@ class Runs:
         with self._database.reading() as connection:
             reads.require_run(connection, run_id)
             return series.read_observations(connection, run_id, after_step=after_step, most_steps=most_steps)
+
+    def sampled_steps(self, run_id: str) -> tuple[int, ...]:
+        """The steps after which the run's model wrote texts."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return series.sampled_steps(connection, run_id)
+
+    def samples(self, run_id: str, *, after_step: int = -1, most_steps: int = 100) -> tuple[TextSamples, ...]:
+        """What the run's model wrote at up to so many evaluations beyond `after_step`, in order."""
+        with self._database.reading() as connection:
+            reads.require_run(connection, run_id)
+            return series.read_samples(connection, run_id, after_step=after_step, most_steps=most_steps)
 
 
 # What attempts printed, read where it lies: in the run's folder here, or else as its copy in the remote folder.

@@ -1,11 +1,15 @@
 """`Specifications`: what a specification means here: which data it may name, and what submitting it would cost."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
 from orchestrator.analysis import power
-from orchestrator.errors import MissingDataError
+from orchestrator.errors import DamagedError, MissingDataError, NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.records import RunFilter, RunRecord, RunSort
+from orchestrator.records import ExperimentWithRuns, RunFilter, RunRecord, RunSort
+from orchestrator.services.analysis import ExperimentSource
 from orchestrator.services.runs import Runs
 from orchestrator.specs import preview
 from orchestrator.specs.footprints import Footprints
@@ -16,13 +20,15 @@ from worker.data.prepared import list_prepared, missing_data
 
 NOISE_RUNS = 500
 """So many of a model's last runs tell how noisy a workload of it is."""
+SEARCHES = 8
+"""So many experiments that these runs are of are looked at for searches."""
 
 
 class Specifications:
     """What the data folder, earlier runs and counted footprints say of specifications; nothing is stored."""
 
-    def __init__(self, storage: Storage, runs: Runs, footprints: Footprints) -> None:
-        self._storage, self._runs, self._footprints = storage, runs, footprints
+    def __init__(self, storage: Storage, runs: Runs, footprints: Footprints, source: ExperimentSource) -> None:
+        self._storage, self._runs, self._footprints, self._source = storage, runs, footprints, source
 
     def missing_data(self, spec: ExperimentSpec) -> list[str]:
         """A sentence for each thing that only a person can bring and that is not there."""
@@ -56,7 +62,15 @@ class Specifications:
         comparison = spec.comparison() if spec.answer is AnswerKind.COMPARISON else None
         if comparison is None or len(comparison.candidates) < 2:
             return None
-        return power.design_power(comparison, self._newest_runs(comparison.workload.model, NOISE_RUNS))
+        runs = self._newest_runs(comparison.workload.model, NOISE_RUNS)
+        if comparison.tuning is None or not comparison.tuning.search:
+            return power.design_power(comparison, runs)
+        return power.design_power(comparison, runs, self._experiments_of(runs))
+
+    def _experiments_of(self, runs: Sequence[RunRecord]) -> Iterator[ExperimentWithRuns]:
+        for experiment_id in [*dict.fromkeys(run.experiment_id for run in runs)][:SEARCHES]:
+            with suppress(NotFoundError, DamagedError):
+                yield self._source.read(experiment_id)
 
     def _newest_runs(self, model: str, count: int) -> tuple[RunRecord, ...]:
         where = RunFilter(model=model, status=RunStatus.SUCCEEDED)

@@ -26,7 +26,7 @@ from threading import BoundedSemaphore, Condition, Thread
 import structlog
 from pydantic import ValidationError
 
-from optim.catalog import Scalar, lookup
+from optim.catalog import CATALOG, Scalar, lookup
 from optim.errors import OptimError
 from worker.catalog import presets
 from worker.files import write_atomically
@@ -36,9 +36,11 @@ from worker.records.footprint import Footprint
 log = structlog.get_logger(__name__)
 
 RANK_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-STATE_DTYPES = ("float32", "bfloat16")
+STATE_DTYPES = ("float32", "bfloat16", "int8")
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256, 512, 1024)
 """Few values: whoever reads a page starts processes and fills a folder, so that both must have an end."""
+PLANNED = tuple(entry.name for entry in CATALOG if entry.has_plan)
+"""Optimizers with a block plan."""
 LIBRARIES = ("torch", "transformers", "pytorch_optimizer", "torchao")
 SOURCES = (
     "optim",
@@ -69,6 +71,17 @@ def footprint_question(
     options: dict[str, Scalar | None] = {"rank_ratio": ratio, "state_dtype": dtype}
     chosen = {name: value for name, value in options.items() if value is not None}
     return FootprintQuestion(model=model, options=chosen, ranks=ranks)
+
+
+def plan_question(
+    model: str, optimizer: str, rank_ratio: object = None, state_dtype: object = None
+) -> FootprintQuestion:
+    """For one optimizer with all of its blocks. Raises `ValueError` as `footprint_question` does, and where it has no
+    block plan."""
+    if optimizer not in PLANNED:
+        raise ValueError(f"{optimizer[:40]!r} has no block plan; those that have one: {', '.join(PLANNED)}")
+    asked = footprint_question(model, rank_ratio, state_dtype)
+    return asked.model_copy(update={"optimizers": (optimizer,), "with_blocks": True})
 
 
 class Footprints:
@@ -158,7 +171,8 @@ class Footprints:
         return failed
 
     def _path(self, question: FootprintQuestion) -> Path:
-        return answer_path(self._folder, question.model, question.options, question.ranks, *(question.optimizers or ()))
+        more = [*(question.optimizers or ()), *(["blocks"] if question.with_blocks else [])]
+        return answer_path(self._folder, question.model, question.options, question.ranks, *more)
 
 
 def answer_path(folder: Path, model: str, options: Mapping[str, Scalar], *more: object) -> Path:

@@ -100,6 +100,12 @@ class DesignPower(Record):
     that takes more than a thousand."""
     seeds_for_difference: int | None = None
     """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
+    searches: int | None = None
+    """Where tuning searches more than the rate: the earlier searches of this workload that tell what this one will
+    leave open. With 0 of them nobody knows, and what it leaves open comes on top of the difference. Null of others."""
+    left_open: float | None = None
+    """By how much that widens an interval to either side, in the middle of those searches; null where there are
+    none."""
     loss_unit: str
 
 

@@ -101,8 +101,8 @@ def chunk(content: object, expected: int | None) -> bytes:
     return _matching(content, expected)
 
 
-def blocks(content: object, expected: int | None) -> Any:
-    """What a probe saw, block by block."""
+def packed(content: object, expected: int | None) -> Any:
+    """What is kept as compressed JSON: what a probe saw, what a model wrote."""
     return _read(lambda packed: json.loads(zstandard.decompress(packed)), chunk(content, expected))
 
 

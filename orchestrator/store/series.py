@@ -6,7 +6,8 @@
 A row a point would be slow (0.24 M points/s against 7.8 M), a row a batch would be many rows: a worker that reports
 every second leaves one chunk for about half a minute, and a chunk is left alone once it has 1,000 points.
 
-What the probes of a run saw, its observations, are one compressed row for each (attempt, step, probe).
+What the probes of a run saw, its observations, are one compressed row for each (attempt, step, probe); what the model
+wrote at evaluations, its samples, one for each (attempt, step).
 """
 
 import json
@@ -21,14 +22,15 @@ import numpy as np
 import sqlalchemy as sa
 import structlog
 import zstandard
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.columns import FIELDS, STEP, Array, Columns, merge_attempts
 from orchestrator.errors import DamagedError
 from orchestrator.store import integrity
 from orchestrator.store.database import insert
-from orchestrator.store.tables import attempts, chunks, observations
-from worker.records.result import Observation
+from orchestrator.store.tables import attempts, chunks, observations, samples
+from worker.records.result import Observation, TextSamples
 
 log = structlog.get_logger(__name__)
 
@@ -244,11 +246,48 @@ def read_observations(
 def _observations(rows: Iterable[sa.Row[Any]]) -> Iterator[Observation]:
     for row in rows:
         try:
-            blocks = integrity.blocks(row.blocks, row.checksum)
+            blocks = integrity.packed(row.blocks, row.checksum)
         except DamagedError as error:
             log.warning("an observation is left out", run=row.run_id, step=row.step, probe=row.probe, error=str(error))
         else:  # not validated again: what is stored was validated when it came in
             yield Observation.model_construct(step=row.step, probe=row.probe, blocks=blocks)
+
+
+def append_samples(connection: Connection, run_id: str, attempt: int, written: Sequence[TextSamples]) -> None:
+    """Add what a batch brought; what the attempt brought before stays as it is."""
+    rows = [
+        {"run_id": run_id, "attempt": attempt, "step": one.step, "texts": texts, "checksum": integrity.checksum(texts)}
+        for one in written
+        for texts in [zstandard.compress(one.model_dump_json(include={"texts"}).encode())]
+    ]
+    if rows:
+        connection.execute(insert(connection, samples).on_conflict_do_nothing(), rows)
+
+
+def sampled_steps(connection: Connection, run_id: str) -> tuple[int, ...]:
+    """The steps at which the model wrote."""
+    query = sa.select(samples.c.step).where(samples.c.run_id == run_id).distinct().order_by(samples.c.step)
+    return tuple(connection.execute(query).scalars())
+
+
+def read_samples(
+    connection: Connection, run_id: str, *, after_step: int = -1, most_steps: int = 100
+) -> tuple[TextSamples, ...]:
+    """What the model wrote at up to so many steps beyond `after_step`, each time by the newest attempt; what is damaged
+    is left out."""
+    mine = (samples.c.run_id == run_id) & (samples.c.step > after_step)
+    steps = sa.select(samples.c.step).where(mine).distinct().order_by(samples.c.step).limit(most_steps)
+    query = sa.select(samples).where(mine, samples.c.step.in_(steps.scalar_subquery())).order_by(samples.c.attempt)
+    newest = {row.step: row for row in connection.execute(query)}
+    return tuple(_samples(newest[step] for step in sorted(newest)))
+
+
+def _samples(rows: Iterable[sa.Row[Any]]) -> Iterator[TextSamples]:
+    for row in rows:
+        try:
+            yield TextSamples.model_validate({"step": row.step} | integrity.packed(row.texts, row.checksum))
+        except (DamagedError, ValidationError) as error:
+            log.warning("texts are left out", run=row.run_id, step=row.step, error=str(error))
 
 
 # The statements, built once.

@@ -1,6 +1,6 @@
 """The tables. What SQL can hold as a constraint, it holds: states, one result a run, one live lease a run, gap keys.
 
-    experiments ─< runs ─< attempts ─< chunks, observations, checkpoints
+    experiments ─< runs ─< attempts ─< chunks, observations, samples, checkpoints
                     ├── run_specs, results        (one row a run; apart, so that the hot row of `runs` stays narrow)
                     └─< events                    (one row a change of state)
     outbox                                        (what other systems still have to be told)
@@ -276,6 +276,17 @@ observations = Table(
     Column("step", sa.BigInteger, primary_key=True),
     Column("probe", sa.Text, primary_key=True),
     Column("blocks", sa.LargeBinary, nullable=False),  # JSON, compressed
+    Column("checksum", sa.BigInteger, nullable=True),
+    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
+)
+
+samples = Table(
+    "samples",
+    metadata,
+    Column("run_id", sa.Text, primary_key=True),
+    Column("attempt", sa.Integer, primary_key=True),
+    Column("step", sa.BigInteger, primary_key=True),
+    Column("texts", sa.LargeBinary, nullable=False),  # JSON, compressed
     Column("checksum", sa.BigInteger, nullable=True),
     ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )

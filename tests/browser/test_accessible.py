@@ -38,7 +38,7 @@ COUNTED = Footprint(
 def test_pages_of_a_comparison_have_no_serious_fault(eyes, site):
     experiment = _half_done(site)
     first, second = (run.id for run in site.runs.page(experiment_id=experiment, limit=2))
-    compared = f"/compare?runs={first},{second}"
+    compared = f"/compare?runs={first},{second}&find=a"
     paths = (
         "/",
         "/?q=nothing+like+it",

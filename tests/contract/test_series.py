@@ -12,7 +12,7 @@ from orchestrator.store.tables import chunks
 from tests.contract.conftest import Store
 from tests.factories.stores import batch, comparison_spec, result
 from worker.records.protocol import PointsBatch
-from worker.records.result import Observation, Point
+from worker.records.result import Observation, Point, SampledText, TextSamples
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 points = st.builds(
@@ -153,6 +153,21 @@ def test_a_run_shows_its_newest_losses_and_pace(store: Store, lease: Lease) -> N
     run = store.runs.get(lease.run_id)
     assert (run.last_train_loss, run.last_val_loss) == (4.0, 5.5)
     assert run.tokens_per_second == pytest.approx(1024 / 0.05)
+
+
+def test_texts_are_read_by_step_from_the_newest_attempt(store: Store, lease: Lease) -> None:
+    """As they were sent, whatever is in them."""
+    texts = (SampledText(prompt="<b>", text="\u202e\ud7ff</script>", ended=True),)
+    first, later = TextSamples(step=0, texts=texts), TextSamples(step=4, texts=(*texts, *texts))
+    send(store, lease, PointsBatch.from_points(0, batch(0, range(5)).points, [later, first, first]))
+    assert store.runs.samples(lease.run_id) == (first, later)
+    store.queue.release(lease.run_id, 1, AttemptOutcome.INTERRUPTED, None)
+    second = start(store)
+    again = TextSamples(step=0, texts=(SampledText(prompt="x", text="y", ended=False),))
+    send(store, second, PointsBatch.from_points(0, batch(0, range(2)).points, [again]))
+    assert store.runs.samples(lease.run_id) == (again, later)
+    assert store.runs.samples(lease.run_id, after_step=0, most_steps=1) == (later,)
+    assert store.runs.sampled_steps(lease.run_id) == (0, 4)
 
 
 def observed(step: int, norm: float, probe: str = "residual") -> Observation:

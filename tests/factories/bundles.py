@@ -1,7 +1,7 @@
 """A small experiment that was really trained, in this process, and its bundle: tuned regressions of some 50 ms each."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from api.bundles.layout import Bundle, derive_document, points_bytes, raw_files
 from api.bundles.signing import sign
+from orchestrator.analysis.comparison import added_runs
 from orchestrator.columns import Columns, columns_of
 from orchestrator.export.document import ExperimentDocument, provenance
 from orchestrator.jobs import AttemptOutcome, RunStatus
@@ -19,7 +20,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import AttemptRecord, ExperimentRecord, Progress, RunRecord, StateCounts
-from worker.records.result import Point, Result
+from worker.records.result import Result
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders
 from worker.run import run as train
@@ -72,12 +73,28 @@ class Content:
         return derive_document(Bundle(document=raw, attempts=self.attempts, points=self.points, point_keys={}))
 
 
+EXPERIMENT = "k3v9m2x710"
+SEQUENTIAL: Mapping[str, Any] = {
+    **SPEC,
+    "name": "two rates",
+    "candidates": [
+        {"optimizer": "sgd", "learning_rates": [0.04]},
+        {"optimizer": "sgd", "label": "faster", "learning_rates": [0.05]},
+    ],
+    "seeds": list(range(1, 9)),
+    "tuning": None,
+    "sequential": {"first_seeds": 3},
+}
+Trained = tuple[PlannedRun, Result, Columns]
+
+
 @cache
-def trained_content() -> Content:
-    """Every run that the specification plans and its tuning rule adds, trained once in this process."""
+def trained_content(experiment_id: str = EXPERIMENT) -> Content:
+    """Every run that the specification plans and its tuning rule adds, trained once in this process; of another id once
+    more, as another installation would, which takes other times to the same losses."""
     spec = ComparisonSpec.model_validate(SPEC)
     planned = list(spec.first_runs())
-    trained: list[tuple[PlannedRun, Result, list[Point]]] = []
+    trained: list[Trained] = []
     while len(trained) < len(planned):
         trained += [(each, *_train(each)) for each in planned[len(trained) :]]
         for candidate in spec.names():
@@ -94,14 +111,31 @@ def trained_content() -> Content:
                 if each.candidate == candidate
             ]
             planned += [each for each in spec.follow_up_runs(group, known) if each not in planned]
-    runs = tuple(_run_record(each, place, result) for place, (each, result, _) in enumerate(trained))
+    return _content(spec, experiment_id, trained)
+
+
+@cache
+def grown_content() -> Content:
+    """A sequential comparison of two rates of one optimizer, with all seeds that its looks add."""
+    spec = ComparisonSpec.model_validate(SEQUENTIAL)
+    trained: list[Trained] = []
+    added: Sequence[PlannedRun] = spec.first_runs()
+    while added:
+        trained += [(each, *_train(each)) for each in added]
+        found = _content(spec, EXPERIMENT, trained)
+        added = added_runs(found.experiment, found.runs)
+    return found
+
+
+def _content(spec: ComparisonSpec, experiment_id: str, trained: Sequence[Trained]) -> Content:
+    runs = tuple(_run_record(experiment_id, each, place, result) for place, (each, result, _) in enumerate(trained))
     counts: dict[Any, int] = {}
     for run in runs:
         assert run.result is not None
         counts[run.result.verdict] = counts.get(run.result.verdict, 0) + 1
     counts.pop("converged", None)
     experiment = ExperimentRecord(
-        id="k3v9m2x710",
+        id=experiment_id,
         name=spec.name,
         kind=spec.kind,
         spec=spec,
@@ -127,22 +161,22 @@ def trained_content() -> Content:
         )
         for run in runs
     )
-    points = {run.id: columns_of(of_run) for run, (_, _, of_run) in zip(runs, trained, strict=True)}
+    points = {run.id: of_run for run, (_, _, of_run) in zip(runs, trained, strict=True)}
     return Content(experiment=experiment, runs=runs, attempts=attempts, points=points)
 
 
-def _train(planned: PlannedRun) -> tuple[Result, list[Point]]:
+def _train(planned: PlannedRun) -> tuple[Result, Columns]:
     reporter = MemoryReporter()
     with tempfile.TemporaryDirectory() as folder:
         result = train(planned.spec, reporter, Folders(run_folder=Path(folder), dataset_folder=Path(folder)))
-    return result, reporter.points
+    return result, columns_of(reporter.points)
 
 
-def _run_record(planned: PlannedRun, position: int, result: Result) -> RunRecord:
+def _run_record(experiment_id: str, planned: PlannedRun, position: int, result: Result) -> RunRecord:
     spec = planned.spec
     return RunRecord(
-        id=f"k3v9m2x710-{position}",
-        experiment_id="k3v9m2x710",
+        id=f"{experiment_id}-{position}",
+        experiment_id=experiment_id,
         position=position,
         candidate=planned.candidate,
         optimizer=spec.optimizer.name,

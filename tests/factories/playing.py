@@ -17,7 +17,17 @@ from orchestrator.store.queue.attempts import Attempts
 from orchestrator.store.queue.queue import Queue
 from tests.factories.stores import claim
 from worker.records.protocol import Failure, FailureKind, Heartbeat, PointsBatch
-from worker.records.result import Environment, MemoryBreakdown, Observation, PeakMemory, Point, Result, Verdict
+from worker.records.result import (
+    Environment,
+    MemoryBreakdown,
+    Observation,
+    PeakMemory,
+    Point,
+    Result,
+    SampledText,
+    TextSamples,
+    Verdict,
+)
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
 PARAMETERS = 837_632
@@ -82,8 +92,9 @@ class PlayedRun:
         until = min(until, self._last_step())
         points = tuple(self._point(step) for step in range(self.step + 1, until + 1))
         if points:
-            seen = tuple(one for point in points for one in self._observations(point.step))
-            batch = PointsBatch.from_points(sequence=self._batches, points=points, observations=seen)
+            observed = [one for point in points for one in self._observations(point.step)]
+            written = [one for point in points for one in self._samples(point.step)]
+            batch = PointsBatch.from_points(sequence=self._batches, points=points, seen=[*observed, *written])
             self.attempts.append_points(*self.identity, batch)
             self._batches += 1
             self.step = until
@@ -126,6 +137,14 @@ class PlayedRun:
             cpu_cores=0.97 - abs(noise) if step % 12 == 0 and step else None,
             host_cpu_utilization=0.61 + noise if step % 12 == 0 and step else None,
         )
+
+    def _samples(self, step: int) -> Iterator[TextSamples]:
+        """What a model might write where the workload asks for it."""
+        evaluation = self.lease.spec.workload.evaluation
+        if evaluation.samples is not None and (step % evaluation.every_steps == 0 or step == self.total):
+            prompts = evaluation.samples.prompts
+            texts = (SampledText(prompt=one, text=f"{one} after {step}", ended=False) for one in prompts)
+            yield TextSamples(step=step, texts=tuple(texts))
 
     def _loss(self, step: int) -> float:
         if self.diverges():

@@ -89,6 +89,20 @@ def test_runs_of_all_experiments_are_listed_filtered_grouped_and_written_as_csv(
     assert answer.status_code == 422 and "did you mean lr?" in answer.json()["detail"]
 
 
+def test_runs_tell_in_which_fields_their_specifications_differ(cli: Cli, lease: Lease) -> None:
+    first = lease.run_id
+    second = first.replace("0000", "0001")
+    said = cli("diff", first, second).stdout.splitlines()
+    assert said[0].split() == ["field", first, second] and len(said) == 3
+    told = json.loads(cli("diff", first, second, "--json").stdout)
+    (one,) = told["different"]
+    assert said[2].split() == [one["field"], *(str(one["values"][each]) for each in (first, second))]
+    assert f"{len(told['equal']) + 1} fields" in cli("diff", first).stdout
+    assert len(cli("diff", first, second, "--all").stdout.splitlines()) == 3 + 2 + len(told["equal"])
+    missing = cli("diff", first, "nothing-0000")
+    assert (missing.exit_code, missing.stdout) == (1, "")
+
+
 def test_logs_show_the_end_of_what_the_newest_attempt_printed(cli: Cli, lease: Lease, tmp_path: Path) -> None:
     path = log_path(tmp_path / "runs" / lease.run_id, 1)
     path.parent.mkdir(parents=True)

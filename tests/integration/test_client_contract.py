@@ -23,7 +23,17 @@ from tests.factories.serving import open_services
 from tests.integration.api_service import comparison_fields
 
 OF_OTHER_VERBS = frozenset(
-    {"close", "watch", "watch_run", "dataframe", "series_dataframe", "points_dataframe", "export", "apply_to_run"}
+    {
+        "close",
+        "watch",
+        "watch_run",
+        "dataframe",
+        "series_dataframe",
+        "points_dataframe",
+        "export",
+        "file",
+        "apply_to_run",
+    }
 )
 """They are made of the others, listen to a stream, or read a file of Parquet."""
 GIVEN: dict[str, Any] = {
@@ -53,6 +63,7 @@ NOT_FOR_THE_CLIENT = {
     "GET /v1/experiments/{experiment_id}/stream",  # `watch`
     "GET /v1/experiments/{experiment_id}/exports/{name}",  # `export`
     "GET /v1/runs/{run_id}/exports/{name}",  # `points_dataframe` has the same
+    "GET /v1/runs/{run_id}/files/{name}",  # `file`
     "GET /v1/keys/{key_id}",  # `api_keys` has it
     "GET /metrics",
 }

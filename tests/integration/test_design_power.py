@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from orchestrator.analysis.comparison import evaluation_error
-from orchestrator.analysis.power import NOISE_UNKNOWN, SEARCH_UNKNOWN, Design, detectable_difference, least_seeds
+from orchestrator.analysis.power import NOISE_UNKNOWN, Design, detectable_difference, least_seeds
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -47,7 +47,8 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
         spec = ComparisonSpec.model_validate(fields)
         design = Design(noise_sd=found["paired_sd"], evaluation_error=evaluation_error(spec.workload))
-        assert found["detectable_difference"] == pytest.approx(detectable_difference(design, 3), rel=1e-6)
+        found_at_once = found["detectable_difference"]
+        assert found_at_once == pytest.approx(detectable_difference(design, 3), rel=1e-6)
         assert found["seeds_for_margin"] == least_seeds(lambda n: design.is_within(0.01, n))
         assert found["seeds_for_difference"] == least_seeds(lambda n: design.is_shown(0.01, n))
 
@@ -62,7 +63,9 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         nothing = http.post("/v1/experiments/validate", json=alone).json()
         assert (nothing["power"], nothing["power_unknown"]) == (None, None), "one candidate is compared with nobody"
         searched = dict(fields, tuning={"search": ["lr", "warmup"], "method": "random", "trials": 4})
-        assert http.post("/v1/experiments/validate", json=searched).json()["power_unknown"] == SEARCH_UNKNOWN
+        of_search = http.post("/v1/experiments/validate", json=searched).json()["power"]
+        assert (of_search["searches"], of_search["left_open"]) == (0, None)
+        assert of_search["detectable_difference"] == found_at_once, "and what the search leaves open on top"
         one_seed = http.post("/v1/experiments/validate", json=dict(fields, seeds=[1])).json()["power"]
         assert one_seed["detectable_difference"] is None
 

@@ -164,6 +164,7 @@ RESUMED: dict[str, tuple[str, torch.dtype, dict[str, Any]]] = {
     "phi3": ("phi3", torch.float64, {}),
     "mixtral": ("mixtral", torch.float64, {}),
     FSDP_AND_TP: ("llama even", torch.float64, {}),
+    "phi3 8-bit": ("phi3", torch.float64, {"state_dtype": torch.int8}),
     "phi3 copies": ("phi3", torch.bfloat16, {"master_weights": True}),
     "phi3 by chance": ("phi3", torch.bfloat16, {"bf16_stochastic_round": True}),
 }
@@ -249,7 +250,7 @@ def trained_by_zero_redundancy(group: ProcessGroup) -> dict[str, Tensor]:
 
 
 def refusals() -> list[str]:
-    """What is said of a dimension that is divided twice: unevenly, and with two blocks in it."""
+    """What is said of a dimension that is divided twice, unevenly, and with two blocks in it; and of 8-bit rows."""
     mesh = init_device_mesh("cpu", (2, 2))
     said = []
     for family, name in (("llama", "up_proj"), ("phi3", "gate_up_proj")):
@@ -260,7 +261,11 @@ def refusals() -> list[str]:
         with pytest.raises(ShardedParametersError) as refused:
             AdaPM.for_model(model, **OPTIONS)
         said.append(str(refused.value))
-    return said
+    mesh = init_device_mesh("cpu", (4,))
+    model = parallelize_module(model_of("llama even"), mesh, {"model.layers.0.mlp.down_proj": RowwiseParallel()})
+    with pytest.raises(ShardedParametersError) as refused:
+        AdaPM.for_model(model, state_dtype=torch.int8, **OPTIONS)
+    return [*said, str(refused.value)]
 
 
 def one_rank(group: ProcessGroup, folder: Path, saved: Path) -> None:
@@ -340,11 +345,13 @@ def test_other_meshes_end_there_too(found, size, name):
 
 def test_ranges_that_a_process_does_not_hold_in_one_piece_are_refused(found):
     for rank in found[4]:
-        uneven, fused = rank["refused"]
+        uneven, fused, rows = rank["refused"]
         assert "AdaPM trains parameters of which a process holds a range of each dimension" in uneven
         assert "make the dimension that is divided twice a multiple of both" in uneven
         assert "AdaPM cannot save the state of model.layers.0.mlp.gate_up_proj.weight:gate" in fused
         assert "shard fused matrices and stacks of experts over one dimension" in fused
+        assert "8-bit state (state_dtype=torch.int8), and model.layers.0.mlp.down_proj.weight is divided inside" in rows
+        assert "take state_dtype=torch.bfloat16, or divide it by its first dimension" in rows
 
 
 def outputs_formula(model: nn.Module) -> list[int]:

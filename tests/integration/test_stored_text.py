@@ -19,6 +19,7 @@ from orchestrator.kinds.comparison import Candidate
 from tests.factories.playing import DEMO
 from tests.factories.serving import open_services
 from worker.reporting.log import log_path
+from worker.spec.run import Samples
 
 CORPUS = (
     "<script>alert(1)</script>",
@@ -76,7 +77,11 @@ def played(names: tuple[str, ...], folder) -> Iterator[tuple[TestClient, str, di
             Candidate(optimizer="adamw", learning_rates=(2e-3,), label=label) for label in (names or ("plain",))
         )
         name = " ".join(names)[:120].strip() or "plain"
-        spec = DEMO.model_copy(update={"candidates": candidates, "name": name, "seeds": (1,), "baseline": None})
+        samples = Samples(prompts=(names or ("plain",))[:8])
+        evaluation = DEMO.workload.evaluation.model_copy(update={"samples": samples})
+        workload = DEMO.workload.model_copy(update={"evaluation": evaluation})
+        update = {"candidates": candidates, "name": name, "seeds": (1,), "baseline": None, "workload": workload}
+        spec = DEMO.model_copy(update=update)
         experiment_id = services.experiments.submit(spec).experiment.id
         player.finish()
         log = log_path(folder / "runs" / f"{experiment_id}-0003", 1)

@@ -130,6 +130,7 @@ def made_examples(folder: Path) -> dict[str, Any]:
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
             story.ask("GET /v1/models/{model}/memory", model="gpt2-nano", query={"ranks": 2})
+            story.ask("GET /v1/models/{model}/plan", model="gpt2-nano")
     return _evened(story, app.version, folder)
 
 
@@ -145,6 +146,7 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
     """A comparison from its submission to its figures, trained by workers over REST."""
     fields = comparison_fields(name="AdaPM against AdamW")
     fields["workload"] |= {"probes": PROBES}
+    fields["workload"]["evaluation"] = {"every_steps": 5, "samples": {"prompts": ["def "], "tokens": 16}}
     key = {"Idempotency-Key": "adapm-against-adamw-1"}
     story.ask("POST /v1/experiments/validate", fields, called="comparison")
     experiment_id: str = story.ask("POST /v1/experiments", fields, called="comparison", headers=key)["experiment"]["id"]
@@ -174,7 +176,7 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
     worker.fail(*failing.identity, Failure(kind=FailureKind.PROGRAM, message=message, device_seconds=4.2))
     story.ask(f"POST {RUN}/retry", run_id=failing.lease.run_id)
     player.finish()
-    for noun in ("points", "observations", "events", "attempts"):
+    for noun in ("points", "observations", "samples", "events", "attempts", "files"):
         story.ask(f"GET {RUN}/{noun}", run_id=first)
     story.ask(f"GET {RUN}", run_id=first)
     story.ask("GET /v1/runs", query=here)
@@ -182,8 +184,10 @@ def _comparison(story: Story, services: Services, player: Player) -> str:
         "GET /v1/runs/table", query={"where": "seed<1 and state=finished", "columns": ["lr", "val_loss"], "limit": 2}
     )
     story.ask("GET /v1/runs/groups", query={"by": "candidate"})
+    story.ask("GET /v1/runs/differences", query={"run": [first, last]})
     story.ask(f"GET {RUN}/attempts/{{attempt}}/log", run_id=first, attempt=1)
     story.ask(f"GET {RUN}/exports/{{name}}", run_id=first, name="series.csv")
+    story.ask(f"GET {RUN}/files/{{name}}", run_id=first, name="attempt-1.log")
     story.ask("GET /v1/points", query={"run": first, "metric": "train_loss", "buckets": 4})
     return experiment_id
 

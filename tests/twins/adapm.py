@@ -32,6 +32,8 @@ class LiteralMatrix:
     weight_decay: float = 0.1
     clip: float = 1.0
     bias_correction: bool = True
+    keep: Callable[[Tensor, bool], Tensor] | None = None
+    """What is left of carried state, of v where that is said, when it is kept in fewer digits; None for all."""
     t: int = 0
     L: Tensor = field(init=False)
     R: Tensor = field(init=False)
@@ -53,6 +55,9 @@ class LiteralMatrix:
         update = momentum / (self.v.sqrt() + self.eps)
         bound = inf if self.full_momentum else self.clip
         self.W = self.W - self.lr * (update.clamp(-bound, bound) + self.weight_decay * self.W)  # line 9
+        if self.keep:
+            self.m = self.keep(self.m, False)
+            self.v = self.keep(self.v, True) if self.groups is None else self.v
 
     def _momentum(self, G: Tensor) -> Tensor:
         if self.full_momentum:
@@ -62,6 +67,8 @@ class LiteralMatrix:
             return G
         m = (1 - self.beta1) * G + self.beta1 * self.L @ self.R  # line 4
         self.L, self.R = self.argmin(m, self.L, self.R, self.t)  # line 5
+        if self.keep:
+            self.L, self.R = self.keep(self.L, False), self.keep(self.R, False)
         if not self.bias_correction:
             return self.L @ self.R
         residual = self.L @ self.R - m  # line 6

@@ -34,6 +34,9 @@ class Tokenizer(Protocol):
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The ids of each text, then `end_of_text`; one array of shape (tokens,) a text."""
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some ids; what is no text in them is replaced by U+FFFD."""
+
 
 class ByteTokenizer:
     """One token a UTF-8 byte. NUL ends a text: no text file holds it, so 256 ids suffice."""
@@ -45,6 +48,10 @@ class ByteTokenizer:
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
         """The bytes of each text, then NUL."""
         return [np.frombuffer(text.encode() + b"\0", dtype=np.uint8).astype(np.uint16) for text in texts]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of those bytes."""
+        return bytes(tokens).decode(errors="replace")
 
 
 def token_bytes(vocabulary_size: int) -> int:
@@ -81,6 +88,10 @@ class BpeTokenizer:
         """The ids of each text, then the end token. What looks like a special token in a text is text."""
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array([*encoding.ids, self.end_of_text], dtype=self._dtype) for encoding in encodings]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of those ids; of a vocabulary that is larger than the file's, further ids are left out."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=False))
 
 
 def _load(path: Path) -> JsonTokenizer:

@@ -4,7 +4,7 @@ Parameters, gradients and optimizer state are what a training keeps at the least
 batch, come on top and are measured by running.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from warnings import catch_warnings, simplefilter
 
@@ -12,14 +12,22 @@ import torch
 from torch import nn
 
 from optim.builder import build
-from optim.catalog import OptimizerEntry, Scalar, entries, entry
+from optim.catalog import CATALOG, OptimizerEntry, Scalar, entries, entry
 from optim.errors import MissingPackageError, ShardedParametersError
 from optim.plan.blocks import BlockPlan
 from optim.plan.rules import Rule
 from optim.plan.sharding import is_distributed
 from optim.state import HasPlan, StateBytes, allocated_state_bytes
+from worker.footprint.outlines import outline
 from worker.models import outline_model, parameter_counts
-from worker.records.footprint import BASELINE, Footprint, OptimizerFootprint, published_gigabytes
+from worker.records.footprint import (
+    BASELINE,
+    BlockSlice,
+    Footprint,
+    OptimizerFootprint,
+    PlannedBlock,
+    published_gigabytes,
+)
 
 _MOMENTA = ("exp_avg", "momentum_left", "momentum_right")
 # What code that was not written for `meta` raises there: no value can be read, some operators know no shapes.
@@ -32,8 +40,10 @@ def footprint(
     options: Mapping[str, Scalar] | None = None,
     rules: Sequence[Rule] = (),
     ranks: int = 1,
+    *,
+    with_blocks: bool = False,
 ) -> Footprint:
-    """Count what training that preset keeps under each optimizer; seconds for 8 G parameters.
+    """Count what training that preset keeps under each optimizer; seconds, of which libraries take most to load.
 
     Args:
         model: A preset's name.
@@ -41,6 +51,7 @@ def footprint(
         options: Given to every optimizer that has such an option.
         rules: Given to every optimizer that has a block plan.
         ranks: Processes among which FSDP2 divides the model; what is counted is the largest one's.
+        with_blocks: Name the blocks of every optimizer that has a block plan; for one process.
 
     Raises:
         KeyError: no preset has that name.
@@ -49,16 +60,16 @@ def footprint(
         RuleError: a rule fits no block, or asks of one what it cannot keep.
     """
     chosen = entries() if optimizers is None else tuple(entry(name) for name in optimizers)
-    with _outlines(model, ranks) as make_outline:
-        outline = make_outline()
-        parameters, _ = parameter_counts(outline)
-        here = [p.to_local() if is_distributed(p) else p for p in outline.parameters()]
+    with _outline(model, ranks) as shared:
+        parameters, _ = parameter_counts(shared)
+        here = [p.to_local() if is_distributed(p) else p for p in shared.parameters()]
         found = tuple(
-            _optimizer_footprint(model, make_outline, candidate, dict(options or {}), rules) for candidate in chosen
+            _optimizer_footprint(model, shared, each, dict(options or {}), rules, with_blocks=with_blocks)
+            for each in chosen
         )
         baseline = next((one for one in found if one.optimizer == BASELINE), None)
         if baseline is None:
-            baseline = _optimizer_footprint(model, make_outline, entry(BASELINE), {})
+            baseline = _optimizer_footprint(model, shared, entry(BASELINE), {})
     return Footprint(
         model=model,
         ranks=ranks,
@@ -72,24 +83,21 @@ def footprint(
 
 
 @contextmanager
-def _outlines(model: str, ranks: int) -> Iterator[Callable[[], nn.Module]]:
-    """Within, what makes the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
+def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
+    """Within, the model's outline; of several ranks that of the first, in a group that exchanges nothing."""
     if ranks == 1:
-        yield lambda: outline_model(model)
+        yield outline(model)
         return
     import torch.distributed as dist  # with what follows a second to load
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers torch's backend `fake`
 
     from worker.distributed.sharding import shard_model
 
-    def make() -> nn.Module:
-        outline = outline_model(model)
-        shard_model(outline, torch.device("cpu"), ranks)
-        return outline
-
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
-        yield make
+        whole = outline_model(model)
+        shard_model(whole, torch.device("cpu"), ranks)
+        yield whole
     finally:
         dist.destroy_process_group()
 
@@ -101,23 +109,46 @@ def block_plan(
     known = entry(optimizer)
     if not known.has_plan:
         return None
-    built = build(optimizer, outline_model(model), lr=known.learning_rate, options=options, rules=rules)
+    shape = outline(model) if known in CATALOG else outline_model(model)
+    built = build(optimizer, shape, lr=known.learning_rate, options=options, rules=rules)
     return built.plan if isinstance(built, HasPlan) else None
+
+
+def planned_blocks(plan: BlockPlan) -> tuple[PlannedBlock, ...]:
+    """The plan as records, in the order of the model's parameters."""
+    return tuple(
+        PlannedBlock(
+            block=block.name,
+            parameter=block.parameter,
+            index=block.index,
+            slice=BlockSlice(axis=part.axis, start=part.start, length=part.length) if (part := block.part) else None,
+            shape=block.shape,
+            kind=block.kind,
+            first_moment=block.first_moment,
+            second_moment=block.second_moment,
+            rank=block.rank,
+            state_dtype=str(block.state_dtype).removeprefix("torch."),
+            state_bytes=block.state_bytes,
+        )
+        for block in plan
+    )
 
 
 def _optimizer_footprint(
     model: str,
-    make_outline: Callable[[], nn.Module],
+    shared: nn.Module,
     candidate: OptimizerEntry,
     options: dict[str, Scalar],
     rules: Sequence[Rule] = (),
+    *,
+    with_blocks: bool = False,
 ) -> OptimizerFootprint:
     given = {name: value for name, value in options.items() if candidate.option(name) is not None}
     sharded = torch.distributed.is_initialized()
     try:
         if sharded and (fault := candidate.sharding_fault(given)) is not None:
             raise ShardedParametersError(fault)
-        held, planned = _count_state(make_outline(), candidate, given, rules)
+        held, plan = _count_state(model, shared, candidate, given, rules)
     except (MissingPackageError, ShardedParametersError, *_META_FAULTS) as error:
         return OptimizerFootprint(
             optimizer=candidate.name,
@@ -137,21 +168,26 @@ def _optimizer_footprint(
         state_bytes=held.total_bytes,
         counter_bytes=held.counter_bytes,
         state_by_block=dict(held.by_block),
-        momentum_bytes=sum(held.by_state.get(name, 0) for name in _MOMENTA) if planned else None,
+        momentum_bytes=sum(held.by_state.get(name, 0) for name in _MOMENTA) if plan else None,
+        blocks=planned_blocks(plan) if plan and with_blocks else (),
         published_bytes=None if published is None else round(published * 1e9),
     )
 
 
 def _count_state(
-    model: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
-) -> tuple[StateBytes, bool]:
-    """(state, whether it follows a block plan)."""
+    model: str, shared: nn.Module, candidate: OptimizerEntry, options: dict[str, Scalar], rules: Sequence[Rule]
+) -> tuple[StateBytes, BlockPlan | None]:
+    """(state, the block plan that it follows)."""
+    sharded, shipped = torch.distributed.is_initialized(), candidate in CATALOG
+    # One of an installed package may ask anything of a model, and may do otherwise for each parameter.
+    trained = shared if shipped or sharded else outline_model(model)
     with catch_warnings():
         # A library that warns about `meta` says nothing about training.
         simplefilter("ignore")
         used = rules if candidate.has_plan else ()
-        optimizer = build(candidate.name, model, lr=candidate.learning_rate, options=options, rules=used)
-        return allocated_state_bytes(optimizer, model), isinstance(optimizer, HasPlan)
+        optimizer = build(candidate.name, trained, lr=candidate.learning_rate, options=options, rules=used)
+        held = allocated_state_bytes(optimizer, trained, by_shape=shipped and not sharded)
+        return held, optimizer.plan if isinstance(optimizer, HasPlan) else None
 
 
 def _notes(parameters: int, found: Sequence[OptimizerFootprint]) -> list[str]:

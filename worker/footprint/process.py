@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from optim.catalog import Scalar
+from worker.garbage import pause_collection
 from worker.records.footprint import Footprint
 
 TIMEOUT_SECONDS = 600.0
@@ -31,6 +32,8 @@ class FootprintQuestion(BaseModel):
     """Given to every optimizer that has such an option."""
     ranks: int = 1
     """Processes that share the model."""
+    with_blocks: bool = False
+    """Whether block plans are to be told."""
 
 
 class FootprintAnswer(BaseModel):
@@ -71,13 +74,18 @@ def main() -> None:
 def answer(wanted: FootprintQuestion) -> FootprintAnswer:
     """Count it in this process, which loads torch."""
     try:
-        from worker.footprint.count import footprint  # brings torch, which who asks never loads
+        with pause_collection():
+            from worker.footprint.count import footprint  # brings torch, which who asks never loads
     except ModuleNotFoundError as error:
         return FootprintAnswer(
             fault=f"counting needs {error.name}, which this host has not; run: pip install 'adapm-bench[worker]'"
         )
     try:
-        return FootprintAnswer(footprint=footprint(wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks))
+        with pause_collection():  # optimizers bring libraries
+            found = footprint(
+                wanted.model, wanted.optimizers, wanted.options, ranks=wanted.ranks, with_blocks=wanted.with_blocks
+            )
+        return FootprintAnswer(footprint=found)
     except Exception as error:  # noqa: BLE001 - one that cannot be counted must not lose the others
         return FootprintAnswer(fault=str(error))
 

@@ -13,6 +13,38 @@ BASELINE = "adamw"
 """What savings are against, as in the paper."""
 
 
+class BlockSlice(Record):
+    """The part of a fused parameter that a block is: so many rows of that axis."""
+
+    axis: int
+    start: int
+    length: int
+
+    def __str__(self) -> str:
+        rows = f"{self.start}:{self.start + self.length}"
+        return f"[{rows}]" if self.axis == 0 else f"[{':, ' * self.axis}{rows}]"
+
+
+class PlannedBlock(Record):
+    """What an optimizer keeps for one block: a parameter, or a slice of one that holds several weights."""
+
+    block: str
+    parameter: str
+    index: int | None
+    """Which matrix of a stack; null where the parameter is none."""
+    slice: BlockSlice | None
+    """Null where it is the whole parameter."""
+    shape: tuple[int, ...]
+    kind: str
+    first_moment: str
+    second_moment: str
+    """What shares one value: `element`, `row`, `neuron` or `head`."""
+    rank: int
+    """Of the first moment's factors; 0 unless it is low rank."""
+    state_dtype: str
+    state_bytes: int
+
+
 class OptimizerFootprint(Record):
     """What one optimizer keeps for a model."""
 
@@ -25,6 +57,8 @@ class OptimizerFootprint(Record):
     counter_bytes: int = 0
     state_by_block: dict[str, int] = Field(default_factory=dict)
     """Block kind → bytes."""
+    blocks: tuple[PlannedBlock, ...] = ()
+    """The block plan, where it is asked for and the optimizer has one; what is kept beside it are step counters."""
     momentum_bytes: int | None = None
     """First moments; None where the optimizer keeps to no block plan."""
     published_bytes: int | None = None

@@ -20,8 +20,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field
 
 from worker.records.columns import PointColumns
-from worker.records.result import Finite, Observation, Point, Record, Seconds, StoredText, Whole
-from worker.schema import WHOLE_NUMBER
+from worker.records.result import Finite, Observation, Point, Record, Seconds, StoredText, TextSamples, Whole
+from worker.schema import WHOLE_NUMBER, omit_default
 from worker.spec.run import RunSpec
 
 
@@ -111,11 +111,21 @@ class PointsBatch(Record):
     """The points, field by field."""
     observations: Annotated[tuple[Observation, ...], Field(max_length=10_000)] = ()
     """What probes saw at steps up to the last of these points."""
+    samples: Annotated[tuple[TextSamples, ...], Field(max_length=1_000)] = omit_default(())
+    """What the model wrote at those steps."""
 
     @classmethod
-    def from_points(cls, sequence: int, points: Iterable[Point], observations: Iterable[Observation] = ()) -> Self:
-        """A batch of points that are at hand as records."""
-        return cls(sequence=sequence, columns=PointColumns.from_points(points), observations=tuple(observations))
+    def from_points(
+        cls, sequence: int, points: Iterable[Point], seen: Iterable[Observation | TextSamples] = ()
+    ) -> Self:
+        """A batch of points that are at hand as records, with what was seen at their steps."""
+        every = tuple(seen)
+        return cls(
+            sequence=sequence,
+            columns=PointColumns.from_points(points),
+            observations=tuple(one for one in every if isinstance(one, Observation)),
+            samples=tuple(one for one in every if isinstance(one, TextSamples)),
+        )
 
     @property
     def points(self) -> tuple[Point, ...]:

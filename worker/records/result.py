@@ -101,6 +101,27 @@ class Observation(Record):
     """Block name → name of a quantity → value."""
 
 
+LONGEST_SAMPLE = 10_000
+"""Characters of a text that a model wrote."""
+
+
+class SampledText(Record):
+    """A text that the model wrote."""
+
+    prompt: Annotated[StoredText, Field(max_length=500)]
+    text: Annotated[StoredText, Field(max_length=LONGEST_SAMPLE)]
+    """What came after the prompt."""
+    ended: bool
+    """Whether the model ended it; else it was cut off at the number of tokens."""
+
+
+class TextSamples(Record):
+    """What the model wrote at one evaluation, a text for each prompt of the specification."""
+
+    step: Whole
+    texts: Annotated[tuple[SampledText, ...], Field(max_length=8)]
+
+
 class PeakMemory(Record):
     """Peaks over the whole attempt; null where the quantity does not exist on the device."""
 

@@ -11,7 +11,7 @@ from typing import Final, Self
 from worker.errors import ServiceUnavailableError, WorkerError
 from worker.meters.clock import DeviceClock
 from worker.records.protocol import NOTE_CHARACTERS, CheckpointNotice, Command, Failure, Heartbeat, Stopped
-from worker.records.result import Observation, Point, Record, Result
+from worker.records.result import Observation, Point, Record, Result, TextSamples
 from worker.reporting.client import CHECKPOINT, FAIL, FINISH, HEARTBEAT, STOPPED, ServiceClient, Verb
 from worker.reporting.outbox import ReportOutbox, Spool, reports
 from worker.reporting.reporter import Reporter
@@ -85,8 +85,8 @@ class HttpReporter(Reporter):
         self._step = point.step
         self._outbox.add_point(point)
 
-    def observe(self, observation: Observation) -> None:
-        self._outbox.add_observation(observation)
+    def observe(self, seen: Observation | TextSamples) -> None:
+        self._outbox.add_observation(seen)
 
     def persist(self) -> None:
         self._outbox.persist()

@@ -24,11 +24,13 @@ from worker.backoff import backoff
 from worker.errors import ReportRefusedError, ServiceUnavailableError, WorkerError
 from worker.files import write_atomically
 from worker.records.protocol import PointsBatch
-from worker.records.result import Observation, Point, Record
+from worker.records.result import Observation, Point, Record, TextSamples
 from worker.reporting.client import POINTS, Verb
 from worker.reporting.reporter import valid_reports
 
 logger = logging.getLogger(__name__)
+
+Report = Observation | TextSamples | Point
 
 _NAME: Final = re.compile(r"a(\d+)-(\d+)\.json")
 
@@ -62,19 +64,19 @@ class Spool:
         return [path for _, _, path in sorted(found)]
 
 
-def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Observation | Point]:
+def reports(paths: Iterable[Path], after_step: int | None) -> Iterator[Report]:
     """What still counts in spooled batches, one file in memory at a time; of what stands in several the first."""
     seen = set()
     for path in paths:
         for report in _read_valid_reports(path, after_step):
-            key = report.step, report.probe if isinstance(report, Observation) else None
+            key = report.step, type(report), report.probe if isinstance(report, Observation) else None
             if key not in seen:
                 seen.add(key)
                 yield report
 
 
-def _read_valid_reports(path: Path, after_step: int | None) -> list[Observation | Point]:
-    """Of one file, each step's observations before its point; nothing, with a warning, where the file is damaged."""
+def _read_valid_reports(path: Path, after_step: int | None) -> list[Report]:
+    """Of one file, what was seen at each step before its point; nothing, with a warning, where the file is damaged."""
     try:
         batch = _read(path)
     except (OSError, ValidationError) as error:
@@ -82,7 +84,8 @@ def _read_valid_reports(path: Path, after_step: int | None) -> list[Observation 
         return []
     observations = valid_reports(list(batch.observations), after_step)
     points = valid_reports(list(batch.points), after_step)
-    return sorted([*observations, *points], key=lambda report: (report.step, isinstance(report, Point)))
+    samples = valid_reports(list(batch.samples), after_step)
+    return sorted([*observations, *samples, *points], key=lambda report: (report.step, isinstance(report, Point)))
 
 
 class _Pointwise(Record):
@@ -91,6 +94,7 @@ class _Pointwise(Record):
     sequence: int
     points: tuple[Point, ...]
     observations: tuple[Observation, ...] = ()
+    samples: tuple[TextSamples, ...] = ()
 
 
 def _read(path: Path) -> PointsBatch | _Pointwise:
@@ -137,7 +141,7 @@ class ReportOutbox:
         self.error: WorkerError | None = None
         self._post, self._spool, self._flush_seconds = post, spool, flush_seconds
         self._points: list[Point] = []
-        self._observations: list[Observation] = []
+        self._observations: list[Observation | TextSamples] = []
         self._observed_bytes = 0
         self._messages: deque[_Message] = deque()
         self._next_sequence = 0
@@ -155,11 +159,11 @@ class ReportOutbox:
             self._points.append(point)
             self._seal_if_full()
 
-    def add_observation(self, observation: Observation) -> None:
-        """Queue an observation; it travels with its step's point, or before it."""
-        size_bytes = len(observation.model_dump_json())
+    def add_observation(self, seen: Observation | TextSamples) -> None:
+        """Queue what was seen at a step; it travels with its step's point, or before it."""
+        size_bytes = len(seen.model_dump_json())
         with self._changed:
-            self._observations.append(observation)
+            self._observations.append(seen)
             self._observed_bytes += size_bytes
             self._seal_if_full()
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from worker.files import write_atomically
 from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
-from worker.records.result import Observation, Point, Record, Result
+from worker.records.result import Observation, Point, Record, Result, TextSamples
 from worker.spec.run import RunSpec
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,8 @@ class Reporter:
     def point(self, point: Point) -> None:
         """Take a point; steps rise by one."""
 
-    def observe(self, observation: Observation) -> None:
-        """Take what a probe saw at a step, before that step's point."""
+    def observe(self, seen: Observation | TextSamples) -> None:
+        """Take what a probe saw, or the model wrote, at a step, before that step's point."""
 
     def persist(self) -> None:
         """Return when every point so far would survive the death of this process."""
@@ -61,7 +61,7 @@ class Reporter:
         """Deliver that the run broke down; may wait like `finish`."""
 
 
-Reported = TypeVar("Reported", Point, Observation)
+Reported = TypeVar("Reported", Point, Observation, TextSamples)
 
 
 def valid_reports(reported: list[Reported], after_step: int | None) -> list[Reported]:
@@ -75,6 +75,7 @@ class MemoryReporter(Reporter):
     def __init__(self) -> None:
         self.points: list[Point] = []
         self.observations: list[Observation] = []
+        self.samples: list[TextSamples] = []
         self.checkpoints: list[CheckpointNotice] = []
         self.notes: list[str] = []
         self.result: Result | None = None
@@ -85,6 +86,7 @@ class MemoryReporter(Reporter):
     def begin(self, after_step: int | None) -> None:
         self.points = valid_reports(self.points, after_step)
         self.observations = valid_reports(self.observations, after_step)
+        self.samples = valid_reports(self.samples, after_step)
 
     def command(self) -> Command:
         return self.next_command
@@ -92,8 +94,8 @@ class MemoryReporter(Reporter):
     def point(self, point: Point) -> None:
         self.points.append(point)
 
-    def observe(self, observation: Observation) -> None:
-        self.observations.append(observation)
+    def observe(self, seen: Observation | TextSamples) -> None:
+        self.samples.append(seen) if isinstance(seen, TextSamples) else self.observations.append(seen)
 
     def checkpoint(self, notice: CheckpointNotice) -> None:
         self.checkpoints.append(notice)
@@ -165,9 +167,9 @@ class LoggedReporter(Reporter):
         ]
         return ", ".join(filter(None, figures))
 
-    def observe(self, observation: Observation) -> None:
-        """Hand it on: the run's page shows what probes saw."""
-        self._reporter.observe(observation)
+    def observe(self, seen: Observation | TextSamples) -> None:
+        """Hand it on: the run's page shows it."""
+        self._reporter.observe(seen)
 
     def persist(self) -> None:
         self._reporter.persist()
@@ -208,13 +210,15 @@ class LoggedReporter(Reporter):
 
 POINTS_NAME: Final = "points.jsonl"
 OBSERVATIONS_NAME: Final = "observations.jsonl"
+SAMPLES_NAME: Final = "samples.jsonl"
 RESULT_NAME: Final = "result.json"
 ENDING_NAME: Final = "ending.json"
 
 
 class FileReporter(Reporter):
-    """Writes `points.jsonl` (a point a line), `observations.jsonl` where there are probes, and at the end `result.json`
-    or, where there is no result, `ending.json`. Of checkpoints and notes the checkpoint folder and the log tell."""
+    """Writes `points.jsonl` (a point a line), `observations.jsonl` where there are probes, `samples.jsonl` where texts
+    are asked for, and at the end `result.json` or, where there is no result, `ending.json`. Of checkpoints and notes
+    the checkpoint folder and the log tell."""
 
     def __init__(self, folder: Path) -> None:
         """Report into `folder`, which is made."""
@@ -230,12 +234,14 @@ class FileReporter(Reporter):
         _write_lines(self.folder / POINTS_NAME, valid_reports(read_points(self.folder), after_step))
         if (self.folder / OBSERVATIONS_NAME).exists():
             _write_lines(self.folder / OBSERVATIONS_NAME, valid_reports(read_observations(self.folder), after_step))
+        if (self.folder / SAMPLES_NAME).exists():
+            _write_lines(self.folder / SAMPLES_NAME, valid_reports(read_samples(self.folder), after_step))
 
     def point(self, point: Point) -> None:
         self._append(POINTS_NAME, point)
 
-    def observe(self, observation: Observation) -> None:
-        self._append(OBSERVATIONS_NAME, observation)
+    def observe(self, seen: Observation | TextSamples) -> None:
+        self._append(SAMPLES_NAME if isinstance(seen, TextSamples) else OBSERVATIONS_NAME, seen)
 
     def persist(self) -> None:
         """Hand all lines to the system, and the files with them: this may be the last call."""
@@ -273,6 +279,11 @@ def read_points(folder: Path) -> list[Point]:
 def read_observations(folder: Path) -> list[Observation]:
     """The observations in a `FileReporter`'s folder, alike; none where there were no probes."""
     return _read_lines(folder / OBSERVATIONS_NAME, Observation)
+
+
+def read_samples(folder: Path) -> list[TextSamples]:
+    """The texts in a `FileReporter`'s folder, alike; none where none were asked for."""
+    return _read_lines(folder / SAMPLES_NAME, TextSamples)
 
 
 def _read_lines(path: Path, kind: type[Reported]) -> list[Reported]:

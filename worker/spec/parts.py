@@ -14,6 +14,10 @@ DecayShare = Annotated[float, Field(strict=True, gt=0, le=1)]
 USUAL_DECAY_SHARE = 0.2
 """As in Hägele et al., "Scaling laws and compute-optimal training beyond fixed training durations" (2024)."""
 EmaDecay = Annotated[float, Field(strict=True, gt=0, lt=1)]
+PromptText = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]+$")]
+MOST_PROMPTS = 8
+MOST_SAMPLED_EVALUATIONS = 1_000
+"""With texts of 8 prompts these are some megabytes of a run."""
 ProbeName = Literal["gradient-sparsity", "momentum-spectrum", "residual"]
 
 
@@ -74,12 +78,27 @@ class Schedule(Spec):
         return self
 
 
+class Samples(Spec):
+    """Texts that the model writes at each evaluation, from the same prompts and seeds. They move no loss."""
+
+    prompts: Annotated[tuple[PromptText, ...], Field(min_length=1, max_length=MOST_PROMPTS)]
+    """What it goes on from; of conversations what the user says."""
+    tokens: Annotated[int, Field(strict=True, ge=1, le=256)] = 64
+    """The most that it writes from each; with the prompt, which loses its beginning, they fit into a sequence."""
+    temperature: Annotated[float, Field(strict=True, ge=0, le=10)] = 1.0
+    """0 takes the likeliest token each time."""
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)] = 0
+    """Of the first prompt's text; each further one has the next."""
+
+
 class Evaluation(Spec):
     """Validation on the same held-out sequences for every run."""
 
     every_steps: Count = 100
     """Validation loss is also taken before the first step and after the last one."""
     sequences: Annotated[int, Field(strict=True, ge=1, le=65_536)] = 64
+    samples: Samples | None = omit_default(None)
+    """Texts to look at; null writes none."""
 
 
 class Execution(Spec):

@@ -7,7 +7,7 @@ A spec is validated once, at the border, with every fault named; afterwards it i
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -17,6 +17,7 @@ from optim.catalog import Scalar
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.schema import Spec, SpecFault, canonical_json, is_stored, omit_default, raise_faults, require_known
+from worker.spec.parts import MOST_SAMPLED_EVALUATIONS
 from worker.spec.parts import Budget as Budget
 from worker.spec.parts import DataSpec as DataSpec
 from worker.spec.parts import EmaDecay as EmaDecay
@@ -24,6 +25,7 @@ from worker.spec.parts import Evaluation as Evaluation
 from worker.spec.parts import Execution as Execution
 from worker.spec.parts import Precision as Precision
 from worker.spec.parts import Probes as Probes
+from worker.spec.parts import Samples as Samples
 from worker.spec.parts import Schedule as Schedule
 from worker.spec.task import LINEAR_MODEL, AnyTask, PretrainTask, defaults_of, fill_defaults
 
@@ -90,12 +92,34 @@ class Workload(Spec):
         if isinstance(micro_batch, int) and micro_batch > batch:
             allowed = f"must be at most budget.batch_sequences = {batch}; null is the whole batch at once"
             faults.append((("execution", "micro_batch_sequences"), micro_batch, allowed))
+        faults.extend(self._sample_faults())
         kind = data_catalog.dataset_kind(self.data.dataset)
         if kind is not self.task.data_kind:
             fitting = ", ".join(data_catalog.dataset_names(self.task.data_kind))
             allowed = f"holds {kind}; the task {self.task.kind} trains on {self.task.data_kind}: {fitting}"
             faults.append((("data", "dataset"), self.data.dataset, allowed))
         return faults
+
+    def _sample_faults(self) -> Iterator[SpecFault]:
+        """What is in the way of texts at evaluations."""
+        samples, length = self.evaluation.samples, self.data.sequence_length_tokens
+        if samples is None:
+            return
+        if self.task.data_kind is data_catalog.DataKind.DRAWN:
+            yield (
+                ("evaluation", "samples"),
+                samples.model_dump(),
+                f"must be null: the task {self.task.kind} has no text",
+            )
+        if samples.tokens >= length:
+            allowed = f"must be below data.sequence_length_tokens = {length}, which has to hold the prompt, too"
+            yield ("evaluation", "samples", "tokens"), samples.tokens, allowed
+        if (count := self.budget.steps // self.evaluation.every_steps) > MOST_SAMPLED_EVALUATIONS:
+            allowed = (
+                f"makes {count:,} evaluations; with samples there are {MOST_SAMPLED_EVALUATIONS:,} at most: evaluate "
+                "less often, or leave samples out"
+            )
+            yield ("evaluation", "every_steps"), self.evaluation.every_steps, allowed
 
     def tokens(self) -> int:
         """Training tokens of the whole budget."""
@@ -197,6 +221,9 @@ def _unsharded_parts(workload: Workload) -> list[SpecFault]:
     if workload.probes is not None:
         allowed = "must be null with execution.parallel = fsdp: probes look at whole matrices; take ddp"
         faults.append((("workload", "probes"), workload.probes.model_dump(), allowed))
+    if workload.evaluation.samples is not None:
+        allowed = "must be null with execution.parallel = fsdp: one process writes them, and has a part of the model"
+        faults.append((("workload", "evaluation", "samples"), workload.evaluation.samples.model_dump(), allowed))
     if workload.execution.compile:
         allowed = "must be false with execution.parallel = fsdp: a sharded model is not compiled; take ddp"
         faults.append((("workload", "execution", "compile"), True, allowed))

@@ -24,6 +24,7 @@ from worker.records.protocol import CheckpointNotice, Command, Stopped
 from worker.records.result import MemoryBreakdown, Point
 from worker.reporting.reporter import Reporter
 from worker.spec.run import Workload
+from worker.tasks.samples import SampleWriter
 from worker.tasks.task import HasFigures
 from worker.termination import Termination
 from worker.training.averaging import WeightAverage
@@ -54,6 +55,8 @@ class TrainingContext:
     checkpoint_seconds: float
     memory: MemoryMeter
     usage: UsageMeter = field(default_factory=UsageMeter)
+    samples: SampleWriter | None = None
+    """Writes texts at evaluations, where the run asks for them."""
     clock: DeviceClock
     termination: Termination
     cap: MemoryCap
@@ -260,7 +263,26 @@ class Training:
         trained."""
         average = self._stepper.average
         with result_weights(self._optimizer), nullcontext() if average is None else average.in_place():
-            return self._stepper.validation_loss()
+            loss = self._stepper.validation_loss()
+            self._write_samples()
+        return loss
+
+    def _write_samples(self) -> None:
+        """Have the evaluated weights write, where that is asked for; a lack of memory then ends no training."""
+        writer, context = self._context.samples, self._context
+        if writer is None or not context.group.is_rank_zero:
+            return
+        try:
+            with self._stepper.precision():
+                samples = writer.write(self._task.model, self.progress.step)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            context.reporter.note(f"no texts were written at step {self.progress.step}: the memory did not hold them")
+        else:
+            context.reporter.observe(samples)
+            return
+        free_memory()  # outside of the handler: the error holds on to tensors
 
     def _check_stop(self) -> bool:
         """Stop where the service or the system asks for it, after a checkpoint; finish at once where that is asked;

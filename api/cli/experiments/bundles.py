@@ -14,6 +14,7 @@ from api.cli.service import Url, environment_settings, open_client
 from dashboards.text import formats
 
 if TYPE_CHECKING:
+    from api.bundles.ranking import Ranking
     from api.bundles.verification import Verification
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write, which must not exist.", metavar="DIR")]
@@ -31,6 +32,12 @@ Site = Annotated[Path, typer.Option("--out", "-o", help="The folder to write the
 Signers = Annotated[
     list[str] | None,
     typer.Option("--signer", help="A fingerprint that must have signed; several: one of them.", metavar="SHA256"),
+]
+RuleFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rules", help="A file of rules to rank by; several may be given. Default: those that ship.", metavar="FILE"
+    ),
 ]
 RerunOption = Annotated[bool, typer.Option("--rerun", help="Train a run of it again here, drawn by chance.")]
 RunOption = Annotated[str | None, typer.Option("--run", help="With --rerun: train this one.", metavar="RUN")]
@@ -94,22 +101,51 @@ def verify(
     console().print(sentences((name, formats.sentence(line)) for name, line in (lines[0], signed, *lines[1:])))
 
 
-def board(folders: Folders, out: Site, signer: Signers = None, json: Json = False) -> None:
-    """Write a board of bundles as plain pages: ranked by workload, with curves, fronts and what was verified."""
+def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles = None, json: Json = False) -> None:
+    """Write a board of bundles as plain pages: ranked by rules and workload, with curves, fronts, what was verified."""
     from api.bundles.board import write_board  # as above, and matplotlib
+    from api.bundles.rules import RuleSetError, all_rules
 
     if missing := [each for each in folders if not each.is_dir()]:
         refuse(f"{missing[0]} is no folder")
     try:
-        count, refused = write_board(folders, out, _fingerprints(signer))
+        written = write_board(folders, out, _fingerprints(signer), all_rules(rules or ()))
+    except RuleSetError as error:
+        refuse(str(error))
     except OSError as error:
         fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
+    count = len(written.submissions)
     if json:
-        print_json({"board": str(out / "index.html"), "submissions": count, "refused": refused})
+        ranked = {each.rules.name: _standing(each) for each in written.rankings if each.rules}
+        index = str(out / "index.html")
+        print_json({"board": index, "submissions": count, "rules": ranked, "refused": written.refused})
         return
     print(f"{out / 'index.html'}: {formats.count(count)} submission{'' if count == 1 else 's'}")
-    for path, why in refused.items():
+    for path, why in written.refused.items():
         complain(f"refused: {path}: {why}")
+
+
+def _standing(ranking: "Ranking") -> dict[str, Any]:
+    """Who is ranked, and why others are not."""
+    return {
+        "ranked": [
+            {
+                "place": each.place,
+                "candidate": each.entry.row.candidate,
+                "experiment_id": each.entry.submission.experiment.id,
+                "shown": each.shown,
+            }
+            for each in ranking.places
+        ],
+        "not_ranked": [
+            {
+                "candidate": each.entry.row.candidate if each.entry else None,
+                "experiment_id": each.submission.experiment.id,
+                "reason": each.reason,
+            }
+            for each in ranking.not_ranked
+        ],
+    }
 
 
 def _fingerprints(given: list[str] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""The reading verbs: `ls`, `runs`, `show`, `compare`, `fit`, `logs`."""
+"""The reading verbs: `ls`, `runs`, `show`, `compare`, `diff`, `fit`, `logs`."""
 
 import sys
 from enum import StrEnum
@@ -91,6 +91,8 @@ Predict = Annotated[
         help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
     ),
 ]
+RunIds = Annotated[list[str], typer.Argument(help="A run's id, or its first characters.", metavar="RUN...")]
+EveryField = Annotated[bool, typer.Option("--all", help="List the fields that are the same in all of them, too.")]
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
 Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt to show; default: the newest.")]
 Lines = Annotated[int, typer.Option("--tail", min=1, help="How many lines to show.")]
@@ -252,6 +254,25 @@ def compare(
         else:
             # The file as it is, which no terminal may wrap: it goes into another program.
             sys.stdout.write(client.comparison_table(ids[0], FILES[form], cell))
+
+
+def diff(runs: RunIds, every_field: EveryField = False, url: Url = None, json: Json = False) -> None:
+    """Tell in which fields the specifications of runs differ."""
+    with open_client(url) as client:
+        found = client.run_differences(runs)
+    if json:
+        print_json(found)
+        return
+    rows = [(each.field, *map(formats.json_value, each.in_order(found.compared()))) for each in found.different]
+    if rows:
+        console().print(text_table(("field", *found.compared()), rows))
+    else:
+        print(f"no difference in {len(found.equal)} fields")
+    if every_field:
+        equal = [(each.field, formats.json_value(each.value)) for each in found.equal]
+        console().print(text_table(("field", "equal in all"), equal))
+    if found.unreadable:
+        print(f"left out, since their specifications cannot be read: {', '.join(found.unreadable)}")
 
 
 def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:

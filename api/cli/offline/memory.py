@@ -5,11 +5,9 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import product
 from math import prod
 from pathlib import Path
-from re import compile as pattern
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
@@ -18,16 +16,17 @@ from rich.text import Text
 
 from api.cli.console import Json, console, plain_table, print_json, refuse
 from dashboards.text import formats
+from dashboards.text.block_plans import fold_blocks
 from optim import catalog
 from optim.catalog import Scalar
 from optim.errors import OptimError
 from orchestrator.specs.footprints import answer_path
 from worker.catalog import presets
 from worker.files import write_atomically
-from worker.records.footprint import BASELINE, Footprint
+from worker.garbage import pause_collection
+from worker.records.footprint import BASELINE, Footprint, PlannedBlock
 
 if TYPE_CHECKING:
-    from optim.plan.blocks import Block, BlockPlan
     from optim.plan.rules import Rule
 
 Model = Annotated[str, typer.Argument(help="A model by name; `adapm-bench models` lists them.", metavar="MODEL")]
@@ -35,7 +34,7 @@ RankRatio = Annotated[
     float | None, typer.Option("--rank-ratio", help="Rank of low-rank momentum over min(m, n).", metavar="R")
 ]
 StateDtype = Annotated[
-    str | None, typer.Option("--state-dtype", help="Type of optimizer state: fp32, bf16.", metavar="TYPE")
+    str | None, typer.Option("--state-dtype", help="Type of optimizer state: fp32, bf16, int8.", metavar="TYPE")
 ]
 
 RulesOption = Annotated[
@@ -66,8 +65,6 @@ Optimizer = Annotated[str, typer.Option("--optimizer", help="An optimizer with a
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 MOST_COUNTS = 200
 """Are kept, the newest ones."""
-NUMBER = pattern(r"(?<=[.:])\d+(?=\.|$)")
-"""A number within the name of a block."""
 
 
 def memory(
@@ -95,9 +92,10 @@ def _count_once(
     path = answer_path(cache, model, options, names, rule, ranks)
     with suppress(OSError, ValidationError):
         return Footprint.model_validate_json(path.read_bytes())
-    from worker.footprint.count import footprint  # loads torch
+    with pause_collection():
+        from worker.footprint.count import footprint  # loads torch
 
-    found = footprint(model, names, options, block_rules(rule), ranks)
+        found = footprint(model, names, options, block_rules(rule), ranks)
     with suppress(OSError):  # whose home cannot be written counts again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, found.model_dump_json())
@@ -171,14 +169,6 @@ def _block_table(found: Footprint) -> Table:
     return table
 
 
-class Fold(NamedTuple):
-    """Blocks that differ in the numbers of their names only."""
-
-    name: str
-    """Their names in one: `h.0–11.mlp.c_fc.weight`."""
-    blocks: "tuple[Block, ...]"
-
-
 def plan(
     model: Model,
     optimizer: Optimizer = "adapm",
@@ -188,89 +178,45 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what AdaPM keeps for every block of a model. It needs no service."""
-    with check_model_name(model):
-        from worker.footprint.count import block_plan  # loads torch
+    with check_model_name(model), pause_collection():
+        from worker.footprint.count import block_plan, planned_blocks  # loads torch
 
         found = block_plan(model, optimizer, state_options(rank_ratio, state_dtype), block_rules(rule))
     if found is None:
         planned = ", ".join(entry.name for entry in catalog.entries() if entry.has_plan)
         refuse(f"{optimizer} has no block plan; those that have one: {planned}")
-    if not json:
-        console().print(_plan_table(found))
-        parameters = sum(prod(block.shape) for block in found)
-        share = formats.percent(found.state_bytes / (8 * parameters))
-        print(
-            f"\n{model}: {formats.count(parameters)} parameters in {len(found)} blocks; {optimizer} keeps "
-            f"{formats.size(found.state_bytes)}, {share} of AdamW's two float32 values a parameter."
-        )
+    blocks = planned_blocks(found)
+    if json:
+        print_json({"model": model, "optimizer": optimizer, "state_bytes": found.state_bytes, "blocks": blocks})
         return
-    blocks = [
-        {
-            "block": block.name,
-            "parameter": block.parameter,
-            "index": block.index,
-            "slice": block.part,
-            "shape": block.shape,
-            "kind": block.kind,
-            "first_moment": block.first_moment,
-            "second_moment": block.second_moment,
-            "rank": block.rank,
-            "state_dtype": str(block.state_dtype).removeprefix("torch."),
-            "state_bytes": block.state_bytes,
-        }
-        for block in found
-    ]
-    print_json({"model": model, "optimizer": optimizer, "state_bytes": found.state_bytes, "blocks": blocks})
+    console().print(_plan_table(blocks))
+    parameters = sum(prod(block.shape) for block in blocks)
+    share = formats.percent(found.state_bytes / (8 * parameters))
+    print(
+        f"\n{model}: {formats.count(parameters)} parameters in {len(blocks)} blocks; {optimizer} keeps "
+        f"{formats.size(found.state_bytes)}, {share} of AdamW's two float32 values a parameter."
+    )
 
 
-def fold_blocks(blocks: "Iterable[Block]") -> Iterator[Fold]:
-    """Fold blocks that are alike but for the numbers in their names, where these make up whole ranges."""
-    alike: dict[tuple[object, ...], list[Block]] = {}
-    for block in blocks:
-        likeness = (NUMBER.sub("#", block.name), block.shape, block.part, _moments(block), block.state_bytes)
-        alike.setdefault(likeness, []).append(block)
-    for (template, *_), members in alike.items():
-        yield from _folds(str(template), tuple(members))
-
-
-def _folds(template: str, members: "tuple[Block, ...]") -> Iterator[Fold]:
-    numbers = [tuple(int(number) for number in NUMBER.findall(block.name)) for block in members]
-    columns = [sorted(set(column)) for column in zip(*numbers, strict=True)]
-    if sorted(numbers) != sorted(product(*columns)):
-        yield from (Fold(block.name, (block,)) for block in members)
-        return
-    ranges = iter([_range(column) for column in columns])
-    # Only our own marks are filled in: a name cannot hold another `#`, which is no identifier.
-    yield Fold("".join(next(ranges) if letter == "#" else letter for letter in template), members)
-
-
-def _range(numbers: list[int]) -> str:
-    """`0–11`, or `0,2,4` where some are missing."""
-    first, last = numbers[0], numbers[-1]
-    if len(numbers) == 1:
-        return str(first)
-    return f"{first}–{last}" if last - first + 1 == len(numbers) else ",".join(map(str, numbers))
-
-
-def _moments(block: "Block") -> tuple[str, str]:
-    """(first moment with its rank, what shares a second moment)."""
-    rank = f", r = {block.rank}" if block.rank else ""
-    return f"{block.first_moment}{rank}", f"per {block.second_moment}"
-
-
-def _plan_table(found: "BlockPlan") -> Table:
+def _plan_table(blocks: Iterable[PlannedBlock]) -> Table:
     table = plain_table("block", "")
     for column in ("shape", "kind", "first moment", "second"):
         table.add_column(column, no_wrap=True)
     table.add_column("state", justify="right", no_wrap=True)
-    for fold in fold_blocks(found):
-        first, count = fold.blocks[0], len(fold.blocks)
-        shape = "×".join(map(str, first.shape)) or "scalar"
-        state = formats.size(sum(block.state_bytes for block in fold.blocks))
-        kind = str(first.kind).replace("_", " ")
-        title = fold.name.replace(".weight", "")  # which says nothing
-        title += "" if first.part is None else f" {first.part}"  # the slice of a fused parameter
-        cells = (title, f"×{count}" if count > 1 else "", shape, kind, *_moments(first), state)
+    for fold in fold_blocks(blocks):
+        one = fold.first()
+        title = f"{fold.title()} {one.slice or ''}".rstrip()
+        times = f"×{len(fold.blocks)}" if len(fold.blocks) > 1 else ""
+        first_moment = f"{one.first_moment}, r = {one.rank}" if one.rank else one.first_moment
+        cells = (
+            title,
+            times,
+            fold.shape(),
+            fold.kind(),
+            first_moment,
+            f"per {one.second_moment}",
+            formats.size(fold.state_bytes()),
+        )
         table.add_row(*(Text(cell) for cell in cells))
     return table
 

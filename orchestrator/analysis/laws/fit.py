@@ -390,7 +390,7 @@ def _row(
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
         instability=instability(
-            sample.unstable, sample.ended, None if sample is baseline else sample.ended & baseline.unstable
+            sample.unstable, sample.ended, None if sample is baseline else sample.ended & baseline.unstable, comparisons
         )
         if sample.ended
         else None,

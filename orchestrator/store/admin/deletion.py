@@ -34,6 +34,7 @@ from orchestrator.store.tables import (
     results,
     run_specs,
     runs,
+    samples,
     webhook_endings,
     webhook_messages,
     webhooks,
@@ -41,7 +42,7 @@ from orchestrator.store.tables import (
 
 ADDRESS = "housekeeping"
 """Who removes for good, in the audit log."""
-RUN_TABLES = (outbox, chunks, observations, checkpoints, results, events, run_specs, attempts)
+RUN_TABLES = (outbox, chunks, observations, samples, checkpoints, results, events, run_specs, attempts)
 """What refers to runs, and to attempts before these."""
 
 

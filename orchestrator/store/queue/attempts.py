@@ -35,7 +35,7 @@ from worker.records.protocol import (
     PointsBatch,
     Stopped,
 )
-from worker.records.result import Observation, Result
+from worker.records.result import Observation, Result, TextSamples
 from worker.reporting import tracing
 from worker.spec.run import RunSpec
 
@@ -55,6 +55,7 @@ class Arrival:
     caller: Identity
     batch: series.EncodedBatch
     observations: Sequence[Observation]
+    samples: Sequence[TextSamples]
     newest: Mapping[str, object]
     """What the run's row shall show of it."""
 
@@ -100,6 +101,7 @@ class Attempts:
                 caller=(run_id, attempt, token),
                 batch=chunk,
                 observations=batch.observations,
+                samples=batch.samples,
                 newest=series.newest_figures(columns),
             )
         )
@@ -221,6 +223,7 @@ class Attempts:
                 series.append(connection, [arrival.batch for _, arrival in new])
                 for holder, arrival in new:
                     series.append_observations(connection, holder.run.id, holder.attempt, arrival.observations)
+                    series.append_samples(connection, holder.run.id, holder.attempt, arrival.samples)
                 _show_newest(connection, new)
                 count_change(connection)
             refused = LeaseLostError() if wait else APART

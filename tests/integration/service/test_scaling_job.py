@@ -56,5 +56,6 @@ def test_three_sizes_are_trained_and_fitted(client: Client, tmp_path: Path) -> N
     assert fit.no_law is not None and fit.predictions == ()
     published = publish(client, id, tmp_path / "bundle", KEY).bundle.document
     assert published.fit is not None and len(published.cells) == 3
-    assert write_board([tmp_path], tmp_path / "site") == (1, {})
-    assert (tmp_path / "site/index.html").read_text().count("<h2>") == 3 + 1
+    board = write_board([tmp_path], tmp_path / "site")
+    assert (len(board.submissions), board.refused) == (1, {})
+    assert (tmp_path / "site/index.html").read_text().count('<h3 id="workload-') == 3

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dashboards.data.reader import Reader
-from dashboards.figures.compare import CompareView, metric_title, overlay, result_rows, run_styles, spec_differences
+from dashboards.figures.compare import CompareView, difference_rows, metric_title, overlay, result_rows, run_styles
+from orchestrator.specs.differences import spec_differences
 from worker.spec.task import RegressionTask, RlhfTask
 
 
@@ -24,9 +25,9 @@ def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
 
 
 def test_only_what_differs_is_listed(runs):
-    rows = {row.name: row.values for row in spec_differences(runs[:2])}
-    assert rows == {"optimizer.name": ("adamw", "adapm")}
-    assert spec_differences(runs[:1]) == ()
+    found = spec_differences(runs[:2])
+    assert {row.name: row.values for row in difference_rows(found)} == {"optimizer.name": ("adamw", "adapm")}
+    assert difference_rows(spec_differences(runs[:1])) == ()
 
 
 def test_the_lowest_loss_is_marked_and_a_diverged_run_never(runs):
@@ -71,7 +72,29 @@ def test_the_page_names_what_it_does_not_know(client, finished, services):
     page = client.get(f"/compare?runs={run.id},<b>none").text
     assert "There is no run <bdi>&lt;b&gt;none</bdi>" in page
     assert run.id in page
-    assert "No runs selected" in client.get("/compare").text
+
+
+def test_runs_are_chosen_by_a_search_on_the_page(client, finished, services):
+    found = services.runs.page(experiment_id=finished)
+    first, second = (run.id for run in found[:2])
+    newest = client.get("/compare").text
+    assert newest.count('type="checkbox" name="runs"') == 10 and "Compare selected" in newest
+    page = client.get(f"/compare?runs={first}&log=1&find=ADAPM+tiny").text
+    assert page.count('type="checkbox" name="runs"') == 4 and "Add selected" in page
+    assert f'type="checkbox" name="runs" value="{first}"' not in page, "what is compared is not offered again"
+    assert '<input type="hidden" name="log" value="1">' in page
+    assert (
+        f"{len(spec_differences(found[:2]).equal)} are the same in all of them"
+        in client.get(f"/compare?runs={first}&runs={second}").text
+    )
+    assert "No other run matches" in client.get(f"/compare?runs={first}&find=nothing+like+it").text
+    assert "No other run matches" in client.get(f"/compare?runs={first}", params={"runs": first, "find": '"(% \\'}).text
+    assert "11 words" in client.get("/compare", params={"find": "a " * 11}).text
+    assert client.get("/compare?find=lr<0.003 and seed=1").text.count('type="checkbox" name="runs"') == 2
+    refused = client.get("/compare?find=lr<oops")
+    assert refused.status_code == 422 and "lr is a number" in refused.text
+    many = ",".join(f"none-{number}" for number in range(14))
+    assert "the last 2 are left out" in client.get(f"/compare?runs={many}").text
 
 
 def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(services, runs):

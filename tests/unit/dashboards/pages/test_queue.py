@@ -5,13 +5,17 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from typer.testing import CliRunner
 
+from api.cli import main
 from dashboards.figures.memory import bars
 from dashboards.pages.queue import concerns
 from dashboards.pages.search import Search, find_experiments
+from orchestrator.specs.footprints import plan_question
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
 from tests.factories.playing import DEMO
+from worker.footprint import count
 from worker.records.footprint import Footprint, OptimizerFootprint
 
 
@@ -88,6 +92,28 @@ def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, servi
     assert "16.0 GB" in page and "data-poll" not in page
     for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int8", "?model=<b>"):
         assert client.get(f"/memory{wrong}").status_code == 404
+
+
+def test_a_block_plan_is_the_table_of_the_command_line_with_its_sums(client, services, monkeypatch):
+    counted = count.footprint("gpt2-tiny", ["adapm-mini"], with_blocks=True)
+    (kept,) = counted.optimizers
+    monkeypatch.setattr(services.footprints, "_begin", lambda question: None)
+    assert "Planning gpt2-tiny" in client.get("/plan?model=gpt2-tiny").text
+    asked = plan_question("gpt2-tiny", "adapm-mini")
+    monkeypatch.setattr(services.footprints, "find", lambda question: counted if question == asked else None)
+    page = client.get("/plan?model=gpt2-tiny&optimizer=adapm-mini").text
+    told = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
+    printed = CliRunner().invoke(main, ["plan", "gpt2-tiny", "--optimizer", "adapm-mini"]).stdout.splitlines()
+    assert len(told) == 1 + len(printed[2:-2]) + 1, "a head, a line for each of its lines, the sum"
+    assert "transformer.h.0–3.attn.c_attn:query [:, 0:128] 4 128×128 query low rank per head 6 24,640" in map(
+        " ".join, told
+    )
+    total = sum(block.state_bytes for block in kept.blocks)
+    assert kept.state_bytes == total + kept.counter_bytes
+    assert told[-1] == ["All", "blocks", str(len(kept.blocks)), f"{total:,}"]
+    assert sum(int(row[-1].replace(",", "")) for row in told[1:-1]) == total
+    for wrong in ("?model=none", "?optimizer=adamw", "?rank=0.123", "?rank=x", "?dtype=int8", "?model=<b>"):
+        assert client.get(f"/plan{wrong}").status_code == 404
 
 
 def test_search_finds_by_every_word_and_by_state(services, player):

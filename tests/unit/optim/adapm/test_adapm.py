@@ -212,7 +212,9 @@ def test_weight_decay_is_decoupled_and_spares_vectors():
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
-@pytest.mark.parametrize("options", [{}, {"state_dtype": torch.bfloat16}, {"solver": "svd"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"state_dtype": torch.bfloat16}, {"state_dtype": torch.int8}, {"solver": "svd"}]
+)
 def test_it_resumes_bit_for_bit_across_a_refresh(cls, options):
     def build(model: nn.Module) -> AdaPM:
         made: AdaPM = cls.for_model(model, LR, refresh_interval=3, seed=5, **options)
@@ -406,6 +408,33 @@ def test_parameters_without_names_are_refused_with_the_way_out():
 def test_a_parameter_outside_the_plan_is_refused():
     with pytest.raises(ValueError, match="w is not in the block plan"):
         AdaPM([("w", nn.Parameter(torch.zeros(2, 2)))], LR, plan=BlockPlan(()))
+
+
+@pytest.mark.parametrize("name", ["transformer.wte.weight", "transformer.h.0.mlp.c_fc.bias"])
+@pytest.mark.parametrize("factor", [0.5, 2])
+def test_a_parameter_that_was_resized_is_refused_before_any_weight_moves(name, factor):
+    """A kernel would read beyond the state of one that has grown."""
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, LR)
+    train(model, optimizer, range(1))
+    resized = model.get_parameter(name)
+    resized.data = torch.zeros(int(len(resized) * factor), *resized.shape[1:])
+    resized.grad = torch.ones_like(resized)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=rf"{name} is \(\d+.* another size than .*; build it after the model"):
+        optimizer.step()
+    torch.testing.assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
+
+
+def test_two_parameters_of_one_name_are_refused_with_the_way_out():
+    both = [*tiny_llama().named_parameters(), *tiny_llama().named_parameters()]
+    with pytest.raises(ValueError, match=r"two parameters are called model\.embed_tokens\.weight.*nn\.ModuleDict"):
+        AdaPM(both, LR)
+
+
+def test_a_learning_rate_that_is_text_is_refused():
+    with pytest.raises(ValueError, match="Invalid learning rate: '1e-3'; it must be a number, and is text"):
+        AdaPM.for_model(tiny_gpt2(), "1e-3")  # type: ignore[arg-type]
 
 
 def test_a_complex_parameter_is_refused():

@@ -580,6 +580,7 @@ def test_failed_and_cancelled_runs_are_told() -> None:
     assert found.complete
     assert "3 runs failed and without a result." in found.notes
     assert "3 runs cancelled and without a result." in found.notes
+    assert any(note.startswith("Seeds were cancelled.") for note in found.notes), "who cut their number?"
     assert "AdaPM and AdamW are paired over 1 common seed only." in found.notes
 
 

@@ -1,25 +1,36 @@
 """What a design can show, held against scipy.stats' noncentral t and against simulated experiments."""
 
+from dataclasses import replace
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks.searched_verdicts import World, conducted, simulate
+from benchmarks.verdicts import PAIRED_SPREAD
+from orchestrator.analysis.comparison import compare, comparison_spec
 from orchestrator.analysis.power import (
     MOST_SEEDS,
     POWER,
     Design,
     SequentialDesign,
+    design_power,
     detectable_difference,
     least_seeds,
     noise,
+    openings_of,
     openness,
+    openness_of_search,
 )
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import Sequential
-from orchestrator.records import SIGNIFICANCE
+from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
+from orchestrator.specs.preview import DesignPower
+from tests.factories.comparison import experiment_record
 
 
 @pytest.mark.parametrize(
@@ -136,6 +147,54 @@ def test_what_tuning_leaves_open_takes_more_seeds() -> None:
 
     base = Design(noise_sd=0.005, comparisons=4)
     assert advised(Design(noise_sd=0.005, comparisons=4, openness=flat)) > advised(base)
+
+
+def ended_search(optima: Literal["alike", "apart"], number: int = 0) -> ExperimentWithRuns:
+    """A simulated search over rate and beta2 with 8 trials, judged on 4 seeds."""
+    spec, runs, _ = conducted(
+        World(axes=2, trials=8, optima=optima, seeds=4), number, 0.0, np.random.default_rng(number)
+    )
+    return experiment_record(spec, len(runs), f"e{number}"), tuple(
+        run.model_copy(update={"experiment_id": f"e{number}"}) for run in runs
+    )
+
+
+def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> None:
+    experiment, runs = ended_search("apart")
+    spec = comparison_spec(experiment)
+    (row,) = (row for row in compare(experiment, runs).rows if row.difference)
+    found = design_power(spec, (), [(experiment, runs)])
+    assert isinstance(found, DesignPower) and row.difference is not None and found.detectable_difference is not None
+    luck, regrets = row.difference.luck_of_draws, (row.difference.regret, row.difference.baseline_regret)
+    assert (found.searches, found.experiments) == (1, 1), "its judged seeds tell the noise, too"
+    assert found.left_open == pytest.approx(luck + max(regrets))
+    assert found.detectable_difference > luck + regrets[1]
+    assert luck > 0.005
+
+    tuning = spec.tuning
+    assert tuning is not None
+    longer = spec.model_copy(update={"tuning": tuning.model_copy(update={"trials": 32})})
+    of_longer = design_power(longer, runs, [(experiment, runs)])
+    assert isinstance(of_longer, DesignPower)
+    assert of_longer.left_open == pytest.approx((luck + max(regrets)) / 4), "8 of 32 trials over two axes"
+    other = spec.model_copy(update={"tuning": tuning.model_copy(update={"search": ("lr",)})})
+    unlike = design_power(other, runs, [(experiment, runs)])
+    assert isinstance(unlike, DesignPower) and (unlike.searches, unlike.left_open) == (0, None)
+    going_on = experiment.model_copy(update={"counts": experiment.counts.model_copy(update={"growing": True})})
+    not_ended = design_power(spec, runs, [(going_on, runs)])
+    assert isinstance(not_ended, DesignPower) and not_ended.searches == 0
+
+
+def test_advice_on_a_search_is_that_of_simulated_ones_within_a_seed() -> None:
+    """100 experiments a number of seeds, two standard errors; `benchmarks.power_advice --search` has more designs."""
+    spec = comparison_spec(ended_search("alike")[0])
+    known = [each for number in range(12) for each in openings_of(spec, *ended_search("alike", number))]
+    design = Design(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
+    advised = least_seeds(lambda n: design.is_shown(0.015, n))
+    assert advised is not None
+    world = World(axes=2, trials=8, optima="alike")
+    shown = [simulate(replace(world, seeds=advised + more), 100, 0.015, 1)["decided"] for more in (1, -2)]
+    assert shown[0] > POWER - 0.08 and shown[1] < POWER + 0.08
 
 
 def test_spikes_and_twins_leave_the_noise_alone() -> None:

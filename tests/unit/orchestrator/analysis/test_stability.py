@@ -30,6 +30,23 @@ def test_the_higher_run_of_a_pair_that_lies_apart_spiked() -> None:
     assert spikes(mine, baseline, None) == (frozenset(), frozenset()), "nothing is known to be unusual"
 
 
+@pytest.mark.parametrize(
+    "spiked", [{2: 0.5}, {2: 0.5, 3: 0.6}, {2: 0.5, 3: 0.51}, {1: 0.3, 3: 0.4}], ids=["one", "two", "alike", "apart"]
+)
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_spikes_of_half_of_the_runs_and_more_are_of_the_one_whose_losses_jump(
+    spiked: dict[int, float], seeds: int
+) -> None:
+    """The differences alone do not tell: those to a baseline that spiked twice of three times are as those of a
+    candidate that spiked once."""
+    stable = {seed: 3.0 + 0.01 * seed for seed in range(1, 1 + seeds)}
+    planted = frozenset(spiked) & stable.keys()
+    mine = {seed: loss + 0.001 * (seed % 2) for seed, loss in stable.items()}
+    jumped = {seed: loss + spiked.get(seed, 0.0) for seed, loss in stable.items()}
+    assert spikes(mine, jumped, 0.003) == (frozenset(), planted)
+    assert spikes(jumped, mine, 0.003) == (planted, frozenset())
+
+
 @pytest.mark.parametrize("count", [4, 8, 9])
 def test_spikes_of_nearly_half_of_the_runs_are_found(count: int) -> None:
     """Of twenty: a median deviation would be that of the spikes."""
@@ -53,3 +70,5 @@ def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:
     found = instability({2, 3}, {1, 2, 3, 4, 5}, {3})
     assert (found.lost, found.runs, found.p_value) == (2, 5, 1.0)
     assert instability({3}, {1, 2, 3}, None).p_value is None
+    of_one, of_four = (instability(set(range(6)), set(range(6)), set(), count).p_value for count in (1, 4))
+    assert (of_one, of_four) == (2 / 64, 8 / 64), "Bonferroni, as of losses"

@@ -47,7 +47,11 @@ def test_kinds_of_block_and_counters_add_up_to_the_state(gpt2, name: str):
 
 @pytest.mark.parametrize(
     ("model", "options", "most_gigabytes"),
-    [("gpt2-1.5b", {}, 0.85), ("gpt2-1.5b", {"state_dtype": "bfloat16"}, 0.43)],
+    [
+        ("gpt2-1.5b", {}, 0.85),
+        ("gpt2-1.5b", {"state_dtype": "bfloat16"}, 0.43),
+        ("gpt2-1.5b", {"state_dtype": "int8"}, 0.23),
+    ],
 )
 def test_adapm_mini_keeps_no_more_than_its_target_and_exactly_its_plan(model, options, most_gigabytes):
     found = footprint(model, ["adapm-mini"], options)

@@ -172,7 +172,7 @@ def observed(step: int, probe: str = "residual", blocks: int = 1) -> Observation
 
 def spooled(folder: Path, attempt: int, sequence: int, points: list[Point], *observations: Observation) -> None:
     """A batch that an attempt left behind."""
-    batch = PointsBatch.from_points(sequence=sequence, points=tuple(points), observations=observations)
+    batch = PointsBatch.from_points(sequence=sequence, points=tuple(points), seen=observations)
     Spool(folder / "spool", attempt).write(sequence, batch.body())
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from typer.testing import CliRunner, Result
 
 from api.cli import main
-from api.cli.offline.memory import fold_blocks
-from optim.plan.blocks import Block, BlockKind, FirstMoment, SecondMoment
+from dashboards.text.block_plans import fold_blocks
 from worker.catalog import presets
+from worker.records.footprint import PlannedBlock
 
 
 @pytest.fixture(autouse=True)
@@ -33,15 +32,19 @@ def pure_json(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def vector(parameter: str, size: int = 4, label: str = "") -> Block:
-    return Block(
+def vector(parameter: str, size: int = 4, label: str = "") -> PlannedBlock:
+    return PlannedBlock(
+        block=f"{parameter}:{label}" if label else parameter,
         parameter=parameter,
-        kind=BlockKind.VECTOR,
+        index=None,
+        slice=None,
         shape=(size,),
-        first_moment=FirstMoment.FULL,
-        second_moment=SecondMoment.ELEMENT,
-        state_dtype=torch.float32,
-        label=label,
+        kind="vector",
+        first_moment="full",
+        second_moment="element",
+        rank=0,
+        state_dtype="float32",
+        state_bytes=8 * size,
     )
 
 
@@ -62,7 +65,7 @@ def vector(parameter: str, size: int = 4, label: str = "") -> Block:
         ([vector("fc1.bias"), vector("fc2.bias")], [("fc1.bias", 1), ("fc2.bias", 1)]),
     ],
 )
-def test_layers_of_one_shape_are_folded(blocks: list[Block], folds: list[tuple[str, int]]):
+def test_layers_of_one_shape_are_folded(blocks: list[PlannedBlock], folds: list[tuple[str, int]]):
     assert [(fold.name, len(fold.blocks)) for fold in fold_blocks(blocks)] == folds
 
 
@@ -167,7 +170,7 @@ def test_memory_as_json_is_the_record(cli):
         ),
         (
             ["memory", "gpt2-tiny", "--optimizers", "adapm", "--state-dtype", "int3"],
-            "adapm cannot be built: state_dtype='int3' must be one of float32, bfloat16 or null",
+            "adapm cannot be built: state_dtype='int3' must be one of float32, bfloat16, int8 or null",
         ),
     ],
 )

@@ -1,0 +1,98 @@
+"""The files of a run that can be fetched from the service: specification, result, logs, checkpoints.
+
+Logs and checkpoints are read where they lie, in the run's folder on this machine or on a disk that it shares; nothing
+there that is a link is followed, and what lies elsewhere is listed with its place alone.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from orchestrator.errors import NotFoundError
+from orchestrator.records import FileKind, RunFile, RunRecord
+from orchestrator.retention.checkpoints import FOLDER as CHECKPOINTS
+from orchestrator.storage import Storage
+from worker.records.protocol import CheckpointNotice
+from worker.reporting.log import FOLDER as LOGS
+from worker.reporting.log import open_log
+
+SPECIFICATION: Final = "specification.json"
+RESULT: Final = "result.json"
+_LOG: Final = re.compile(r"attempt-([1-9]\d{0,8})(-process-[1-9]\d{0,5})?\.log")
+_CHECKPOINT: Final = re.compile(r"(step|best)-\d{9,16}\.pt")
+
+
+def list_files(storage: Storage, run: RunRecord, kept: Sequence[CheckpointNotice]) -> tuple[RunFile, ...]:
+    """What there is of a run; `kept` are the checkpoints that the service knows of."""
+    folder = storage.runs_folder() / run.id
+    documents = ((FileKind.SPECIFICATION, SPECIFICATION), (FileKind.RESULT, RESULT))
+    written = ((kind, name, _document(run, name)) for kind, name in documents)
+    return (
+        *(RunFile(name=name, kind=kind, size_bytes=len(text)) for kind, name, text in written if text is not None),
+        *_logs(folder),
+        *(_checkpoint(folder, notice) for notice in kept),
+    )
+
+
+def open_file(storage: Storage, run: RunRecord, kept: Sequence[CheckpointNotice], name: str) -> tuple[IO[bytes], int]:
+    """A file of the list, open, with its size in bytes. Raises `NotFoundError`."""
+    found = next((each for each in list_files(storage, run, kept) if each.name == name and each.is_here), None)
+    if found is None:
+        raise NotFoundError(f"run {run.id} has no file {name[:64]!r} here; `GET /v1/runs/{run.id}/files` lists them")
+    if (text := _document(run, name)) is not None:
+        return io.BytesIO(text), len(text)
+    within = LOGS if found.kind is FileKind.LOG else CHECKPOINTS
+    try:
+        file = os.fdopen(open_log(storage.runs_folder() / run.id / within / name), "rb")
+    except OSError as error:
+        raise NotFoundError(f"the file {name} of run {run.id} has just gone: {error.strerror}") from error
+    return file, os.fstat(file.fileno()).st_size
+
+
+def _document(run: RunRecord, name: str) -> bytes | None:
+    """The specification or the result as text; None where it is neither, or there is none."""
+    record = {SPECIFICATION: run.spec, RESULT: run.result}.get(name)
+    return None if record is None else f"{record.model_dump_json(indent=2)}\n".encode()
+
+
+def _logs(folder: Path) -> Iterator[RunFile]:
+    try:
+        names = [name for name in os.listdir(folder / LOGS) if _LOG.fullmatch(name)]
+    except OSError:  # no attempt has begun, or its machine keeps its own
+        return
+    for name in sorted(names, key=lambda each: (int(each.split(".")[0].split("-")[1]), len(each), each)):
+        size_bytes = _size_bytes(folder / LOGS / name)
+        if size_bytes is not None:
+            attempt = int(name.removesuffix(".log").split("-")[1])
+            yield RunFile(name=name, kind=FileKind.LOG, size_bytes=size_bytes, attempt=attempt)
+
+
+def _checkpoint(folder: Path, notice: CheckpointNotice) -> RunFile:
+    name = notice.path.replace("\\", "/").rsplit("/", 1)[-1]
+    here = _size_bytes(folder / CHECKPOINTS / name) if _CHECKPOINT.fullmatch(name) else None
+    return RunFile(
+        name=name,
+        kind=FileKind.CHECKPOINT,
+        size_bytes=notice.size_bytes,
+        attempt=notice.attempt,
+        step=notice.step,
+        sha256=notice.sha256,
+        val_loss=notice.val_loss,
+        place=notice.path,
+        is_here=here == notice.size_bytes,
+    )
+
+
+def _size_bytes(path: Path) -> int | None:
+    """Of a plain file that no link leads to; None where there is none."""
+    try:
+        descriptor = open_log(path)
+    except OSError:
+        return None
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

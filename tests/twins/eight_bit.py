@@ -1,0 +1,40 @@
+"""State in 8 bits, an element at a time, with Python's own numbers."""
+
+import math
+import struct
+
+from torch import Tensor
+
+NEIGHBOURS = 128
+
+
+def rounded(matrix: Tensor, *, squares: bool = False) -> Tensor:
+    """What is read of the matrix after it was written: of momentum and factors, or of second moments."""
+    found = matrix.clone()
+    for row, exact in enumerate(matrix.tolist()):
+        for start in range(0, len(exact), NEIGHBOURS):
+            for place, value in enumerate(rounded_group(exact[start : start + NEIGHBOURS], squares=squares)):
+                found[row, start + place] = value
+    return found
+
+
+def rounded_group(exact: list[float], *, squares: bool = False) -> list[float]:
+    """The same of neighbours that share a scale."""
+    scale = as_float32(max(abs(value) for value in exact))
+    power, most = (4, 255) if squares else (2, 127)
+    return [math.copysign(scale * (code_of(value, scale, power, most) / most) ** power, value) for value in exact]
+
+
+def code_of(value: float, scale: float, power: int, most: int) -> int:
+    """The nearest code to the root of the number's share of the scale."""
+    if value == 0.0 or scale == 0.0:
+        return 0
+    share: float = abs(value) / scale
+    code = min(most, round(math.pow(share, 1 / power) * most))
+    return max(code, 1) if power == 4 else code
+
+
+def as_float32(value: float) -> float:
+    """The float32 next to it."""
+    (found,) = struct.unpack("<f", struct.pack("<f", value))
+    return float(found)

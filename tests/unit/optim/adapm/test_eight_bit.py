@@ -1,0 +1,214 @@
+"""State in 8 bits: held against its slow twin, by itself and in whole trainings."""
+
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from optim.adapm import AdaPM, AdaPMMini, devices
+from optim.adapm.eight_bit import EightBit
+from optim.plan.blocks import EIGHT_BIT, Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
+from optim.plan.placement import plan_blocks
+from optim.state import state_bytes
+from tests.factories.architectures import mixtral
+from tests.twins import eight_bit as twin
+from tests.twins.adapm import LiteralMatrix, exact
+from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
+
+BOTH = [False, True]
+LR = 3e-3
+
+
+def stored(values: Tensor, *, squares: bool) -> EightBit:
+    """These numbers, written."""
+    groups = math.ceil(values[0].numel() / twin.NEIGHBOURS)
+    codes = torch.zeros_like(values, dtype=torch.uint8 if squares else torch.int8)
+    made = EightBit(codes, torch.zeros((len(values), groups)))
+    made.write(values)
+    return made
+
+
+def drawn(seed: int, shape: tuple[int, ...], *, squares: bool, decades: float, dtype: torch.dtype) -> Tensor:
+    """Numbers of many sizes, some of them zero."""
+    random = torch.Generator().manual_seed(seed)
+    sizes = 10.0 ** (decades * torch.rand(shape, generator=random, dtype=torch.float64) - decades / 2)
+    values = torch.randn(shape, generator=random, dtype=torch.float64) * sizes
+    values = values * (torch.rand(shape, generator=random) < 0.9)
+    return (values.square() if squares else values).to(dtype)
+
+
+@pytest.mark.parametrize("squares", BOTH)
+@settings(max_examples=40)
+@given(
+    rows=st.integers(1, 4), columns=st.integers(1, 300), decades=st.sampled_from([0.0, 4.0, 20.0]), seed=st.integers(0)
+)
+def test_what_is_read_is_what_the_twin_reads(squares, rows, columns, decades, seed):
+    """In float64, so that a code is another one only where a root lies within 1e-15 of the edge of two."""
+    values = drawn(seed % 2**31, (rows, columns), squares=squares, decades=decades, dtype=torch.float64)
+    found = stored(values, squares=squares).read(torch.float64)
+    torch.testing.assert_close(found, twin.rounded(values, squares=squares), rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize("squares", BOTH)
+@settings(max_examples=40)
+@given(columns=st.integers(1, 300), decades=st.sampled_from([0.0, 4.0, 30.0]), seed=st.integers(0))
+def test_to_write_what_was_read_changes_nothing(squares, columns, decades, seed):
+    values = drawn(seed % 2**31, (3, columns), squares=squares, decades=decades, dtype=torch.float32)
+    kept = stored(values, squares=squares)
+    again = stored(kept.read(torch.float32), squares=squares)
+    assert torch.equal(again.codes, kept.codes)
+    assert torch.equal(again.scales, kept.scales)
+    assert torch.equal(kept.rounded(values), kept.read(torch.float32))
+
+
+@pytest.mark.parametrize("squares", BOTH)
+def test_the_largest_is_exact_and_what_is_a_thousandth_of_it_known_to_a_quarter(squares):
+    values = torch.logspace(-3, 0, 128)[None]
+    found = stored(values, squares=squares).read(torch.float32)
+    assert found[0, -1] == 1.0
+    assert float((found / values - 1).abs().max()) < 0.25
+
+
+def test_a_second_moment_above_zero_stays_above_zero():
+    values = torch.tensor([[0.0, 1e-38, 1e-20, 1.0]])
+    assert (stored(values, squares=True).read(torch.float32) > 0).tolist() == [[False, True, True, True]]
+
+
+def test_a_momentum_that_only_decays_keeps_its_codes():
+    """The scale carries what all have in common, so that nothing stands still for being small."""
+    values = drawn(0, (2, 256), squares=False, decades=2.0, dtype=torch.float32)
+    kept = stored(values, squares=False)
+    decayed = stored(kept.read(torch.float32) * 0.9, squares=False)
+    assert torch.equal(decayed.codes, kept.codes)
+    torch.testing.assert_close(decayed.scales, kept.scales * 0.9)
+
+
+@pytest.mark.parametrize("squares", BOTH)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_shows_in_its_neighbours_and_nowhere_else(squares, bad):
+    values = torch.ones(2, 200)
+    values[0, 150] = bad
+    found = stored(values, squares=squares).read(torch.float32)
+    assert not found[0, 128:].isfinite().any()
+    assert found[0, :128].eq(1).all()
+    assert found[1].eq(1).all()
+
+
+def test_rows_of_it_are_views():
+    values = drawn(0, (4, 3, 5, 30), squares=False, decades=2.0, dtype=torch.float32)
+    kept = stored(values, squares=False)
+    assert kept.scales.shape == (4, math.ceil(450 / 128))
+    kept[1:3].write(values[:2])
+    assert torch.equal(kept[1:3].read(torch.float32), kept.rounded(values.flatten(1))[:2].view(2, 3, 5, 30))
+
+
+MOMENTS = [
+    (FirstMoment.LOW_RANK, SecondMoment.ELEMENT),
+    (FirstMoment.FULL, SecondMoment.ELEMENT),
+    (FirstMoment.NONE, SecondMoment.ELEMENT),
+    (FirstMoment.LOW_RANK, SecondMoment.NEURON),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), MOMENTS)
+def test_twenty_steps_are_those_of_algorithm_1_with_rounded_state(first, second):
+    """In float64: to 1e-9, unless a root lies within rounding of the edge of two codes."""
+    rank = 4 if first is FirstMoment.LOW_RANK else 0
+    block = Block(
+        parameter="w", kind=BlockKind.MLP, shape=(8, 140), first_moment=first, second_moment=second, rank=rank,
+        state_dtype=EIGHT_BIT,
+    )  # fmt: skip
+    random = torch.Generator().manual_seed(0)
+    start, *stream = (0.01 * torch.randn(8, 140, generator=random, dtype=torch.float64) for _ in range(21))
+    rows = [torch.zeros(8, 140, dtype=torch.bool).index_fill_(0, torch.tensor(row), True) for row in range(8)]
+    literal = LiteralMatrix(
+        W=start.clone(),
+        lr=LR * (0.75 if first is FirstMoment.NONE else 1.0),
+        rank=max(1, rank),
+        argmin=exact(rank) if rank else None,
+        full_momentum=first is FirstMoment.FULL,
+        groups=rows if second is SecondMoment.NEURON else None,
+        keep=lambda state, squares: twin.rounded(state, squares=squares),
+    )
+    weight = nn.Parameter(start.clone())
+    optimizer = AdaPM([("w", weight)], LR, plan=BlockPlan((block,)), solver="svd")
+    for gradient in stream:
+        weight.grad = gradient
+        optimizer.step()
+        literal.step(gradient)
+    kept = optimizer.state[weight]
+    assert sum(value.nbytes for key, value in kept.items() if key != "step") == block.state_bytes
+    if second is SecondMoment.ELEMENT:  # one v a row is kept in float32, which float64 is not
+        torch.testing.assert_close(weight.detach(), literal.W, rtol=0.0, atol=1e-9)
+    else:
+        torch.testing.assert_close(weight.detach(), literal.W, rtol=0.0, atol=1e-5)
+
+
+def test_vectors_and_shared_second_moments_stay_in_float32():
+    plan = plan_blocks(tiny_gpt2(), state_dtype=EIGHT_BIT)
+    vectors = [block for block in plan if block.kind is BlockKind.VECTOR]
+    assert vectors
+    assert all(set(block.state_dtypes.values()) == {torch.float32} for block in vectors)
+    mini = AdaPMMini.for_model(tiny_gpt2(), LR, state_dtype=EIGHT_BIT).plan
+    query = next(block for block in mini if block.kind is BlockKind.QUERY)
+    assert query.state_dtypes == {
+        "momentum_left": torch.int8,
+        "momentum_right": torch.int8,
+        "exp_avg_sq": torch.float32,
+        "momentum_left_scale": torch.float32,
+        "momentum_right_scale": torch.float32,
+    }
+
+
+@pytest.mark.usefixtures("branch")
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize("make", [tiny_gpt2, tiny_llama, mixtral, partial(tiny_gpt2, dtype=torch.bfloat16)])
+def test_a_training_follows_that_with_exact_state(cls, make):
+    torch.manual_seed(0)
+    exact_model = make()
+    torch.manual_seed(0)
+    coded_model = make()
+    losses = train(exact_model, cls.for_model(exact_model, LR), range(12))
+    optimizer = cls.for_model(coded_model, LR, state_dtype=EIGHT_BIT)
+    close = train(coded_model, optimizer, range(12))
+    assert losses[-1] < losses[0] - 0.1
+    assert close[-1] == pytest.approx(losses[-1], abs=0.02)
+    assert close != losses
+    counted = state_bytes(optimizer)
+    assert counted.total_bytes - counted.counter_bytes == optimizer.plan.state_bytes
+
+
+def test_both_branches_take_the_same_steps():
+    """Pieces of a block, groups of blocks and single ones."""
+
+    def trained(**options: Any) -> list[Tensor]:
+        model = tiny_gpt2()
+        optimizer = AdaPM.for_model(model, LR, state_dtype=EIGHT_BIT, **options)
+        train(model, optimizer, range(3))
+        return [value.detach() for value in model.parameters()]
+
+    plain = trained()
+    with devices.simulate_accelerator():
+        for compiles in BOTH:
+            for one, other in zip(trained(compile=compiles), plain, strict=True):
+                torch.testing.assert_close(one, other, rtol=0.0, atol=1e-5)
+
+
+def test_state_of_another_type_is_refused_with_the_way_out():
+    model = tiny_gpt2()
+    optimizer = AdaPM.for_model(model, LR)
+    train(model, optimizer, range(1))
+    coded = AdaPM.for_model(model, LR, state_dtype=EIGHT_BIT)
+    with pytest.raises(ValueError, match=r"exp_avg_sq_scale.*rank_ratio and state_dtype that saved it"):
+        coded.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("wrong", [torch.int32, torch.uint8, torch.float8_e4m3fn, "int8"])
+def test_a_type_that_is_none_for_state_is_named(wrong):
+    with pytest.raises(ValueError, match=r"Invalid state_dtype: .*; it is one of None, .*torch\.int8"):
+        AdaPM.for_model(tiny_gpt2(), LR, state_dtype=wrong)

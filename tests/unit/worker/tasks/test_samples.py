@@ -1,0 +1,99 @@
+"""Texts at evaluations: they come with every one, the same for the same weights, and training never notices."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from worker.models import build_model
+from worker.records.result import Point, TextSamples
+from worker.reporting.reporter import FileReporter, MemoryReporter, read_samples
+from worker.run import Folders, run
+from worker.spec.run import RunSpec
+from worker.tasks.samples import SampleWriter
+
+PROMPTS = ["Say moon", "3 + 4 is what follows a very long way of asking for a sum"]
+
+
+def spec_of(task: str = "sft", samples: dict[str, Any] | None = None, **more: Any) -> RunSpec:
+    workload = {
+        "task": task,
+        "model": "gpt2-nano",
+        "data": {"dataset": "chats", "tokenizer": "byte", "sequence_length_tokens": 40},
+        "budget": {"steps": 5, "batch_sequences": 2},
+        "evaluation": {"every_steps": 2, "sequences": 2, **({"samples": samples} if samples else {})},
+    }
+    return RunSpec.model_validate({"workload": workload | more, "optimizer": {"name": "adapm", "lr": 1e-3}, "seed": 2})
+
+
+def reported(spec: RunSpec, folder: Path) -> MemoryReporter:
+    reporter = MemoryReporter()
+    run(spec, reporter, Folders(run_folder=folder / spec.content_hash(), dataset_folder=folder / "datasets"))
+    return reporter
+
+
+def losses(points: list[Point]) -> list[tuple[float | None, ...]]:
+    return [(point.train_loss, point.val_loss, point.grad_norm, point.reward) for point in points]
+
+
+@pytest.mark.parametrize("task", ["sft", {"kind": "rlhf", "answer_tokens": 4, "reward": "printable"}])
+def test_training_keeps_every_bit_and_each_evaluation_has_its_texts(task: Any, tmp_path: Path) -> None:
+    plain = reported(spec_of(task), tmp_path)
+    writing = reported(spec_of(task, {"prompts": PROMPTS, "tokens": 8}), tmp_path)
+
+    assert losses(writing.points) == losses(plain.points)
+    assert not plain.samples
+    assert [one.step for one in writing.samples] == [0, 2, 4, 5]
+    for one in writing.samples:
+        assert [text.prompt for text in one.texts] == PROMPTS
+        assert all(text.ended or text.text for text in one.texts)
+
+
+def test_running_text_has_them_in_files_too(folders: Folders) -> None:
+    data = {"dataset": "python-stdlib", "tokenizer": "byte", "sequence_length_tokens": 32}
+    plain = spec_of("pretrain", data=data)
+    writing = spec_of("pretrain", {"prompts": ["def "], "tokens": 31, "temperature": 0}, data=data)
+    assert writing.content_hash() != plain.content_hash()
+    reporter = FileReporter(folders.run_folder / "reports")
+    run(writing, reporter, folders)
+    written = read_samples(reporter.folder)
+    assert [one.step for one in written] == [0, 2, 4, 5]
+    assert TextSamples.model_validate_json(written[0].model_dump_json()) == written[0]
+
+
+def test_a_text_is_a_function_of_weights_prompt_and_seed(tmp_path: Path) -> None:
+    """The model is left in its mode, and the global random state where it was."""
+    model = build_model("gpt2-nano", 1)
+    write = lambda **more: SampleWriter(spec_of(samples={"prompts": PROMPTS, **more}), tmp_path).write(model, 7)  # noqa: E731
+    before = torch.get_rng_state()
+    first, again, other = write(tokens=12), write(tokens=12), write(tokens=12, seed=5)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), before)
+    assert first == again != other
+    assert write(tokens=12, temperature=0, seed=1) == write(tokens=12, temperature=0, seed=2)
+    torch.nn.Module.eval(model)
+    write(tokens=3)
+    assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("samples", "more", "said"),
+    [
+        ({"prompts": []}, {}, "at least 1"),
+        ({"prompts": ["x"] * 9}, {}, "at most 8"),
+        ({"prompts": ["a\0b"]}, {}, "pattern"),
+        ({"prompts": ["x"], "tokens": 40}, {}, "must be below data.sequence_length_tokens = 40"),
+        ({"prompts": ["x"], "tokens": 9}, {"budget": {"steps": 2002, "batch_sequences": 2}}, "makes 1,001 evaluations"),
+    ],
+)
+def test_samples_are_bounded(samples: dict[str, Any], more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        spec_of(samples=samples, **more)
+
+
+def test_one_process_of_several_with_a_part_of_the_model_writes_nothing() -> None:
+    asked = spec_of(samples={"prompts": ["x"], "tokens": 4}, execution={"parallel": "fsdp"}).model_dump(mode="json")
+    with pytest.raises(ValidationError, match="one process writes them"):
+        RunSpec.model_validate(asked | {"resources": {"processes": 2}})

@@ -1,0 +1,97 @@
+"""Texts that the model writes at evaluations, for people to read: the same prompts and seeds every time.
+
+Training does not notice: weights are read, sampling has generators of its own (`generation.py`), and a compiled
+model answers uncompiled, since texts have other shapes than batches.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import torch
+from torch import Tensor, nn
+
+from worker.catalog.datasets import DataKind, folder_name
+from worker.data.conversations import PROMPT_FORM
+from worker.data.manifest import TOKENIZER_FILE
+from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, tokenizer_file
+from worker.records.result import LONGEST_SAMPLE, SampledText, TextSamples
+from worker.spec.run import RunSpec
+from worker.tasks.generation import generate
+
+if TYPE_CHECKING:
+    from transformers.modeling_utils import PreTrainedModel
+
+
+class SampleWriter:
+    """Has a model go on from the prompts of a specification."""
+
+    def __init__(self, spec: RunSpec, dataset_folder: Path) -> None:
+        """The data are prepared. Raises `DataError` where their tokenizer cannot be had."""
+        asked, data = spec.workload.evaluation.samples, spec.workload.data
+        assert asked is not None
+        self._asked = asked
+        self._tokenizer = _open_tokenizer(dataset_folder / folder_name(data.dataset, data.tokenizer), data.tokenizer)
+        self._is_compiled = spec.workload.execution.compile
+        answers = spec.workload.task.data_kind is DataKind.CONVERSATIONS
+        written = [PROMPT_FORM.format(prompt=prompt) if answers else prompt for prompt in asked.prompts]
+        most_tokens = data.sequence_length_tokens - asked.tokens
+        encoded = [tokens[:-1][-most_tokens:].tolist() for tokens in self._tokenizer.encode(written)]
+        self._prompts, self._mask = _rows(encoded)
+
+    @torch.no_grad()
+    def write(self, model: nn.Module, step: int) -> TextSamples:
+        """What the language model, on its device, writes after so many steps; it is left in its mode."""
+        asked, was_training = self._asked, model.training
+        writing = cast("PreTrainedModel", model)
+        model.eval()
+        try:
+            with _uncompiled() if self._is_compiled else nullcontext():
+                answers = generate(
+                    writing,
+                    self._prompts.to(writing.device),
+                    self._mask.to(writing.device),
+                    most_tokens=asked.tokens,
+                    end_of_text=self._tokenizer.end_of_text,
+                    temperature=asked.temperature or 1.0,
+                    seeds=[asked.seed + place for place in range(len(asked.prompts))] if asked.temperature else None,
+                )
+        finally:
+            model.train(was_training)
+        tokens = answers.tokens[:, self._prompts.shape[1] :].tolist()
+        texts = (
+            self._text(prompt, row[:length])
+            for prompt, row, length in zip(asked.prompts, tokens, answers.lengths().tolist(), strict=True)
+        )
+        return TextSamples(step=step, texts=tuple(texts))
+
+    def _text(self, prompt: str, tokens: list[int]) -> SampledText:
+        ended = tokens[-1] == self._tokenizer.end_of_text
+        text = self._tokenizer.decode(tokens[:-1] if ended else tokens)
+        return SampledText(prompt=prompt, text=text.replace("\0", REPLACED)[:LONGEST_SAMPLE], ended=ended)
+
+
+REPLACED: Final = "\ufffd"
+"""In place of a NUL, which PostgreSQL keeps in no text."""
+
+
+def _open_tokenizer(folder: Path, name: str) -> Tokenizer:
+    """The tokenizer of prepared data: its file lies beside them, but for conversations."""
+    if name == "byte":
+        return ByteTokenizer()
+    beside = folder / TOKENIZER_FILE
+    return BpeTokenizer(beside if beside.exists() else tokenizer_file(name, None), name=name)
+
+
+def _rows(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Tokens padded on their left, and where they are: int64, shape (prompts, longest) each."""
+    longest = max(map(len, prompts))
+    tokens = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    return tokens, mask
+
+
+def _uncompiled() -> AbstractContextManager[object]:
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
