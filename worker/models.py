@@ -29,9 +29,10 @@ def load_transformers() -> None:
 
     Two packages are as if they were not installed meanwhile: torchao, which transformers loads for quantised
     checkpoints (a third of a second, and warnings of kernels for other devices on every training's output; optimizers
-    that need it import it themselves), and scipy, for the losses of object detection (half a second).
+    that need it import it themselves), and scipy, for the losses of object detection (half a second). What has loaded a
+    part of transformers before may have asked for scipy already, and it keeps the answer.
     """
-    with absent("torchao", "scipy"):
+    with absent("torchao", *(() if "transformers" in sys.modules else ("scipy",))):
         import_module("transformers.modeling_utils")
 
 
