@@ -12,6 +12,8 @@ LONGEST_SEARCH = 200
 """Characters of a text that is searched."""
 SEARCHED_BYTES = 2**22
 """Of a log so much is searched, from its end."""
+SEARCHED_LINES = 100_000
+"""And so many lines: of lines of a letter each there are two millions in four MiB, which would take seconds."""
 
 
 class LogLevel(StrEnum):
@@ -44,11 +46,12 @@ _HEAD = re.compile(
 
 
 def find_lines(lines: Sequence[str], text: str = "", level: LogLevel = LogLevel.INFO) -> tuple[LogLine, ...]:
-    """The lines that contain the text, upper and lower case alike, and are of that level or a worse one."""
+    """Of the last `SEARCHED_LINES` those that contain the text, upper and lower case alike, and are of that level or a
+    worse one."""
     wanted = text.casefold()
     return tuple(
         line
-        for line in _with_levels(lines)
+        for line in _with_levels(lines[-SEARCHED_LINES:])
         if line.level.rank() >= level.rank() and (not wanted or wanted in line.text.casefold())
     )
 

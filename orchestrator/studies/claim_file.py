@@ -172,6 +172,8 @@ class Claim(Spec):
     expect: Annotated[tuple[ClaimedBound, ...], Field(min_length=1, max_length=32)]
     """All of them have to hold, on every model."""
     scales: Annotated[dict[StudyScale, ClaimScale], Field(min_length=1)]
+    first_seed: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 1
+    """Of those that judge. A claim that stayed undecided is asked again under another name, with fresh ones."""
     about_large_models: Flag = False
     """Whether the claim is about larger models than the tiny scale trains, which then says nothing about it."""
     caveats: tuple[Text, ...] = ()
@@ -244,7 +246,7 @@ class Claim(Spec):
             work,
             [self._candidate(each, scale, work.model, one_rate=self.is_counted()) for each in self.candidates],
             baseline=self.baseline,
-            seeds=tuple(range(1, (1 if self.is_counted() else design.seeds) + 1)),
+            seeds=tuple(self.first_seed + place for place in range(1 if self.is_counted() else design.seeds)),
             tuning=None if self.is_counted() else Tuning(),
         )
         if self.is_counted() or design.sequential is None:
@@ -282,14 +284,22 @@ def claim_path(folder: Path, name: str) -> Path:
     return folder / f"{name}{SUFFIX}"
 
 
-def register_claim(folder: Path, claim: Claim) -> None:
-    """Write it beside its evidence, before anything is trained. Raises `ClaimError` where another claim has the name:
-    what is claimed does not change once it is there, only the designs of further scales are added."""
+def registered_claim(folder: Path, claim: Claim) -> Claim:
+    """What is registered under its name: the same claim with its designs, else the claim itself. Raises `ClaimError`
+    where that is another claim: what is claimed does not change once it is there."""
     path = claim_path(folder, claim.name)
-    if path.exists() and read_claim(path).without_designs() != claim.without_designs():
+    found = read_claim(path) if path.exists() else claim
+    if found.without_designs() != claim.without_designs():
         raise ClaimError(f"{path} is another claim of that name; give this one a name of its own")
+    return found
+
+
+def register_claim(folder: Path, claim: Claim) -> None:
+    """Write it beside its evidence, before anything is trained. Raises as `registered_claim` does."""
+    registered_claim(folder, claim)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, to_yaml(claim.model_dump(mode="json", exclude_unset=True)))
+    fields = claim.model_dump(mode="json", exclude_unset=True)
+    write_atomically(claim_path(folder, claim.name), to_yaml(fields))
 
 
 def registered_claims(folder: Path) -> tuple[Study, ...]:

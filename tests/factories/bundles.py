@@ -127,6 +127,17 @@ def grown_content() -> Content:
     return found
 
 
+def renamed(content: Content, experiment_id: str) -> Content:
+    """The same trainings as if another experiment had made them."""
+    ids = {run.id: run.id.replace(content.experiment.id, experiment_id) for run in content.runs}
+    return Content(
+        experiment=content.experiment.model_copy(update={"id": experiment_id}),
+        runs=tuple(run.model_copy(update={"id": ids[run.id], "experiment_id": experiment_id}) for run in content.runs),
+        attempts=tuple(each.model_copy(update={"run_id": ids[each.run_id]}) for each in content.attempts),
+        points={ids[run_id]: points for run_id, points in content.points.items()},
+    )
+
+
 def _content(spec: ComparisonSpec, experiment_id: str, trained: Sequence[Trained]) -> Content:
     runs = tuple(_run_record(experiment_id, each, place, result) for place, (each, result, _) in enumerate(trained))
     counts: dict[Any, int] = {}

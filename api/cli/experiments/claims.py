@@ -11,9 +11,8 @@ from orchestrator.studies.claim_file import (
     ClaimedBound,
     ClaimError,
     Design,
-    claim_path,
-    read_claim,
     register_claim,
+    registered_claim,
 )
 from orchestrator.studies.evidence import StudyScale
 
@@ -32,16 +31,17 @@ def is_file(name: str) -> bool:
 
 def designed(client: Client, claim: Claim, scale: StudyScale, folder: Path) -> tuple[Claim, str]:
     """The claim with a design at that scale, as it is registered in `folder`, and why that one. Raises `ClaimError`."""
-    path = claim_path(folder, claim.name)
-    if path.exists():
-        registered = read_claim(path)
-        if registered.without_designs() == claim.without_designs():
-            # The file may say how many seeds it wants; else what was chosen before the first run stays.
-            claim = claim if claim.scales[scale].design else registered
-    design, why = claim.scales[scale].design, "as the claim says"
+    registered = registered_claim(folder, claim)
+    given, known = claim.scales[scale].design, registered.scales[scale].design
+    if given is not None and known is not None and given != known:
+        raise ClaimError(
+            f"{claim.name} was registered with {known.seeds} seeds at the {scale.value} scale, before they were run; "
+            "to ask again, give the claim another name and another first_seed"
+        )
+    design, why = given or known, "as the claim says"
     if design is None:
         design, why = smallest_design(client, claim, scale)
-    claim = claim.with_design(scale, design)
+    claim = registered.with_design(scale, design)
     register_claim(folder, claim)
     return claim, why
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.log_lines import LogLevel, find_lines
+from orchestrator.log_lines import SEARCHED_LINES, LogLevel, find_lines
 
 LOG = """\
 Loading weights
@@ -34,6 +34,11 @@ def test_a_text_is_found_in_any_case_and_means_itself() -> None:
     assert numbers("STRASSE") == [7]
     assert numbers(".*") == []
     assert numbers("run", LogLevel.ERROR) == [6]
+
+
+def test_of_very_many_lines_the_last_are_searched() -> None:
+    assert len(find_lines(["a"] * (SEARCHED_LINES + 7))) == SEARCHED_LINES
+    assert find_lines(["found", *["a"] * SEARCHED_LINES], "found") == ()
 
 
 @given(st.lists(st.text(max_size=30)), st.text(max_size=5), st.sampled_from(LogLevel))

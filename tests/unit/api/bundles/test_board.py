@@ -17,7 +17,7 @@ from api.bundles.ranking import by_rules, by_workload, places_of
 from api.bundles.rules import RuleSet, RuleSetError, all_rules, read_rules, shipped_rules
 from api.bundles.signing import fingerprint
 from api.cli import main
-from tests.factories.bundles import EXPERIMENT, KEY, STEPS, Content, trained_content
+from tests.factories.bundles import EXPERIMENT, KEY, STEPS, Content, renamed, trained_content
 
 THEIRS = Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34)))
 OTHER = "q7w2e5r8t1"
@@ -28,17 +28,6 @@ WORKLOAD = {"task": {"kind": "regression", "dimension": 20}, "budget": {"steps":
 def publish(folder: Path, content: Content, key: Ed25519PrivateKey = KEY) -> Path:
     write_bundle(folder, content.document, content.attempts, content.files()["points.parquet"], key)
     return folder
-
-
-def renamed(content: Content, experiment_id: str) -> Content:
-    """The same trainings as if another experiment had made them."""
-    ids = {run.id: run.id.replace(content.experiment.id, experiment_id) for run in content.runs}
-    return Content(
-        experiment=content.experiment.model_copy(update={"id": experiment_id}),
-        runs=tuple(run.model_copy(update={"id": ids[run.id], "experiment_id": experiment_id}) for run in content.runs),
-        attempts=tuple(each.model_copy(update={"run_id": ids[each.run_id]}) for each in content.attempts),
-        points={ids[run_id]: points for run_id, points in content.points.items()},
-    )
 
 
 def rules(record: dict[str, Any], **more: Any) -> RuleSet:

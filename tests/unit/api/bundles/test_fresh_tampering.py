@@ -25,7 +25,7 @@ from api.bundles.signing import fingerprint, sign
 from api.bundles.verification import verify
 from orchestrator.columns import Columns
 from orchestrator.records import AttemptRecord, RunRecord
-from tests.factories.bundles import BEGAN, KEY, Content, grown_content, trained_content
+from tests.factories.bundles import BEGAN, KEY, Content, grown_content, renamed, trained_content
 from tests.unit.api.bundles.test_tampering import (
     Files,
     Tampering,
@@ -380,9 +380,12 @@ def test_a_name_of_markup_stays_text_on_the_board(content: Content, tmp_path: Pa
     update = {"spec": spec, "spec_hash": spec.content_hash(), "name": spec.name}
     changed = replace(content, experiment=content.experiment.model_copy(update=update))
     write_bundle(tmp_path / "one", changed.document, changed.attempts, changed.files()["points.parquet"], KEY)
+    changed = renamed(grown_content(), "a1b2c3d4e5")
+    write_bundle(tmp_path / "two", changed.document, changed.attempts, changed.files()["points.parquet"], KEY)
     write_board([tmp_path], tmp_path / "site", rules=())
     text = "".join(page.read_text() for page in (tmp_path / "site").iterdir())
     assert "<img src=x" not in text and "&lt;img src=x" in text
+    assert "<bdi>faster</bdi> <code>sgd</code>" in text
 
 
 def test_the_table_has_more_than_twenty_fresh_kinds() -> None:

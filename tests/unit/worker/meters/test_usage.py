@@ -4,9 +4,13 @@ import time
 
 import pytest
 
+from tests.factories.specification import made_spec
 from tests.factories.waiting import until
+from worker.meters import usage
 from worker.meters.nvml import DeviceUse, NvmlMeter
 from worker.meters.usage import PERIOD_SECONDS, UsageMeter
+from worker.reporting.reporter import MemoryReporter
+from worker.run import Folders, run
 
 
 class Device(NvmlMeter):
@@ -72,3 +76,15 @@ def test_a_thread_samples_the_device_while_it_is_open(unknown: DeviceUse | None)
     assert found == ((0.25, 1000) if unknown is None else (None, None))
     assert not meter._thread.is_alive()
     assert device.asked == asked
+
+
+def test_the_points_of_a_run_have_it(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a period is over at every step; on a CPU nothing is said of a GPU."""
+    monkeypatch.setattr(usage, "PERIOD_SECONDS", 0.0)
+    reporter = MemoryReporter()
+    run(made_spec(steps=4), reporter, folders)
+    before, *points = reporter.points
+    assert before.cpu_cores is None
+    assert all((point.cpu_cores or 0.0) > 0.0 for point in points)
+    assert all(0.0 <= (point.host_cpu_utilization or 0.0) <= 1.0 for point in points)
+    assert {point.gpu_utilization for point in points} == {None}

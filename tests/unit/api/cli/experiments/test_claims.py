@@ -105,6 +105,10 @@ def test_a_design_is_chosen_once(tmp_path: Path) -> None:
     first, _ = designed(known(claim, 0.02), claim, TINY, folder)
     again, _ = designed(known(claim, 0.12), claim, TINY, folder)
     assert first == again == read_claim(claim_path(folder, claim.name))
+    with pytest.raises(ClaimError, match="was registered with 3 seeds"):
+        designed(known(claim, 0.02), claim.with_design(TINY, Design(seeds=30)), TINY, folder)
+    fresh = claimed(tmp_path, "source: nobody", "source: nobody\nfirst_seed: 50")
+    assert fresh.study().plans[TINY].parts[0].spec.seeds == (50, 51, 52, 53, 54)
     with pytest.raises(ClaimError, match="another claim of that name"):
         designed(known(claim, 0.02), claimed(tmp_path, "expected: -0.1", "expected: -0.2"), TINY, folder)
 
