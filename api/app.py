@@ -31,6 +31,7 @@ from api.problems import InternalErrorMiddleware, handle_errors
 from api.routes import (
     analysis,
     attempts,
+    campaigns,
     catalog,
     experiments,
     external_runs,
@@ -52,7 +53,7 @@ from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
-NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, keys, webhooks)
+NOUNS = (experiments, runs, files, analysis, campaigns, attempts, catalog, external_runs, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI tells of them."""
 
 

@@ -2,23 +2,18 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.research_gate --json benchmarks/results/research-gate.json
 
-Whoever tries 500 ideas at 5 % each finds 25 gains that are none. Here a ledger divides 5 % among all tries of a
-campaign, however many they become: the i-th one gets a level α_i when it is registered, and keeps it whatever becomes
-of it, so that by Bonferroni's inequality the chance of any false gain in the whole campaign stays below 5 %, as far as
-t-tests hold their levels. A try is a
-sequential comparison (`orchestrator.analysis.sequential`) with a baseline on seeds of its own: it begins with a few
-pairs, and adds one after the other until the difference is below zero at its level, above zero, or unlikely to
-come below zero by the last seed. How many seeds it may have follows from its level: about a fifth more than the fixed
-one-sided t-test needs, which finds a gain of one standard deviation of the paired difference in 80 % of cases.
+Whoever tries 500 ideas at 5 % each finds 25 gains that are none. A campaign (`orchestrator.analysis.improvement`) gives
+each try a level of its own when it is registered, so that the chance of any false gain among all of them stays below
+5 %. A try bets on one pair after the other, each on fresh seeds, until the gain is shown, unlikely to be shown, or its
+pairs are used up.
 
-No error comes back from a try that stops early, though its later looks are never made: whether it stops depends on
-the same data, and those that stop are those that had next to no chance of a false gain.
-
-Printed are, for each sequence of levels: the runs of 500 fixed tests. For each distribution of the differences:
-the share of campaigns of 500 tries without a gain that call any one improved, and the runs they took. For each
-distribution and place in the campaign: how often a gain of one standard deviation is found, and the runs that it took,
-over those of the fixed test. The `skewed` candidates have the baseline's mean, but not its distribution: mostly a
-little better and seldom much worse (`skewed-worse`), or the other way round. Minutes on one core.
+Printed are, for each distribution of the differences: the share of campaigns of 500 tries without a gain that call any
+one improved, and the runs they took, over those of fixed one-sided t-tests at the same levels that find a gain of one
+standard deviation in 80 %. For each distribution and place in the campaign: how often a gain of one standard deviation
+is found, and the runs that it took, over those of the fixed test. The `skewed` candidates have the baseline's mean, but
+not its distribution: mostly a little better and seldom much worse (`skewed-worse`, and more so `very-skewed`), or the
+other way round. All that once more where the gain that was declared to be worth finding is half and twice the standard
+deviation. Minutes on one core.
 """
 
 import argparse
@@ -32,32 +27,23 @@ import numpy as np
 from scipy.special import nctdtr, stdtrit
 
 from benchmarks.result_file import write_result
-from orchestrator.analysis.sequential import FUTILE, chances_of_verdict, looks
+from orchestrator.analysis.improvement import (
+    CUT,
+    FIRST_PAIRS,
+    chances_of_improvement,
+    log_purses,
+    most_pairs,
+    try_level,
+)
+from orchestrator.analysis.sequential import FUTILE
 
 TOTAL_ERROR = 0.05
 """Of a campaign."""
 POWER = 0.8
-FIRST_SEEDS = 4
-EXTRA_SEEDS = 1.2
-"""Times the fixed test's seeds: what looks and stops for futility take from the power."""
-LEVEL_STEP = 1.1
-"""Levels are rounded down to a power of it, so that a campaign has some hundred sets of boundaries, not one a try."""
+DECLARED_GAINS = (1.0, 0.5, 2.0)
+"""Standard deviations of the paired difference."""
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
-SEQUENCES: Mapping[str, Callable[[int], float]] = {
-    "squares": lambda i: 6 / (math.pi * i) ** 2,
-    "logarithms": lambda i: 1 / (2.1097428012 * (i + 1) * math.log(i + 1) ** 2),
-    "equal-500": lambda i: 1 / 500 if i <= 500 else 0.0,
-}
-"""Share of a campaign's error that the i-th try gets: sums of 1 over all i from 1. The last one has to know how many
-tries there will be."""
-
-
-def level(place: int, sequence: str = "logarithms") -> float:
-    """One-sided, of the try at that place from 1: what the sequence gives, rounded down."""
-    share = SEQUENCES[sequence](place)
-    return TOTAL_ERROR * LEVEL_STEP ** math.floor(math.log(share, LEVEL_STEP) + 1e-9)
 
 
 @lru_cache(maxsize=512)
@@ -69,43 +55,19 @@ def fixed_seeds(alpha: float) -> int:
     return seeds
 
 
-@dataclass(frozen=True, kw_only=True)
-class Design:
-    """What a try at one level may do."""
-
-    first: int
-    most: int
-    levels: Mapping[int, float]
-    """Pairs → two-sided level of that look; together they spend twice the one-sided level."""
-
-
-@lru_cache(maxsize=512)
-def design(alpha: float) -> Design:
-    """Of a one-sided level."""
-    most = math.ceil(EXTRA_SEEDS * fixed_seeds(alpha))
-    first = min(FIRST_SEEDS, most)
-    return Design(first=first, most=most, levels={n: look.level for n, look in looks(first, most, 2 * alpha).items()})
-
-
-def conduct(differences: Array, plan: Design) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], Array]:
-    """Tries (rows) whose pairs come in the order of columns, candidate minus baseline: which are called improved, and
-    the pairs that each one used."""
-    improved, used = np.zeros(len(differences), dtype=bool), np.full(len(differences), float(plan.most))
-    totals, squares = differences.cumsum(axis=1), (differences**2).cumsum(axis=1)
+def conduct(differences: Array, level: float, gain: float) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], Array]:
+    """Tries (rows) whose pairs come in the order of columns, as many as a try may take, candidate minus baseline: which
+    are called improved, and the pairs that each one used. `judge_improvement` is the same for one."""
+    most, cut = differences.shape[1], CUT * gain
+    improved, used = np.zeros(len(differences), dtype=bool), np.full(len(differences), float(most))
+    purses = log_purses(differences, cut)
     active = np.arange(len(differences))
-    for n in range(plan.first, plan.most + 1):
-        mean = totals[active, n - 1] / n
-        error = np.sqrt(np.maximum(squares[active, n - 1] - n * mean**2, 1e-300) / (n * (n - 1)))
-        half = abs(stdtrit(n - 1, plan.levels[n] / 2)) * error  # infinite, of either sign, where nothing is spent
-        better, stops = mean < -half, np.abs(mean) > half
-        if n < plan.most:
-            none = np.zeros_like(mean)
-            chances = chances_of_verdict(
-                mean, error, n, plan.most, plan.levels[plan.most],
-                below=none, above=none, shared_error=0.0, margin=None, can_be_worse=False,
-            )  # fmt: skip
-            stops |= chances < FUTILE
-        improved[active[better]] = True
+    for n in range(1, most + 1):
+        shown = purses[active, n - 1] >= math.log(1 / level)
+        stops = shown.copy()
+        if FIRST_PAIRS <= n < most:
+            stops |= chances_of_improvement(differences[active], n, most, level, cut) < FUTILE
+        improved[active[shown]] = True
         used[active[stops]] = n
         active = active[~stops]
         if not active.size:
@@ -128,11 +90,17 @@ def _skewed(random: np.random.Generator, shape: tuple[int, int]) -> Array:
     return (random.lognormal(0, 0.5, shape) - math.sqrt(variance)) / math.sqrt((variance - 1) * variance)
 
 
+def _very_skewed(random: np.random.Generator, shape: tuple[int, int]) -> Array:
+    """A log-normal of σ = 1, whose skewness is 6.2."""
+    return (random.lognormal(0, 1, shape) - math.sqrt(math.e)) / math.sqrt((math.e - 1) * math.e)
+
+
 NOISE: Mapping[str, Callable[[np.random.Generator, tuple[int, int]], Array]] = {
     "normal": lambda random, shape: random.standard_normal(shape),
     "student-3": _student,
     "spikes": _spikes,
     "skewed-worse": _skewed,
+    "very-skewed": _very_skewed,
     "skewed-better": lambda random, shape: -_skewed(random, shape),
 }
 """Paired differences with mean 0 and standard deviation 1."""
@@ -143,6 +111,8 @@ class NullCampaigns:
     """Campaigns in which nothing is better than the baseline."""
 
     noise: str
+    declared_gain: float
+    """Standard deviations of the paired difference."""
     campaigns: int
     tries: int
     any_improved: float
@@ -152,18 +122,19 @@ class NullCampaigns:
     """Two for each pair."""
 
 
-def null_campaigns(noise: str, campaigns: int, tries: int, seed: int = 0) -> NullCampaigns:
+def null_campaigns(noise: str, gain: float, campaigns: int, tries: int, seed: int = 0) -> NullCampaigns:
     """All tries of all campaigns, one place after the other."""
     random = np.random.default_rng([seed, *noise.encode()])
     wrong, pairs, fixed = np.zeros(campaigns, dtype=bool), 0.0, 0
     for place in range(1, tries + 1):
-        plan = design(level(place))
-        improved, used = conduct(NOISE[noise](random, (campaigns, plan.most)), plan)
+        level = try_level(place, TOTAL_ERROR)
+        improved, used = conduct(NOISE[noise](random, (campaigns, most_pairs(level))), level, gain)
         wrong |= improved
         pairs += float(used.sum())
-        fixed += fixed_seeds(level(place)) * campaigns
+        fixed += fixed_seeds(level) * campaigns
     return NullCampaigns(
         noise=noise,
+        declared_gain=gain,
         campaigns=campaigns,
         tries=tries,
         any_improved=float(wrong.mean()),
@@ -177,33 +148,35 @@ class Gain:
     """Tries at one place of a campaign that are better by one standard deviation of the paired difference."""
 
     noise: str
+    declared_gain: float
     place: int
     level: float
     fixed_seeds: int
-    most_seeds: int
+    most_pairs: int
     found: float
     fixed_found: float
     """By the fixed test, of the same differences."""
     runs_over_fixed: float
 
 
-def true_gain(noise: str, place: int, experiments: int, seed: int = 0) -> Gain:
+def true_gain(noise: str, declared: float, place: int, experiments: int, seed: int = 0) -> Gain:
     """So many tries at that place."""
     random = np.random.default_rng([seed, place, *noise.encode()])
-    alpha = level(place)
-    plan, fixed = design(alpha), fixed_seeds(alpha)
-    differences = NOISE[noise](random, (experiments, plan.most)) - 1
-    improved, used = conduct(differences, plan)
+    level = try_level(place, TOTAL_ERROR)
+    most, fixed = most_pairs(level), fixed_seeds(level)
+    differences = NOISE[noise](random, (experiments, most)) - 1
+    improved, used = conduct(differences, level, declared)
     known = differences[:, :fixed]
     t = known.mean(axis=1) / known.std(axis=1, ddof=1) * math.sqrt(fixed)
     return Gain(
         noise=noise,
+        declared_gain=declared,
         place=place,
-        level=float(f"{alpha:.3g}"),
+        level=float(f"{level:.3g}"),
         fixed_seeds=fixed,
-        most_seeds=plan.most,
+        most_pairs=most,
         found=round(float(improved.mean()), 4),
-        fixed_found=round(float((t < stdtrit(fixed - 1, alpha)).mean()), 4),
+        fixed_found=round(float((t < stdtrit(fixed - 1, level)).mean()), 4),
         runs_over_fixed=round(float(used.mean()) / fixed, 3),
     )
 
@@ -214,25 +187,19 @@ def main() -> None:
     parser.add_argument("--campaigns", type=int, default=1000)
     parser.add_argument("--tries", type=int, default=500, help="of a campaign")
     parser.add_argument("--experiments", type=int, default=5000, help="with a gain, at each place")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     given = parser.parse_args()
-    places = range(1, given.tries + 1)
-    sequences = {name: 2 * sum(fixed_seeds(level(place, name)) for place in places) for name in SEQUENCES}
-    print(f"runs of {given.tries} fixed tests: {sequences}", flush=True)
     gains, nulls = [], []
-    for noise in NOISE:
-        for place in (1, 2, 5, 10, 20, 50, 100, 200, 500):
-            gains.append(true_gain(noise, place, given.experiments))
-            print(gains[-1], flush=True)
-    for noise in NOISE:
-        nulls.append(null_campaigns(noise, given.campaigns, given.tries))
-        print(nulls[-1], flush=True)
+    for declared in DECLARED_GAINS:
+        for noise in NOISE:
+            for place in (1, 2, 5, 10, 20, 50, 100, 200, 500):
+                gains.append(true_gain(noise, declared, place, given.experiments, given.seed))
+                print(gains[-1], flush=True)
+            nulls.append(null_campaigns(noise, declared, given.campaigns, given.tries, given.seed))
+            print(nulls[-1], flush=True)
     if given.json:
-        figures = {
-            "fixed_runs": sequences,
-            "null_campaigns": [asdict(each) for each in nulls],
-            "gains": [asdict(each) for each in gains],
-        }
+        figures = {"null_campaigns": [asdict(each) for each in nulls], "gains": [asdict(each) for each in gains]}
         write_result(given.json, "research_gate", figures)
 
 

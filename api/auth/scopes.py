@@ -47,6 +47,8 @@ TABLE = {
     """,
     Access.VIEWER: """
     GET /
+    GET /campaigns
+    GET /campaigns/{campaign_id}                                     whole
     GET /compare                                                     whole
     GET /compare/figures/overlay.{form}                              heavy
     GET /compare/figures/panel.{form}                                heavy
@@ -80,6 +82,11 @@ TABLE = {
     GET /studies                                                     whole
     GET /studies/{name}                                              whole
     GET /studies/{name}/figures/{scale}.{form}                       heavy
+    GET /v1/campaigns
+    GET /v1/campaigns/{campaign_id}
+    GET /v1/campaigns/{campaign_id}/ledger                           whole
+    GET /v1/campaigns/{campaign_id}/tries                            whole
+    GET /v1/campaigns/{campaign_id}/tries/{place}
     GET /v1/datasets
     GET /v1/experiments
     GET /v1/experiments/{experiment_id}
@@ -157,6 +164,9 @@ TABLE = {
     POST /v1/experiments/{experiment_id}/restore
     POST /v1/experiments/{experiment_id}/resume
     POST /v1/experiments/{experiment_id}/retry
+    POST /v1/campaigns/{campaign_id}/tries
+    POST /v1/campaigns/{campaign_id}/tries/{place}/retry
+    POST /v1/campaigns/{campaign_id}/tries/{place}/submit
     GET /v1/webhooks
     POST /v1/webhooks
     GET /v1/webhooks/{webhook_id}
@@ -174,6 +184,8 @@ TABLE = {
     Access.ADMIN: """
     GET /keys
     GET /v1/audit
+    POST /v1/campaigns
+    GET /v1/campaigns/{campaign_id}/held-out
     GET /v1/keys
     POST /v1/keys
     GET /v1/keys/{key_id}

@@ -59,12 +59,15 @@ def write_board(
         except BundleError as error:
             refused[str(bundle)] = str(error)
     submissions, disputed = submissions_of(verified)
-    rankings = tuple(by_rules(each, submissions) for each in (shipped_rules() if rules is None else rules))
+    rankings = tuple(
+        ranking for each in (shipped_rules() if rules is None else rules) for ranking in by_rules(each, submissions)
+    )
     refused |= disputed
     site.mkdir(parents=True, exist_ok=True)
     for submission in submissions:
         write_atomically(site / submission.page, _submission_page(submission, rankings))
-    sections = [_Section(ranking, _pictures(ranking)) for ranking in (*rankings, *by_workload(submissions))]
+    ranked_first = sorted(rankings, key=lambda each: not each.places)
+    sections = [_Section(ranking, _pictures(ranking)) for ranking in (*ranked_first, *by_workload(submissions))]
     write_atomically(
         site / "index.html", _render("board.html", sections=sections, submissions=submissions, refused=refused)
     )

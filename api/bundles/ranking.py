@@ -72,6 +72,11 @@ class BoardEntry:
         return found
 
     @property
+    def data_hash(self) -> str:
+        """Of what its runs read: a data set of one name may be another one elsewhere. Empty where none has a result."""
+        return next((run.result.data_hash for run in self.runs if run.result is not None), "")
+
+    @property
     def verdict(self) -> str:
         """Of its own submission."""
         return formats.sentence(self.row.verdict)
@@ -112,6 +117,8 @@ class Ranking:
     places: tuple[Place, ...]
     records: tuple[Place, ...]
     """Who was first from when on, the newest first."""
+    data_hash: str = ""
+    """Of what all of them read."""
     not_ranked: tuple[NotRanked, ...] = ()
 
 
@@ -203,23 +210,26 @@ def entries_of(submission: BoardSubmission) -> list[BoardEntry]:
 
 def by_workload(submissions: Iterable[BoardSubmission]) -> tuple[Ranking, ...]:
     """All that was published on each workload, by mean loss, whatever the rules."""
-    groups: dict[str, list[BoardEntry]] = {}
+    groups: dict[tuple[str, str], list[BoardEntry]] = {}
     for entry in (entry for submission in submissions for entry in entries_of(submission)):
-        groups.setdefault(trained_workload(entry.experiment.spec.workload), []).append(entry)
+        key = trained_workload(entry.experiment.spec.workload), entry.data_hash
+        groups.setdefault(key, []).append(entry)
     return tuple(
         Ranking(
             rules=None,
             experiment=entries[0].experiment,
             places=places_of(entries, 0.0),
             records=_records(places_of(entries, 0.0), 0.0),
+            data_hash=data_hash,
         )
-        for entries in groups.values()
+        for (_, data_hash), entries in groups.items()
     )
 
 
-def by_rules(rules: RuleSet, submissions: Sequence[BoardSubmission]) -> Ranking:
-    """Who is ranked by these rules, and why others are not."""
-    kept: list[BoardEntry] = []
+def by_rules(rules: RuleSet, submissions: Sequence[BoardSubmission]) -> tuple[Ranking, ...]:
+    """Who is ranked by these rules, in a ranking for each data set that one name stood for; the first of them says why
+    others are not."""
+    kept: dict[str, list[BoardEntry]] = {}
     out: list[NotRanked] = []
     for submission in submissions:
         entries = entries_of(submission)
@@ -230,24 +240,42 @@ def by_rules(rules: RuleSet, submissions: Sequence[BoardSubmission]) -> Ranking:
             reason = rules.against_workload(entries[0].experiment.spec.workload) or ""
             out.append(NotRanked(submission=submission, entry=None, reason=reason))
         for entry in of_workload:
-            if (told := rules.against(entry.spec, entry.comparison, entry.row)) is None:
-                kept.append(entry)
-            else:
+            if (told := rules.against(entry.spec, entry.comparison, entry.row)) is not None:
                 out.append(NotRanked(submission=submission, entry=entry, reason=told))
+                continue
+            of_one = entry.data_hash if not isinstance(rules.record, ProfileRecord) else ""
+            kept.setdefault(of_one, []).append(entry)
+    found = [(_rank(rules, entries), entries, data) for data, entries in (kept or {"": []}).items()]
+    out += [each for (_, _, unshown), _, _ in found for each in unshown]
+    is_one = not isinstance(rules.record, ProfileRecord)
+    return tuple(
+        Ranking(
+            rules=rules,
+            experiment=entries[0].experiment if entries and is_one else None,
+            places=places,
+            records=records,
+            data_hash=data_hash,
+            not_ranked=() if number else tuple(out),
+        )
+        for number, ((places, records, _), entries, data_hash) in enumerate(found)
+    )
+
+
+def _rank(
+    rules: RuleSet, entries: Sequence[BoardEntry]
+) -> tuple[tuple[Place, ...], tuple[Place, ...], tuple[NotRanked, ...]]:
+    """Places, records, and who is not shown after all."""
     match rules.record:
         case PairedRecord():
-            places = places_of(kept, rules.noise_floor_nats)
-            records = _records([each for each in places if _is_shown(each.entry)], rules.noise_floor_nats)
+            places = places_of(entries, rules.noise_floor_nats)
+            shown = [each for each in places if _is_shown(each.entry)]
+            return places, _records(shown, rules.noise_floor_nats), ()
         case TargetRecord() as record:
-            places, unshown = _by_target(kept, record)
-            records = _records(places, 0.0, lambda entry: entry.spec.workload.budget.steps)
-            out += unshown
+            places, out = _by_target(entries, record)
+            return places, _records(places, 0.0, lambda entry: entry.spec.workload.budget.steps), out
         case ProfileRecord() as record:
-            places, unshown = _by_profile(kept, record)
-            records = ()
-            out += unshown
-    experiment = kept[0].experiment if kept and not isinstance(rules.record, ProfileRecord) else None
-    return Ranking(rules=rules, experiment=experiment, places=places, records=records, not_ranked=tuple(out))
+            places, out = _by_profile(entries, record)
+            return places, (), out
 
 
 def places_of(entries: Sequence[BoardEntry], floor: float) -> tuple[Place, ...]:

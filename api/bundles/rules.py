@@ -93,6 +93,9 @@ class RuleSet(Spec):
             for name, value in self.workload.items()
             if name not in Workload.model_fields
         ]
+        budget = self.workload.get("budget")
+        if isinstance(self.record, PairedRecord) and not (isinstance(budget, dict) and "steps" in budget):
+            faults.append((("workload", "budget"), budget, "must fix steps: losses of other budgets are no rivals"))
         raise_faults(type(self).__name__, faults)
         return self
 
@@ -121,7 +124,8 @@ class RuleSet(Spec):
             return (
                 f"it was trained at {rates} learning rate{'s' * (rates != 1)}, and {record.least_rates} are asked for"
             )
-        return "its best rate is at the edge of its grid, so that it is not tuned" if row.edge_of_grid else None
+        is_open = row.edge_of_grid and rates > 1  # one rate is no grid
+        return "its best rate is at the edge of its grid, so that it is not tuned" if is_open else None
 
     def _choice_not_allowed(self, spec: ComparisonSpec, name: str) -> str | None:
         candidate = spec.candidate(name)

@@ -47,6 +47,7 @@ from api.client.streams import StreamState, async_changes, changes, listener
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
+from orchestrator.analysis.campaigns import CampaignRecord, CampaignSpec, HeldOut, Ledger, TryRecord, TryRequest
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule
 from orchestrator.annotations import AnnotationChange
@@ -377,6 +378,62 @@ class Endpoints:
         """Send lines of a spool (`api.client.spool.sync` sends whole ones); what comes again changes nothing."""
         path = f"/v1/external-runs/{segment(external_id)}/lines"
         return self._ask("POST", path, LinesReceipt, again=True, content=json_body(batch), headers=JSON)
+
+    @Endpoint
+    def open_campaign(self, spec: CampaignSpec | Mapping[str, Any]) -> CampaignRecord:
+        """Open a campaign of tries under one error; for admins."""
+        return self._ask("POST", "/v1/campaigns", CampaignRecord, again=False, content=json_body(spec), headers=JSON)
+
+    @Endpoint
+    def campaigns(self, *, limit: int = 50, before: str | None = None) -> tuple[CampaignRecord, ...]:
+        """Campaigns, the newest first; `before` is the id of the last one already seen."""
+        return self._get("/v1/campaigns", Page[CampaignRecord], _parameters(limit=limit, before=before)).items
+
+    @Endpoint
+    def campaign(self, campaign_id: str) -> CampaignRecord:
+        """One campaign, with what is spent and what is left."""
+        return self._get(f"/v1/campaigns/{segment(campaign_id)}", CampaignRecord)
+
+    @Endpoint
+    def held_out(self, campaign_id: str) -> HeldOut:
+        """Its held-out workloads, and how tries stand on them; for admins."""
+        return self._get(f"/v1/campaigns/{segment(campaign_id)}/held-out", HeldOut)
+
+    @Endpoint
+    def ledger(self, campaign_id: str) -> Ledger:
+        """Every step of a campaign, judged again from the stored results."""
+        return self._get(f"/v1/campaigns/{segment(campaign_id)}/ledger", Ledger)
+
+    @Endpoint
+    def tries(self, campaign_id: str) -> tuple[TryRecord, ...]:
+        """Its tries with their verdicts, the first one first."""
+        return self._get(f"/v1/campaigns/{segment(campaign_id)}/tries", Page[TryRecord]).items
+
+    @Endpoint
+    def register_try(
+        self, campaign_id: str, tried: TryRequest | Mapping[str, Any], key: str | None = None
+    ) -> TryRecord:
+        """Freeze what is tried and spend its level, before any run of it. The same `key` gives the same try again."""
+        headers = {**JSON, **_idempotency(key)}
+        path = f"/v1/campaigns/{segment(campaign_id)}/tries"
+        return self._ask("POST", path, TryRecord, again=True, content=json_body(tried), headers=headers)
+
+    @Endpoint
+    def submit_try(self, campaign_id: str, place: int) -> TryRecord:
+        """Queue the runs of a registered try; repeating it changes nothing."""
+        path = f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}/submit"
+        return self._ask("POST", path, TryRecord, again=True)
+
+    @Endpoint
+    def retry_try(self, campaign_id: str, place: int) -> TryRecord:
+        """Let a try go on that a failed, cancelled or paused run holds up."""
+        path = f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}/retry"
+        return self._ask("POST", path, TryRecord, again=True)
+
+    @Endpoint
+    def verdict(self, campaign_id: str, place: int) -> TryRecord:
+        """One try: improved, not shown, or undecided yet."""
+        return self._get(f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}", TryRecord)
 
     @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:

@@ -16,6 +16,7 @@ from api.records import Item, Page
 from dashboards.data.live import Pulse
 from dashboards.files.figures import FigureFiles
 from orchestrator.services.analysis import Analysis
+from orchestrator.services.campaigns import Campaigns
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
@@ -103,6 +104,7 @@ RunsDependency = Annotated[Runs, dependency(lambda state: state.services.runs)]
 RunTableDependency = Annotated[RunTable, dependency(lambda state: state.services.run_table)]
 AnalysisDependency = Annotated[Analysis, dependency(lambda state: state.services.analysis)]
 SpecificationsDependency = Annotated[Specifications, dependency(lambda state: state.services.specifications)]
+CampaignsDependency = Annotated[Campaigns, dependency(lambda state: state.services.campaigns)]
 AttemptsDependency = Annotated[Attempts, dependency(lambda state: state.services.attempts)]
 MonitorDependency = Annotated[Monitor, dependency(lambda state: state.services.monitor)]
 KeyringDependency = Annotated[Keyring, dependency(lambda state: state.services.keyring)]

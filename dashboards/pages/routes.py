@@ -11,6 +11,7 @@
 /studies, /studies/{name}                what the paper claims, and what was measured
 /runs/{id}/figures/{series,meters,probe}.{form}
 /queue, /memory                          what is going on; what optimizers would keep
+/campaigns, /campaigns/{id}              tries at improvement under one error, with their ledger
 /keys                                    for admins: keys, and who changed what
 /memory/figures/plan.{form}              the planner's bars as a file
 /compare?runs=…                          any runs beside each other
@@ -41,6 +42,7 @@ from dashboards.figures.sweep import contour_pair, parallel_candidate, sweep_rep
 from dashboards.files.figures import FileForm, figure_answer, table_file
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
+from dashboards.pages.campaigns import campaign_pages
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.external import external_pages
@@ -105,6 +107,7 @@ def pages(
     router.include_router(curation_pages(experiments))
     router.include_router(compare_pages(reader, monitor, services.saved_views, services.run_table))
     router.include_router(queue_pages(monitor))
+    router.include_router(campaign_pages(services.campaigns))
     router.include_router(key_pages(services.keyring, services.audit))
     router.include_router(external_pages(services.external_runs, services.saved_views))
     router.include_router(memory_pages(services.footprints))

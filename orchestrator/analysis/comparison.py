@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from optim import catalog
 from orchestrator.analysis.candidates import CandidateSummary, RateSummary, looks_of, luck_of_draws, summaries
+from orchestrator.analysis.improvement import PairsState, improvement_of
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, paired_difference
@@ -348,6 +349,8 @@ def _seeds_used(
     difference = row.difference
     if not mine or any(run.status not in TERMINAL for run in awaited):
         status = SeedsStatus.WAITING
+    elif spec.sequential.improvement is not None:
+        status = _seeds_status_of_try(spec, each, baseline)
     elif row.conclusion in (Conclusion.BETTER, Conclusion.WORSE, Conclusion.AS_GOOD):
         status = SeedsStatus.DECIDED
     elif difference is None or row.conclusion is Conclusion.UNEQUALLY_TUNED:
@@ -361,6 +364,20 @@ def _seeds_used(
     planned, step = spec.sequential.first_seeds, spec.sequential.seeds_per_look
     looks = 1 + math.ceil((len(mine) - planned) / step) - (status is SeedsStatus.WAITING) if mine else 0
     return SeedsUsed(status=status, looks=looks, seeds=len(mine), most=len(spec.seeds))
+
+
+def _seeds_status_of_try(spec: ComparisonSpec, each: CandidateSummary, baseline: CandidateSummary) -> SeedsStatus:
+    """Of a try all of whose runs have ended; where one of them has no result, a retry of it comes before more seeds."""
+    runs = [*each.runs(), *baseline.runs()]
+    found = improvement_of(spec, runs)
+    if found.state is PairsState.OPEN and found.pairs < len({run.seed for run in runs}):
+        return SeedsStatus.WAITING
+    return {
+        PairsState.OPEN: SeedsStatus.OPEN,
+        PairsState.SHOWN: SeedsStatus.DECIDED,
+        PairsState.FUTILE: SeedsStatus.FUTILE,
+        PairsState.EXHAUSTED: SeedsStatus.ALL_USED,
+    }[found.state]
 
 
 def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:

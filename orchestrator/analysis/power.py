@@ -147,7 +147,7 @@ def design_power(
         open_rates = openness(found.paired_sd, len(spec.tuning.seeds), rates, curvature(spec.workload, runs))
         design = replace(design, openness=open_rates)
     looked_at = None
-    if spec.sequential is not None:
+    if spec.sequential is not None and not spec.tries_improvement():
         looked_at = SequentialDesign(design=design, sequential=spec.sequential, most=seeds, margin=margin)
     return DesignPower(
         seeds=seeds,

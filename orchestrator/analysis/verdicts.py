@@ -28,6 +28,7 @@ FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
 LEAST_P = 0.001
 """Smaller p-values are said to be below it."""
+MOST_P_DIGITS = 6
 TINY_PARAMETERS = 10_000_000
 """Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
 
@@ -69,7 +70,9 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, spec: Comparis
         case Conclusion.UNEQUALLY_TUNED if found is not None:
             return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
         case Conclusion.BETTER | Conclusion.WORSE | Conclusion.AS_GOOD | Conclusion.UNDECIDED if found is not None:
-            said = _difference(found, baseline.title, unit, _single_rates_phrase(row, baseline)) + _search_phrase(spec)
+            said = _difference(found, baseline.title, unit, _single_rates_phrase(row, baseline), spec) + _search_phrase(
+                spec
+            )
             if found.spiked or found.baseline_spiked:
                 return f"{said} Seeds with a spike left out: {_stability(row, baseline)}."
             return said
@@ -95,12 +98,14 @@ def p_number(value: float) -> str:
     digits = 2
     while (float(f"{value:.{digits}g}") < SIGNIFICANCE) != (value < SIGNIFICANCE):
         digits += 1
-    return f"{value:.{digits}g}"
+    # That of a sequential interval just beside zero may be the last number before 0.05.
+    return f"{value:.{digits}g}" if digits <= MOST_P_DIGITS else f"< {SIGNIFICANCE:g}"
 
 
 def p_text(value: float) -> str:
     """`p = 0.034`, `p < 0.001`."""
-    return f"p {p_number(value)}" if value < LEAST_P else f"p = {p_number(value)}"
+    number = p_number(value)
+    return f"p {number}" if number.startswith("<") else f"p = {number}"
 
 
 def notes(
@@ -196,11 +201,11 @@ def _single_rates_phrase(row: CandidateRow, baseline: CandidateRow) -> str:
     return f" at learning rates {row.best_lr:g} for {row.title} and {baseline.best_lr:g} for {baseline.title}"
 
 
-def _difference(found: Difference, baseline: str, unit: str, rates: str) -> str:
+def _difference(found: Difference, baseline: str, unit: str, rates: str, spec: ComparisonSpec) -> str:
     gap = f"{signed_text(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
     if found.p_value is None or found.low is None or found.high is None:
-        return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}")
+        return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}", spec)
     kinds = ["simultaneous"] * (found.comparisons > 1) + ["sequential"] * found.at_look
     interval = " ".join([*kinds, "95 % interval"])
     evidence = (
@@ -253,12 +258,15 @@ def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, 
     return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 
-def _unproven_sentence(found: Difference, measured: str) -> str:
+def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -> str:
     if found.rate_is_open:
         return (
             f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, and one beyond "
             "it could turn that."
         )
+    if spec.tries_improvement():
+        pairs = _plural(found.n, "pair")
+        return f"A try of a campaign, whose ledger has the verdict: {measured} on average over {pairs}."
     if found.n == 1:
         return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
     if found.mean == 0:
@@ -336,6 +344,12 @@ def _look_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[
         f"{title} {_plural(of.seeds, 'seed')} and {_plural(of.looks, 'look')}, {_STATUSES[of.status]}"
         for title, of in used
     )
+    if spec.tries_improvement():
+        yield (
+            f"Seeds are added for a try of a campaign, up to {len(spec.seeds)}: {each}. Its ledger has interval and "
+            "verdict; none would hold here, for the seeds ended with that question."
+        )
+        return
     yield (
         f"Seeds are added while verdicts are open, up to {len(spec.seeds)}: {each}. Intervals and p-values hold at all "
         "looks together, whatever the reason was to stop."

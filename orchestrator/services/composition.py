@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from orchestrator.jobs import LeasePolicy
 from orchestrator.services.analysis import Analysis, StoredExperiments
+from orchestrator.services.campaigns import Campaigns
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
@@ -38,6 +39,7 @@ class Services:
     external_runs: ExternalRuns
     run_table: RunTable
     saved_views: SavedViews
+    campaigns: Campaigns
     footprints: Footprints
     storage: Storage
 
@@ -69,6 +71,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         external_runs=ExternalRuns(database, most_runs=settings.external_runs),
         run_table=RunTable(database),
         saved_views=SavedViews(database),
+        campaigns=Campaigns(database, policy, specifications.require_data, most_waiting=settings.waiting_runs),
         footprints=footprints,
         storage=storage,
     )

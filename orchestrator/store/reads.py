@@ -32,7 +32,9 @@ from orchestrator.store.tables import (
     events,
     experiments,
     is_deleted,
+    is_in_sight,
     is_kept,
+    is_run_in_sight,
     labels,
     results,
     run_specs,
@@ -67,7 +69,7 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     """The newest experiment of that idempotency key, or of one that goes on with `-` behind it."""
     column = experiments.c.idempotency_key
     mine = (column == key) | column.startswith(f"{key}-", autoescape=True)
-    query = _EXPERIMENTS.where(mine, ~is_deleted).order_by(experiments.c.number.desc())
+    query = _EXPERIMENTS.where(mine, ~is_deleted, is_in_sight).order_by(experiments.c.number.desc())
     row = connection.execute(query).first()
     return None if row is None else _require_intact(_experiment_records(connection, [row])[0])
 
@@ -78,7 +80,7 @@ def experiment_page(
     """Experiments that have all of these labels, newest first, or the deleted ones among them; with `before`, those
     older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
-    query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted)
+    query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted, is_in_sight)
     query = query.order_by(experiments.c.number.desc()).limit(limit)
     for label in labelled:
         having = sa.select(labels.c.experiment_number).where(labels.c.label == validate_id(label))
@@ -103,7 +105,7 @@ def run(connection: Connection, run_id: str) -> RunRecord:
 def missing_run_error(connection: Connection, run_id: str) -> NotFoundError:
     """Why there is no such run: it never was, or its experiment is deleted."""
     query = sa.select(experiments.c.id, experiments.c.undo_until).join(runs, runs.c.experiment_id == experiments.c.id)
-    deleted = connection.execute(query.where(runs.c.id == validate_id(run_id), is_deleted)).one_or_none()
+    deleted = connection.execute(query.where(runs.c.id == validate_id(run_id), is_deleted, is_in_sight)).one_or_none()
     if deleted is not None:
         return deleted_error(deleted.id, deleted.undo_until)
     return run_not_found(connection, run_id)
@@ -140,7 +142,9 @@ def run_versions(connection: Connection, experiment_id: str) -> dict[str, int]:
 
 def runs_of(connection: Connection, run_ids: Sequence[str]) -> tuple[RunRecord, ...]:
     """The runs of these ids, in any order; ids that there are not are left out."""
-    return tuple(_run_record(row) for row in connection.execute(_run_query().where(runs.c.id.in_(run_ids))))
+    return tuple(
+        _run_record(row) for row in connection.execute(_run_query().where(runs.c.id.in_(run_ids), is_run_in_sight))
+    )
 
 
 def attempt_records(connection: Connection, run_id: str) -> tuple[AttemptRecord, ...]:
@@ -193,10 +197,9 @@ def require_run(connection: Connection, run_id: str) -> None:
 
 
 def require_kept(connection: Connection, experiment_id: str) -> None:
-    """Raise `DeletedError` if the experiment is deleted: to be asked under the lock of one of its runs."""
-    row = connection.execute(_NUMBER, {"this": validate_id(experiment_id)}).one_or_none()
-    if row is not None and row.deleted_at is not None:
-        raise deleted_error(experiment_id, row.undo_until)
+    """Raise `DeletedError` if the experiment is deleted, `NotFoundError` if it is out of sight: to be asked under the
+    lock of one of its runs."""
+    require_experiment(connection, experiment_id)
 
 
 def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
@@ -244,7 +247,7 @@ def _page_condition(
     """What lies behind a run in that order: its own values are looked up, so that an id is the whole cursor."""
     key = runs.c[sort.key] if sort is not None else sa.null()
     columns = runs.c.experiment_number, runs.c.position, runs.c.experiment_id, key
-    row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id))).one_or_none()
+    row = connection.execute(sa.select(*columns).where(runs.c.id == validate_id(run_id), is_run_in_sight)).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no run {run_id!r}")
     number, position, of_experiment, value = row
@@ -397,11 +400,11 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
 _EXPERIMENTS = sa.select(*integrity.stored_columns(experiments))
-_EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"))
+_EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"), is_in_sight)
 _deleted = experiments.alias()
 _DELETED = sa.select(_deleted.c.number).where(_deleted.c.deleted_at.is_not(None))
 _NUMBER = sa.select(*(experiments.c[name] for name in ("number", "revision", "deleted_at", "undo_until"))).where(
-    experiments.c.id == sa.bindparam("this")
+    experiments.c.id == sa.bindparam("this"), is_in_sight
 )
 _RUN = _run_query().where(runs.c.id == sa.bindparam("this"), is_kept)
 _KEPT_RUN = sa.select(runs.c.id).where(runs.c.id == sa.bindparam("this"), is_kept)

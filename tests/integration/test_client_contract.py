@@ -15,6 +15,7 @@ import pytest
 
 from api.app import create_app
 from api.client.client import Client
+from orchestrator.analysis.campaigns import TryRequest
 from orchestrator.external_runs import LinesBatch, RunHeader
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest
@@ -51,12 +52,18 @@ GIVEN: dict[str, Any] = {
     "action": RunAction.CANCEL,
     "metric": "train_loss",
     "external_id": "muon-seed-1",
+    "campaign_id": "k3v9m2x713",
+    "place": 1,
+    "tried": TryRequest(optimizer="adapm", lr=2e-3),
     "batch": LinesBatch(run=RunHeader(experiment="muon against adamw", candidate="muon"), part="first"),
     "attempt": 1,
     "form": "csv",
 }
 NAMES = {"study": "optimizer-comparison", "document": "report", "figure": "curves"}
-WANTED = {"create_key": KeyRequest(label="CI"), "add_webhook": WebhookRequest(url="https://hooks.example.org/bench")}
+WANTED = {
+    "create_key": KeyRequest(label="CI"),
+    "add_webhook": WebhookRequest(url="https://hooks.example.org/bench"),
+}
 NOT_FOR_THE_CLIENT = {
     *(f"POST /v1/attempts/{{run_id}}/{{attempt}}/{verb}" for verb in ("hello", "heartbeat", "points", "checkpoint")),
     *(f"POST /v1/attempts/{{run_id}}/{{attempt}}/{verb}" for verb in ("finish", "stopped", "fail")),

@@ -116,7 +116,9 @@ def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles 
         fail(f"error: cannot write {error.filename or out}: {error.strerror}; choose another folder with --out")
     count = len(written.submissions)
     if json:
-        ranked = {each.rules.name: _standing(each) for each in written.rankings if each.rules}
+        ranked: dict[str, list[dict[str, Any]]] = {}
+        for each in written.rankings:
+            ranked.setdefault(each.rules.name if each.rules else "", []).append(_standing(each))
         index = str(out / "index.html")
         print_json({"board": index, "submissions": count, "rules": ranked, "refused": written.refused})
         return
@@ -126,8 +128,9 @@ def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles 
 
 
 def _standing(ranking: "Ranking") -> dict[str, Any]:
-    """Who is ranked, and why others are not."""
+    """Who is ranked on which data, and why others are not."""
     return {
+        "data_hash": ranking.data_hash,
         "ranked": [
             {
                 "place": each.place,

@@ -1,7 +1,8 @@
 """Growth: the runs that an experiment gets while it goes, each once, in the transaction that ends a run.
 
     a run ends ─► its experiment's row is locked ─► what its kind says that follows is queued
-                                                 └► of a sequential comparison the next seeds of who is undecided
+                                                 ├► of a sequential comparison the next seeds of who is undecided
+                                                 └► of a campaign's try its verdict, or its next workload
 
 Of two processes that end the last two runs of a candidate at once, the second one waits at the experiment's row and
 then sees both ended; one that is killed has ended no run and added none. Locks are taken in one order: runs, then
@@ -18,6 +19,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.analysis.comparison import added_runs
 from orchestrator.errors import DamagedError, NotFoundError
 from orchestrator.jobs import TERMINAL, ExperimentId, RunAction, RunId
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
@@ -25,10 +27,11 @@ from orchestrator.records import RunFilter
 from orchestrator.store import integrity, reads
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import tell_closed
+from orchestrator.store.queue import campaigns
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import experiments, results, runs
+from orchestrator.store.tables import experiments, held_out_seen, is_in_sight, results, runs
 from worker.records.result import Verdict
 from worker.schema import trust_stored_names
 
@@ -57,7 +60,7 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
     To be committed before the action on the runs: then none can slip in behind the ones that were found.
     """
     mine = experiments.c.id == validate_id(experiment_id)
-    grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
+    grew = connection.execute(sa.select(experiments.c.growing).where(mine, is_in_sight)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     over = bool(grew) and action is RunAction.CANCEL
@@ -91,6 +94,11 @@ def _lock_experiments(
 
 
 def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
+    with held_out_seen():
+        _follow_up(connection, row, ended, now)
+
+
+def _follow_up(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
     try:
         spec = integrity.experiment_spec(row.spec, row.spec_hash)
     except DamagedError:  # the end of a run must be taken down all the same; what would follow, nobody knows any more
@@ -104,6 +112,8 @@ def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[
         with trust_stored_names():
             seeds = _next_seeds(connection, row, spec)
         _queue_runs(connection, row, spec, seeds, ended, now)
+    if isinstance(spec, ComparisonSpec) and spec.tries_improvement():
+        campaigns.follow_try(connection, row.number, now)
     if not _may_still_grow(connection, row, spec, now):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 

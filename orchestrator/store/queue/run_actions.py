@@ -23,7 +23,7 @@ from orchestrator.store.queue import growth
 from orchestrator.store.queue.time_limits import renew_time_limits
 from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
-from orchestrator.store.tables import attempts, experiments, run_specs, runs
+from orchestrator.store.tables import attempts, experiments, is_in_sight, run_specs, runs
 from worker.schema import canonical_json
 from worker.spec.run import RunSpec
 
@@ -66,7 +66,7 @@ def apply_to_experiment(
         with database.writing() as connection:
             growth.steer_growth(connection, experiment_id, action, database.read_clock(connection))
     with database.writing() as connection:
-        known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id))
+        known = sa.select(experiments.c.number).where(experiments.c.id == validate_id(experiment_id), is_in_sight)
         number = connection.execute(known).scalar_one_or_none()
         if number is None:
             raise experiment_not_found(connection, experiment_id)

@@ -123,45 +123,53 @@ def submit_together(
 def _store_together(
     database: Database, submittals: Sequence[Submittal], most_waiting: int | None
 ) -> list[Submitted | OrchestratorError]:
+    with database.writing() as connection:
+        answers = store_experiments(connection, submittals, database.read_clock(connection), most_waiting)
+        if any(new for each in answers if isinstance(each, tuple) for new in each[1:]):
+            count_change(connection)
+        return answers
+
+
+def store_experiments(
+    connection: Connection, submittals: Sequence[Submittal], now: float, most_waiting: int | None = None
+) -> list[Submitted | OrchestratorError]:
+    """Store the experiments and their runs as part of a transaction, whose last statement is to be `count_change`."""
     answers: dict[int, Submitted | OrchestratorError] = {}
     new: list[ExperimentId] = []
     rows: list[QueuedRow] = []
     turns: dict[int, int] = {}
-    with database.writing() as connection:
-        now = database.read_clock(connection)
-        key_ids, runs_planned = {each.by for each in submittals if each.by}, sum(len(s.planned) for s in submittals)
-        room = _room_of_keys(connection, key_ids, runs_planned, most_waiting)
-        # In the order of the keys: two processes that lock several must take them in the same order.
-        ordered = sorted(enumerate(submittals), key=lambda pair: pair[1].key or "")
-        ids = [ExperimentId(new_id()) for _ in ordered]
-        numbers = _insert_experiments(connection, ids, [each for _, each in ordered], now)
-        for (position, each), experiment_id in zip(ordered, ids, strict=True):
-            number = numbers.get(experiment_id)
-            if number is None:
-                answers[position] = _find_submitted(connection, each)
-                continue
-            if each.by in room and len(each.planned) > room[each.by]:
-                connection.execute(sa.delete(experiments).where(experiments.c.number == number))
-                answers[position] = ConflictError(
-                    f"this key may have {most_waiting:,} runs that wait to be begun, and has room for "
-                    f"{room[each.by]:,} more; this experiment has {len(each.planned):,}: wait until some have begun, "
-                    "or cancel some"
-                )
-                continue
-            if each.by in room:
-                room[each.by] -= len(each.planned)
-            rank = -each.spec.priority
-            if rank not in turns:  # the same for all of them: what joins a turn does not end it
-                turns[rank] = _current_turn(connection, rank)
-            more = {**QUEUED, **run_limits(each.spec, now), "trace_parent": each.trace_parent}
-            rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank], more=more)
-            answers[position] = experiment_id, _new_record(experiment_id, each, now)
-            new.append(experiment_id)
-        if rows:
-            _insert_rows(connection, rows, now)
-        if new:
-            tell(connection, new, now)
-            count_change(connection)
+    key_ids, runs_planned = {each.by for each in submittals if each.by}, sum(len(s.planned) for s in submittals)
+    room = _room_of_keys(connection, key_ids, runs_planned, most_waiting)
+    # In the order of the keys: two processes that lock several must take them in the same order.
+    ordered = sorted(enumerate(submittals), key=lambda pair: pair[1].key or "")
+    ids = [ExperimentId(new_id()) for _ in ordered]
+    numbers = _insert_experiments(connection, ids, [each for _, each in ordered], now)
+    for (position, each), experiment_id in zip(ordered, ids, strict=True):
+        number = numbers.get(experiment_id)
+        if number is None:
+            answers[position] = _find_submitted(connection, each)
+            continue
+        if each.by in room and len(each.planned) > room[each.by]:
+            connection.execute(sa.delete(experiments).where(experiments.c.number == number))
+            answers[position] = ConflictError(
+                f"this key may have {most_waiting:,} runs that wait to be begun, and has room for "
+                f"{room[each.by]:,} more; this experiment has {len(each.planned):,}: wait until some have begun, "
+                "or cancel some"
+            )
+            continue
+        if each.by in room:
+            room[each.by] -= len(each.planned)
+        rank = -each.spec.priority
+        if rank not in turns:  # the same for all of them: what joins a turn does not end it
+            turns[rank] = _current_turn(connection, rank)
+        more = {**QUEUED, **run_limits(each.spec, now), "trace_parent": each.trace_parent}
+        rows += _queued_rows(experiment_id, number, each.planned, now, rank=rank, turn=turns[rank], more=more)
+        answers[position] = experiment_id, _new_record(experiment_id, each, now)
+        new.append(experiment_id)
+    if rows:
+        _insert_rows(connection, rows, now)
+    if new:
+        tell(connection, new, now)
     return [answers[position] for position in range(len(submittals))]
 
 

@@ -59,7 +59,7 @@ def site(folder: Path) -> Path:
     answer = json.loads(printed.stdout)
     assert answer["submissions"] == 2
     assert answer["refused"] == {str(folder / "theirs/bad"): "digest: comparison.md is not the file that was signed"}
-    assert {out["reason"] for out in answer["rules"]["demo"]["not_ranked"]} == {
+    assert {out["reason"] for out in answer["rules"]["demo"][0]["not_ranked"]} == {
         "workload.task.kind is regression, not pretrain"
     }
     return folder / "site"
@@ -188,8 +188,24 @@ def test_losses_within_the_noise_share_a_place_and_make_no_record(folder: Path, 
     assert [each.entry.row.candidate for each in whole.records] == ["sgd"], "an equal loss later is no record"
     for floor, places in ((0.0, [1, 1, 3, 3]), (9.0, [1, 1, 1, 1])):
         ruled = rules({"kind": "target", "target": 1e3, "margin": 1e-3}, noise_floor_nats=floor)
-        entries = [place.entry for place in by_rules(ruled, submissions).places]
+        (ranking,) = by_rules(ruled, submissions)
+        entries = [place.entry for place in ranking.places]
         assert [each.place for each in places_of(entries, floor)] == places
+
+
+def test_losses_on_other_data_of_the_same_name_stand_apart(tmp_path: Path) -> None:
+    """As the interpreter's own library is another text in another Python."""
+    ours = trained_content(OTHER)
+    runs = tuple(
+        run.model_copy(update={"result": run.result.model_copy(update={"data_hash": "1" * 64})})
+        for run in ours.runs
+        if run.result is not None
+    )
+    publish(tmp_path / "one", trained_content())
+    publish(tmp_path / "two", replace(ours, runs=runs), THEIRS)
+    found = boarded(tmp_path, rules({"kind": "target", "target": 1e3, "margin": 1e-3}))
+    assert [len(each.places) for each in found.rankings] == [2, 2]
+    assert {each.data_hash for each in by_workload(found.submissions)} == {each.data_hash for each in found.rankings}
 
 
 def test_rules_that_ship_are_read_and_those_with_faults_refused(tmp_path: Path) -> None:
@@ -199,7 +215,10 @@ def test_rules_that_ship_are_read_and_those_with_faults_refused(tmp_path: Path) 
     with pytest.raises(RuleSetError, match="/workload/modle"):
         read_rules(file)
     file.write_text(file.read_text().replace("modle", "model"))
-    assert all_rules([file])[0].workload == {"model": "gpt2-tiny"}
+    with pytest.raises(RuleSetError, match="/workload/budget: must fix steps"):
+        read_rules(file)
+    file.write_text(file.read_text().replace("gpt2-tiny}", "gpt2-tiny, budget: {steps: 150}}"))
+    assert all_rules([file])[0].workload["model"] == "gpt2-tiny"
     with pytest.raises(RuleSetError, match="two sets of rules are called mine"):
         all_rules([file, file])
     printed = CliRunner().invoke(

@@ -23,6 +23,7 @@ from dashboards.text import formats
         (formats.p_value, None, ""),
         (formats.p_value, 0.0496, "p = 0.0496"),
         (formats.p_value, 0.05, "p = 0.05"),
+        (formats.p_value, math.nextafter(0.05, 0), "p < 0.05"),
         (formats.difference, 0.0000213, "+0.00002"),
         (formats.difference, -3e-14, "−3e-14"),
         (formats.size, 6_701_056, "6.70 MB"),

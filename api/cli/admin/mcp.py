@@ -1,0 +1,18 @@
+"""`adapm-bench mcp`: the gate for automatic research over standard input and output (Model Context Protocol)."""
+
+import asyncio
+
+from api.cli.console import refuse
+from api.cli.service import Url, exit_on_refusal, service_url
+
+
+def mcp(url: Url = None) -> None:
+    """Serve campaigns to an agent over standard input and output, by the Model Context Protocol."""
+    try:
+        from api.mcp_server import serve  # an extra of its own
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("mcp"):
+            raise
+        refuse("adapm-bench mcp needs the package mcp: pip install 'adapm-bench[mcp]'")
+    with exit_on_refusal():
+        asyncio.run(serve(service_url(url)))
