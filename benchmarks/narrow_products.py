@@ -1,4 +1,4 @@
-"""How far TF32 and bfloat16 in AdaPM's products with the gradient move a training, emulated on a CPU.
+"""How far TF32, once and in two parts, and bfloat16 in AdaPM's products with the gradient move a training, on a CPU.
 
     python -m benchmarks.narrow_products
     python -m benchmarks.narrow_products --steps 200 --seeds 1 2 3
@@ -33,7 +33,11 @@ from worker.models import build_model
 
 RESULT = Path("benchmarks/results/narrow-products.json")
 LEARNING_RATE = 4e-3
-BITS = {"tf32": TF32_BITS, "bf16": BFLOAT16_BITS}
+WAYS: dict[str, dict[str, Any]] = {
+    "3 x tf32": {"bits": TF32_BITS, "in_parts": True},
+    "tf32": {"bits": TF32_BITS},
+    "bf16": {"bits": BFLOAT16_BITS},
+}
 CHAOS = "ieee, other rate"
 
 
@@ -41,14 +45,14 @@ class Residuals:
     """The solver `subspace`, which also tries every way on each momentum that it is given."""
 
     def __init__(self) -> None:
-        self.of: dict[str, list[Tensor]] = {"ieee": [], **{way: [] for way in BITS}}
+        self.of: dict[str, list[Tensor]] = {"ieee": [], **{way: [] for way in WAYS}}
 
     def solve(self, momentum: Momentum, **how: Any) -> Factors:
         dense = momentum.dense()
         exact = subspace(momentum, **how)
         self._add("ieee", exact, dense)
-        for way, bits in BITS.items():
-            with emulate_products(bits):
+        for way, how_narrow in WAYS.items():
+            with emulate_products(**how_narrow):
                 self._add(way, subspace(replace(momentum, precision="high"), **how), dense)
         return exact
 
@@ -57,14 +61,14 @@ class Residuals:
         self.of[way].append((missed / torch.linalg.vector_norm(dense, dim=(-2, -1))).flatten())
 
 
-def train(seed: int, steps: int, bits: int | None, rate: float, folder: Path) -> tuple[nn.Module, float]:
+def train(seed: int, steps: int, narrow: dict[str, Any] | None, rate: float, folder: Path) -> tuple[nn.Module, float]:
     """The trained model, and the mean loss of its last ten steps."""
     dataset = ensure_dataset("python-stdlib", "byte", folder)
     batches = Batches(dataset.train, seed=seed, sequences=8, length=128)
     model = build_model("gpt2-tiny", seed)
-    optimizer = build("adapm", model, lr=rate, options={"matmul_precision": "highest" if bits is None else "high"})
+    optimizer = build("adapm", model, lr=rate, options={"matmul_precision": "highest" if narrow is None else "high"})
     losses = []
-    with nullcontext() if bits is None else emulate_products(bits):
+    with nullcontext() if narrow is None else emulate_products(**narrow):
         for step in range(steps):
             tokens = batches.batch(step)
             logits = model(tokens[:, :-1]).logits
@@ -98,7 +102,7 @@ def main() -> None:
             exact = _flat(model)
             trained = {"ieee": (model, loss)}
             trained[CHAOS] = train(seed, chosen.steps, None, LEARNING_RATE * (1.0 + 1e-6), Path(folder))
-            trained |= {way: train(seed, chosen.steps, bits, LEARNING_RATE, Path(folder)) for way, bits in BITS.items()}
+            trained |= {way: train(seed, chosen.steps, one, LEARNING_RATE, Path(folder)) for way, one in WAYS.items()}
             for way, (model, loss) in trained.items():
                 distance = ((_flat(model) - exact).norm() / (exact - start).norm()).item()
                 residual = torch.cat(residuals.of["ieee" if way == CHAOS else way]).mean().item()

@@ -122,10 +122,9 @@ def _pictures(ranking: Ranking) -> list[Picture]:
 def _loss_by_state(places: Sequence[Place], theme: ThemeName) -> Figure:
     """As of one comparison, of the candidates of several; the front is that of mean losses, which no test shows."""
     rows = [
-        place.entry.row.model_copy(update={"candidate": f"{number} {place.entry.row.title}"})
-        for number, place in enumerate(places, 1)
+        place.entry.row.model_copy(update={"candidate": name, "title": name, "pareto_front_shown": False})
+        for name, place in zip(map(str, range(1, len(places) + 1)), places, strict=True)
     ]
-    rows = [row.model_copy(update={"title": row.candidate, "pareto_front_shown": False}) for row in rows]
     costs = [(row.val_loss.mean, row.optimizer_state_bytes) for row in rows if row.val_loss]
     rows = [row.model_copy(update={"on_pareto_front": not _is_beaten(row, costs)}) for row in rows]
     whole = places[0].entry.comparison.model_copy(update={"rows": tuple(rows)})

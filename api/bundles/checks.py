@@ -164,12 +164,11 @@ def check_trainings(bundle: Bundle) -> None:
         if (points := bundle.points.get(run.id)) is None:
             continue
         losses, seconds = points.values["train_loss"][1:], points.values["step_seconds"][1:]
-        if losses.size < 2 or not np.isfinite(losses).all():
-            continue
         of_seeds = (run.candidate, run.lr, run.model, run.steps_total, losses.tobytes())
-        for key in (of_seeds, seconds.tobytes()):
-            other = found.setdefault(key if isinstance(key, tuple) else (key,), run.id)
-            if other != run.id:
+        for key, values in ((of_seeds, losses), ((seconds.tobytes(),), seconds)):
+            if values.size < 2 or not np.isfinite(values).all():  # alike by chance, or not measured
+                continue
+            if (other := found.setdefault(key, run.id)) != run.id:
                 raise BundleError("trainings", f"{run.id} and {other} are one training")
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from api.bundles.layout import BundleSource
 from api.bundles.rules import PairedRecord, ProfileRecord, RuleSet, TargetRecord
 from api.bundles.verification import Verification
@@ -33,7 +35,6 @@ class BoardSubmission:
 
     verified: Verification
     """Of one of its bundles, the newest."""
-    path: Path
     publications: tuple[Verification, ...]
     """All of its bundles, each with its own provenance."""
 
@@ -144,7 +145,7 @@ def submissions_of(
             continue
         newest = sorted(paths, key=lambda path: -verified[path].bundle.document.provenance.written_at)
         publications = tuple(verified[path] for path in newest)
-        found.append(BoardSubmission(verified=publications[0], path=newest[0], publications=publications))
+        found.append(BoardSubmission(verified=publications[0], publications=publications))
     return tuple(sorted(found, key=lambda each: each.experiment.created_at, reverse=True)), refused
 
 
@@ -184,7 +185,7 @@ def _trainings(verified: Verification) -> dict[str, str]:
     found = {}
     for run_id, columns in verified.bundle.points.items():
         seconds = columns.values["step_seconds"][1:]
-        if len(seconds) >= 2:  # fewer may be alike by chance
+        if len(seconds) >= 2 and np.isfinite(seconds).all():  # others are alike by chance, or not measured
             found[hashlib.sha256(seconds.tobytes()).hexdigest()] = run_id
     return found
 

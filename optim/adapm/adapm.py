@@ -101,8 +101,9 @@ class AdaPM(ClosureStep):
             what is smaller than half of their spacing is lost: a bfloat16 weight has to move by 2^-9 of itself.
         bf16_stochastic_round: Round bfloat16 weights up or down by chance, so that they follow small updates on
             average, without any state (`rounding.py`). Not with `master_weights`.
-        matmul_precision: Of products with the gradient on CUDA: "highest" is IEEE float32, "high" TF32, and None what
-            `torch.set_float32_matmul_precision` says, IEEE unless it is called. All other arithmetic is IEEE float32.
+        matmul_precision: Of products with the gradient and of factors on CUDA: "highest" is as exact as float32 (our
+            kernel takes three products in TF32), "high" is TF32, and None what `torch.set_float32_matmul_precision`
+            says, "highest" unless it is called. All other arithmetic is IEEE float32.
         compile: True moves large blocks by code that `torch.compile` makes at the first step, and on CUDA all matrices
             by our kernel (`kernels.py`), False does not; None decides by device and model (`compiled.py`). Weights
             agree to rounding.

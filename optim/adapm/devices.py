@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 MATMUL_PRECISIONS = ("highest", "high")
-"""Of products with a gradient, in torch's words: IEEE float32, or TF32 where the device has it."""
+"""Of products with a gradient, in torch's words: as exact as float32, or TF32 where the device has it."""
 _simulations = 0
 
 

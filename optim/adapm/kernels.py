@@ -6,8 +6,9 @@
     v = v + (1 - b2) (mean of a row of G * G - v)     where each row keeps one; other shared v are worked out before
     W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
 
-Two read gradients alone: their products with thin matrices in TF32, with the sums of squares that a shared v needs, and
-those sums by themselves. In IEEE float32 torch's own products are faster, of gradients that are copied side by side.
+Two read gradients alone: their products with thin matrices, with the sums of squares that a shared v needs, and those
+sums by themselves. Products are in TF32, or each of a float32's two parts in TF32, which tensor cores do in a third of
+the time of one in IEEE float32.
 
 A batch is one launch: the addresses of its blocks are a table on the device, so that they lie wherever their parameters
 do. A program moves a tile of a block, or whole rows where each row keeps one v: what it reads of G a second time is in
@@ -18,7 +19,7 @@ This is the only module that imports Triton; `compiled.py` says where it is used
 torch's operators. Under `TRITON_INTERPRET=1` it runs on a CPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -33,14 +34,21 @@ from .low_rank import Factors, Momentum
 from .rounding import RoundingKey
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-# Compiled for an H100 these take 128 registers a thread with the product, 64 without: 16 and 32 warps a multiprocessor.
+# Compiled for an H100 these take 158 registers a thread with the products, 128 in TF32, and spill none, nor on an A100.
 _TILE_ELEMENTS = 4096
 _PRODUCT_TILE = 64
-_PRODUCT_DEPTH = 32
+_PRODUCT_DEPTH = 16
 """Columns of A and rows of B at a time."""
+_SUMMED = 32
+"""Products with a gradient that are added up at a time."""
 _SUM_TILES = ((4, 1024), (64, 64))
 """Sums at a time, and squares of each at a time: where squares lie side by side, and where sums do."""
+_MOST_ROWS = 128
+"""Of thin matrices, that a program multiplies at a time."""
 _WARPS = 8
+_INPUTS = {"highest": "tf32x3", "high": "tf32"}
+"""What a tensor core is given for a float32: its first 11 bits, or those and the next 11 apart, three products in all.
+They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
 
 
 def is_supported(dtype: torch.dtype) -> bool:
@@ -49,19 +57,24 @@ def is_supported(dtype: torch.dtype) -> bool:
 
 
 def try_on(device: torch.device) -> None:
-    """Move a small low-rank block there by the kernel, and by torch's operators; waits for the device.
+    """Move a small low-rank block there by the kernels, and by torch's operators; waits for the device.
 
     Raises:
         RuntimeError: they do not agree, or there is no driver, or no C compiler for Triton's launcher.
-        TritonError: the kernel cannot be compiled for that device.
+        TritonError: a kernel cannot be compiled for that device, or needs more of it than it has.
     """
     weight, gradient, moment = (torch.linspace(-1.0, 1.0, 33 * 70, device=device).view(33, 70) for _ in range(3))
     factors = Factors(gradient[:, :5].contiguous(), gradient[:5].contiguous())
     moment = moment.square() + 0.1
-    numbers = torch.tensor([0.5, 2.0, 0.9, 0.1, 1.0, 1e-8, 1.0, 0.9, 0.1, 0.1], device=device)
+    numbers = torch.tensor([0.5, 1.0, 0.9, 0.1, 1.0, 1e-8, 1.0, 0.9, 0.1, 0.1, 1.5, 0.5], device=device)
     root = (0.9 * moment + 0.1 * gradient.square()).sqrt() + 1e-8
     expected = 0.9 * weight - 0.1 * ((0.5 * gradient + 2.0 * factors.left @ factors.right) / root).clamp(-1.0, 1.0)
-    move(Blocks([weight], [gradient.clone()], [], [moment]), factors, None, numbers)
+    move(Blocks([weight], [gradient.clone()], [], [moment]), factors, None, numbers, old=factors)
+    rows = torch.linspace(-1.0, 1.0, _MOST_ROWS * 70, device=device).view(1, -1, 70)
+    for precision in _INPUTS:  # with all the rows that a tile may have
+        product = multiply(rows, [gradient], axis=0, precision=precision)
+        if not torch.allclose(product, rows @ gradient.mT, rtol=1e-2, atol=1e-1):
+            raise RuntimeError("its products do not agree with torch's")
     if not torch.allclose(weight, expected, rtol=1e-3, atol=1e-3):
         raise RuntimeError("it does not agree with torch's operators")
 
@@ -95,32 +108,31 @@ def move(
     divisor: Tensor | None,
     numbers: Tensor,
     *,
+    old: Factors | None = None,
     chances: Chances | None = None,
-    precision: str = "ieee",
+    precision: str = "highest",
 ) -> None:
     """Move blocks, and what is kept of their moments. Addresses go to the device where they are not those of before.
 
     Args:
         blocks: What is moved.
-        factors: A (B × m × 2r) and B (B × 2r × n) of low-rank blocks; without the leading B for a single one.
+        factors: A (B × m × 2r) and B (B × 2r × n) of low-rank blocks; without the leading B for a single one, as `old`.
         divisor: sqrt(v / debias) + eps, B × m × 1 or B × 1 × n, where it has been worked out before; as for factors.
-        numbers: On the device, in float32: as `compiled.move` has them, and 1 - b1.
+        numbers: On the device, in float32: as `compiled.move` has them, 1 - b1, and the weights of L' R' and of L R.
+        old: L' and R' where `factors` are L and R, and both products are to be weighted here.
         chances: Where weights are rounded by chance.
-        precision: Of the product A B: "ieee" or "tf32".
+        precision: Of the products, in torch's words: those of `_INPUTS`.
     """
     if blocks.weights[0].numel() == 0:
         return
-    layouts: dict[object, list[int]] = {}
-    for index, tensors in enumerate(zip(*(each for each in blocks if each), strict=True)):
-        layouts.setdefault(tuple((tensor.stride(), tensor.dtype) for tensor in tensors), []).append(index)
     with _current(numbers.device):
-        for chosen in layouts.values():
-            _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
+        for chosen in _of_one_layout(*(each for each in blocks if each)):
+            _launch(blocks, chosen, factors, old, divisor, numbers, chances, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadMomentum(Momentum):
-    """M of blocks whose gradients lie where their parameters' do: B of them, or one. Products with them are in TF32."""
+    """M of B blocks whose gradients lie where their parameters' do."""
 
     gradients: Sequence[Tensor]
     """G of each, outputs × inputs; `gradient` is the first of them."""
@@ -128,23 +140,34 @@ class SpreadMomentum(Momentum):
     """The sums of squares of each output of each G, in a row for each, once `rows_times_transposed` has been called."""
 
     def rows_times_transposed(self, rows: Tensor) -> Tensor:
-        """X M^T (r × outputs), for r rows X."""
-        through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
+        """X M^T (B × r × outputs), for r rows X of each."""
+        carried = Carried(times_transposed(rows, self.carried.right), self.carried.left.mT, self.beta1)
         sums = None
         if not self.square_sums:
             sums = rows.new_empty((len(self.gradients), self.gradients[0].shape[0]))
             self.square_sums.append(sums)
-        return multiply(rows, self.gradients, axis=0, sums=sums, onto=through_carried, weight=1.0 - self.beta1)
+        return multiply(rows, self.gradients, axis=0, sums=sums, carried=carried, precision=self.precision)
 
     def rows_times(self, rows: Tensor) -> Tensor:
-        """X M (r × inputs), for r rows X."""
-        through_carried = times(times(rows, self.carried.left), self.carried.right)
-        return multiply(rows, self.gradients, axis=1, onto=through_carried, weight=1.0 - self.beta1)
+        """X M (B × r × inputs), for r rows X of each."""
+        carried = Carried(times(rows, self.carried.left), self.carried.right, self.beta1)
+        return multiply(rows, self.gradients, axis=1, carried=carried, precision=self.precision)
 
 
 def square_sums_of(momentum: Momentum) -> Tensor | None:
     """Those that a `SpreadMomentum` has found on the way."""
     return momentum.square_sums[0] if isinstance(momentum, SpreadMomentum) and momentum.square_sums else None
+
+
+class Carried(NamedTuple):
+    """The part of a product that goes through the factors of the step before."""
+
+    through: Tensor
+    """B × r × r."""
+    thin: Tensor
+    """R', or L'^T: B × r × n (or m)."""
+    weight: float
+    """b1: of this part; the product with G has the rest."""
 
 
 def multiply(
@@ -153,57 +176,44 @@ def multiply(
     *,
     axis: int,
     sums: Tensor | None = None,
-    onto: Tensor | None = None,
-    weight: float = 1.0,
+    carried: Carried | None = None,
+    precision: str = "highest",
 ) -> Tensor:
-    """X G^T (axis 0) or X G (axis 1) in TF32, in one launch where the matrices' values lie the same strides apart.
+    """X G^T (axis 0) or X G (axis 1), in one launch where the matrices' values lie the same strides apart.
 
     Args:
-        rows: X of each, B × r × n (or m), or r × n of a single one.
+        rows: X of each, B × r × n (or m).
         matrices: G of each, m × n.
         axis: Of G that stays.
         sums: B × m (or n): the sums of squares along the other axis are written here.
-        onto: B × r × m (or n), contiguous: becomes (1 - weight) onto + weight X G^T (or X G).
-        weight: Of the product, where there is something to add it to.
+        carried: What is added.
+        precision: Of the products with G, in torch's words: those of `_INPUTS`.
 
     Returns:
-        B × r × m (or n), as `rows` has it.
+        B × r × m (or n).
     """
-    several = rows if rows.ndim == 3 else rows[None]
-    shape = (*several.shape[:2], matrices[0].shape[axis])
-    found = several.new_empty(shape) if onto is None else onto.view(shape)
-    share = None if onto is None else weight
-    layouts: dict[object, list[int]] = {}
-    for index, matrix in enumerate(matrices):
-        layouts.setdefault((matrix.stride(), matrix.dtype), []).append(index)
+    found = rows.new_empty((*rows.shape[:2], matrices[0].shape[axis]))
     with _current(rows.device):
-        for chosen in layouts.values():
-            if len(layouts) == 1:
-                _launch_product(several, matrices, found, sums, axis, share)
-                continue
-            some = torch.tensor(chosen, device=rows.device)
-            part = found[some]
-            part_sums = None if sums is None else sums[some]
-            _launch_product(several[some], [matrices[index] for index in chosen], part, part_sums, axis, share)
-            found[some] = part
-            if sums is not None and part_sums is not None:
-                sums[some] = part_sums
-    return found if rows.ndim == 3 else found[0]
+        for chosen in _of_one_layout(matrices):
+            _launch_product(rows, matrices, chosen, found, sums, axis, carried, precision)
+    return found
 
 
 def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
     """Sums of squares, in float32, of each row (axis 0) or column (axis 1) of matrices of one shape: a row for each."""
     sums = torch.empty((len(gradients), gradients[0].shape[axis]), dtype=torch.float32, device=gradients[0].device)
-    layouts: dict[object, list[int]] = {}
-    for index, gradient in enumerate(gradients):
-        layouts.setdefault((gradient.stride(), gradient.dtype), []).append(index)
     with _current(sums.device):
-        for chosen in layouts.values():
-            found = sums if len(chosen) == len(gradients) else torch.empty_like(sums[: len(chosen)])
-            _launch_sums([gradients[index] for index in chosen], found, axis)
-            if found is not sums:
-                sums[torch.tensor(chosen, device=sums.device)] = found
+        for chosen in _of_one_layout(gradients):
+            _launch_sums(gradients, chosen, sums, axis)
     return sums
+
+
+def _of_one_layout(*lists: Sequence[Tensor]) -> Iterable[list[int]]:
+    """The places in these lists of tensors that have the same strides and types."""
+    layouts: dict[object, list[int]] = {}
+    for index, tensors in enumerate(zip(*lists, strict=True)):
+        layouts.setdefault(tuple((tensor.stride(), tensor.dtype) for tensor in tensors), []).append(index)
+    return layouts.values()
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
@@ -215,6 +225,7 @@ def _launch(
     blocks: Blocks,
     chosen: Sequence[int],
     factors: Factors | None,
+    old: Factors | None,
     divisor: Tensor | None,
     numbers: Tensor,
     chances: Chances | None,
@@ -228,18 +239,18 @@ def _launch(
     moment = blocks.moments[chosen[0]] if blocks.moments else None
     rows, columns = weight.shape
     means_rows = moment is not None and moment.ndim == 1
-    if len(chosen) < len(blocks.weights):
-        picked = torch.tensor(chosen, device=weight.device)
-        factors = None if factors is None else Factors(factors.left[picked], factors.right[picked])
-        divisor = None if divisor is None else divisor[picked]
     left, right = factors or (None, None)
+    old_left, old_right = old or (None, None)
     tile_rows, tile_columns = _tile(rows, columns, is_product=factors is not None)
     tiles = triton.cdiv(rows, tile_rows) * (1 if means_rows else triton.cdiv(columns, tile_columns))
     state = moment if moment is not None else average
+    reached = (weight, gradient, average, moment, left, right, old_left, old_right)
     _move[(tiles * len(chosen),)](
-        _on_device((*addresses, *keys), weight.device),
+        _on_device((*addresses, *chosen, *keys), weight.device),
         left,
         right,
+        old_left,
+        old_right,
         divisor,
         numbers,
         len(chosen),
@@ -253,17 +264,19 @@ def _launch(
         *((0, 0) if moment is None else (*moment.stride(), 0)[:2]),
         *_strides(left),
         *_strides(right),
+        *_strides(old_left),
+        *_strides(old_right),
         *_strides(divisor),
         *(chances.origin if chances is not None and chances.origin else (0, 0)),
         0 if chances is None else chances.columns,
         HAS_AVERAGE=average is not None,
         V="given" if moment is None else "row" if means_rows else "element",
         BY_CHANCE=chances is not None,
-        PRECISION=precision,
+        PRECISION=_INPUTS[precision],
         WEIGHT=_DTYPES[weight.dtype],
         GRADIENT=_DTYPES[gradient.dtype],
         STATE=_DTYPES[torch.float32 if state is None else state.dtype],
-        INDEX=_index_type([each for each in (weight, gradient, average, moment) if each is not None]),
+        INDEX=_index_type([each for each in reached if each is not None]),
         IS_ALIGNED=all(address % 16 == 0 for address in addresses),
         TILE_ROWS=tile_rows,
         TILE_COLUMNS=tile_columns,
@@ -273,23 +286,25 @@ def _launch(
     )
 
 
-def _launch_sums(gradients: Sequence[Tensor], sums: Tensor, axis: int) -> None:
-    """Fill in the sums of matrices whose values lie the same strides apart."""
-    addresses = tuple(gradient.data_ptr() for gradient in gradients)
-    shape, steps = gradients[0].shape, gradients[0].stride()
+def _launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tensor, axis: int) -> None:
+    """Fill in the sums of those of the matrices, whose values lie the same strides apart."""
+    addresses = tuple(gradients[index].data_ptr() for index in chosen)
+    gradient = gradients[chosen[0]]
+    shape, steps = gradient.shape, gradient.stride()
     tile = _SUM_TILES[0 if steps[1 - axis] == 1 else 1]
     tiles = triton.cdiv(shape[axis], tile[0])
     if tiles > 0:
-        _sum_squares[(tiles * len(gradients),)](
-            _on_device(addresses, sums.device),
+        _sum_squares[(tiles * len(chosen),)](
+            _on_device((*addresses, *chosen), sums.device),
             sums,
+            len(chosen),
             tiles,
             shape[axis],
             shape[1 - axis],
             steps[axis],
             steps[1 - axis],
-            TYPE=_DTYPES[gradients[0].dtype],
-            INDEX=_index_type(gradients[:1]),
+            TYPE=_DTYPES[gradient.dtype],
+            INDEX=_index_type([gradient]),
             IS_ALIGNED=all(address % 16 == 0 for address in addresses),
             TILE=tile[0],
             TILE_SUMMED=tile[1],
@@ -300,44 +315,59 @@ def _launch_sums(gradients: Sequence[Tensor], sums: Tensor, axis: int) -> None:
 def _launch_product(
     rows: Tensor,
     matrices: Sequence[Tensor],
+    chosen: Sequence[int],
     found: Tensor,
     sums: Tensor | None,
     axis: int,
-    share: float | None,
+    carried: Carried | None,
+    precision: str,
 ) -> None:
-    """Fill in the products, or add their share, and sums, of matrices whose values lie the same strides apart."""
-    addresses = tuple(matrix.data_ptr() for matrix in matrices)
-    shape, steps = matrices[0].shape, matrices[0].stride()
-    tiles = triton.cdiv(shape[axis], _PRODUCT_TILE)
+    """Fill in the products, and sums, of those of the matrices, whose values lie the same strides apart."""
+    addresses = tuple(matrices[index].data_ptr() for index in chosen)
+    matrix, rank = matrices[chosen[0]], rows.shape[1]
+    shape, steps = matrix.shape, matrix.stride()
+    tile_rows = min(_MOST_ROWS, max(16, triton.next_power_of_2(rank)))
+    tiles, tiles_down = triton.cdiv(shape[axis], _PRODUCT_TILE), triton.cdiv(rank, tile_rows)
+    through, thin, weight = carried or (None, None, 0.0)
+    reached = (matrix, rows, found, *(each for each in (through, thin) if each is not None))
     if tiles > 0:
-        _multiply[(tiles * len(matrices),)](
-            _on_device(addresses, rows.device),
+        _multiply[(tiles * tiles_down * len(chosen),)](
+            _on_device((*addresses, *chosen), rows.device),
             rows,
             found,
             sums,
+            through,
+            thin,
+            len(chosen),
             tiles,
-            rows.shape[1],
+            tiles_down,
+            rank,
             shape[axis],
             shape[1 - axis],
             *rows.stride(),
+            *_strides(through),
+            *_strides(thin),
             steps[axis],
             steps[1 - axis],
-            1.0 if share is None else share,
-            ADDS=share is not None,
-            TYPE=_DTYPES[matrices[0].dtype],
-            INDEX=_index_type(matrices[:1]),
+            weight,
+            PRECISION=_INPUTS[precision],
+            TYPE=_DTYPES[matrix.dtype],
+            INDEX=_index_type(reached),
             IS_ALIGNED=all(address % 16 == 0 for address in addresses),
-            TILE_ROWS=max(16, triton.next_power_of_2(rows.shape[1])),
+            TILE_ROWS=tile_rows,
             TILE=_PRODUCT_TILE,
-            TILE_SUMMED=_PRODUCT_DEPTH,
+            TILE_SUMMED=_SUMMED,
             num_warps=_WARPS,
             num_stages=3,
         )
 
 
 def _index_type(tensors: Sequence[Tensor]) -> tl.dtype:
-    """Of the places of their elements."""
-    last = (sum((size - 1) * step for size, step in zip(each.shape, each.stride(), strict=True)) for each in tensors)
+    """Of the places of their elements in a matrix; which block it is of, is counted in int64."""
+    last = (
+        sum((size - 1) * step for size, step in zip(each.shape[-2:], each.stride()[-2:], strict=True))
+        for each in tensors
+    )
     return tl.int32 if max(last) < 2**31 else tl.int64
 
 
@@ -371,6 +401,8 @@ def _move(
     table: tl.tensor,
     left: tl.tensor,
     right: tl.tensor,
+    old_left: tl.tensor,
+    old_right: tl.tensor,
     divisor: tl.tensor,
     numbers: tl.tensor,
     blocks: tl.tensor,
@@ -392,6 +424,12 @@ def _move(
     right_block: tl.tensor,
     right_depth: tl.tensor,
     right_column: tl.tensor,
+    old_left_block: tl.tensor,
+    old_left_row: tl.tensor,
+    old_left_depth: tl.tensor,
+    old_right_block: tl.tensor,
+    old_right_depth: tl.tensor,
+    old_right_column: tl.tensor,
     divisor_block: tl.tensor,
     divisor_row: tl.tensor,
     divisor_column: tl.tensor,
@@ -421,6 +459,7 @@ def _move(
     gradients = _pointer(table + blocks, block, GRADIENT, IS_ALIGNED)
     averages = _pointer(table + 2 * blocks, block, STATE, IS_ALIGNED)
     moments = _pointer(table + 3 * blocks, block, STATE, IS_ALIGNED)
+    place_of_block = tl.load(table + 4 * blocks + block)
 
     first, past = (tile % tiles_across) * TILE_COLUMNS, (tile % tiles_across + 1) * TILE_COLUMNS
     if V == "row":
@@ -453,8 +492,8 @@ def _move(
         else:
             numerator = gradient * tl.load(numbers)
             if left is not None:
-                lefts = left + block.to(tl.int64) * left_block + row * left_row
-                rights = right + block.to(tl.int64) * right_block + column * right_column
+                lefts = left + place_of_block * left_block + row * left_row
+                rights = right + place_of_block * right_block + column * right_column
                 product = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
                 for start_depth in range(0, depth, TILE_DEPTH):
                     inner = start_depth + tl.arange(0, TILE_DEPTH)
@@ -463,7 +502,21 @@ def _move(
                     a = tl.load(lefts[:, None] + inner[None, :] * left_depth, mask=there_left, other=0.0)
                     b = tl.load(rights[None, :] + inner[:, None] * right_depth, mask=there_right, other=0.0)
                     product = tl.dot(a, b, product, input_precision=PRECISION)
-                numerator += product * tl.load(numbers + 1)
+                if old_left is None:
+                    numerator += product * tl.load(numbers + 1)
+                else:
+                    numerator += product * tl.load(numbers + 11)
+                    lefts = old_left + place_of_block * old_left_block + row * old_left_row
+                    rights = old_right + place_of_block * old_right_block + column * old_right_column
+                    product = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
+                    for start_depth in range(0, depth, TILE_DEPTH):
+                        inner = start_depth + tl.arange(0, TILE_DEPTH)
+                        there_left = row_is_there[:, None] & (inner < depth)[None, :]
+                        there_right = (inner < depth)[:, None] & (column < columns)[None, :]
+                        a = tl.load(lefts[:, None] + inner[None, :] * old_left_depth, mask=there_left, other=0.0)
+                        b = tl.load(rights[None, :] + inner[:, None] * old_right_depth, mask=there_right, other=0.0)
+                        product = tl.dot(a, b, product, input_precision=PRECISION)
+                    numerator += product * tl.load(numbers + 10)
 
         if V == "element":
             places = row[:, None] * moment_row + column[None, :] * moment_column
@@ -472,7 +525,7 @@ def _move(
             tl.store(moments + places, _to_state(moment, STATE), mask=there)
             root = tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5)
         if V == "given":
-            places = block * divisor_block + row[:, None] * divisor_row + column[None, :] * divisor_column
+            places = place_of_block * divisor_block + row[:, None] * divisor_row + column[None, :] * divisor_column
             root = tl.load(divisor + places, mask=there, other=1.0)
 
         bound = tl.load(numbers + 6)
@@ -481,8 +534,8 @@ def _move(
         weight = tl.load(weights + places, mask=there, other=0.0).to(tl.float32)
         weight = weight * tl.load(numbers + 7) - update * tl.load(numbers + 8)
         if BY_CHANCE:
-            factor = tl.load(table + 4 * blocks + block).to(tl.int32)
-            addend = tl.load(table + 5 * blocks + block).to(tl.int32)
+            factor = tl.load(table + 5 * blocks + block).to(tl.int32)
+            addend = tl.load(table + 6 * blocks + block).to(tl.int32)
             place = (row + origin_row)[:, None] * whole_columns + (column + origin_column)[None, :]
             bits = _hash(place.to(tl.int32), factor, addend) >> 16 & 0xFFFF
             tl.store(weights + places, _round_by_chance(weight, bits), mask=there)
@@ -494,6 +547,7 @@ def _move(
 def _sum_squares(
     table: tl.tensor,
     sums: tl.tensor,
+    blocks: tl.tensor,
     tiles: tl.tensor,
     length: tl.tensor,
     summed: tl.tensor,
@@ -515,7 +569,7 @@ def _sum_squares(
         there = (place < length)[:, None] & (other < summed)[None, :]
         value = tl.load(matrix + place[:, None] * step + other[None, :] * step_summed, mask=there, other=0.0)
         squares += value.to(tl.float32) * value.to(tl.float32)
-    tl.store(sums + block * length + place, tl.sum(squares, axis=1), mask=place < length)
+    tl.store(sums + tl.load(table + blocks + block) * length + place, tl.sum(squares, axis=1), mask=place < length)
 
 
 @triton.jit
@@ -524,17 +578,27 @@ def _multiply(
     rows: tl.tensor,
     found: tl.tensor,
     sums: tl.tensor,
+    through: tl.tensor,
+    thin: tl.tensor,
+    blocks: tl.tensor,
     tiles: tl.tensor,
+    tiles_down: tl.tensor,
     count: tl.tensor,
     length: tl.tensor,
     summed: tl.tensor,
     rows_block: tl.tensor,
     rows_row: tl.tensor,
     rows_column: tl.tensor,
+    through_block: tl.tensor,
+    through_row: tl.tensor,
+    through_column: tl.tensor,
+    thin_block: tl.tensor,
+    thin_row: tl.tensor,
+    thin_column: tl.tensor,
     step: tl.tensor,
     step_summed: tl.tensor,
-    share: tl.tensor,
-    ADDS: tl.constexpr,
+    weight: tl.tensor,
+    PRECISION: tl.constexpr,
     TYPE: tl.constexpr,
     INDEX: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
@@ -542,35 +606,43 @@ def _multiply(
     TILE: tl.constexpr,
     TILE_SUMMED: tl.constexpr,
 ) -> None:
-    """Some columns of one product."""
-    block = tl.program_id(0) // tiles
-    place = ((tl.program_id(0) % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
-    row = tl.arange(0, TILE_ROWS)
+    """Some columns of some rows of one product."""
+    block = tl.program_id(0) // (tiles * tiles_down)
+    tile = tl.program_id(0) % (tiles * tiles_down)
+    column = ((tile // tiles_down) * TILE + tl.arange(0, TILE)).to(INDEX)
+    row = ((tile % tiles_down) * TILE_ROWS + tl.arange(0, TILE_ROWS)).to(INDEX)
     matrix = _pointer(table, block, TYPE, IS_ALIGNED)
-    thin = rows + block.to(tl.int64) * rows_block + row * rows_row
+    place_of_block = tl.load(table + blocks + block)
+    xs = rows + place_of_block * rows_block + row * rows_row
     product = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
     squares = tl.zeros((TILE_SUMMED, TILE), dtype=tl.float32)
     for start in range(0, summed, TILE_SUMMED):
         other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        there = (other < summed)[:, None] & (place < length)[None, :]
-        value = tl.load(matrix + other[:, None] * step_summed + place[None, :] * step, mask=there, other=0.0)
+        there = (other < summed)[:, None] & (column < length)[None, :]
+        value = tl.load(matrix + other[:, None] * step_summed + column[None, :] * step, mask=there, other=0.0)
         value = value.to(tl.float32)
-        x = tl.load(
-            thin[:, None] + other[None, :] * rows_column,
-            mask=(row < count)[:, None] & (other < summed)[None, :],
-            other=0.0,
-        )
-        product = tl.dot(x, value, product, input_precision="tf32")
+        there = (row < count)[:, None] & (other < summed)[None, :]
+        x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=there, other=0.0)
+        product = tl.dot(x, value, product, input_precision=PRECISION)
         if sums is not None:
             squares += value * value
-    places = found + block.to(tl.int64) * count * length + row[:, None] * length + place[None, :]
-    there = (row < count)[:, None] & (place < length)[None, :]
-    if ADDS:
-        before = tl.load(places, mask=there, other=0.0)
-        product = before + share * (product - before)
-    tl.store(places, product, mask=there)
+    if thin is not None:
+        ts = through + place_of_block * through_block + row * through_row
+        factor = thin + place_of_block * thin_block + column * thin_column
+        other_part = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
+        for start in range(0, count, TILE_SUMMED):
+            inner = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
+            there = (row < count)[:, None] & (inner < count)[None, :]
+            t = tl.load(ts[:, None] + inner[None, :] * through_column, mask=there, other=0.0)
+            there = (inner < count)[:, None] & (column < length)[None, :]
+            value = tl.load(factor[None, :] + inner[:, None] * thin_row, mask=there, other=0.0)
+            other_part = tl.dot(t, value, other_part, input_precision="tf32x3")
+        product = product * (1.0 - weight) + other_part * weight
+    places = found + place_of_block * count * length + row[:, None] * length + column[None, :]
+    tl.store(places, product, mask=(row < count)[:, None] & (column < length)[None, :])
     if sums is not None:
-        tl.store(sums + block * length + place, tl.sum(squares, axis=0), mask=place < length)
+        is_here = (column < length) & (tile % tiles_down == 0)
+        tl.store(sums + place_of_block * length + column, tl.sum(squares, axis=0), mask=is_here)
 
 
 @triton.jit

@@ -5,8 +5,8 @@ into the same memory: a group has blocks of any shapes and of one rank, and its 
 of the plan's largest block. In a group
 
 * the blocks of one shape have their factors side by side, B × m × r and B × r × n: the state of each block is a view;
-* gradients stay where they are. Products with them are written side by side: by our kernel for all blocks of a shape,
-  in TF32; else block by block, but for blocks so small that a launch would take longer than a copy of them;
+* gradients stay where they are. Products with them are written side by side: by our kernel for all blocks of a shape;
+  else block by block, but for blocks so small that a launch would take longer than a copy of them;
 * the r × r matrices of all blocks are worked out together (`solvers.subspace_together`), with no word to the host.
 
 Weights and second moments are moved by `step.update_batch`: where our kernel does it, all blocks of a shape at once.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,15 +70,23 @@ def update_low_rank(
     """
     for group in _split_into_groups(lists, limit=allowed_elements(largest) // _BLOCKS_TO_FACTORS):
         kernels = kernels_for(group[0][0]) if compiles and all(kernels_for(batch[0]) for batch in group) else None
-        found = _move_factors(group, settings, kernels, largest=largest)
-        while group:
-            batch, (factors, squares) = group.pop(), found.pop()
+        changes = _find_factors(group, settings, kernels, largest=largest)
+        group.clear()
+        while changes:
+            change = changes.pop()
+            batch = change.batch
             if kernels is not None:
-                update_batch(batch, settings, largest=largest, compiles=True, factors=factors, squares=squares)
+                factors, old, squares = change.current, change.carried, change.squares
+                update_batch(batch, settings, largest=largest, compiles=True, factors=factors, old=old, squares=squares)
+                change.store()
                 continue
+            mixed = mixed_factors(change.carried, change.current, settings.mixture)
+            change.store()
+            del change
             for part, piece in _numbered(split_into_batches(batch, largest=largest)):
-                some = Factors(factors.left[part], factors.right[part])
+                some = Factors(mixed.left[part], mixed.right[part])
                 update_batch(piece, settings, largest=largest, compiles=compiles, factors=some)
+            del mixed, some
 
 
 def _split_into_groups(lists: Iterable[Sequence[Member]], *, limit: int) -> Iterator[list[list[Member]]]:
@@ -118,13 +127,27 @@ def _numbered(batches: Iterable[list[Member]]) -> Iterator[tuple[int | slice, li
         start = stop
 
 
-def _move_factors(
-    group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType | None, *, largest: int
-) -> list[tuple[Factors, Tensor | None]]:
-    """Of each batch A and B, so that m is A B and the gradient's part of it, with the stored factors moved on.
+class _Change(NamedTuple):
+    """The factors of a batch before a step and after it, as they are carried, in the type of the arithmetic."""
 
-    And the sums of squares of each output, where they were found on the way.
-    """
+    batch: Sequence[Member]
+    stored: Sequence[Stored]
+    """L and R as state keeps them, of all blocks side by side."""
+    carried: Factors
+    """Where it has that type, the state itself."""
+    current: Factors
+    squares: Tensor | None
+    """The sums of squares of each output, where they were found on the way."""
+
+    def store(self) -> None:
+        """Let the new ones be the state, once what is carried is not needed any more."""
+        for parts, whole, factor in zip(_stored_factors(self.batch), self.stored, self.current, strict=True):
+            round_into([whole] if _lies_in(parts[0], whole) else parts, factor)
+
+
+def _find_factors(
+    group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType | None, *, largest: int
+) -> list[_Change]:
     compute = torch.promote_types(group[0][0].weight.dtype, torch.float32)
     stored = [[_all_side_by_side(parts) for parts in _stored_factors(batch)] for batch in group]
     carried = [Factors(*(read([whole], compute) for whole in wholes)) for wholes in stored]
@@ -137,15 +160,13 @@ def _move_factors(
     )
     squares = [None if kernels is None else kernels.square_sums_of(momentum) for momentum in momenta]
     momenta.clear()  # and with them copies of gradients
-    mixed: list[tuple[Factors, Tensor | None]] = []
+    changes = []
     for batch, factors, wholes, new, sums in zip(group, carried, stored, found, squares, strict=True):
         turned = new.transpose() if batch[0].block.output_axis == 1 else new
         # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
         kept = Factors(*(rounded([whole], factor) for whole, factor in zip(wholes, turned, strict=True)))
-        mixed.append((mixed_factors(factors, kept, settings.mixture), sums))
-        for parts, whole, factor in zip(_stored_factors(batch), wholes, kept, strict=True):
-            round_into([whole] if _lies_in(parts[0], whole) else parts, factor)
-    return mixed
+        changes.append(_Change(batch, wholes, factors, kept, sums))
+    return changes
 
 
 def _momenta_of(
@@ -162,13 +183,13 @@ def _momenta_of(
     momenta: list[Momentum] = []
     for batch, factors in zip(group, carried, strict=True):
         start = factors.transpose() if batch[0].block.output_axis == 1 else factors
-        if kernels is not None and settings.matmul_precision == "high":
+        first, precision = _outputs_first(batch[0]), settings.matmul_precision
+        if kernels is not None:
             gradients = [_outputs_first(single) for member in batch for single in cut_stack(member, 1)]
-            momenta.append(kernels.SpreadMomentum(gradients[0], start, settings.beta1, gradients=gradients))
+            momenta.append(kernels.SpreadMomentum(first, start, settings.beta1, precision, gradients=gradients))
             continue
         pieces, copied = _gradient_pieces(batch, compute, largest=largest, room=room)
         room -= copied
-        first, precision = _outputs_first(batch[0]), settings.matmul_precision
         momenta.append(ScatteredMomentum(first, start, settings.beta1, precision, pieces=pieces))
     return momenta
 

@@ -248,6 +248,7 @@ def update_batch(
     largest: int,
     compiles: bool = False,
     factors: Factors | None = None,
+    old: Factors | None = None,
     squares: Tensor | None = None,
 ) -> None:
     """Move a batch of like blocks, and their state.
@@ -259,6 +260,7 @@ def update_batch(
         largest: Elements of the plan's largest block.
         compiles: Whether large blocks are moved by compiled code.
         factors: A and B of low-rank blocks where they have been found before, so that m is A B and the gradient's part.
+        old: L' and R' where `factors` are L and R, which our kernel mixes.
         squares: The sums of squares of each output of G, where they have.
     """
     block = batch[0].block
@@ -276,7 +278,7 @@ def update_batch(
         # What is None here, v of each row of a block that is not of low rank, is found on the way.
         if shares and squares is not None:
             divisor = shared_divisor(block, stored, squares if len(squares) > 1 else squares[0], settings)
-        _move_by_kernel(kernels, batch, settings, factors, divisor)
+        _move_by_kernel(kernels, batch, settings, factors, divisor, old=old)
         return
     gradient = join([member.gradient for member in batch])
     divisor = None
@@ -357,6 +359,8 @@ def _move_by_kernel(
     settings: StepSettings,
     factors: Factors | None,
     divisor: Tensor | None,
+    *,
+    old: Factors | None = None,
 ) -> None:
     """As the loop above, all blocks at once; v that is not behind the divisor is found on the way."""
     first, block = batch[0], batch[0].block
@@ -376,8 +380,9 @@ def _move_by_kernel(
         factors,
         divisor,
         _numbers(settings, block.first_moment, block.decays, torch.float32, first.weight.device),
+        old=old,
         chances=chances,
-        precision="tf32" if settings.matmul_precision == "high" else "ieee",
+        precision=settings.matmul_precision,
     )
 
 
@@ -439,6 +444,8 @@ def _numbers(
         1.0 - (lr * settings.weight_decay if decays else 0.0),
         lr,
         1.0 - settings.beta1,
+        settings.mixture.carried,
+        settings.mixture.current,
     )
     if settings.counter is None:
         return _on_device(numbers, compute, device)

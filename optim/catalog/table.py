@@ -129,7 +129,7 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
         _choice(
             "matmul_precision",
             None,
-            "products with the gradient on CUDA: IEEE float32, or TF32 (high); null: what torch is set to, IEEE here",
+            "products with the gradient on CUDA: as float32, or TF32 (high); null: what torch is set to, highest here",
             *("highest", "high"),
         ),
         only_on_cuda=True,

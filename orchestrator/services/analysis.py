@@ -16,6 +16,7 @@ from orchestrator.analysis.benchmark_rules import (
 )
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
 from orchestrator.analysis.comparison import ValidationCurve, comparison_spec
+from orchestrator.analysis.laws.critical_batch import critical_batches
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
@@ -146,10 +147,12 @@ class Analysis:
         *,
         form: FormName | None = None,
         predict: Sequence[str] = (),
+        target_loss: float | None = None,
         wait: bool = True,
     ) -> FitReport:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
-        `predict`: models of the catalog, or numbers of parameters. Without `wait` the exact memory of a model may be
+        `predict`: models of the catalog, or numbers of parameters. `target_loss`: what critical batches are about,
+        where batches differ. Without `wait` the exact memory of a model may be
         missing the first time."""
         measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
         first = measured[0][0].spec
@@ -161,7 +164,8 @@ class Analysis:
             for model in dict.fromkeys(each.model for each in targets if each.model)
         }
         needs = self._count(questions, wait=wait)
-        return fit_experiments(measured, form=form, predict=targets, needs=needs)
+        found = fit_experiments(measured, form=form, predict=targets, needs=needs)
+        return found.model_copy(update={"critical_batches": critical_batches(measured, self._curves_of, target_loss)})
 
     def count_memory(self, question: FootprintQuestion) -> Footprint | None:
         """What training a model keeps; None where it is still being counted. Raises KeyError for an unknown model, and

@@ -1,6 +1,8 @@
 """Products in TF32 or bfloat16 as an accelerator works them out: operands of a shorter mantissa, sums in float32.
 
 `emulate_products(bits)` has a CPU do so wherever AdaPM asks for `matmul_precision="high"`, and for the product A B.
+With `in_parts`, each operand is first divided into a large and a small part of so many bits, as our kernel does at
+"highest".
 """
 
 from collections.abc import Callable, Iterator
@@ -22,24 +24,38 @@ def cut_mantissa(exact: Tensor, bits: int) -> Tensor:
     return (exact.view(torch.int32) & ~((1 << 23 - bits) - 1)).view(torch.float32)
 
 
+Product = Callable[[Tensor, Tensor], Tensor]
+
+
+def narrowed(product: Product, bits: int, *, in_parts: bool = False) -> Product:
+    """A product of operands of so many bits, or of two parts of so many: without that of both small ones."""
+
+    def multiply(one: Tensor, other: Tensor) -> Tensor:
+        one, other = one.contiguous(), other.contiguous()
+        large, of_other = cut_mantissa(one, bits), cut_mantissa(other, bits)
+        if not in_parts:
+            return product(large, of_other)
+        small, small_of_other = cut_mantissa(one - large, bits), cut_mantissa(other - of_other, bits)
+        return product(large, small_of_other) + product(small, of_other) + product(large, of_other)
+
+    return multiply
+
+
 @contextmanager
-def emulate_products(bits: int) -> Iterator[None]:
+def emulate_products(bits: int, *, in_parts: bool = False) -> Iterator[None]:
     """Within, AdaPM's products with a gradient, where it asks for "high", and A B take operands of so many bits."""
 
-    def narrow(product: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def narrow(product: Product) -> Callable[..., Tensor]:
         def multiply(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
-            if precision == "high":
-                rows, matrix = (cut_mantissa(each.contiguous(), bits) for each in (rows, matrix))
-            return product(rows, matrix)
+            return (narrowed(product, bits, in_parts=in_parts) if precision == "high" else product)(rows, matrix)
 
         return multiply
 
     def add_product(base: Tensor, one: Tensor, other: Tensor, *, beta: float, alpha: float) -> Tensor:
-        one, other = (cut_mantissa(each.contiguous(), bits) for each in (one, other))
-        return low_rank.add_product(base, one, other, beta=beta, alpha=alpha)
+        return base * beta + alpha * narrowed(torch.matmul, bits, in_parts=in_parts)(one, other)
 
     def times(rows: Tensor, matrix: Tensor) -> Tensor:
-        return devices.times(*(cut_mantissa(each.contiguous(), bits) for each in (rows, matrix)))
+        return narrowed(devices.times, bits, in_parts=in_parts)(rows, matrix)
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(low_rank, "times", narrow(devices.times)))

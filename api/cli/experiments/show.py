@@ -91,6 +91,14 @@ Predict = Annotated[
         help="Predict loss and memory for this model or number of parameters (1.5e9); repeatable.",
     ),
 ]
+TargetLoss = Annotated[
+    float | None,
+    typer.Option(
+        "--target-loss",
+        help="Critical batches are about the tokens to this loss; default: the highest final loss, which all reach.",
+        min=0.0,
+    ),
+]
 RunIds = Annotated[list[str], typer.Argument(help="A run's id, or its first characters.", metavar="RUN...")]
 EveryField = Annotated[bool, typer.Option("--all", help="List the fields that are the same in all of them, too.")]
 RunIdArgument = Annotated[str, typer.Argument(help="A run's id, or its first characters.", metavar="RUN")]
@@ -275,10 +283,18 @@ def diff(runs: RunIds, every_field: EveryField = False, url: Url = None, json: J
         print(f"left out, since their specifications cannot be read: {', '.join(found.unreadable)}")
 
 
-def fit(ids: FitIds, form: FormChoice = None, predict: Predict = None, url: Url = None, json: Json = False) -> None:
-    """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts."""
+def fit(
+    ids: FitIds,
+    form: FormChoice = None,
+    predict: Predict = None,
+    target_loss: TargetLoss = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Fit each optimizer's scaling law: exponents with intervals, predictions, verdicts. Over experiments of one model
+    with several batches: its critical batch."""
     with open_client(url) as client:
-        report = client.fit(ids, form=form.value if form else None, predict=predict or [])
+        report = client.fit(ids, form=form.value if form else None, predict=predict or [], target_loss=target_loss)
     print_json(report) if json else console().print(fit_view(report))
 
 

@@ -32,6 +32,7 @@ from orchestrator.analysis.laws.model import (
     spread_of,
     stretched_interval,
 )
+from orchestrator.analysis.laws.pooling import typical_difference
 from orchestrator.analysis.laws.records import (
     CandidateFit,
     CurvePoint,
@@ -46,6 +47,7 @@ from orchestrator.analysis.laws.records import (
     LossDifference,
     Prediction,
     ScalingPoint,
+    TypicalDifference,
 )
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import fit_notes, fit_verdict, no_law, too_few
@@ -387,6 +389,7 @@ def _row(
         against_baseline=_differences(*pair, comparisons) if pair else (),
         loss_differences=differences,
         drift=_drift(*pair, differences, comparisons) if pair else None,
+        typical_difference=None if sample is baseline else _typical_difference(sample, baseline, form, comparisons),
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
         instability=instability(
@@ -396,6 +399,17 @@ def _row(
         else None,
         verdict="",
     )
+
+
+def _typical_difference(sample: Sample, baseline: Sample, form: LawForm, comparisons: int) -> TypicalDifference | None:
+    """Over the cells and seeds that both have, one difference for each size (of a law in tokens: each budget)."""
+    axis = SIZE if SIZE in form.variables else TOKENS
+    theirs = dict(zip(baseline.keys, baseline.losses, strict=True))
+    found: dict[int, dict[int, list[float]]] = {}
+    for key, loss in zip(sample.keys, sample.losses, strict=True):
+        if key in theirs:
+            found.setdefault(key[axis], {}).setdefault(key[2], []).append(loss - theirs[key])
+    return typical_difference([found[each] for each in sorted(found)], comparisons)
 
 
 def _law_only(fitted: FittedLaw | None) -> FittedLaw | None:

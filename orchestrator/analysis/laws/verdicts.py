@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm
-from orchestrator.analysis.laws.records import CandidateFit, Estimate, ScalingPoint
+from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import p_text, signed_text, stability_text
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
@@ -41,10 +41,73 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
         sentences = [f"No law found: {row.no_law}. Nothing is predicted."]
     else:
         sentences = [*_exponents(row), *_floor(row), *_baseline_sentences(row, form), *_sentences_on_largest_size(row)]
+    sentences += _typical(row, "sizes" if 0 in form.variables else "budgets")
     if row.instability and (row.instability.lost or (baseline.instability and baseline.instability.lost)):
         of_runs = stability_text(row.instability, baseline.instability, baseline.title)
         sentences.append(f"Stability, apart from loss: {of_runs}.")
     return " ".join(sentences)
+
+
+def critical_batch_verdict(row: CriticalBatch) -> str:
+    """Where an optimizer's critical batch lies, as far as the tokens tell it."""
+    lost = f" Not reached by every run with {_tokens_each(row.not_reached)}." if row.not_reached else ""
+    found = row.critical_batch_tokens
+    if found is None:
+        return f"No critical batch: {len(row.points)} batches reached the loss, 4 are needed.{lost}"
+    if found.high is None and found.low is None:
+        said = "The critical batch is not told by these batches."
+    elif found.high is None:
+        said = f"The critical batch is {found.low:,.0f} tokens at least: tokens are not shown to rise with the batch."
+    elif found.low is None:
+        said = f"The critical batch is {found.high:,.0f} tokens at most: each batch may cost tokens in proportion."
+    else:
+        said = f"Critical batch {found.value:,.0f} tokens (95 % interval {found.low:,.0f} to {found.high:,.0f})."
+    if (ratio := row.to_baseline) is None:
+        return said + lost
+    kinds = "simultaneous 95 % interval" if row.comparisons > 1 else "95 % interval"
+    low, high = ("0" if ratio.low is None else f"{ratio.low:.2g}", "any" if ratio.high is None else f"{ratio.high:.2g}")
+    is_shown = (ratio.low or 0.0) > 1 or (ratio.high is not None and ratio.high < 1)
+    other = "another one than the baseline's" if is_shown else "not shown to be another than the baseline's"
+    return f"{said} It is {other}: {low} to {high} times it ({kinds}).{lost}"
+
+
+def critical_batch_notes(target: float, *, given: bool, falls: bool) -> tuple[str, ...]:
+    """What the tokens to a loss hang on."""
+    whose = "as asked for" if given else "the highest final loss of all judged runs, which all reach"
+    found = [
+        f"Critical batches: tokens to a loss of {target:.4f}, {whose}. T(B) = T_min (1 + B / B_crit) over the means of "
+        "the seeds; batches count, and not seeds. Each batch at the rate that it was tuned to."
+    ]
+    if falls:
+        found.append(
+            "Learning rates fall towards the end of each run: a loss that is reached in mid-run would be reached with "
+            "fewer tokens by a run planned for them. With `schedule: {shape: constant}` it would not."
+        )
+    return tuple(found)
+
+
+def _tokens_each(batches: Sequence[int]) -> str:
+    return f"batches of {', '.join(f'{each:,}' for each in batches)} tokens"
+
+
+def _typical(row: CandidateFit, noun: str) -> list[str]:
+    """The mean over sizes or budgets, beside the differences at each."""
+    if (found := row.typical_difference) is None or found.difference.low is None or found.difference.high is None:
+        return []
+    mean, low, high = found.difference.mean, found.difference.low, found.difference.high
+    spread = (
+        ""
+        if found.spread is None
+        else f"; between {noun} it varies by {found.spread:.4f} beyond the seeds' noise"
+        if found.spread
+        else f"; {noun} are not told apart"
+    )
+    kind = "simultaneous 95 % interval" if found.comparisons > 1 else "95 % interval"
+    where = "above" if mean > 0 else "below"
+    return [
+        f"At a typical one of {found.difference.n} {noun} it lies {abs(mean):.4f} nats {where} the baseline ({kind} "
+        f"{signed_text(low)} to {signed_text(high)}{spread})."
+    ]
 
 
 def no_law(coefficients: Mapping[str, Estimate]) -> str | None:

@@ -21,29 +21,19 @@ def on_meta(model: nn.Module) -> nn.Module:
 def test_fused_adamw_is_one_launch_of_28_bytes_a_weight():
     model = on_meta(nn.Linear(6, 4))
     found = count_fused_adamw(model)
-    assert (found.launches, found.bytes) == (1, 28 * (6 * 4 + 4) + 2 * 4)  # two step counters are read
+    assert (found.launches, found.bytes) == (1, 28 * (6 * 4 + 4) + 4)  # the step counter is read
 
 
 def test_a_block_without_momentum_is_one_launch_of_20_bytes_a_weight_and_one_copy_of_numbers():
     model = on_meta(nn.ModuleDict({"wte": nn.Embedding(128, 64)}))
     found = count_operations(AdaPM.for_model(model, 1e-3))
     assert dict(found.by_name) == {"our kernel": 1, "_to_copy": 1}
-    assert (found.copies_from_host, found.bytes) == (1, 20 * 128 * 64 + 2 * 10 * 4)  # sent, and read
+    assert (found.copies_from_host, found.bytes) == (1, 20 * 128 * 64 + 2 * 12 * 4)  # sent, and read
 
 
 LIMITS = {
-    "124m": {
-        "adapm": (150, 1.08),
-        "adapm-mini": (190, 0.90),
-        "adapm, TF32": (105, 1.05),
-        "adapm-mini, TF32": (140, 0.78),
-    },
-    "llama-1b": {
-        "adapm": (280, 1.11),
-        "adapm-mini": (310, 0.93),
-        "adapm, TF32": (155, 1.11),
-        "adapm-mini, TF32": (185, 0.82),
-    },
+    "124m": {"adapm": (90, 1.00), "adapm-mini": (120, 0.73), "adapm, captured": (118, 1.00)},
+    "llama-1b": {"adapm": (135, 1.05), "adapm-mini": (165, 0.77), "adapm, captured": (160, 1.05)},
 }
 """Launches of a step, and bytes by those of fused AdamW."""
 
@@ -56,7 +46,7 @@ def test_a_step_launches_and_moves_no_more_than_is_worth_it(model):
         one = found[name]
         assert one.launches <= launches, name
         assert one.bytes <= ratio * found["adamw"].bytes, name
-        assert one.copies_from_host <= 3, name
+        assert one.copies_from_host <= (0 if name == "adapm, captured" else 3), name
 
 
 def test_the_figures_that_are_kept_are_those_of_today():

@@ -28,7 +28,8 @@ def test_the_interpreter_finds_what_torch_finds():
     assert " passed" in found.stdout
 
 
-_POINTERS = {"table": "*i64", "left": "*fp32", "right": "*fp32", "divisor": "*fp32", "numbers": "*fp32"}
+_FLOATS = ("left", "right", "old_left", "old_right", "divisor", "numbers")
+_POINTERS = {"table": "*i64", **dict.fromkeys(_FLOATS, "*fp32")}
 
 
 @pytest.mark.parametrize("capability", [80, 90, 100])
@@ -56,7 +57,7 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
         "HAS_AVERAGE": kind.get("average", False),
         "V": kind["v"],
         "BY_CHANCE": kind.get("by_chance", False),
-        "PRECISION": kind.get("precision", "ieee"),
+        "PRECISION": kind.get("precision", "tf32x3"),
         "WEIGHT": getattr(tl, {"bf16": "bfloat16"}.get(kind.get("weight", ""), "float32")),
         "GRADIENT": tl.float32,
         "STATE": tl.float32,
@@ -67,7 +68,7 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
         "TILE_DEPTH": kernels._PRODUCT_DEPTH,
         # What Triton itself makes of steps of 1 and of tensors that are None.
         **dict.fromkeys(("weight_column", "gradient_column", "average_column", "moment_column", "right_column"), 1),
-        **({} if has_product else {"left": None, "right": None}),
+        **dict.fromkeys(() if has_product else ("left", "right", "old_left", "old_right")),
         **({} if kind["v"] == "given" else {"divisor": None}),
     }
     signature, attributes = {}, {}
@@ -88,7 +89,8 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
 
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize("turned", [False, True])
-def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned):
+@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
+def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -102,14 +104,15 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
         "IS_ALIGNED": True,
         "TILE_ROWS": 128,
         "TILE": kernels._PRODUCT_TILE,
-        "TILE_SUMMED": kernels._PRODUCT_DEPTH,
+        "TILE_SUMMED": kernels._SUMMED,
         "step" if turned else "step_summed": 1,
         "rows_column": 1,
-        "ADDS": True,
+        "PRECISION": precision,
     }
-    pointers = {"table": "*i64", "rows": "*fp32", "found": "*fp32", "sums": "*fp32", "share": "fp32"}
     names = [parameter.name for parameter in kernels._multiply.params]
-    signature = {name: "constexpr" if name in constants else pointers.get(name, "i32") for name in names}
+    floats = ("rows", "found", "sums", "through", "thin")
+    types = {"table": "*i64", "weight": "fp32", **dict.fromkeys(floats, "*fp32")}
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
     aligned = {
         (index,): [["tt.divisibility", 16]]
         for index, name in enumerate(names)
@@ -123,6 +126,20 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
     assert made.asm["cubin"]
     assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
     assert ".local" not in made.asm["ptx"]
+
+
+def test_places_beyond_two_billion_are_counted_in_64_bits():
+    from optim.adapm import kernels
+
+    def index_type(*sizes: tuple[int, ...]) -> object:
+        return kernels._index_type([torch.empty(size, device="meta") for size in sizes])
+
+    tl = triton.language
+    assert index_type((2**15, 2**16 - 1)) is tl.int32
+    assert index_type((2**15, 2**16 + 1)) is tl.int64
+    assert index_type((4, 4), (2**16, 2**15 + 1)) is tl.int64, "of factors or state alone"
+    assert index_type((500, 2**15, 2**10)) is tl.int32, "the places of 500 blocks are in 64 bits anyway"
+    assert kernels._index_type([torch.empty(2**16, 2**16, device="meta")[:, :4]]) is tl.int64, "of a slice with gaps"
 
 
 def test_it_is_for_cuda_alone(monkeypatch):

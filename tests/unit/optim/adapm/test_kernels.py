@@ -231,11 +231,34 @@ def test_without_clipping_and_without_elements(kernels):
         check(kernels, make_case(shape, kind="none", second="element"))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_old_and_new_factors_are_mixed_on_the_way(kernels, turned):
+    """As state keeps them, and as a solver of the other side gives them: turned."""
+    case = make_case((70, 80), kind="low rank", second="element", blocks=2, rank=19)
+    mixed = case.factors
+    assert mixed is not None
+    left, right = mixed.left.clone(), mixed.right.clone()
+    old, new = Factors(left[..., :19] / 0.3, right[..., :19, :]), Factors(left[..., 19:] / -0.7, right[..., 19:, :])
+    if turned:
+        new = Factors(new.left.mT.contiguous().mT, new.right.mT.contiguous().mT)
+    numbers = (NUMBERS[0], 1.0, *NUMBERS[2:])
+    expected = case.moved(numbers)
+    kernels.move(
+        kernels.Blocks(case.weights, case.gradients, [], case.moments),
+        new,
+        None,
+        torch.tensor((*NUMBERS, 0.3, -0.7), device=DEVICE),
+        old=old,
+    )
+    for found, (weight, _, _) in zip(case.weights, expected, strict=True):
+        torch.testing.assert_close(found.double(), weight, rtol=2e-5, atol=1e-4)
+
+
 def test_a_product_in_tf32_is_as_far_off_as_its_mantissa_is_short(kernels):
     case = make_case((70, 80), kind="low rank", second="element")
     ((expected, _, _),) = case.moved()
     blocks = kernels.Blocks(case.weights, case.gradients, [], case.moments)
-    kernels.move(blocks, case.factors, None, torch.tensor(NUMBERS, device=DEVICE), precision="tf32")
+    kernels.move(blocks, case.factors, None, torch.tensor(NUMBERS, device=DEVICE), precision="high")
     # Ten products of two numbers of 11 bits, times 1.9, over roots of 0.1 and more, times a rate of 0.02.
     torch.testing.assert_close(case.weights[0].double(), expected, rtol=0.0, atol=0.02 * 10 * 2**-6)
 
@@ -252,34 +275,39 @@ def test_squares_are_summed_along_rows_and_columns(kernels, axis, dtype):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("rank", [1, 19])
-def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, axis, rank):
-    """In TF32, which the interpreter does not have."""
-    for shape in ((1, 300), (65, 129), (130, 63)):
-        case = make_case(shape, kind="none", second="element", blocks=3)
-        for turned in (False, True):
-            if turned:
-                case.gradients[1] = case.gradients[1].t().contiguous().t()
-            rows = torch.randn(3, shape[1 - axis], rank, generator=torch.Generator().manual_seed(0)).to(DEVICE).mT
-            sums = torch.empty(3, shape[axis], device=DEVICE)
-            found = kernels.multiply(rows, case.gradients, axis=axis, sums=sums)
-            G = torch.stack([each.double() for each in case.gradients])
-            wide = rows.double() @ (G.mT if axis == 0 else G)
-            torch.testing.assert_close(found.double(), wide, rtol=1e-5, atol=1e-4 if INTERPRETED else 0.1)
-            torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
-            single = kernels.multiply(rows[0], case.gradients[:1], axis=axis)
-            torch.testing.assert_close(single, found[0])
-            base = torch.randn(found.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-            expected = 0.75 * base + 0.25 * found
-            added = kernels.multiply(rows, case.gradients, axis=axis, onto=base, weight=0.25)
-            assert added.data_ptr() == base.data_ptr()
-            torch.testing.assert_close(base, expected)
+@pytest.mark.parametrize(
+    ("rank", "most_rows", "precision"), [(1, 128, "highest"), (19, 128, "high"), (35, 16, "highest")]
+)
+def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypatch, axis, rank, most_rows, precision):
+    """With what goes through the factors of the step before, and more rows than a tile; interpreted without TF32."""
+    monkeypatch.setattr(kernels, "_MOST_ROWS", most_rows)
+    atol = 0.1 if precision == "high" and not INTERPRETED else 1e-4
+    for shape in ((1, 100), (65, 129)):
+        case = make_case(shape, kind="none", second="element", blocks=2)
+        case.gradients[1] = case.gradients[1].t().contiguous().t()
+        draw = torch.Generator().manual_seed(0)
+        rows = torch.randn(2, shape[1 - axis], rank, generator=draw).to(DEVICE).mT
+        sums = torch.empty(2, shape[axis], device=DEVICE)
+        through = torch.randn(2, rank, rank, generator=draw).to(DEVICE)
+        thin = torch.randn(2, shape[axis], rank, generator=draw).to(DEVICE).mT
+        found = kernels.multiply(rows, case.gradients, axis=axis, sums=sums, precision=precision)
+        G = torch.stack([each.double() for each in case.gradients])
+        wide = rows.double() @ (G.mT if axis == 0 else G)
+        torch.testing.assert_close(found.double(), wide, rtol=1e-5, atol=atol)
+        torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
+        carried = kernels.Carried(through, thin, 0.75)
+        both = kernels.multiply(rows, case.gradients, axis=axis, carried=carried, precision=precision)
+        wide = 0.25 * wide + 0.75 * through.double() @ thin.double()
+        torch.testing.assert_close(both.double(), wide, rtol=1e-5, atol=atol)
 
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
     kernels.try_on(DEVICE)
-    monkeypatch.setattr(kernels, "move", lambda blocks, *rest: blocks.weights[0].add_(1.0))
+    monkeypatch.setattr(kernels, "move", lambda blocks, *rest, old: blocks.weights[0].add_(1.0))
     with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
+        kernels.try_on(DEVICE)
+    monkeypatch.setattr(kernels, "multiply", lambda rows, *rest, **how: torch.zeros(1, 1, 1, device=DEVICE))
+    with pytest.raises(RuntimeError, match="its products do not agree"):
         kernels.try_on(DEVICE)
 
 
@@ -315,7 +343,7 @@ def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, opti
     train(plain, cls.for_model(plain, 1e-3, compile=False, **options), range(2))
     assert not uses_kernels
     train(other, cls.for_model(other, 1e-3, compile=True, **options), range(2))
-    assert set(uses_kernels) == {"tf32" if "matmul_precision" in options else "ieee"}
+    assert set(uses_kernels) == {options.get("matmul_precision", "highest")}
     for one, two in zip(plain.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=2e-5)
 

@@ -6,7 +6,7 @@ import torch
 from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.low_rank import Factors, Momentum, gaussian_sketch
 from optim.adapm.solvers import subspace
-from tests.twins.narrow_products import BFLOAT16_BITS, TF32_BITS, cut_mantissa, emulate_products
+from tests.twins.narrow_products import BFLOAT16_BITS, TF32_BITS, cut_mantissa, emulate_products, narrowed
 from worker.checks.tiny_models import tiny_gpt2, train
 
 
@@ -15,6 +15,24 @@ def test_a_mantissa_is_cut_to_its_bits():
     assert cut_mantissa(exact, TF32_BITS).tolist() == [1.0 + 2**-10, -3.0 - 2**-9, 0.0, float("inf")]
     cut = cut_mantissa(torch.randn(50), BFLOAT16_BITS)
     assert torch.equal(cut.bfloat16().float(), cut)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e5])
+def test_three_products_in_tf32_are_as_exact_as_one_in_float32(scale):
+    """Here their parts are cut off, where Triton rounds them."""
+    draw = torch.Generator().manual_seed(0)
+    rows, matrix = torch.randn(38, 768, generator=draw), scale * torch.randn(768, 200, generator=draw)
+    exact = rows.double() @ matrix.double()
+    missed = [
+        float((product(rows, matrix).double() - exact).norm() / exact.norm())
+        for product in (
+            torch.matmul,
+            narrowed(torch.matmul, TF32_BITS, in_parts=True),
+            narrowed(torch.matmul, TF32_BITS),
+        )
+    ]
+    assert missed[1] < 2.0 * max(missed[0], 2**-21)
+    assert missed[2] > 2**-11
 
 
 @pytest.mark.parametrize(("bits", "rounding"), [(TF32_BITS, 2**-10), (BFLOAT16_BITS, 2**-7)])

@@ -1,0 +1,204 @@
+"""The tokens to a loss as a function of the batch size: each optimizer's critical batch. Pure functions.
+
+    curves of each batch's judged runs ─► tokens to the target, by seed ─► T(B) = T_min (1 + B / B_crit)
+
+Below B_crit a larger batch costs few tokens more and saves steps, beyond it costs tokens and saves few steps: at B_crit
+both are twice their minimum (S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv 1812.06162,
+eq. 2.11; H. Zhang et al., "How Does Critical Batch Size Scale in Pre-training?", arXiv 2410.21676).
+
+What is observed is a batch, as the mean logarithm over its seeds: they share what its tuning missed. Given B_crit the
+logarithm of T is linear in what is left, so that the interval holds the values that an F-test of n - 2 degrees does not
+reject. It is open to above where the tokens are not shown to rise with the batch, and to below where they are not shown
+to rise by less than it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optim import catalog
+from orchestrator.analysis.candidates import CandidateSummary, summaries
+from orchestrator.analysis.comparison import Curves, comparison_spec, tokens_per_step
+from orchestrator.analysis.laws.records import BatchPoint, CriticalBatch, CriticalBatches, Estimate
+from orchestrator.analysis.laws.verdicts import critical_batch_notes, critical_batch_verdict
+from orchestrator.analysis.statistics import t_quantile
+from orchestrator.analysis.targets import first_reached, geometric_mean
+from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
+from worker.records.result import Verdict
+
+LEAST_BATCHES = 4
+"""Two coefficients and two degrees of freedom; with one an interval is 12.7 standard errors."""
+REACH = 1e4
+"""Critical batches are looked for as far below the smallest batch, and above the largest."""
+PLACES = 1000
+"""Of the logarithm in that range: a bound is found to 3 %."""
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchLaw:
+    """T(B) = T_min (1 + B / B_crit), as far as n batches tell it."""
+
+    least_tokens: Estimate
+    critical: Estimate
+    """A bound is null where the tokens do not tell it."""
+
+
+def fit_batch_law(batches: Sequence[float], tokens: Sequence[float]) -> BatchLaw | None:
+    """The law through the tokens that each batch took; None for fewer than `LEAST_BATCHES`."""
+    if len(batches) < LEAST_BATCHES:
+        return None
+    places, squares, levels = _profile(batches, tokens)
+    degrees = len(batches) - 2
+    limit = _limit(float(squares.min()), degrees)
+    best = int(squares.argmin())
+    kept = squares <= limit
+    wide = np.sqrt(np.maximum(limit - squares, 0.0) / len(batches))[kept]
+    return BatchLaw(
+        least_tokens=Estimate(
+            value=float(np.exp(levels[best])),
+            low=float(np.exp((levels[kept] - wide).min())) if not kept[0] else None,
+            high=float(np.exp((levels[kept] + wide).max())),
+        ),
+        critical=_estimate(places, kept, best),
+    )
+
+
+def ratio_of_critical_batches(
+    batches: Sequence[float], tokens: Sequence[float], baseline_tokens: Sequence[float], comparisons: int = 1
+) -> Estimate | None:
+    """A candidate's critical batch by the baseline's, over the batches that both have; one of so many comparisons. The
+    errors of the two are taken for independent: what a batch's seeds share makes the interval too wide, not too
+    narrow."""
+    if len(batches) < LEAST_BATCHES:
+        return None
+    _, mine, _ = _profile(batches, tokens)
+    _, theirs, _ = _profile(batches, baseline_tokens)
+    count = len(mine)
+    apart = range(1 - count, count)
+    # The least sum over all pairs of places that lie so far apart.
+    least = np.array(
+        [
+            float(np.min(mine[max(by, 0) : count + min(by, 0)] + theirs[max(-by, 0) : count - max(by, 0)]))
+            for by in apart
+        ]
+    )
+    step = 2 * math.log(REACH) + math.log(max(batches) / min(batches))
+    ratios = np.exp(np.array(apart) * step / (count - 1))
+    limit = _limit(float(least.min()), 2 * len(batches) - 4, comparisons)
+    return _estimate(ratios, least <= limit, int(least.argmin()))
+
+
+def _profile(batches: Sequence[float], tokens: Sequence[float]) -> tuple[Array, Array, Array]:
+    """Critical batches, and for each the squares that are left of the logarithms, and the logarithm of T_min."""
+    sizes, logs = np.array(batches, dtype=np.float64), np.log(np.array(tokens, dtype=np.float64))
+    places = np.geomspace(sizes.min() / REACH, sizes.max() * REACH, PLACES)
+    rest = logs - np.log1p(sizes / places[:, None])
+    levels = rest.mean(axis=1)
+    return places, np.asarray(((rest - levels[:, None]) ** 2).sum(axis=1)), np.asarray(levels)
+
+
+def _limit(least: float, degrees: int, comparisons: int = 1) -> float:
+    """Squares up to which an F-test of one coefficient rejects nothing."""
+    return least * (1 + t_quantile(degrees, 1 - SIGNIFICANCE / comparisons / 2) ** 2 / degrees) + np.finfo(float).tiny
+
+
+def _estimate(values: Array, kept: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], best: int) -> Estimate:
+    """The hull of what is kept; without a bound where that goes on to the end."""
+    inside = np.flatnonzero(kept)
+    first, last = int(inside[0]), int(inside[-1])
+    return Estimate(
+        value=float(values[best]),
+        low=None if first == 0 else float(values[first]),
+        high=None if last == len(values) - 1 else float(values[last]),
+    )
+
+
+def critical_batches(
+    measured: Sequence[ExperimentWithRuns],
+    curves: Callable[[Sequence[str]], Curves],
+    target: float | None = None,
+) -> CriticalBatches | None:
+    """Each common candidate's critical batch over experiments of one model with several batches; None for others.
+
+    `target`: the loss that is to be reached; null takes the highest final loss of all judged runs, which all reach.
+    """
+    specs = [comparison_spec(experiment) for experiment, _ in measured]
+    sizes = [each.workload.budget.batch_sequences * each.workload.data.sequence_length_tokens for each in specs]
+    if len(set(sizes)) < LEAST_BATCHES or len({each.workload.model for each in specs}) > 1:
+        return None
+    found: dict[str, dict[int, CandidateSummary]] = {}
+    for size, spec, (_, runs) in zip(sizes, specs, measured, strict=True):
+        for each in summaries(spec, runs):
+            found.setdefault(each.candidate.name(), {})[size] = each
+    names = [each.name() for each in specs[0].candidates if len(found[each.name()]) == len(set(sizes))]
+    baseline = specs[0].baseline_name()
+    finals = [loss for name in names for each in found[name].values() for loss in each.best.losses().values()]
+    if baseline not in names or not finals:
+        return None
+    wanted = max(finals) if target is None else target
+    comparisons = max(len(names) - 1, 1)
+    reached = {
+        name: {size: _tokens_to(each, wanted, curves) for size, each in sorted(found[name].items())} for name in names
+    }
+    rows = []
+    for name in sorted(names, key=lambda each: each != baseline):
+        mine, theirs = reached[name], reached[baseline]
+        points = tuple(_point(size, of, theirs[size], comparisons) for size, of in mine.items() if of)
+        law = fit_batch_law([each.batch_tokens for each in points], [each.tokens for each in points])
+        both = [size for size, of in mine.items() if of and theirs[size]]
+        ratio = None
+        if name != baseline:
+            ratio = ratio_of_critical_batches(
+                both, [_typical(mine[size]) for size in both], [_typical(theirs[size]) for size in both], comparisons
+            )
+        candidate = found[name][sizes[0]].candidate
+        rows.append(
+            CriticalBatch(
+                candidate=name,
+                title=candidate.label or catalog.entry(candidate.optimizer).title,
+                is_baseline=name == baseline,
+                points=points,
+                not_reached=tuple(size for size, of in mine.items() if not of),
+                least_tokens=law.least_tokens if law else None,
+                critical_batch_tokens=law.critical if law else None,
+                to_baseline=ratio,
+                comparisons=comparisons,
+                verdict="",
+            )
+        )
+    falls = any(each.workload.schedule.shape != "constant" for each in specs)
+    return CriticalBatches(
+        target_loss=wanted,
+        target_given=target is not None,
+        rows=tuple(row.model_copy(update={"verdict": critical_batch_verdict(row)}) for row in rows),
+        notes=critical_batch_notes(wanted, given=target is not None, falls=falls),
+    )
+
+
+def _tokens_to(each: CandidateSummary, target: float, curves: Callable[[Sequence[str]], Curves]) -> dict[int, float]:
+    """Of every judged seed; empty where one did not get there."""
+    runs = each.best.runs
+    seen = curves([run.id for run in runs if run.result is not None])
+    found: dict[int, float] = {}
+    for run in runs:
+        curve = seen.get(run.id)
+        is_trained = run.result is not None and run.result.verdict is Verdict.CONVERGED
+        steps = first_reached(curve.steps, curve.losses, target) if curve and is_trained else None
+        if not steps:
+            return {}
+        found[run.seed] = steps * tokens_per_step(run)
+    return found
+
+
+def _typical(tokens: Mapping[int, float]) -> float:
+    return float(np.exp(np.mean(np.log([*tokens.values()]))))
+
+
+def _point(size: int, mine: Mapping[int, float], theirs: Mapping[int, float], comparisons: int) -> BatchPoint:
+    seeds = sorted(mine.keys() & theirs.keys())
+    ratio = geometric_mean([mine[seed] / theirs[seed] for seed in seeds], comparisons) if mine is not theirs else None
+    return BatchPoint(batch_tokens=size, tokens=_typical(mine), n=len(mine), to_baseline=ratio)
