@@ -19,10 +19,11 @@ from which on the purse has reached 1/α is the upper end of the interval: it li
 is shown to be better. So the levels are exact with four pairs, and for skewed differences, where t-tests at levels of
 one in a million were not (`python -m benchmarks.research_gate`).
 
-What is claimed is about the mean of the *cut* differences. Where candidate and baseline have the same distribution it
-is zero, whatever that is. A seed whose difference lies beyond ±c counts as ±c: a rare disaster weighs no more. So c is
-twice the gain worth finding, which should be about the standard deviation of a difference: at half of it, a candidate
-that is mostly better and seldom much worse is shown to be better, whose plain mean is not.
+What is claimed is about the mean of the *cut* differences. Where candidate and baseline may change places without a
+difference (they are exchangeable) it is zero, however losses are distributed. A seed whose difference lies beyond ±c
+counts as ±c: a rare disaster weighs no more. So c is twice the gain worth finding, which should be about the standard
+deviation of a difference: at half of it, a candidate that is mostly better and seldom much worse is shown to be better,
+whose plain mean is not.
 """
 
 import math

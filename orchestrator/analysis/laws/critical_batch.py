@@ -171,11 +171,12 @@ def critical_batches(
             )
         )
     falls = any(each.workload.schedule.shape != "constant" for each in specs)
+    tuned = all(each.tuning or len(of.learning_rates) > 1 for each in specs for of in each.candidates)
     return CriticalBatches(
         target_loss=wanted,
         target_given=target is not None,
         rows=tuple(row.model_copy(update={"verdict": critical_batch_verdict(row)}) for row in rows),
-        notes=critical_batch_notes(wanted, given=target is not None, falls=falls),
+        notes=critical_batch_notes(wanted, given=target is not None, tuned=tuned, falls=falls),
     )
 
 

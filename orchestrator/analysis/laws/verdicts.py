@@ -71,13 +71,18 @@ def critical_batch_verdict(row: CriticalBatch) -> str:
     return f"{said} It is {other}: {low} to {high} times it ({kinds}).{lost}"
 
 
-def critical_batch_notes(target: float, *, given: bool, falls: bool) -> tuple[str, ...]:
+def critical_batch_notes(target: float, *, given: bool, tuned: bool, falls: bool) -> tuple[str, ...]:
     """What the tokens to a loss hang on."""
     whose = "as asked for" if given else "the highest final loss of all judged runs, which all reach"
     found = [
         f"Critical batches: tokens to a loss of {target:.4f}, {whose}. T(B) = T_min (1 + B / B_crit) over the means of "
-        "the seeds; batches count, and not seeds. Each batch at the rate that it was tuned to."
+        "the seeds; batches count, and not seeds."
     ]
+    if not tuned:
+        found.append(
+            "Not every batch was tuned: where a candidate had one learning rate for a batch, its tokens there say as "
+            "much of that rate as of the batch."
+        )
     if falls:
         found.append(
             "Learning rates fall towards the end of each run: a loss that is reached in mid-run would be reached with "
