@@ -159,7 +159,7 @@ def _first_losses(bundle: Bundle, run: RunRecord) -> tuple[float | None, float |
 
 def check_trainings(bundle: Bundle) -> None:
     """No training counts for two runs: seeds have other losses, and no two trainings take the same nanoseconds."""
-    found: dict[tuple[Any, ...], str] = {}
+    found: dict[tuple[Any, ...], RunRecord] = {}
     for run in bundle.runs:
         if (points := bundle.points.get(run.id)) is None:
             continue
@@ -168,8 +168,10 @@ def check_trainings(bundle: Bundle) -> None:
         for key, values in ((of_seeds, losses), ((seconds.tobytes(),), seconds)):
             if values.size < 2 or not np.isfinite(values).all():  # alike by chance, or not measured
                 continue
-            if (other := found.setdefault(key, run.id)) != run.id:
-                raise BundleError("trainings", f"{run.id} and {other} are one training")
+            other = found.setdefault(key, run)
+            # Trials of a sweep may be the same training twice, with losses of equal bits: all have one seed.
+            if other.id != run.id and (values is seconds or other.seed != run.seed):
+                raise BundleError("trainings", f"{run.id} and {other.id} are one training")
 
 
 def _has_fallen(result: Result) -> bool:

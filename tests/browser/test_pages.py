@@ -109,7 +109,7 @@ def test_an_experiment_is_labelled_found_deleted_and_brought_back(eyes, site, fi
     page = watched.open(finished, figures=FIGURES)
     page.locator("#edit summary").click()
     page.get_by_label("Labels, separated by commas").fill("paper, second try")
-    page.get_by_label("Note, in plain text").fill("two\nlines")
+    page.get_by_label("Note, in Markdown").fill("two\nlines")
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".note-text")).to_have_text("two\nlines", use_inner_text=True)
     page.get_by_role("link", name="second try").click()

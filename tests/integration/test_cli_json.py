@@ -20,7 +20,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
 
-LIVE = {"up", "api", "dispatcher", "sweep-driver", "mlflow", "study report"}
+LIVE = {"up", "api", "dispatcher", "sweep-driver", "mcp", "mlflow", "study report"}
 """Verbs that serve, and one that writes a document."""
 
 

@@ -46,6 +46,8 @@ GIVEN: dict[str, Any] = {
     "run_ids": ["k3v9m2x710-0000"],
     "webhook_id": "k3v9m2x711",
     "key_id": "k3v9m2x712",
+    "view_id": "k3v9m2x714",
+    "address": "/runs?q=state%3Dfailed",
     "spec": comparison_fields(),
     "change": {"note": "The first look."},
     "text": "The first look.",
@@ -59,7 +61,7 @@ GIVEN: dict[str, Any] = {
     "attempt": 1,
     "form": "csv",
 }
-NAMES = {"study": "optimizer-comparison", "document": "report", "figure": "curves"}
+NAMES = {"study": "optimizer-comparison", "save_view": "What failed", "document": "report", "figure": "curves"}
 WANTED = {
     "create_key": KeyRequest(label="CI"),
     "add_webhook": WebhookRequest(url="https://hooks.example.org/bench"),

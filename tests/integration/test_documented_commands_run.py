@@ -89,7 +89,8 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         file.writelines(json.dumps({"body": text}) + "\n" for text in texts)
     (tmp_path / "backup").mkdir()
     (tmp_path / "note.txt").write_text("what came of it")
-    for block in re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.M | re.S):
+    yaml = "".join((ROOT / "docs" / page).read_text() for page in ("tutorial.md", "campaigns.md"))
+    for block in re.findall(r"^```yaml\n(# .*?)^```", yaml, re.M | re.S):
         (tmp_path / block.split("\n")[0].removeprefix("# ")).write_text(block)
     prepare_made_dataset(tmp_path / "data" / "datasets")
     leave_logs_of_other_tools(tmp_path)
@@ -155,6 +156,8 @@ def test_the_commands_of_a_page_work(page: str, service: Service, folder: Path) 
             failed[command] = done.output
         if said := re.search(r"^submitted (\w+)", done.output, flags=re.MULTILINE):
             ids["ID"] = said[1]
+        if command.startswith("campaign new"):
+            ids["ID"] = json.loads(CliRunner().invoke(main, ["campaign", "ls", "--json"]).stdout)[0]["id"]
         if command.startswith("webhook add"):
             ids["WEBHOOK"] = service.webhooks.list_webhooks()[-1].id
         if command.startswith("keys create"):  # the first one opens the service to the next commands

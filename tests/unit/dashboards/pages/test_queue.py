@@ -90,7 +90,7 @@ def test_the_planner_shows_what_was_counted_and_waits_for_the_rest(client, servi
     monkeypatch.setattr(services.footprints, "find", lambda question: footprint(adamw=8 * 10**9, adapm=None))
     page = client.get("/memory?model=gpt2-124m").text
     assert "16.0 GB" in page and "data-poll" not in page
-    for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int8", "?model=<b>"):
+    for wrong in ("?model=none", "?rank=0.123", "?rank=x", "?dtype=int4", "?model=<b>"):
         assert client.get(f"/memory{wrong}").status_code == 404
 
 
@@ -103,7 +103,9 @@ def test_a_block_plan_is_the_table_of_the_command_line_with_its_sums(client, ser
     monkeypatch.setattr(services.footprints, "find", lambda question: counted if question == asked else None)
     page = client.get("/plan?model=gpt2-tiny&optimizer=adapm-mini").text
     told = [re.sub(r"<[^>]+>", " ", row).split() for row in re.findall(r"<tr>(.*?)</tr>", page)]
-    printed = CliRunner().invoke(main, ["plan", "gpt2-tiny", "--optimizer", "adapm-mini"]).stdout.splitlines()
+    on_a_wide_terminal = {"COLUMNS": "200"}
+    done = CliRunner().invoke(main, ["plan", "gpt2-tiny", "--optimizer", "adapm-mini"], env=on_a_wide_terminal)
+    printed = done.stdout.splitlines()
     assert len(told) == 1 + len(printed[2:-2]) + 1, "a head, a line for each of its lines, the sum"
     assert "transformer.h.0–3.attn.c_attn:query [:, 0:128] 4 128×128 query low rank per head 6 24,640" in map(
         " ".join, told
@@ -112,7 +114,7 @@ def test_a_block_plan_is_the_table_of_the_command_line_with_its_sums(client, ser
     assert kept.state_bytes == total + kept.counter_bytes
     assert told[-1] == ["All", "blocks", str(len(kept.blocks)), f"{total:,}"]
     assert sum(int(row[-1].replace(",", "")) for row in told[1:-1]) == total
-    for wrong in ("?model=none", "?optimizer=adamw", "?rank=0.123", "?rank=x", "?dtype=int8", "?model=<b>"):
+    for wrong in ("?model=none", "?optimizer=adamw", "?rank=0.123", "?rank=x", "?dtype=int4", "?model=<b>"):
         assert client.get(f"/plan{wrong}").status_code == 404
 
 

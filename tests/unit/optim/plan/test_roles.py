@@ -194,12 +194,17 @@ def test_a_block_of_a_stack_steps_as_the_same_matrix_alone():
         "rank": 2,
         "state_dtype": torch.float32,
     }
-    inside = Block(parameter="x", index=1, label="1.up", part=Slice(axis=0, start=4, length=4), **fields)
+    inside = tuple(
+        Block(parameter="x", index=index, label=f"{index}.{half}", part=Slice(axis=0, start=start, length=4), **fields)
+        for index in range(3)
+        for half, start in (("gate", 0), ("up", 4))
+    )
     before = stack.detach().clone()
-    for parameter, block in ((stack, inside), (alone, Block(parameter="x", **fields))):
-        optimizer = AdaPM([("x", parameter)], 0.1, plan=BlockPlan((block,)), solver="svd")
+    for parameter, blocks in ((stack, inside), (alone, (Block(parameter="x", **fields),))):
+        optimizer = AdaPM([("x", parameter)], 0.1, plan=BlockPlan(blocks), solver="svd", weight_decay=0.0)
         for step in range(3):
-            whole = torch.randn(3, 8, 6, generator=torch.Generator().manual_seed(step))
+            whole = torch.zeros(3, 8, 6)
+            whole[1, 4:] = torch.randn(4, 6, generator=torch.Generator().manual_seed(step))
             parameter.grad = whole if parameter is stack else whole[1, 4:].clone()
             optimizer.step()
     torch.testing.assert_close(stack[1, 4:], alone)
