@@ -48,26 +48,26 @@ def mcp_server(client: AsyncClient) -> MCPServer:
     server = MCPServer("adapm-bench", instructions=INSTRUCTIONS, log_level="WARNING")
 
     @server.tool(annotations=READS)
-    @_told
+    @_translate_errors
     async def list_campaigns() -> dict[str, Any]:
         """List the campaigns, newest first, each with its workload in short, what is spent and what is left."""
         return {"campaigns": [_brief(each) for each in await client.campaigns(limit=MOST_LISTED)]}
 
     @server.tool(annotations=READS)
-    @_told
+    @_translate_errors
     async def get_campaign(campaign_id: CampaignId) -> dict[str, Any]:
         """Show one campaign: its workload, baseline, error, and what the next try may spend and take."""
         return _fields(await client.campaign(campaign_id))
 
     @server.tool(annotations=READS)
-    @_told
+    @_translate_errors
     async def list_workloads() -> dict[str, Any]:
         """List what the campaigns train: model, data and budget. Held-out workloads are told to nobody."""
         found = await client.campaigns(limit=MOST_LISTED)
         return {"workloads": [{"campaign_id": each.id, "workload": _fields(each.workload)} for each in found]}
 
     @server.tool(annotations=READS)
-    @_told
+    @_translate_errors
     async def list_optimizers(name: Annotated[str | None, Field(max_length=64)] = None) -> dict[str, Any]:
         """List the optimizers that a try may name; with a name that one's options, their types and bounds."""
         found = await client.optimizers()
@@ -81,7 +81,7 @@ def mcp_server(client: AsyncClient) -> MCPServer:
         return _fields(chosen)
 
     @server.tool(annotations=SPENDS)
-    @_told
+    @_translate_errors
     async def register_try(
         campaign_id: CampaignId,
         optimizer: Annotated[str, Field(max_length=64, description="A name of list_optimizers.")],
@@ -95,31 +95,31 @@ def mcp_server(client: AsyncClient) -> MCPServer:
         return _fields(await client.register_try(campaign_id, tried, key=idempotency_key))
 
     @server.tool(annotations=REPEATABLE)
-    @_told
+    @_translate_errors
     async def submit_try(campaign_id: CampaignId, place: Place) -> dict[str, Any]:
         """Queue the runs of a registered try."""
         return _fields(await client.submit_try(campaign_id, place))
 
     @server.tool(annotations=READS)
-    @_told
+    @_translate_errors
     async def get_verdict(campaign_id: CampaignId, place: Place) -> dict[str, Any]:
         """Ask what became of a try: improved, not_shown, or undecided yet, with its interval and a sentence."""
         return _fields(await client.verdict(campaign_id, place))
 
     @server.tool(annotations=REPEATABLE)
-    @_told
+    @_translate_errors
     async def retry_try(campaign_id: CampaignId, place: Place) -> dict[str, Any]:
         """Let a try go on that is held_up by a failed, cancelled or paused run."""
         return _fields(await client.retry_try(campaign_id, place))
 
     @server.tool(annotations=READS)
-    @_told
+    @_translate_errors
     async def list_tries(campaign_id: CampaignId) -> dict[str, Any]:
         """List all tries of a campaign with their verdicts."""
         return {"tries": [_fields(each) for each in await client.tries(campaign_id)]}
 
     @server.tool(annotations=READS)
-    @_told
+    @_translate_errors
     async def read_ledger(campaign_id: CampaignId) -> dict[str, Any]:
         """Read every step of a campaign, and whether each follows from the stored results."""
         return _fields(await client.ledger(campaign_id))
@@ -133,17 +133,17 @@ async def serve(url: str) -> None:
         await mcp_server(client).run_stdio_async()
 
 
-def _told(tool: Callable[Parameters, Awaitable[Answer]]) -> Callable[Parameters, Awaitable[Answer]]:
+def _translate_errors(tool: Callable[Parameters, Awaitable[Answer]]) -> Callable[Parameters, Awaitable[Answer]]:
     """What the service refuses is told to the caller in the service's words."""
 
     @wraps(tool)
-    async def told(*arguments: Parameters.args, **named: Parameters.kwargs) -> Answer:
+    async def call(*arguments: Parameters.args, **named: Parameters.kwargs) -> Answer:
         try:
             return await tool(*arguments, **named)
         except ClientError as error:
             raise ToolError(str(error)) from error
 
-    return told
+    return call
 
 
 def _brief(campaign: CampaignRecord) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from benchmarks import searched_verdicts as searched
 from benchmarks.verdicts import FLAT, GAIN, PAIRED_SPREAD, STEEP, World, simulate, specification
 from orchestrator.analysis.power import (
     POWER,
-    Design,
+    FixedDesign,
     Opening,
     least_seeds,
     openings_of,
@@ -57,7 +57,7 @@ def advice(world: World) -> tuple[int | None, int | None]:
     """Seeds to show a difference, and to show that there is none."""
     rates = specification(world).candidates[0].learning_rates
     width = CURVATURES[world.basin] / math.log(2) ** 2
-    design = Design(
+    design = FixedDesign(
         noise_sd=PAIRED_SPREAD,
         comparisons=world.candidates - 1,
         openness=openness(PAIRED_SPREAD, world.tuning_seeds, rates, width),
@@ -86,7 +86,7 @@ def openings(world: searched.World, count: int) -> list[Opening]:
 
 def advice_on_search(gain: float, known: Sequence[Opening]) -> int | None:
     """Seeds to show a difference, by what earlier searches left open."""
-    design = Design(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
+    design = FixedDesign(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
     return least_seeds(lambda n: design.is_shown(gain, n))
 
 

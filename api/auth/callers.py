@@ -116,7 +116,7 @@ class Callers:
         self._asked_at = float("-inf")
 
 
-Claim = tuple[str, int, str]
+KeyClaim = tuple[str, int, str]
 """Run, attempt, token."""
 
 
@@ -126,8 +126,8 @@ class Leases:
     What is asked at once is looked up together, so that guesses cost one thread at most. For one event loop.
     """
 
-    def __init__(self, look_up: Callable[[Sequence[Claim]], Sequence[bool]]) -> None:
-        self._look_up = ThreadBatcher[Claim, bool](look_up)
+    def __init__(self, look_up: Callable[[Sequence[KeyClaim]], Sequence[bool]]) -> None:
+        self._look_up = ThreadBatcher[KeyClaim, bool](look_up)
         self._known: dict[tuple[str, int, str], None] = {}
         """Run, attempt and the token's hash, the latest last."""
 

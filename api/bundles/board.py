@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.bundles.layout import STATEMENT, BundleError
-from api.bundles.ranking import BoardSubmission, Place, Ranking, by_rules, by_workload, submissions_of
+from api.bundles.ranking import BoardSubmission, Place, Ranking, rankings_by_rules, rankings_by_workload, submissions_of
 from api.bundles.rules import RuleSet, shipped_rules
 from api.bundles.verification import verify
 from dashboards.data.reader import candidate_styles
@@ -60,14 +60,18 @@ def write_board(
             refused[str(bundle)] = str(error)
     submissions, disputed = submissions_of(verified)
     rankings = tuple(
-        ranking for each in (shipped_rules() if rules is None else rules) for ranking in by_rules(each, submissions)
+        ranking
+        for each in (shipped_rules() if rules is None else rules)
+        for ranking in rankings_by_rules(each, submissions)
     )
     refused |= disputed
     site.mkdir(parents=True, exist_ok=True)
     for submission in submissions:
         write_atomically(site / submission.page, _submission_page(submission, rankings))
     ranked_first = sorted(rankings, key=lambda each: not each.places)
-    sections = [_Section(ranking, _pictures(ranking)) for ranking in (*ranked_first, *by_workload(submissions))]
+    sections = [
+        _Section(ranking, _pictures(ranking)) for ranking in (*ranked_first, *rankings_by_workload(submissions))
+    ]
     write_atomically(
         site / "index.html", _render("board.html", sections=sections, submissions=submissions, refused=refused)
     )

@@ -209,7 +209,7 @@ def entries_of(submission: BoardSubmission) -> list[BoardEntry]:
     ]
 
 
-def by_workload(submissions: Iterable[BoardSubmission]) -> tuple[Ranking, ...]:
+def rankings_by_workload(submissions: Iterable[BoardSubmission]) -> tuple[Ranking, ...]:
     """All that was published on each workload, by mean loss, whatever the rules."""
     groups: dict[tuple[str, str], list[BoardEntry]] = {}
     for entry in (entry for submission in submissions for entry in entries_of(submission)):
@@ -227,7 +227,7 @@ def by_workload(submissions: Iterable[BoardSubmission]) -> tuple[Ranking, ...]:
     )
 
 
-def by_rules(rules: RuleSet, submissions: Sequence[BoardSubmission]) -> tuple[Ranking, ...]:
+def rankings_by_rules(rules: RuleSet, submissions: Sequence[BoardSubmission]) -> tuple[Ranking, ...]:
     """Who is ranked by these rules, in a ranking for each data set that one name stood for; the first of them says why
     others are not."""
     kept: dict[str, list[BoardEntry]] = {}
@@ -272,10 +272,10 @@ def _rank(
             shown = [each for each in places if _is_shown(each.entry)]
             return places, _records(shown, rules.noise_floor_nats), ()
         case TargetRecord() as record:
-            places, out = _by_target(entries, record)
+            places, out = _rank_by_target(entries, record)
             return places, _records(places, 0.0, lambda entry: entry.spec.workload.budget.steps), out
         case ProfileRecord() as record:
-            places, out = _by_profile(entries, record)
+            places, out = _rank_by_profile(entries, record)
             return places, (), out
 
 
@@ -306,7 +306,9 @@ def _records(
     return tuple(reversed(found))
 
 
-def _by_target(entries: Sequence[BoardEntry], record: TargetRecord) -> tuple[tuple[Place, ...], tuple[NotRanked, ...]]:
+def _rank_by_target(
+    entries: Sequence[BoardEntry], record: TargetRecord
+) -> tuple[tuple[Place, ...], tuple[NotRanked, ...]]:
     """Those that are shown to be below the target, the fewest steps first."""
     shown: list[tuple[int, float, BoardEntry, str]] = []
     out = []
@@ -330,7 +332,7 @@ def _by_target(entries: Sequence[BoardEntry], record: TargetRecord) -> tuple[tup
     return places, tuple(out)
 
 
-def _by_profile(
+def _rank_by_profile(
     entries: Sequence[BoardEntry], record: ProfileRecord
 ) -> tuple[tuple[Place, ...], tuple[NotRanked, ...]]:
     """By score over all workloads of the board; a name stands for one way to train, that of the first that had it."""

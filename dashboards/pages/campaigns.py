@@ -38,7 +38,7 @@ def campaign_pages(campaigns: Campaigns) -> APIRouter:
                 campaigns.tries(campaign_id),
                 campaigns.ledger(campaign_id),
             )
-            held_out = campaigns.held_out(campaign_id) if found.held_out and may_administer() else None
+            held_out = campaigns.held_out_verdicts(campaign_id) if found.held_out and may_administer() else None
         except NotFoundError as error:
             return missing_page(str(error))
         return page(

@@ -269,7 +269,7 @@ class HeldOutTry(Record):
     """Why runs of it wait, failed or were cancelled."""
 
 
-class HeldOut(Record):
+class HeldOutVerdicts(Record):
     """The held-out side of a campaign, for admins."""
 
     campaign_id: str

@@ -61,7 +61,7 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Design:
+class FixedDesign:
     """What decides how wide the interval of a difference is, but for the number of seeds."""
 
     noise_sd: float
@@ -132,7 +132,7 @@ def design_power(
     if found is None or found.paired_sd == 0:
         return NOISE_UNKNOWN
     seeds, margin = len(spec.seeds), spec.equivalence()
-    design = Design(
+    design = FixedDesign(
         noise_sd=found.paired_sd,
         comparisons=spec.comparison_count(),
         evaluation_error=evaluation_error(spec.workload),
@@ -217,8 +217,8 @@ def openness_of_search(openings: Sequence[Opening], draws: int = DRAWS) -> tuple
 def openness(
     noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: float, draws: int = DRAWS
 ) -> tuple[Array, Array, Array]:
-    """What tuning on so many seeds leaves open, of `draws` pairs of equal candidates (`Design.openness`); `width` is
-    the basin's curvature in nats by squared log lr."""
+    """What tuning on so many seeds leaves open, of `draws` pairs of equal candidates (`FixedDesign.openness`); `width`
+    is the basin's curvature in nats by squared log lr."""
     random = np.random.default_rng(0)
     gap = median(math.log(above / below) for below, above in pairwise(sorted(rates)))
     while width * gap**2 > basin.LEAST_RISE and gap > math.log(basin.NEAR):  # as tuning refines a coarse grid
@@ -287,7 +287,7 @@ def _losses(workload: Workload, runs: Iterable[RunRecord]) -> Iterable[tuple[Run
 class SequentialDesign:
     """A design whose seeds are added while a verdict is open: experiments are drawn and looked at as compared ones."""
 
-    design: Design
+    design: FixedDesign
     sequential: Sequential
     most: int
     """Seeds at the last look."""
@@ -336,14 +336,14 @@ class SequentialDesign:
         return used, better
 
 
-def detectable_difference(design: Design | SequentialDesign, seeds: int) -> float | None:
+def detectable_difference(design: FixedDesign | SequentialDesign, seeds: int) -> float | None:
     """The least true difference that so many paired seeds show with the chance `POWER`; None below two seeds."""
     if seeds < 2:
         return None
-    low, high = 0.0, (design if isinstance(design, Design) else design.design).noise_sd
+    low, high = 0.0, (design if isinstance(design, FixedDesign) else design.design).noise_sd
     while design.is_shown(high, seeds) < POWER:
         low, high = high, 2 * high
-    for _ in range(40 if isinstance(design, Design) else 10):  # to a part in 10^12; of drawn experiments, to 0.1 %
+    for _ in range(40 if isinstance(design, FixedDesign) else 10):  # to a part in 10^12; of drawn experiments, to 0.1 %
         middle = (low + high) / 2
         low, high = (middle, high) if design.is_shown(middle, seeds) < POWER else (low, middle)
     return high

@@ -13,9 +13,9 @@ from orchestrator.analysis.campaigns import (
     CampaignRecord,
     CampaignSpec,
     EntryKind,
-    HeldOut,
     HeldOutState,
     HeldOutTry,
+    HeldOutVerdicts,
     Ledger,
     LedgerEntry,
     TryRecord,
@@ -140,7 +140,7 @@ class Campaigns:
             )
         return Ledger(campaign_id=campaign.id, entries=entries, hashes=hashes, faults=tuple(faults))
 
-    def held_out(self, campaign_id: str) -> HeldOut:
+    def held_out_verdicts(self, campaign_id: str) -> HeldOutVerdicts:
         """The workloads that are held out, and how tries stand on them."""
         with self._database.reading() as connection, held_out_seen():
             campaign = stored.read_campaign(connection, campaign_id)
@@ -157,7 +157,7 @@ class Campaigns:
                             reasons=tuple(dict.fromkeys(run.reason for run in runs if run.reason)),
                         )
                     )
-        return HeldOut(campaign_id=campaign.id, workloads=campaign.spec.held_out, tries=tuple(found))
+        return HeldOutVerdicts(campaign_id=campaign.id, workloads=campaign.spec.held_out, tries=tuple(found))
 
 
 def _record(connection: Connection, campaign: stored.StoredCampaign) -> CampaignRecord:

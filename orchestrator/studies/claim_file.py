@@ -1,6 +1,6 @@
 """A claim as a file, which needs no code: what is held against what, on which workload, and within which bounds.
 
-    claim.yaml ─► `Claim` ─► a `Study`: a comparison for each scale and model, and a judge that reads its bounds
+    claim.yaml ─► `ClaimSpec` ─► a `Study`: a comparison for each scale and model, and a judge that reads its bounds
 
 A bound holds where the whole interval lies within it, does not hold where the whole interval lies outside, and is
 undecided else. Those of published papers lie in `claims/`, one's own in the data folder (`registered_claims`).
@@ -132,7 +132,7 @@ class ClaimCandidate(Spec):
         return self.label or self.optimizer
 
 
-class Design(Spec):
+class ClaimDesign(Spec):
     """How many seeds judge."""
 
     seeds: Annotated[int, Field(strict=True, ge=1, le=MOST_SEEDS)] = len(scales.SEEDS)
@@ -145,7 +145,7 @@ class ClaimScale(Spec):
 
     models: tuple[str, ...] = ()
     workload: Workload | None = None
-    design: Design | None = None
+    design: ClaimDesign | None = None
     """Five seeds, where there is none. `study run FILE` chooses the smallest that can decide the claim."""
 
     @model_validator(mode="after")
@@ -157,7 +157,7 @@ class ClaimScale(Spec):
         return self
 
 
-class Claim(Spec):
+class ClaimSpec(Spec):
     """The fields of a claim's file."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
@@ -211,12 +211,12 @@ class Claim(Spec):
             order=self.order,
         )
 
-    def with_design(self, scale: StudyScale, design: Design) -> "Claim":
+    def with_design(self, scale: StudyScale, design: ClaimDesign) -> "ClaimSpec":
         """The same with as many seeds at that scale."""
         told = self.scales[scale].model_copy(update={"design": design})
         return self.model_copy(update={"scales": self.scales | {scale: told}})
 
-    def without_designs(self) -> "Claim":
+    def without_designs(self) -> "ClaimSpec":
         """What is claimed, apart from how it is shown."""
         bare = {scale: told.model_copy(update={"design": None}) for scale, told in self.scales.items()}
         return self.model_copy(update={"scales": bare})
@@ -239,7 +239,7 @@ class Claim(Spec):
         return [(GPT2 if len(told.models) == 1 else each, scales.workload(scale, each)) for each in told.models]
 
     def _comparison(self, scale: StudyScale, part: str, work: Workload) -> ComparisonSpec:
-        design = self.scales[scale].design or Design()
+        design = self.scales[scale].design or ClaimDesign()
         spec = scales.comparison(
             scale,
             f"{self.name} {part}".strip(),
@@ -264,18 +264,18 @@ class Claim(Spec):
         )
 
 
-def read_claim(path: Path) -> Claim:
+def read_claim(path: Path) -> ClaimSpec:
     """The claim in a file. Raises `ClaimError` with every fault."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ClaimError(f"{path} cannot be read: {error}") from error
     try:
-        return Claim.model_validate(parse(text, str(path)))
+        return ClaimSpec.model_validate(parse(text, str(path)))
     except SpecTextError as error:
         raise ClaimError(str(error)) from error
     except ValidationError as error:
-        faults = validation_faults(error, Claim)
+        faults = validation_faults(error, ClaimSpec)
         raise ClaimError("\n".join([f"{path} is no claim:", *(f"  {each.text()}" for each in faults)])) from error
 
 
@@ -284,7 +284,7 @@ def claim_path(folder: Path, name: str) -> Path:
     return folder / f"{name}{SUFFIX}"
 
 
-def registered_claim(folder: Path, claim: Claim) -> Claim:
+def registered_claim(folder: Path, claim: ClaimSpec) -> ClaimSpec:
     """What is registered under its name: the same claim with its designs, else the claim itself. Raises `ClaimError`
     where that is another claim: what is claimed does not change once it is there."""
     path = claim_path(folder, claim.name)
@@ -294,7 +294,7 @@ def registered_claim(folder: Path, claim: Claim) -> Claim:
     return found
 
 
-def register_claim(folder: Path, claim: Claim) -> None:
+def register_claim(folder: Path, claim: ClaimSpec) -> None:
     """Write it beside its evidence, before anything is trained. Raises as `registered_claim` does."""
     registered_claim(folder, claim)
     folder.mkdir(parents=True, exist_ok=True)
@@ -323,7 +323,7 @@ class _Judged:
     found: Measure
 
 
-def _judge(claim: Claim, parts: Mapping[StudyScale, Sequence[str]]) -> Callable[[Evidence], Judgement]:
+def _judge(claim: ClaimSpec, parts: Mapping[StudyScale, Sequence[str]]) -> Callable[[Evidence], Judgement]:
     def judge(evidence: Evidence) -> Judgement:
         """Every bound on every part."""
         if lacking := incomplete(evidence, parts[evidence.scale]):
@@ -341,7 +341,7 @@ def _judge(claim: Claim, parts: Mapping[StudyScale, Sequence[str]]) -> Callable[
         is_worse = bool(trained) and all_hold(trained) is ClaimVerdict.FAILS
         return Judgement(
             measured=ClaimVerdict.FAILS if is_worse else all_hold(each.verdict for each in judged),
-            sentence=f"{'; '.join(_told(judged))}.",
+            sentence=f"{'; '.join(_figure_sentences(judged))}.",
             measures=tuple(each.found for each in judged),
         )
 
@@ -352,7 +352,7 @@ def _has_ended(candidate: CandidateOutcome) -> bool:
     return candidate.loss is not None or candidate.lost > 0
 
 
-def _told(judged: Iterable[_Judged]) -> list[str]:
+def _figure_sentences(judged: Iterable[_Judged]) -> list[str]:
     return [
         f"{figure_sentence(each.found, unit=_UNITS[each.bound.quantity])}, claimed {each.bound.words()}: "
         f"{each.verdict.value}"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from orchestrator.analysis.comparison import evaluation_error
-from orchestrator.analysis.power import NOISE_UNKNOWN, Design, detectable_difference, least_seeds
+from orchestrator.analysis.power import NOISE_UNKNOWN, FixedDesign, detectable_difference, least_seeds
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -46,7 +46,7 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         assert found["paired_sd"] == pytest.approx(SD, rel=1e-6)
         assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
         spec = ComparisonSpec.model_validate(fields)
-        design = Design(noise_sd=found["paired_sd"], evaluation_error=evaluation_error(spec.workload))
+        design = FixedDesign(noise_sd=found["paired_sd"], evaluation_error=evaluation_error(spec.workload))
         found_at_once = found["detectable_difference"]
         assert found_at_once == pytest.approx(detectable_difference(design, 3), rel=1e-6)
         assert found["seeds_for_margin"] == least_seeds(lambda n: design.is_within(0.01, n))

@@ -82,7 +82,7 @@ class LinearModel(nn.Module):
 
 
 @dataclass(frozen=True)
-class Samples:
+class RegressionBatch:
     """Some samples of a step."""
 
     inputs: Tensor
@@ -103,15 +103,15 @@ class Regression:
         self.data_hash = problem.data_hash
         self.batch_sequences = self.tokens_per_step = spec.workload.budget.batch_sequences
 
-    def draw(self, step: int, micro_batch_sequences: int) -> Sequence[Samples]:
+    def draw(self, step: int, micro_batch_sequences: int) -> Sequence[RegressionBatch]:
         """The samples of `step` (from 0)."""
         inputs, outputs = self._problem.samples(self._seed, step, self.batch_sequences)
         pieces = zip(
             torch.split(inputs, micro_batch_sequences), torch.split(outputs, micro_batch_sequences), strict=True
         )
-        return [Samples(x, y, self.batch_sequences) for x, y in pieces]
+        return [RegressionBatch(x, y, self.batch_sequences) for x, y in pieces]
 
-    def training_loss(self, micro_batch: Samples) -> Tensor:
+    def training_loss(self, micro_batch: RegressionBatch) -> Tensor:
         """Its share of half the mean squared error of the step."""
         device = self._weight.device
         errors = self.model(micro_batch.inputs.to(device)) - micro_batch.outputs.to(device)

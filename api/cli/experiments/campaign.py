@@ -23,7 +23,7 @@ from api.cli.experiments.specs import SpecFile, read_spec
 from api.cli.service import Url, open_client
 from api.client.messages import ClientError
 from dashboards.text import formats
-from orchestrator.analysis.campaigns import CampaignRecord, HeldOut, Ledger, TryRecord
+from orchestrator.analysis.campaigns import CampaignRecord, HeldOutVerdicts, Ledger, TryRecord
 
 Id = Annotated[str, typer.Argument(help="A campaign's id.", metavar="ID")]
 Place = Annotated[int, typer.Argument(help="The try's place, from 1.", min=1, metavar="TRY")]
@@ -126,11 +126,11 @@ def ledger(campaign_id: Id, url: Url = None, json: Json = False) -> None:
 
 
 @verbs.command("held-out")
-def held_out(campaign_id: Id, url: Url = None, json: Json = False) -> None:
+def held_out_verdicts(campaign_id: Id, url: Url = None, json: Json = False) -> None:
     """Show how tries stand on the held-out workloads. For admins."""
     with open_client(url, listed_by="campaign ls") as client:
-        found = client.held_out(campaign_id)
-    print_json(found) if json else console().print(_held_out(found))
+        found = client.held_out_verdicts(campaign_id)
+    print_json(found) if json else console().print(_held_out_table(found))
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -200,7 +200,7 @@ def _ledger(found: Ledger) -> RenderableType:
     return Group(text_table(("entry", "at", "step", "try", "what", "hash"), rows), Text(f"The ledger {said}."))
 
 
-def _held_out(found: HeldOut) -> RenderableType:
+def _held_out_table(found: HeldOutVerdicts) -> RenderableType:
     rows = (
         (
             str(each.place),

@@ -7,10 +7,10 @@ from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.specs.preview import DesignPower
 from orchestrator.studies.claim_file import (
     MOST_SEEDS,
-    Claim,
+    ClaimDesign,
     ClaimedBound,
     ClaimError,
-    Design,
+    ClaimSpec,
     register_claim,
     registered_claim,
 )
@@ -29,7 +29,7 @@ def is_file(name: str) -> bool:
     return name.endswith((".yaml", ".yml", ".json"))
 
 
-def designed(client: Client, claim: Claim, scale: StudyScale, folder: Path) -> tuple[Claim, str]:
+def designed(client: Client, claim: ClaimSpec, scale: StudyScale, folder: Path) -> tuple[ClaimSpec, str]:
     """The claim with a design at that scale, as it is registered in `folder`, and why that one. Raises `ClaimError`."""
     registered = registered_claim(folder, claim)
     given, known = claim.scales[scale].design, registered.scales[scale].design
@@ -46,26 +46,26 @@ def designed(client: Client, claim: Claim, scale: StudyScale, folder: Path) -> t
     return claim, why
 
 
-def smallest_design(client: Client, claim: Claim, scale: StudyScale) -> tuple[Design, str]:
+def smallest_design(client: Client, claim: ClaimSpec, scale: StudyScale) -> tuple[ClaimDesign, str]:
     """The least number of seeds that shows each claimed difference of losses with 80 %, if what is expected is so; by
     the noise that earlier experiments of the workload had. Raises `ClaimError` where no number allowed does."""
     if claim.is_counted():
-        return Design(seeds=1), "bytes of state are counted, which needs one run of each"
+        return ClaimDesign(seeds=1), "bytes of state are counted, which needs one run of each"
     if not any(each.is_of_losses() for each in claim.expect):
-        return Design(), "nothing says before how much a ratio of tokens varies"
+        return ClaimDesign(), "nothing says before how much a ratio of tokens varies"
     largest, why = FEWEST_SEEDS, ""
     for part in claim.study().plans[scale].parts:
         assert isinstance(part.spec, ComparisonSpec)
         for bound in (each for each in claim.expect if each.is_of_losses()):
             power = _power(client, part.spec.model_copy(update={"equivalence_margin": bound.gap()}))
             if isinstance(power, str):
-                return Design(), f"{power}; these seeds will tell it"
+                return ClaimDesign(), f"{power}; these seeds will tell it"
             seeds = power.seeds_for_difference
             if seeds is None or seeds > MOST_SEEDS:
-                raise ClaimError(_cannot(claim, scale, bound, power))
+                raise ClaimError(_undecidable_sentence(claim, scale, bound, power))
             if seeds >= largest:
-                largest, why = seeds, _told(bound, power)
-    fixed = Design(seeds=max(largest, FEWEST_SEEDS))
+                largest, why = seeds, _power_sentence(bound, power)
+    fixed = ClaimDesign(seeds=max(largest, FEWEST_SEEDS))
     return _sequential(client, claim, scale, fixed, why) or (fixed, why or "fewer are no basis for an interval")
 
 
@@ -74,12 +74,14 @@ def _power(client: Client, spec: ComparisonSpec) -> DesignPower | str:
     return found.power or found.power_unknown or "nothing is known of the noise of this workload"
 
 
-def _sequential(client: Client, claim: Claim, scale: StudyScale, fixed: Design, why: str) -> tuple[Design, str] | None:
+def _sequential(
+    client: Client, claim: ClaimSpec, scale: StudyScale, fixed: ClaimDesign, why: str
+) -> tuple[ClaimDesign, str] | None:
     """Seeds one after another, where that takes fewer runs on average and is as sure: looks end where a difference is
     shown or hopeless, so every bound has to be about its sign."""
     bounds = [each for each in claim.expect if not each.is_counted()]
     seeds = min(round(MORE_SEEDS * fixed.seeds), MOST_SEEDS)
-    design = Design(seeds=seeds, sequential=Sequential())
+    design = ClaimDesign(seeds=seeds, sequential=Sequential())
     parts = claim.with_design(scale, design).study().plans[scale].parts if seeds > Sequential().first_seeds else ()
     if len(parts) != 1 or any({each.at_most, each.at_least} != {0.0, None} for each in bounds):
         return None
@@ -94,7 +96,7 @@ def _sequential(client: Client, claim: Claim, scale: StudyScale, fixed: Design, 
     return design, f"{why}; added one after another, {power.expected_runs} runs on average instead of {runs}"
 
 
-def _told(bound: ClaimedBound, power: DesignPower) -> str:
+def _power_sentence(bound: ClaimedBound, power: DesignPower) -> str:
     return (
         f"they show with 80 % that {bound.candidate}'s difference of {bound.expected or 0:g}{power.loss_unit} is "
         f"{bound.words()}, by the noise of {power.experiments} earlier experiment{'s' * (power.experiments != 1)} "
@@ -102,7 +104,7 @@ def _told(bound: ClaimedBound, power: DesignPower) -> str:
     )
 
 
-def _cannot(claim: Claim, scale: StudyScale, bound: ClaimedBound, power: DesignPower) -> str:
+def _undecidable_sentence(claim: ClaimSpec, scale: StudyScale, bound: ClaimedBound, power: DesignPower) -> str:
     needed = "more than a thousand" if power.seeds_for_difference is None else str(power.seeds_for_difference)
     return (
         f"{claim.name} cannot be decided at the {scale.value} scale: that {bound.candidate}'s difference of "

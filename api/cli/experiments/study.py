@@ -46,7 +46,7 @@ from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.settings import Settings
 from orchestrator.studies import registry
-from orchestrator.studies.claim_file import Claim, ClaimError, read_claim
+from orchestrator.studies.claim_file import ClaimError, ClaimSpec, read_claim
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
@@ -186,7 +186,7 @@ def _studies(names: Sequence[str], folder: Path) -> list[Study]:
         refuse(str(error))
 
 
-def _claim(file: str) -> Claim:
+def _claim(file: str) -> ClaimSpec:
     try:
         claim = read_claim(Path(file))
     except ClaimError as error:
@@ -203,7 +203,7 @@ def _results_folder(given: Path | None, data: Path | None) -> Path:
 class StudyRunner:
     """Runs studies at one scale; what it finds goes into a folder, one small file a study."""
 
-    def __init__(self, *, scale: StudyScale, folder: Path, again: bool, claims: Iterable[Claim] = ()) -> None:
+    def __init__(self, *, scale: StudyScale, folder: Path, again: bool, claims: Iterable[ClaimSpec] = ()) -> None:
         """`claims`: those of the studies that are given as files."""
         self.folder = folder
         self.scale, self._again = scale, again
@@ -266,7 +266,7 @@ class StudyRunner:
 
     def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
-        known = self._known(client, study)
+        known = self._known_experiments(client, study)
         ids: dict[str, str] = {}
         for part in study.plans[self.scale].parts:
             found = known.get(part.name)
@@ -285,7 +285,7 @@ class StudyRunner:
             ids[part.name] = found
         return ids
 
-    def _known(self, client: Client, study: Study) -> dict[str, str | None]:
+    def _known_experiments(self, client: Client, study: Study) -> dict[str, str | None]:
         """Part → its newest experiment. A claim may be registered here and not at a service elsewhere, which knows its
         experiments by their keys alone."""
         try:

@@ -42,7 +42,7 @@ from orchestrator.analysis.laws.records import (
     ExponentDifference,
     FitReport,
     FormName,
-    HeldOut,
+    HeldOutPrediction,
     LawCurve,
     LossDifference,
     Prediction,
@@ -481,7 +481,7 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     )
 
 
-def _check_largest(sample: Sample, form: LawForm) -> HeldOut | None:
+def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis = 0 if 0 in form.variables else 1
     largest = max(key[axis] for key in sample.keys)
@@ -491,7 +491,7 @@ def _check_largest(sample: Sample, form: LawForm) -> HeldOut | None:
     left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
     point = max(left, key=lambda each: each.tokens)
     predicted = _loss_at(fitted, point.parameters, point.tokens)
-    return HeldOut(
+    return HeldOutPrediction(
         parameters=point.parameters, measured=point.loss, predicted=predicted, error=predicted.value - point.loss
     )
 

@@ -80,7 +80,7 @@ class LawCurve(Record):
     points: tuple[CurvePoint, ...]
 
 
-class HeldOut(Record):
+class HeldOutPrediction(Record):
     """The largest models left out, and predicted by a law that was fitted to the others."""
 
     parameters: int
@@ -194,7 +194,7 @@ class CandidateFit(Record):
     """Why what was fitted is no law, and predicts nothing; null where it is one, or nothing was fitted."""
     relative_error: float | None
     """Root mean square of the cells' log residuals: 0.01 is one per cent of the loss."""
-    held_out: HeldOut | None
+    held_out: HeldOutPrediction | None
     """Null where the law needs the largest models."""
     predictions: tuple[Prediction, ...]
     against_baseline: tuple[ExponentDifference, ...]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from api.bundles.board import Board, write_board
 from api.bundles.publication import write_bundle
-from api.bundles.ranking import by_rules, by_workload, places_of
+from api.bundles.ranking import places_of, rankings_by_rules, rankings_by_workload
 from api.bundles.rules import RuleSet, RuleSetError, all_rules, read_rules, shipped_rules
 from api.bundles.signing import fingerprint
 from api.cli import main
@@ -184,11 +184,11 @@ def test_rules_rank_and_say_why_not(
 
 def test_losses_within_the_noise_share_a_place_and_make_no_record(folder: Path, tmp_path: Path) -> None:
     submissions = write_board([folder / "ours", folder / "theirs/two"], tmp_path, rules=[]).submissions
-    (whole,) = by_workload(submissions)
+    (whole,) = rankings_by_workload(submissions)
     assert [each.entry.row.candidate for each in whole.records] == ["sgd"], "an equal loss later is no record"
     for floor, places in ((0.0, [1, 1, 3, 3]), (9.0, [1, 1, 1, 1])):
         ruled = rules({"kind": "target", "target": 1e3, "margin": 1e-3}, noise_floor_nats=floor)
-        (ranking,) = by_rules(ruled, submissions)
+        (ranking,) = rankings_by_rules(ruled, submissions)
         entries = [place.entry for place in ranking.places]
         assert [each.place for each in places_of(entries, floor)] == places
 
@@ -205,7 +205,9 @@ def test_losses_on_other_data_of_the_same_name_stand_apart(tmp_path: Path) -> No
     publish(tmp_path / "two", replace(ours, runs=runs), THEIRS)
     found = boarded(tmp_path, rules({"kind": "target", "target": 1e3, "margin": 1e-3}))
     assert [len(each.places) for each in found.rankings] == [2, 2]
-    assert {each.data_hash for each in by_workload(found.submissions)} == {each.data_hash for each in found.rankings}
+    assert {each.data_hash for each in rankings_by_workload(found.submissions)} == {
+        each.data_hash for each in found.rankings
+    }
 
 
 def test_rules_that_ship_are_read_and_those_with_faults_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from orchestrator.analysis.comparison import compare, comparison_spec
 from orchestrator.analysis.power import (
     MOST_SEEDS,
     POWER,
-    Design,
+    FixedDesign,
     SequentialDesign,
     design_power,
     detectable_difference,
@@ -39,7 +39,7 @@ from tests.factories.comparison import experiment_record
 def test_power_is_that_of_the_noncentral_t(seeds: int, difference: float, comparisons: int) -> None:
     limit = stats.t.ppf(1 - SIGNIFICANCE / comparisons / 2, seeds - 1)
     expected = stats.nct.sf(limit, seeds - 1, difference * np.sqrt(seeds))
-    assert Design(noise_sd=1.0, comparisons=comparisons).is_shown(difference, seeds) == pytest.approx(
+    assert FixedDesign(noise_sd=1.0, comparisons=comparisons).is_shown(difference, seeds) == pytest.approx(
         expected, abs=1e-6
     )
 
@@ -47,7 +47,7 @@ def test_power_is_that_of_the_noncentral_t(seeds: int, difference: float, compar
 @pytest.mark.parametrize(("difference", "comparisons"), [(2.0, 1), (1.5, 3), (0.8, 1)])
 def test_the_advised_seeds_are_those_of_simulated_experiments_within_one(difference: float, comparisons: int) -> None:
     """The product's own test is run on 4,000 experiments for each number of seeds around the advice."""
-    advised = least_seeds(lambda n: Design(noise_sd=1.0, comparisons=comparisons).is_shown(difference, n))
+    advised = least_seeds(lambda n: FixedDesign(noise_sd=1.0, comparisons=comparisons).is_shown(difference, n))
     assert advised is not None
     random = np.random.default_rng(0)
 
@@ -62,7 +62,7 @@ def test_the_advised_seeds_are_those_of_simulated_experiments_within_one(differe
 
 @given(st.floats(1e-4, 1e2), st.integers(2, 60), st.integers(1, 10))
 def test_seeds_and_differences_are_inverses(noise_sd: float, seeds: int, comparisons: int) -> None:
-    design = Design(noise_sd=noise_sd, comparisons=comparisons)
+    design = FixedDesign(noise_sd=noise_sd, comparisons=comparisons)
     least = detectable_difference(design, seeds)
     assert least is not None
     assert design.is_shown(least, seeds) == pytest.approx(POWER, abs=1e-6)
@@ -77,7 +77,7 @@ def test_a_sequential_design_shows_and_costs_what_simulated_experiments_do(first
     """400 experiments each, looked at by the product's own interval and chance of a verdict."""
     most, noise_sd, margin = 8, 0.005, 0.01
     design = SequentialDesign(
-        design=Design(noise_sd=noise_sd), sequential=Sequential(first_seeds=first), most=most, margin=margin
+        design=FixedDesign(noise_sd=noise_sd), sequential=Sequential(first_seeds=first), most=most, margin=margin
     )
     least = detectable_difference(design, most)
     at_once = detectable_difference(design.design, most)
@@ -107,11 +107,11 @@ def test_a_sequential_design_shows_and_costs_what_simulated_experiments_do(first
 
 
 def test_what_cannot_be_shown_is_none() -> None:
-    design = Design(noise_sd=1.0)
+    design = FixedDesign(noise_sd=1.0)
     assert detectable_difference(design, 1) is None
     assert least_seeds(lambda n: design.is_shown(1e-6, n)) is None
     assert least_seeds(lambda n: design.is_shown(1.0, n)) is not None
-    short = Design(noise_sd=0.001, evaluation_error=0.008)
+    short = FixedDesign(noise_sd=0.001, evaluation_error=0.008)
     assert least_seeds(lambda n: short.is_within(0.01, n)) is None, "no number of seeds makes the text longer"
     assert MOST_SEEDS >= 100
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_shown_is_none() -> None:
 @pytest.mark.parametrize(("margin", "shared"), [(1.5, 0.0), (2.0, 0.3)])
 def test_as_good_within_a_margin_takes_as_many_seeds_as_simulated_experiments(margin: float, shared: float) -> None:
     """4,000 experiments of equal candidates about the advice, by the product's own interval."""
-    design = Design(noise_sd=1.0, comparisons=2, evaluation_error=shared)
+    design = FixedDesign(noise_sd=1.0, comparisons=2, evaluation_error=shared)
     advised = least_seeds(lambda n: design.is_within(margin, n))
     assert advised is not None
     random = np.random.default_rng(0)
@@ -140,13 +140,13 @@ def test_what_tuning_leaves_open_takes_more_seeds() -> None:
     assert flat[0].mean() > 2 * known[0].mean() > 0
     assert abs(flat[2]).max() == 0.0, "in a flat basin nothing is missed"
 
-    def advised(design: Design) -> int:
+    def advised(design: FixedDesign) -> int:
         found = least_seeds(lambda n: design.is_within(0.01, n))
         assert found is not None
         return found
 
-    base = Design(noise_sd=0.005, comparisons=4)
-    assert advised(Design(noise_sd=0.005, comparisons=4, openness=flat)) > advised(base)
+    base = FixedDesign(noise_sd=0.005, comparisons=4)
+    assert advised(FixedDesign(noise_sd=0.005, comparisons=4, openness=flat)) > advised(base)
 
 
 def ended_search(optima: Literal["alike", "apart"], number: int = 0) -> ExperimentWithRuns:
@@ -189,7 +189,7 @@ def test_advice_on_a_search_is_that_of_simulated_ones_within_a_seed() -> None:
     """100 experiments a number of seeds, two standard errors; `benchmarks.power_advice --search` has more designs."""
     spec = comparison_spec(ended_search("alike")[0])
     known = [each for number in range(12) for each in openings_of(spec, *ended_search("alike", number))]
-    design = Design(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
+    design = FixedDesign(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
     advised = least_seeds(lambda n: design.is_shown(0.015, n))
     assert advised is not None
     world = World(axes=2, trials=8, optima="alike")

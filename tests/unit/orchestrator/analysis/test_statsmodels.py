@@ -8,7 +8,7 @@ from statsmodels.stats.power import TTestPower
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import DescrStatsW
 
-from orchestrator.analysis.power import POWER, Design, detectable_difference
+from orchestrator.analysis.power import POWER, FixedDesign, detectable_difference
 from orchestrator.analysis.stability import clopper_pearson, sign_test
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.records import SIGNIFICANCE
@@ -48,5 +48,5 @@ def test_the_least_difference_that_a_design_shows(seeds: int, comparisons: int) 
     effect = TTestPower().solve_power(
         nobs=seeds, alpha=SIGNIFICANCE / comparisons / 2, power=POWER, alternative="larger"
     )
-    found = detectable_difference(Design(noise_sd=0.01, comparisons=comparisons), seeds)
+    found = detectable_difference(FixedDesign(noise_sd=0.01, comparisons=comparisons), seeds)
     assert found == pytest.approx(0.01 * effect, rel=1e-5)

@@ -15,7 +15,7 @@ from orchestrator.analysis.power import design_power
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
 from orchestrator.specs.preview import DesignPower, Preview
-from orchestrator.studies.claim_file import Claim, ClaimError, Design, claim_path, read_claim
+from orchestrator.studies.claim_file import ClaimDesign, ClaimError, ClaimSpec, claim_path, read_claim
 from orchestrator.studies.evidence import StudyScale
 from tests.factories.comparison import records
 
@@ -54,17 +54,17 @@ class Known:
         return Preview(power=known, power_unknown=power if isinstance(power, str) else None)
 
 
-def claimed(tmp_path: Path, old: str = "lion-of-ours", new: str = "lion-of-ours") -> Claim:
+def claimed(tmp_path: Path, old: str = "lion-of-ours", new: str = "lion-of-ours") -> ClaimSpec:
     path = tmp_path / "claim.yaml"
     assert old in TEXT
     path.write_text(TEXT.replace(old, new))
     return read_claim(path)
 
 
-def known(claim: Claim, spread: float) -> Client:
+def known(claim: ClaimSpec, spread: float) -> Client:
     """One earlier experiment of the workload, with paired differences that vary by so much."""
     chance = random.Random(1)
-    spec = claim.with_design(TINY, Design(seeds=30)).study().plans[TINY].parts[0].spec
+    spec = claim.with_design(TINY, ClaimDesign(seeds=30)).study().plans[TINY].parts[0].spec
     assert isinstance(spec, ComparisonSpec)
     at_once = spec.model_copy(update={"tuning": None})
     _, runs = records(at_once, lambda candidate, lr, seed: 2.5 + chance.gauss(0, spread / 2**0.5))
@@ -74,7 +74,7 @@ def known(claim: Claim, spread: float) -> Client:
 def test_less_noise_needs_fewer_seeds(tmp_path: Path) -> None:
     claim = claimed(tmp_path)
     few, why = smallest_design(known(claim, 0.02), claim, TINY)
-    assert few == Design(seeds=3)
+    assert few == ClaimDesign(seeds=3)
     more, why = smallest_design(known(claim, 0.12), claim, TINY)
     assert more.seeds > 7
     assert "asgd's difference of -0.1 is at most 0, by the noise of 1 earlier experiment" in why
@@ -94,9 +94,9 @@ def test_a_claim_that_no_number_of_seeds_decides_is_refused_before_it_is_run(tmp
 
 def test_without_any_noise_known_five_seeds_tell_it(tmp_path: Path) -> None:
     design, why = smallest_design(cast(Client, Known(())), claimed(tmp_path), TINY)
-    assert design == Design() and "these seeds will tell it" in why
+    assert design == ClaimDesign() and "these seeds will tell it" in why
     bytes_alone = claimed(tmp_path, "loss_difference, at_most: 0.0, expected: -0.1", "state_share, at_most: 9.0")
-    assert smallest_design(cast(Any, None), bytes_alone, TINY)[0] == Design(seeds=1)
+    assert smallest_design(cast(Any, None), bytes_alone, TINY)[0] == ClaimDesign(seeds=1)
 
 
 def test_a_design_is_chosen_once(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_design_is_chosen_once(tmp_path: Path) -> None:
     again, _ = designed(known(claim, 0.12), claim, TINY, folder)
     assert first == again == read_claim(claim_path(folder, claim.name))
     with pytest.raises(ClaimError, match="was registered with 3 seeds"):
-        designed(known(claim, 0.02), claim.with_design(TINY, Design(seeds=30)), TINY, folder)
+        designed(known(claim, 0.02), claim.with_design(TINY, ClaimDesign(seeds=30)), TINY, folder)
     fresh = claimed(tmp_path, "source: nobody", "source: nobody\nfirst_seed: 50")
     assert fresh.study().plans[TINY].parts[0].spec.seeds == (50, 51, 52, 53, 54)
     with pytest.raises(ClaimError, match="another claim of that name"):
