@@ -2,8 +2,8 @@
 
     python -m benchmarks.start_latency [--times 20] [--json FILE]
 
-Each experiment has one run of ten steps of gpt2-tiny and is submitted over HTTP when the one before has ended. The first
-one waits until the fork server has imported what an attempt needs; the others are forked from it.
+Each experiment has one run of ten steps of gpt2-tiny and is submitted over HTTP when the one before has ended. The
+first one waits until the fork server has imported what an attempt needs; the others are forked from it.
 """
 
 import argparse

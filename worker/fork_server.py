@@ -90,7 +90,8 @@ def _ask(request: ForkRequest) -> str:
 
 def _follow(connection: socket.socket, relay: "_Relay") -> str:
     """What becomes of the attempt. A server that ends takes its attempts with it."""
-    word, began = None, False
+    word: str | None = None
+    began = False
     with connection.makefile("rb") as lines:
         for line in lines:
             match json.loads(line):
