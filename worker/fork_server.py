@@ -92,7 +92,8 @@ def _follow(connection: socket.socket, relay: "_Relay") -> str:
     """What becomes of the attempt. A server that ends takes its attempts with it."""
     word: str | None = None
     began = False
-    with connection.makefile("rb") as lines:
+    # A connection that breaks is like one that ends: the attempt must not be asked for again.
+    with contextlib.suppress(ConnectionError), connection.makefile("rb") as lines:
         for line in lines:
             match json.loads(line):
                 case {"process": int(process)}:
