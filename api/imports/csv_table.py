@@ -20,7 +20,6 @@ SETTING_COLUMNS = ("experiment", "candidate", "optimizer", "optim", "opt", "opti
                    "seed", "random_seed", "workload", "task", "dataset", "model")  # fmt: skip
 RATE_COLUMNS = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr")
 STEP_COLUMNS = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update", "epoch")
-MOST_CELL = 2**20
 
 
 def read(places: Sequence[str], fields: Collection[str] = ()) -> Iterator[SourceRun]:

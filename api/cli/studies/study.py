@@ -25,9 +25,9 @@ from api.cli.console import (
     refuse,
     text_table,
 )
-from api.cli.experiments.claims import designed, is_file
 from api.cli.experiments.watch import follow
 from api.cli.service import Data, Slots, environment_settings, exit_in_order, own_service
+from api.cli.studies.claims import designed, is_file
 from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats

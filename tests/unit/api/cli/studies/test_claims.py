@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
-from api.cli.experiments.claims import designed, smallest_design
+from api.cli.studies.claims import designed, smallest_design
 from api.client.client import Client
 from orchestrator.analysis.power import design_power
 from orchestrator.kinds.comparison import ComparisonSpec
