@@ -269,7 +269,6 @@ attempts = Table(
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),
     Column("last_batch", sa.BigInteger, nullable=False, server_default="-1"),
     Column("node", sa.Text, nullable=True),  # of the cluster, as the dispatcher placed it
-    Column("actor", sa.Text, nullable=True),  # its warm actor; null where its actor is named after it
     Column("key_id", sa.Text, nullable=True),  # whom it is charged to: the experiment's key
     Column("note", sa.Text, nullable=True),  # what its worker told of it beside its outcome
     CheckConstraint("attempt >= 1", name="counts_from_one"),
