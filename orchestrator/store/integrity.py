@@ -101,7 +101,7 @@ def chunk(content: object, expected: int | None) -> bytes:
     return _matching(content, expected)
 
 
-def packed(content: object, expected: int | None) -> Any:
+def unpack(content: object, expected: int | None) -> Any:
     """What is kept as compressed JSON: what a probe saw, what a model wrote."""
     return _read(lambda packed: json.loads(zstandard.decompress(packed)), chunk(content, expected))
 
