@@ -109,7 +109,7 @@ class ExternalPages:
     def curves(self, external_id: str, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """The runs by one metric: those at judged rates, where there is a verdict, else all."""
         choice = ExternalView.parse(request.query_params.multi_items()).choice
-        found, tag = self._tagged(external_id)
+        found, tag = self._tagged_experiment(external_id)
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
         judgement, _ = self._judge(found, choice)
@@ -122,7 +122,7 @@ class ExternalPages:
 
     def panel(self, external_id: str, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure that a reader added, of all of the runs."""
-        found, tag = self._tagged(external_id)
+        found, tag = self._tagged_experiment(external_id)
         if (unchanged := unchanged_answer(tag, request)) is not None:
             return unchanged
         runs = self._external_runs.runs(found.id)
@@ -155,7 +155,7 @@ class ExternalPages:
         self._external_runs.delete_experiment(external_id)
         return RedirectResponse("/external", status_code=303)
 
-    def _tagged(self, external_id: str) -> tuple[ExternalExperiment, str]:
+    def _tagged_experiment(self, external_id: str) -> tuple[ExternalExperiment, str]:
         """The experiment, and what changes whenever its figures do."""
         found = self._external_runs.experiment(external_id)
         return found, f'"{found.id}-{found.updated_at}-{found.runs}"'

@@ -33,7 +33,7 @@ LONGEST_NUMBER = 15
 
 
 def queue_pages(monitor: Monitor) -> APIRouter:
-    """The page."""
+    """The page of the queue."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/queue")
@@ -111,7 +111,7 @@ def _runs(number: int) -> str:
 
 
 def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:
-    """The page; `?key=ID` narrows the log to one key, `before` is the last line of the page before."""
+    """The page of keys; `?key=ID` narrows the log to one key, `before` is the last line of the page before."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/keys")

@@ -226,7 +226,7 @@ class Queue:
         refused = {id: error for id, error in found.items() if isinstance(error, ValidationError)}
         damaged = {id: error for id, error in found.items() if isinstance(error, DamagedError)}
         _postpone(connection, refused, now)
-        move(connection, [(run, _as_failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
+        move(connection, [(run, _failed_row(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
             if refused:
@@ -344,7 +344,7 @@ def _place_head(waiting: Iterable[RunRow], room: FreeCapacity) -> list[tuple[Run
     return fitting
 
 
-def _as_failed(run: RunRow, error: DamagedError) -> RunRow:
+def _failed_row(run: RunRow, error: DamagedError) -> RunRow:
     """A waiting run that nobody can ever train: it fails alone, and the others go on."""
     reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
     return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)
