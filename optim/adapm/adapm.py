@@ -104,9 +104,9 @@ class AdaPM(ClosureStep):
         matmul_precision: Of products with the gradient and of factors on CUDA: "highest" is as exact as float32 (our
             kernel takes three products in TF32), "high" is TF32, and None what `torch.set_float32_matmul_precision`
             says, "highest" unless it is called. All other arithmetic is IEEE float32.
-        compile: True moves large blocks by code that `torch.compile` makes at the first step, and on CUDA all matrices
-            by our kernel (`kernels.py`), False does not; None decides by device and model (`compiled.py`). Weights
-            agree to rounding.
+        compile: True moves large blocks by code that is compiled at the first step: on CUDA all matrices by our kernel
+            (`kernels.py`), on a CPU float32 ones by C; False does not; None decides by device and model
+            (`compiled.py`). Weights agree to rounding.
         capturable: As torch has it: a CUDA graph may capture a step, once some have been taken outside. The counter and
             a learning rate that is a tensor are read on the device. Sketches are refreshed outside of graphs alone, at
             the steps that are due: the step of a loop's index i where i is a multiple of `refresh_interval`.
@@ -246,7 +246,7 @@ class AdaPM(ClosureStep):
         device = next((parameter.device for parameter in parameters), torch.device("cpu"))
         largest, elements = self._sizes
         compiles = compiled.should_compile(self.compile, elements, device)
-        variants = compiled.room_for_variants() if compiles else nullcontext()
+        variants = compiled.room_for_variants(device) if compiles else nullcontext()
         with self._recording(), variants, devices.exact_products() as precision:
             shared: list[SharedMember] = []
             for group in self.param_groups:

@@ -1,4 +1,5 @@
-"""The elementwise part of a step in one pass over memory: by our Triton kernel on CUDA, else by `torch.compile`.
+"""The elementwise part of a step in one pass over memory: by our Triton kernel on CUDA, by our C on a CPU, else by
+`torch.compile`.
 
     m = product + weight_of_gradient G                what the momentum's factors give, and the gradient
     v = b2 v + (1 - b2) G * G                         where v is kept for each element; else worked out before
@@ -8,21 +9,17 @@ Done by torch's own operators that is ten passes, here one that reads and writes
 are given as a tensor, so that a learning-rate schedule compiles nothing anew; shapes are dynamic. `step.py` has
 the same formulas for the rest: small blocks, and machines without a compiler.
 
-On CUDA `kernels.py` works out the product, too, and moves all blocks of a batch in one launch.
-
-Compiling takes some 5 s for each of the two to six variants that a model needs, and the compiler's own start another
-10 to 50 s on two CPU cores, unless torch finds the code in its cache. `should_compile` says when that is worth it.
-Triton alone takes a second.
+On CUDA `kernels.py` works out the product, too, and moves all blocks of a batch in one launch; Triton compiles it in a
+second. On a CPU `cpu_code.py` moves float32 matrices, and a C compiler takes a second. torch's own compiler is left for
+accelerators on which our kernel does not run: 5 s for each of two to six variants, and its own start.
 """
 
-import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from math import prod
-from subprocess import CalledProcessError
+from subprocess import CalledProcessError, SubprocessError
 from types import ModuleType
 from typing import Any
 
@@ -30,10 +27,9 @@ import torch
 from torch import Tensor
 from torch.utils._triton import has_triton
 
-from . import devices
+from . import cpu_code, devices
 
-# A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md), forward and backward of 1,024 tokens some seconds:
-# the compiler's minute is that of ten to twenty such steps, and won back after some 600.
+# A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md); one of a million parameters no less.
 _CPU_PAYS_ELEMENTS = 2**26
 # Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call of 20 us.
 _CPU_SMALLEST_BLOCK = 2**16
@@ -45,7 +41,7 @@ def should_compile(asked: bool | None, elements: int, device: torch.device) -> b
     """Whether to compile for a plan of so many elements on that device.
 
     Args:
-        asked: The user's word; None leaves it to us: yes on CUDA with Triton, and on a CPU with a C++ compiler for
+        asked: The user's word; None leaves it to us: yes on CUDA with Triton, and on a CPU with a C compiler for
             models of 67 million parameters and more.
         elements: Of all blocks together.
         device: Where the parameters are.
@@ -58,7 +54,7 @@ def should_compile(asked: bool | None, elements: int, device: torch.device) -> b
     if not has_compiler(device.type) and not devices.is_simulated():
         if asked:
             raise RuntimeError(
-                f"compile=True needs a compiler for {device.type}: a C++ compiler on the PATH (or in CXX) for the "
+                f"compile=True needs a compiler for {device.type}: a C compiler on the PATH (or in CC) for the "
                 f"CPU, Triton for CUDA; leave compile=None to do without where there is none"
             )
         return False
@@ -67,18 +63,29 @@ def should_compile(asked: bool | None, elements: int, device: torch.device) -> b
 
 @cache
 def has_compiler(device_type: str) -> bool:
-    """Whether torch's compiler finds what it needs to compile for that type of device."""
+    """Whether there is what it takes to compile for that type of device."""
     if device_type == "cuda":
         return bool(has_triton())
-    return device_type == "cpu" and any(
-        shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++") if name
-    )
+    return device_type == "cpu" and cpu_code.compiler() is not None
 
 
-def is_worth_compiling(shape: tuple[int, ...], device: torch.device) -> bool:
-    """Whether blocks of that shape are large enough to be moved by compiled code."""
-    smallest = _ACCELERATOR_SMALLEST_BLOCK if devices.is_accelerator(device) else _CPU_SMALLEST_BLOCK
-    return len(shape) == 2 and prod(shape) >= smallest
+def is_worth_compiling(shape: tuple[int, ...], device: torch.device, *tensors: object) -> bool:
+    """Whether blocks of that shape are large enough for compiled code, and their tensors such as it takes."""
+    if devices.is_accelerator(device):
+        return len(shape) == 2 and prod(shape) >= _ACCELERATOR_SMALLEST_BLOCK
+    is_large = len(shape) == 2 and prod(shape) >= _CPU_SMALLEST_BLOCK
+    return is_large and cpu_code.is_supported(*tensors) and _compiles_for_cpu()
+
+
+@cache
+def _compiles_for_cpu() -> bool:
+    """Whether the C compiler of this machine does what it should, which is tried once."""
+    try:
+        cpu_code.library()
+    except (OSError, SubprocessError) as error:
+        warnings.warn(f"a step of AdaPM could not be compiled, and is slower: {error}", RuntimeWarning, stacklevel=2)
+        return False
+    return True
 
 
 @cache
@@ -117,11 +124,16 @@ def move(
         numbers: In the type of the arithmetic: the weights of G and of the product in m, b2, 1 - b2, debias^-1/2, eps,
             c, 1 - lr × weight decay, lr.
     """
-    _choose_callable(_move)(weight, gradient, product, moment, divisor, numbers)
+    if weight.device.type == "cpu" and not devices.is_simulated():
+        cpu_code.move(weight, gradient, product, moment, divisor, numbers)
+    else:
+        _choose_callable(_move)(weight, gradient, product, moment, divisor, numbers)
 
 
 def column_square_sums(matrix: Tensor) -> Tensor:
     """Sums of the squares of each column of m × n, in float32, or in float64 for float64."""
+    if matrix.device.type == "cpu" and not devices.is_simulated():
+        return cpu_code.column_square_sums(matrix)
     sums: Tensor = _choose_callable(_column_square_sums)(matrix)
     return sums
 
@@ -151,9 +163,9 @@ def _move(
 
 
 @contextmanager
-def room_for_variants() -> Iterator[None]:
+def room_for_variants(device: torch.device) -> Iterator[None]:
     """While this is open, torch may compile as many variants of one function as models in one process may need."""
-    if devices.is_simulated():  # nothing is compiled
+    if device.type == "cpu":  # where torch compiles nothing
         yield
         return
     import torch._dynamo  # a second to import, and not needed by who compiles nothing

@@ -5,7 +5,7 @@
     factors of a batch at a time                       of many batches in a group (`low_rank_groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
     products by oneDNN                                 torch's own
-    compiled for large models                          compiled wherever there is a compiler (`compiled.py`)
+    compiled from C for large models in float32        compiled wherever there is a compiler (`compiled.py`)
 
 `simulate_accelerator` has the CPU take the accelerator's ways: a machine without one can show that they are right.
 

@@ -315,7 +315,7 @@ def move_batch(
     if compiles and (kernels := kernels_for(batch[0])) is not None:
         _move_by_kernel(kernels, batch, settings, factors, divisor)
         return
-    if compiles and compiled.is_worth_compiling(block.shape, gradient.device):
+    if compiles and compiled.is_worth_compiling(block.shape, gradient.device, *_kept_of(batch)):
         _move_compiled(batch, gradient, settings, factors, divisor, compute, largest)
         return
     # Several blocks are no larger than a chunk (`split_into_batches`).
@@ -340,6 +340,16 @@ def move_batch(
                 _write_by_chance(member, rows, new, settings)
         else:
             round_into(weights, exact)
+
+
+def _kept_of(batch: Sequence[Member]) -> list[object]:
+    """What a step reads of such blocks, and what it writes to."""
+    element = batch[0].block.second_moment is SecondMoment.ELEMENT
+    return [
+        tensor
+        for member in batch
+        for tensor in (member.weight, member.gradient, *([member.state["exp_avg_sq"]] if element else []))
+    ]
 
 
 def kernels_for(member: Member) -> ModuleType | None:
@@ -497,7 +507,7 @@ def _square_sums(block: Block, gradient: Tensor, *, compiles: bool) -> Tensor:
     """The sums of squares of each output of G, of one block or a batch of them."""
     if block.output_axis == 0:
         return row_square_sums(gradient)
-    if compiles and gradient.ndim == 2 and compiled.is_worth_compiling(block.shape, gradient.device):
+    if compiles and gradient.ndim == 2 and compiled.is_worth_compiling(block.shape, gradient.device, gradient):
         return compiled.column_square_sums(gradient)
     return column_square_sums(gradient)
 

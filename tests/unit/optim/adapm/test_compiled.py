@@ -1,17 +1,19 @@
 """The compiled part of a step: the same formulas, when it is used, and what happens where it cannot be."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from optim.adapm import AdaPM, AdaPMMini, compiled
+from optim.adapm import AdaPM, AdaPMMini, compiled, cpu_code, devices
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
 from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 CPU = torch.device("cpu")
 LR = 1e-3
+needs_c = pytest.mark.skipif(not compiled.has_compiler("cpu"), reason="needs a C compiler")
 
 
 @pytest.fixture
@@ -21,10 +23,10 @@ def compiles_small_blocks(monkeypatch):
 
 
 @pytest.fixture
-def uncompiled(monkeypatch, compiles_small_blocks):
-    """The functions that would be compiled, as they are: what they compute, without the time that compiling takes."""
-    monkeypatch.setattr(compiled, "_compile", lambda function: function)
-    monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
+def uncompiled(compiles_small_blocks):
+    """An accelerator's functions as they are: what they compute, without the time that compiling takes."""
+    with devices.simulate_accelerator():
+        yield
 
 
 @pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
@@ -61,8 +63,7 @@ def test_bfloat16_weights_and_state_are_rounded_once(uncompiled, cls):
 def test_one_block_in_many_pieces_is_moved_like_one_in_one(uncompiled, monkeypatch):
     whole, pieces = tiny_gpt2(dtype=torch.float64), tiny_gpt2(dtype=torch.float64)
     train(whole, AdaPM.for_model(whole, LR, compile=True), range(4))
-    monkeypatch.setattr("optim.adapm.devices._CPU_COMPILED_CHUNK_ELEMENTS", 500)
-    monkeypatch.setattr("optim.adapm.devices._CPU_CHUNK_ELEMENTS", 500)
+    monkeypatch.setattr("optim.adapm.devices._ACCELERATOR_CHUNK_ELEMENTS", 500)
     train(pieces, AdaPM.for_model(pieces, LR, compile=True), range(4))
     for one, two in zip(whole.parameters(), pieces.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-7, atol=1e-9)
@@ -89,20 +90,102 @@ def _moved(*, compile: bool, learning_rates: list[float]) -> torch.Tensor:
     return weight.detach()
 
 
-# torch's compiler, when it is first imported.
-@pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated:DeprecationWarning")
-def test_compiled_code_moves_a_block_as_torchs_operators_do(compiles_small_blocks):
-    """The real compiler, once: it takes seconds. A changing learning rate does not call it again."""
+def test_c_moves_a_block_as_torchs_operators_do(compiles_small_blocks, monkeypatch):
     if not compiled.has_compiler("cpu"):
         with pytest.raises(RuntimeError, match="compile=True needs a compiler for cpu"):
             _moved(compile=True, learning_rates=[LR])
         return
+    moves = count_calls(monkeypatch)
     rates = [LR, LR / 2, LR / 3, LR / 4]
-    torch._dynamo.utils.counters.clear()
     found = _moved(compile=True, learning_rates=rates)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert moves == [(24, 40)] * 4
     torch.testing.assert_close(found, _moved(compile=False, learning_rates=rates), rtol=1e-5, atol=1e-7)
     assert torch.equal(found, _moved(compile=True, learning_rates=rates))
+
+
+@needs_c
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+@pytest.mark.parametrize("tiny", [tiny_gpt2, tiny_llama])
+@pytest.mark.parametrize("options", [{}, {"clip": None, "debias_moments": True}], ids=["defaults", "unclipped"])
+def test_c_moves_a_model_as_torchs_operators_do(compiles_small_blocks, monkeypatch, cls, tiny, options):
+    moves = count_calls(monkeypatch)
+    plain, other = tiny(), tiny()
+    train(plain, cls.for_model(plain, LR, compile=False, **options), range(3))
+    assert moves == []
+    train(other, cls.for_model(other, LR, compile=True, **options), range(3))
+    assert len(moves) >= 3 * 6  # the rest has a kernel of torch
+    for one, two in zip(plain.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-5)
+
+
+def count_calls(monkeypatch) -> list[tuple[int, ...]]:
+    """Shapes that C moves from now on."""
+    shapes, move = [], cpu_code.move
+
+    def told(weight, *others):
+        shapes.append(tuple(weight.shape))
+        move(weight, *others)
+
+    monkeypatch.setattr(cpu_code, "move", told)
+    return shapes
+
+
+@needs_c
+@pytest.mark.parametrize("shape", [(70, 130), (1, 33), (33, 1), (1, 1), (3, 1030)])
+@pytest.mark.parametrize("kept", ["element", "row", "column"])
+@pytest.mark.parametrize("has_product", [False, True])
+@pytest.mark.parametrize("clip", [0.5, float("inf")])
+def test_one_pass_of_c_has_the_formulas(shape, kept, has_product, clip):
+    """In slices of wider matrices, as fused parameters have them; what is beside the slice stays."""
+    (rows, columns), generator = shape, torch.Generator().manual_seed(0)
+    draw = partial(torch.randn, generator=generator)
+    numbers = torch.tensor([0.3, 0.7, 0.999, 0.001, 1.5, 1e-8, clip, 0.999, 0.1])
+    weight, gradient = draw(rows, columns + 5), draw(rows, columns + 3)[:, :columns]
+    product = draw(rows, columns) if has_product else None
+    moment = draw(rows, columns + 1).abs() if kept == "element" else None
+    divisor = {"row": draw(rows, 1).abs() + 0.1, "column": draw(1, columns).abs() + 0.1}.get(kept)
+    expected, expected_moment = weight.clone(), None if moment is None else moment.clone()
+    before = weight._version
+    cpu_code.move(weight[:, :columns], gradient, product, _left(moment, columns), divisor, numbers)
+    compiled._move(expected[:, :columns], gradient, product, _left(expected_moment, columns), divisor, numbers)
+    assert weight._version > before
+    torch.testing.assert_close(weight, expected, rtol=1e-5, atol=1e-6)
+    if moment is not None:
+        torch.testing.assert_close(moment, expected_moment, rtol=1e-5, atol=1e-6)
+    sums = cpu_code.column_square_sums(gradient)
+    torch.testing.assert_close(sums, gradient.double().square().sum(dim=0).float(), rtol=1e-5, atol=0)
+
+
+def _left(matrix: torch.Tensor | None, columns: int) -> torch.Tensor | None:
+    return None if matrix is None else matrix[:, :columns]
+
+
+@needs_c
+def test_c_keeps_what_is_not_a_number_for_the_loop_to_see():
+    weight, gradient = torch.ones(2, 20), torch.zeros(2, 20)
+    gradient[1, 3] = float("nan")
+    numbers = torch.tensor([1.0, 1.0, 0.999, 0.001, 1.0, 1e-8, 0.5, 1.0, 0.1])
+    cpu_code.move(weight, gradient, None, torch.ones(2, 20), None, numbers)
+    assert weight.isnan().nonzero().tolist() == [[1, 3]]
+
+
+def test_other_types_and_layouts_are_left_to_torchs_operators():
+    plain = torch.zeros(4, 6)
+    assert cpu_code.is_supported(plain, nn.Parameter(plain), plain[:, 2:4])
+    for other in (plain.double(), plain.bfloat16(), plain.mT, plain.to("meta")):
+        assert not cpu_code.is_supported(plain, other)
+
+
+def test_a_c_compiler_that_fails_is_told_and_the_step_goes_on(compiles_small_blocks, monkeypatch, tmp_path):
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\necho no OpenMP >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    monkeypatch.setattr(cpu_code, "library", cpu_code.library.__wrapped__)
+    monkeypatch.setattr(compiled, "_compiles_for_cpu", compiled._compiles_for_cpu.__wrapped__)
+    with pytest.warns(RuntimeWarning, match="could not be compiled, and is slower: .* failed: no OpenMP"):
+        found = _moved(compile=True, learning_rates=[LR])
+    assert torch.equal(found, _moved(compile=False, learning_rates=[LR]))
 
 
 @pytest.mark.gpu
