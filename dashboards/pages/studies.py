@@ -30,7 +30,7 @@ STATES = {
     TryState.RUNNING: Chip(text="running", tone="live"),
     TryState.HELD_UP: Chip(text="held up", tone="warn"),
     TryState.IMPROVED: Chip(text="improved", tone="good"),
-    TryState.NOT_SHOWN: Chip(text="not shown", tone="bad"),
+    TryState.NOT_SHOWN: Chip(text="not shown", tone="wait"),
 }
 
 
