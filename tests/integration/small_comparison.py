@@ -1,7 +1,8 @@
-"""A comparison that the real service finishes in seconds: six runs of twenty steps."""
+"""Comparisons that the real service finishes in seconds: of runs of twenty steps."""
 
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
+from worker.spec.task import RegressionTask
 
 
 def small_comparison(
@@ -22,4 +23,18 @@ def small_comparison(
         ),
         seeds=seeds,
         baseline="adamw",
+    )
+
+
+def small_regression(*candidates: Candidate, name: str = "small", seeds: tuple[int, ...] = (1, 2)) -> ComparisonSpec:
+    """The candidates, of which the first is the baseline, on a regression: half the processor time of a language model,
+    for its runs load no transformers."""
+    return ComparisonSpec(
+        name=name,
+        workload=Workload(
+            task=RegressionTask(dimension=20), budget=Budget(steps=20), evaluation=Evaluation(every_steps=10)
+        ),
+        candidates=candidates,
+        seeds=seeds,
+        baseline=candidates[0].label or candidates[0].optimizer,
     )
