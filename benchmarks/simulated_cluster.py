@@ -76,9 +76,6 @@ class SimulatedRunner:
         self.started += 1
         self.in_use += 1
 
-    def keep_warm(self, free: Sequence[Node]) -> None:
-        """It has no processes."""
-
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Nothing was there before."""
         return ()

@@ -1,9 +1,9 @@
-"""From submit to the worker's hello, through the whole service, with warm actors and without; and a bare Ray actor.
+"""From submit to the worker's hello, through the whole service, and the device time of a short run; a bare Ray actor.
 
     python -m benchmarks.start_latency [--times 20] [--json FILE]
 
-Each experiment has one run of ten steps of gpt2-tiny and is submitted over HTTP when the one before has ended and the
-next warm actor has had time to import. What the runs measured of themselves is told beside it: it must not differ.
+Each experiment has one run of ten steps of gpt2-tiny and is submitted over HTTP when the one before has ended. The
+first one waits until the fork server has imported what an attempt needs; the others are forked from it.
 """
 
 import argparse
@@ -23,8 +23,6 @@ from tests.factories.services import make_services
 from tests.factories.stores import comparison_spec
 
 MOST_SECONDS = 300.0
-IMPORT_SECONDS = 8.0
-"""What a warm actor is given to become so, and a cold service to become idle."""
 
 
 class Started:
@@ -52,15 +50,14 @@ class Started:
         self.host_rss_mib = run.result.peak_memory.host_rss_bytes / 2**20
 
 
-def through_the_service(times: int, warm_actors: int) -> dict[str, str]:
-    """Median, smallest and largest of each figure over so many runs; a first one, which is never warm, is left out."""
-    os.environ["ADAPM_BENCH_WARM_ACTORS"] = str(warm_actors)  # of the service
-    found: list[Started] = []
+def through_the_service(times: int) -> dict[str, dict[str, str]]:
+    """Each figure of a first run, and the median, smallest and largest over so many that follow."""
     with tempfile.TemporaryDirectory() as name, running_service(Path(name), verb="up") as service:
-        for seed in range(times + 1):
-            found.append(Started(service, seed))
-            time.sleep(IMPORT_SECONDS)
-    return {figure: _spread([getattr(each, figure) for each in found[1:]]) for figure in vars(found[0])}
+        first, *others = [Started(service, seed) for seed in range(times + 1)]
+    return {
+        "first": {figure: f"{value:.1f}" for figure, value in vars(first).items()},
+        "later": {figure: _spread([getattr(each, figure) for each in others]) for figure in vars(first)},
+    }
 
 
 def bare(times: int) -> dict[str, str]:
@@ -96,8 +93,7 @@ def main() -> None:
     found = {
         "machine": machine(),
         "runs": chosen.times,
-        "warm": through_the_service(chosen.times, 1),
-        "cold": through_the_service(chosen.times, 0),
+        **through_the_service(chosen.times),
         "bare Ray actor": bare(chosen.times),
         "load": f"{load_before:.1f} before, {os.getloadavg()[0]:.1f} after",
     }

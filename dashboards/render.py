@@ -2,11 +2,13 @@
 
 import json
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, wraps
+from typing import Any, ParamSpec
 
+from fastapi import Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -16,6 +18,9 @@ from dashboards.figures.grouping import grouping_choices
 from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
 from dashboards.text.markdown import markdown
+from orchestrator.errors import NotFoundError
+
+P = ParamSpec("P")
 
 EMPTY_STYLE_ELEMENT = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
 """SHA-256 of the empty string: Plotly adds one empty <style> element and fills it through the CSS object model, which
@@ -93,6 +98,19 @@ def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
 def missing_page(what: str) -> HTMLResponse:
     """The 404 page for people; `what` says in a sentence what was not found."""
     return page("missing.html", status=404, what=what[:1].upper() + what[1:])
+
+
+def or_missing_page(handler: Callable[P, Response]) -> Callable[P, Response]:
+    """The handler of a page, which answers with `missing_page` where what it is about does not exist."""
+
+    @wraps(handler)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> Response:
+        try:
+            return handler(*args, **kwargs)
+        except NotFoundError as error:
+            return missing_page(str(error))
+
+    return answer
 
 
 def refused_page(status: int, heading: str, why: str) -> HTMLResponse:

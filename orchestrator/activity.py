@@ -25,8 +25,8 @@ class AttemptSpan(Record):
     message: str | None
 
 
-class RunAtWork(Record):
-    """A run that an attempt holds a lease of."""
+class LiveRun(Record):
+    """A run that has not ended."""
 
     run_id: str
     experiment_id: str
@@ -36,10 +36,15 @@ class RunAtWork(Record):
     lr: float
     seed: int
     status: RunStatus
-    step: int
-    steps_total: int
     cpus: int
     gpus: int
+
+
+class RunAtWork(LiveRun):
+    """A run that an attempt holds a lease of."""
+
+    step: int
+    steps_total: int
     attempt: int
     node: str | None
     started_at: float | None
@@ -48,20 +53,10 @@ class RunAtWork(Record):
     tokens_per_second: float | None
 
 
-class WaitingRun(Record):
+class WaitingRun(LiveRun):
     """A run in the queue, at its place."""
 
-    run_id: str
-    experiment_id: str
-    experiment_name: str
-    candidate: str
-    optimizer: str
-    lr: float
-    seed: int
-    status: RunStatus
     reason: str | None
-    cpus: int
-    gpus: int
     position: int | None
     """1 is next; null where no machine of the cluster could ever hold it."""
     starts_in_seconds: float | None

@@ -171,8 +171,6 @@ class LiveAttempt:
     attempt: int
     node: str | None
     """The machine that it was placed on."""
-    actor: str | None
-    """The warm actor that carries it out; None where its actor is named after it."""
     cpus: int
     gpus: int
 

@@ -140,9 +140,6 @@ class Settings(BaseSettings):
     dataset_url: str | None = None
     """Shared storage that prepared datasets and own weights are copied to and fetched from; default: none."""
 
-    warm_actors: int = Field(default=1, ge=0, le=64)
-    """Processes that each machine keeps imported and ready while nothing waits, so that the next run begins at once.
-    Each serves one run, holds the CPUs and GPUs of one and 0.4 GB of memory, and ends after ten minutes without."""
     ray_address: str | None = None
     """An existing Ray cluster, as `host:port`; default: an embedded Ray that ends with the dispatcher."""
 

@@ -1,7 +1,6 @@
 """What all tests share: repeatable examples, and the real embedded service for those that only submit to it."""
 
 import gc
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -19,9 +18,6 @@ from worker.footprint.process import FootprintAnswer, FootprintQuestion, answer
 
 SHARING = "tests/integration/service/"
 """All tests below share one running service, `service_url`."""
-
-# Most services of tests start a few runs and end: a process that has imported for the next one would only cost.
-os.environ.setdefault("ADAPM_BENCH_WARM_ACTORS", "0")
 
 # A service configures its own logs. The default would draw tracebacks here with all variables: seconds for one line.
 structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback

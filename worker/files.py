@@ -95,7 +95,7 @@ def hold_lock(
     `check_stop` is called meanwhile, and raises where there is no use in waiting any longer."""
     with path.open("a+") as file:
         started = say_next = time.monotonic()
-        while not _try_lock(file):
+        while not try_lock(file):
             if (now := time.monotonic()) >= say_next:
                 on_wait(_describe_wait(file, path.stem, now - started))
                 say_next = now + SAY_SECONDS
@@ -107,7 +107,8 @@ def hold_lock(
         yield
 
 
-def _try_lock(file: IO[str]) -> bool:
+def try_lock(file: IO[str] | int) -> bool:
+    """Whether the lock of an open file, or of a file descriptor, was free; it is held then."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

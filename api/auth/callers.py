@@ -34,6 +34,10 @@ class Caller:
     """Null where none was asked for: a service without keys, or an open route."""
     by_cookie: bool = False
 
+    def key_id(self) -> str | None:
+        """The id of the caller's key, under which what they do is kept."""
+        return self.key.id if self.key is not None else None
+
     def scope(self) -> Scope:
         """What the caller may do. Without keys the service answers this machine alone, which may do everything."""
         return self.key.scope if self.key is not None else Scope.ADMIN

@@ -125,9 +125,12 @@ def _check_result(run: RunRecord, result: Result, points: Columns | None) -> Non
     check(steps[-1] == result.steps, f"its points end at step {steps[-1]:g}, the result at {result.steps}")
     val_losses = points.values["val_loss"]
     first = val_losses[0] if steps[0] == 0 else math.nan
-    check(_same(first, result.initial_val_loss), "its first validation loss is not that of its points")
+    check(_is_same_figure(first, result.initial_val_loss), "its first validation loss is not that of its points")
     if result.steps == run.steps_total:
-        check(_same(val_losses[-1], result.final_val_loss), "its final validation loss is not that of its points")
+        check(
+            _is_same_figure(val_losses[-1], result.final_val_loss),
+            "its final validation loss is not that of its points",
+        )
     else:
         check(result.final_val_loss is None, "it has a final loss, and did not reach the end of its budget")
     check(len(steps) == result.steps + 1, f"it has {len(steps)} points, of step 0 and {result.steps} more")
@@ -139,14 +142,17 @@ def _check_result(run: RunRecord, result: Result, points: Columns | None) -> Non
     tail = train[-max(1, train.size // 10) :] if train.size else train
     if train.size and np.isfinite(train).all():
         check(
-            _same(statistics.fmean(tail.tolist()), result.final_train_loss),
+            _is_same_figure(statistics.fmean(tail.tolist()), result.final_train_loss),
             "its training loss is not that of its points",
         )
     for name in MEDIANS:
         values = points.values[name][1:]
         if values.size and np.isfinite(values).all():
             median = getattr(result, f"{name}_median")
-            check(_same(statistics.median(values.tolist()), median), f"its median of {name} is not that of its points")
+            check(
+                _is_same_figure(statistics.median(values.tolist()), median),
+                f"its median of {name} is not that of its points",
+            )
 
 
 def _first_losses(bundle: Bundle, run: RunRecord) -> tuple[float | None, float | None]:
@@ -288,10 +294,10 @@ def check_plan(bundle: Bundle) -> None:
         groups.setdefault(group, []).append(run)
     incomplete = []
     for group, runs in groups.items():
-        for added in _added(bundle, group, runs):
+        for added in _replay_additions(bundle, group, runs):
             planned |= added
             # What is added together is queued together: either all of it is here, or none, behind a run that failed.
-            if added - here.keys() and (_complete(runs) or added & here.keys()):
+            if added - here.keys() and (_all_succeeded(runs) or added & here.keys()):
                 incomplete.append(group.candidate)
     if spec.adds_seeds():
         planned |= _looks(bundle, planned)
@@ -299,7 +305,11 @@ def check_plan(bundle: Bundle) -> None:
         raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
     if incomplete:
         raise BundleError("plan", f"{min(incomplete)} lacks a run that the tuning rule gives")
-    if spec.adds_seeds() and _complete(bundle.runs) and (lacking_seeds := added_runs(bundle.experiment, bundle.runs)):
+    if (
+        spec.adds_seeds()
+        and _all_succeeded(bundle.runs)
+        and (lacking_seeds := added_runs(bundle.experiment, bundle.runs))
+    ):
         first_lacking = lacking_seeds[0]
         raise BundleError("plan", f"{first_lacking.candidate} lacks seed {first_lacking.spec.seed}, which a look adds")
 
@@ -309,7 +319,9 @@ def is_planned(bundle: Bundle) -> bool:
     return bundle.experiment.spec.answer is not AnswerKind.FINDINGS
 
 
-def _added(bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]) -> Iterator[frozenset[tuple[str, str]]]:
+def _replay_additions(
+    bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]
+) -> Iterator[frozenset[tuple[str, str]]]:
     """What the rule adds for a candidate, round by round, replayed from its first runs."""
     spec = bundle.experiment.spec
     by_pair = {(run.lr, run.seed): run for run in runs}
@@ -355,15 +367,15 @@ def _tuning_run(run: RunRecord) -> TuningRun:
 
 def has_failed_runs(bundle: Bundle) -> bool:
     """Whether what would have followed a run may be missing."""
-    return not _complete(bundle.runs)
+    return not _all_succeeded(bundle.runs)
 
 
-def _complete(runs: Iterable[RunRecord]) -> bool:
+def _all_succeeded(runs: Iterable[RunRecord]) -> bool:
     """Whether no run failed or was cancelled: behind one that did, what would have followed need not be there."""
     return all(run.status is RunStatus.SUCCEEDED for run in runs)
 
 
-def _same(value: float, said: float | None) -> bool:
+def _is_same_figure(value: float, said: float | None) -> bool:
     """Whether a figure is the one of the record; null is what is no finite number."""
     return said is None if not math.isfinite(value) else value == said
 

@@ -25,7 +25,6 @@ from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.columns import FIELDS, STEP, WHOLE_NUMBERS, Columns
 from orchestrator.errors import NotFoundError
 from orchestrator.export.document import ExperimentDocument, document
-from orchestrator.export.files import Format, write_series
 from orchestrator.records import AttemptRecord, ExperimentRecord, RunRecord
 from orchestrator.services.analysis import Analysis, ExperimentSource
 from orchestrator.specs.footprints import Footprints
@@ -185,14 +184,6 @@ def derive_document(bundle: Bundle) -> ExperimentDocument:
     return derived.model_copy(
         update={"provenance": derived.provenance.model_copy(update={"written_at": said.written_at})}
     )
-
-
-def points_bytes(runs: Sequence[RunRecord], points: Mapping[str, Columns]) -> bytes:
-    """Points as the service exports them."""
-    file = io.BytesIO()
-    with_points = [run for run in runs if run.id in points]
-    write_series(lambda run_id: points[run_id], with_points, file, Format.PARQUET)
-    return file.getvalue()
 
 
 def _read_points(content: bytes) -> tuple[dict[str, Columns], dict[str, tuple[Any, ...]]]:

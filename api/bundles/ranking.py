@@ -236,12 +236,12 @@ def rankings_by_rules(rules: RuleSet, submissions: Sequence[BoardSubmission]) ->
         entries = entries_of(submission)
         if not entries:
             out.append(NotRanked(submission=submission, entry=None, reason="a sweep, whose trials have one seed each"))
-        of_workload = [entry for entry in entries if rules.against_workload(entry.experiment.spec.workload) is None]
+        of_workload = [entry for entry in entries if rules.workload_mismatch(entry.experiment.spec.workload) is None]
         if entries and not of_workload:
-            reason = rules.against_workload(entries[0].experiment.spec.workload) or ""
+            reason = rules.workload_mismatch(entries[0].experiment.spec.workload) or ""
             out.append(NotRanked(submission=submission, entry=None, reason=reason))
         for entry in of_workload:
-            if (told := rules.against(entry.spec, entry.comparison, entry.row)) is not None:
+            if (told := rules.reason_not_ranked(entry.spec, entry.comparison, entry.row)) is not None:
                 out.append(NotRanked(submission=submission, entry=entry, reason=told))
                 continue
             of_one = entry.data_hash if not isinstance(rules.record, ProfileRecord) else ""

@@ -13,6 +13,9 @@ from orchestrator.analysis.statistics import t_quantile
 from orchestrator.columns import Columns, columns_of
 from orchestrator.records import RunRecord
 from worker.records.result import Environment, Result, Verdict
+from worker.reporting.reporter import MemoryReporter
+from worker.run import Folders
+from worker.run import run as train
 
 SAME_KIND = ("device", "device_name", "cuda", "threads", "torch", "transformers", "platform")
 """Where all of these are equal, a run has the same losses to the bit."""
@@ -40,10 +43,6 @@ def runs_to_train(bundle: Bundle) -> tuple[RunRecord, ...]:
 
 def train_again(bundle: Bundle, run: RunRecord, datasets: Path, dataset_url: str | None = None) -> Rerun:
     """Train the run in this process. Raises `BundleError` where it comes to something else, and `WorkerError`."""
-    from worker.reporting.reporter import MemoryReporter  # torch
-    from worker.run import Folders
-    from worker.run import run as train
-
     assert run.spec is not None
     assert run.result is not None
     reporter = MemoryReporter()

@@ -99,14 +99,14 @@ class RuleSet(Spec):
         raise_faults(type(self).__name__, faults)
         return self
 
-    def against_workload(self, workload: Workload) -> str | None:
+    def workload_mismatch(self, workload: Workload) -> str | None:
         """The first fixed field that is another, in words."""
         found = workload.model_dump(mode="json")
         return next((told for told in _differences(self.workload, found, "workload")), None)
 
-    def against(self, spec: ComparisonSpec, answer: Comparison, row: CandidateRow) -> str | None:
+    def reason_not_ranked(self, spec: ComparisonSpec, answer: Comparison, row: CandidateRow) -> str | None:
         """Why the candidate of that workload is not ranked; None where it is."""
-        if (told := self._choice_not_allowed(spec, row.candidate)) is not None:
+        if (told := self._forbidden_choice(spec, row.candidate)) is not None:
             return told
         if row.val_loss is None:
             return "it has no finite loss"
@@ -127,7 +127,7 @@ class RuleSet(Spec):
         is_open = row.edge_of_grid and rates > 1  # one rate is no grid
         return "its best rate is at the edge of its grid, so that it is not tuned" if is_open else None
 
-    def _choice_not_allowed(self, spec: ComparisonSpec, name: str) -> str | None:
+    def _forbidden_choice(self, spec: ComparisonSpec, name: str) -> str | None:
         candidate = spec.candidate(name)
         chosen: dict[Choice, bool] = {
             "options": bool(candidate.options),
@@ -149,10 +149,10 @@ def _differences(fixed: Mapping[str, Any], found: Mapping[str, Any], where: str)
         if isinstance(value, dict) and isinstance(here, dict):
             yield from _differences(value, here, f"{where}.{name}")
         elif here != value:
-            yield f"{where}.{name} is {_short(here)}, not {_short(value)}"
+            yield f"{where}.{name} is {_shorten(here)}, not {_shorten(value)}"
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = str(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 

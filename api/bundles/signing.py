@@ -72,7 +72,7 @@ def sign(files: Mapping[str, bytes], of_experiment: ExperimentDocument, key: Ed2
         "predicate": predicate(of_experiment),
     }
     payload = _payload(statement)
-    signature = key.sign(_authenticated(PAYLOAD_TYPE, payload))
+    signature = key.sign(_pre_authentication_encoding(PAYLOAD_TYPE, payload))
     return {SIGNER: signer, STATEMENT: _envelope(payload, fingerprint(public), signature)}
 
 
@@ -157,7 +157,7 @@ def _signed_payload(content: bytes, public: Ed25519PublicKey, signer: str) -> di
         raise BundleError("signature", f"the envelope names the key {keyid}, and {SIGNER} is {signer}")
     try:
         payload, signed = (base64.b64decode(each, validate=True) for each in (encoded, signature))
-        public.verify(signed, _authenticated(payload_type, payload))
+        public.verify(signed, _pre_authentication_encoding(payload_type, payload))
         found = json.loads(payload)
         # In one form alone: of a name that stands there twice, other readers may take the other value.
         if content != _envelope(payload, keyid, signed) or payload != _payload(found):
@@ -179,6 +179,6 @@ def _envelope(payload: bytes, keyid: str, signature: bytes) -> bytes:
     return json.dumps(envelope, indent=1).encode() + b"\n"
 
 
-def _authenticated(payload_type: str, payload: bytes) -> bytes:
+def _pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
     """DSSE's pre-authentication encoding: what is signed."""
     return b"DSSEv1 %d %s %d %s" % (len(payload_type), payload_type.encode(), len(payload), payload)

@@ -20,7 +20,6 @@ SETTING_COLUMNS = ("experiment", "candidate", "optimizer", "optim", "opt", "opti
                    "seed", "random_seed", "workload", "task", "dataset", "model")  # fmt: skip
 RATE_COLUMNS = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr")
 STEP_COLUMNS = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update", "epoch")
-MOST_CELL = 2**20
 
 
 def read(places: Sequence[str], fields: Collection[str] = ()) -> Iterator[SourceRun]:
@@ -40,7 +39,7 @@ def _read_file(path: Path, way: Path, asked: set[str]) -> Iterator[SourceRun]:
     rates = [by_lower[name] for name in RATE_COLUMNS if name in by_lower and by_lower[name] not in settings]
     if (
         step_column is None
-        or any(_stay(rows, settings, name) for name in rates)
+        or any(_is_constant_per_run(rows, settings, name) for name in rates)
         or (not run_columns and _repeat_steps(rows, settings, step_column))
     ):
         settings += rates
@@ -87,7 +86,7 @@ def _has_fractions(rows: Sequence[Mapping[str, str]], column: str) -> bool:
     return any(isinstance(value, float) and math.isfinite(value) and not value.is_integer() for value in values)
 
 
-def _stay(rows: Sequence[Mapping[str, str]], settings: Sequence[str], column: str) -> bool:
+def _is_constant_per_run(rows: Sequence[Mapping[str, str]], settings: Sequence[str], column: str) -> bool:
     """Whether a column has one value in each run."""
     found: dict[tuple[str, ...], set[str]] = {}
     for row in rows:
@@ -158,7 +157,7 @@ class _HyperparameterLoader(yaml.SafeLoader):
     """Takes what Python's own tags mark, as of tuples, for what it looks like, and makes no object of it."""
 
 
-def _take_plainly(loader: _HyperparameterLoader, tag: str, node: yaml.Node) -> Any:
+def _construct_plain(loader: _HyperparameterLoader, tag: str, node: yaml.Node) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return loader.construct_sequence(node, deep=True)
     if isinstance(node, yaml.MappingNode):
@@ -166,7 +165,7 @@ def _take_plainly(loader: _HyperparameterLoader, tag: str, node: yaml.Node) -> A
     return tag if node.value == "" else node.value
 
 
-_HyperparameterLoader.add_multi_constructor("tag:yaml.org,2002:python/", _take_plainly)
+_HyperparameterLoader.add_multi_constructor("tag:yaml.org,2002:python/", _construct_plain)
 
 
 def _hyperparameters(path: Path) -> dict[str, Any]:

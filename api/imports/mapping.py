@@ -83,7 +83,7 @@ def propose_mapping(
             if corrections[name] not in there:
                 kind = "metric" if of_metric else "field"
                 raise SourceError(
-                    f"--map {name}={corrections[name]}: no run has that {kind}; there are {_listed(there)}"
+                    f"--map {name}={corrections[name]}: no run has that {kind}; there are {_name_list(there)}"
                 )
             chosen[name] = corrections[name]
         elif found := next(
@@ -96,13 +96,13 @@ def propose_mapping(
 def fields_of(run: SourceRun) -> dict[str, Any]:
     """All that a mapping can ask a run for, by its way through nested mappings."""
     said = {"name": run.name, **run.facts, "config": run.config, **_parse_name(run.name)}
-    return dict(_flat(said, ""))
+    return dict(_flatten(said, ""))
 
 
-def _flat(values: Mapping[str, Any], way: str) -> Iterator[tuple[str, Any]]:
+def _flatten(values: Mapping[str, Any], way: str) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{way}{name}.")
+            yield from _flatten(value, f"{way}{name}.")
         elif value is not None and value != "" and not isinstance(value, list | tuple):
             yield f"{way}{name}", value
 
@@ -130,7 +130,7 @@ def apply_mapping(run: SourceRun, mapping: FieldMapping, source: str, default_ex
     if "candidate" not in said:
         raise SourceError(
             f"{run.name}: nothing says its candidate; use --map candidate=FIELD or --set candidate=NAME; its fields "
-            f"are {_listed(known)}"
+            f"are {_name_list(known)}"
         )
     facts = plain_value({"name": run.name, **run.facts, "map": dict(mapping.fields)})
     try:
@@ -211,6 +211,6 @@ def _digest(source: str, run: SourceRun, header: RunHeader, points: Sequence[Sou
     return hashlib.sha256(json.dumps([source, header.experiment, *key]).encode()).hexdigest()[:24]
 
 
-def _listed(names: Iterable[str]) -> str:
+def _name_list(names: Iterable[str]) -> str:
     found = sorted(names)
     return ", ".join(found[:40]) + (f" and {len(found) - 40} more" if len(found) > 40 else "") or "none"

@@ -16,7 +16,6 @@ from typing import Any
 from api.imports.protobuf import Message, WireError, decimal, messages, parse_message, signed, text, texts
 from api.imports.source import SourcePoint, SourceRun, find_files
 
-HPARAMS = "_hparams_/session_start_info"
 HUGGING_FACE_ARGUMENTS = ("args/text_summary", "model_config/text_summary")
 DTYPES = {1: ("<f", 5), 2: ("<d", 6), 3: ("<i", 7), 9: ("<q", 10)}
 """Of a tensor's number: how its bytes are read, and the field that has it where it has no bytes."""

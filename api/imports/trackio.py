@@ -31,8 +31,8 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
 
 def _read_project(path: Path, database: sqlite3.Connection) -> Iterator[SourceRun]:
     rows = _group_by_run(database.execute("select * from metrics order by id"))
-    configs = {_key(row): row for row in _rows_if_there(database, "configs")}
-    system = _group_by_run(_rows_if_there(database, "system_metrics"))
+    configs = {_key(row): row for row in _rows_of_table(database, "configs")}
+    system = _group_by_run(_rows_of_table(database, "system_metrics"))
     for key in dict.fromkeys((*configs, *rows)):
         mine, samples = rows.get(key, []), system.get(key, [])
         first = configs.get(key) or mine[0]
@@ -75,7 +75,7 @@ def _key(row: sqlite3.Row) -> str:
     return str(row["run_id"] if "run_id" in row.keys() else row["run_name"])  # noqa: SIM118 - a row is no mapping
 
 
-def _rows_if_there(database: sqlite3.Connection, table: str) -> list[sqlite3.Row]:
+def _rows_of_table(database: sqlite3.Connection, table: str) -> list[sqlite3.Row]:
     known = database.execute("select 1 from sqlite_master where type = 'table' and name = ?", (table,)).fetchone()
     return database.execute(f"select * from {table} order by id").fetchall() if known else []  # noqa: S608 - ours
 

@@ -11,15 +11,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from api.client.client import Client
 from api.client.messages import ClientError
 from api.client.spool import SUFFIX, RunSpool, header_line
 from api.imports.mapping import MappedRun
 from orchestrator.external_runs import ExternalRun, RunHeader, SpoolLine
-
-if TYPE_CHECKING:
-    from api.client.client import Client
 
 MOST_METRICS = 200
 """In one line."""
@@ -37,7 +34,7 @@ class ImportedRun:
     """Figures that the service had not, or had otherwise."""
 
 
-def send_run(client: "Client", run: MappedRun) -> ImportedRun:
+def send_run(client: Client, run: MappedRun) -> ImportedRun:
     """Send what is new of a run. Raises `ClientError`, with status 409 where it was imported as another candidate's."""
     known = _find_run(client, run.run_id)
     values: dict[str, dict[int, float]] = {}
@@ -62,7 +59,7 @@ def send_run(client: "Client", run: MappedRun) -> ImportedRun:
     )
 
 
-def _find_run(client: "Client", run_id: str) -> ExternalRun | None:
+def _find_run(client: Client, run_id: str) -> ExternalRun | None:
     try:
         return client.external_run(run_id)
     except ClientError as error:

@@ -50,13 +50,13 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
         found = _Run()
         for record in _records(path):
             try:
-                _take(parse_message(record), found)
+                _add_record(parse_message(record), found)
             except (ValueError, TypeError, OverflowError) as error:  # WireError among them
                 raise SourceError(f"{path} is damaged: {error}") from error
         if not found.id:
             raise SourceError(f"{path} does not say which run it is of: its process was killed before it began")
         key = f"{found.facts.get('entity', '')}/{found.facts.get('project', '')}/{found.id}"
-        runs[key] = _joined(runs[key], found) if key in runs else found
+        runs[key] = _join_runs(runs[key], found) if key in runs else found
     for key, run in runs.items():
         yield SourceRun(
             source_id=key,
@@ -72,7 +72,7 @@ def read(places: Sequence[str], _fields: Collection[str] = ()) -> Iterator[Sourc
         )
 
 
-def _joined(first: _Run, second: _Run) -> _Run:
+def _join_runs(first: _Run, second: _Run) -> _Run:
     if second.began < first.began:
         first, second = second, first
     points = [*first.points]
@@ -116,7 +116,7 @@ def _records(path: Path) -> Iterator[bytes]:
             yield record
 
 
-def _take(record: Message, run: _Run) -> None:
+def _add_record(record: Message, run: _Run) -> None:
     for found in messages(record, RUN):
         run.id, run.name = text(found, 1) or run.id, text(found, 8) or run.name
         run.tags = tuple(texts(found, 10)) or run.tags

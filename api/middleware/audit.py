@@ -126,7 +126,7 @@ _OTHERS = "other addresses"
 def _line(scope: Scope, start: Message) -> AuditLine:
     caller, made = caller_of(scope), Headers(raw=start["headers"]).get("location")
     return AuditLine(
-        key_id=caller.key.id if caller.key else None,
+        key_id=caller.key_id(),
         address=caller.address,
         action=scope["bench.route"] or f"{scope['method']} {scope['path']}",
         target=made if made and start["status"] < 300 else scope["path"],

@@ -4,7 +4,6 @@ The lock is an `flock` that the service's processes inherit, so that it lasts ex
 however they end.
 """
 
-import fcntl
 import json
 import os
 import stat
@@ -17,7 +16,7 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import DataFolderError
-from worker.files import write_atomically
+from worker.files import try_lock, write_atomically
 
 LOCK = "lock"
 NOTE = "service.json"
@@ -40,7 +39,7 @@ def lock_data_folder(folder: Path, on_wait: Callable[[str], None]) -> int:
     descriptor = _open_lock(folder)
     deadline = time.monotonic() + LEFTOVER_SECONDS
     reported = False
-    while not _try_lock(descriptor):
+    while not try_lock(descriptor):
         holder = _holder(descriptor)
         if holder is not None or time.monotonic() > deadline:
             os.close(descriptor)
@@ -106,14 +105,6 @@ def _open_lock(folder: Path) -> int:
             f"the data folder {folder.absolute()} cannot be used: {error.strerror}; "
             "make it writable, or choose another one with --data"
         ) from error
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _sign(descriptor: int) -> None:

@@ -82,7 +82,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
         stop_on_signals(stop.set)
         dispatcher = Dispatcher(
             Queue(database, policy),
-            RayRunner(service_url, detached=settings.ray_address is not None, warm_actors=settings.warm_actors),
+            RayRunner(service_url, detached=settings.ray_address is not None),
             Leadership(database, holder),
             service_answers=partial(answers, service_url),
             dispatch_blocker=services.monitor.dispatch_blocker,

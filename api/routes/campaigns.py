@@ -38,7 +38,7 @@ PlacePath = Annotated[int, Path(ge=1, le=MOST_TRIES, description="Of the try in 
 @router.post("", status_code=201, response_model=CampaignRecord, responses=problems(409, 413, 422))
 def open_campaign(spec: CampaignSpec, campaigns: CampaignsDependency, caller: CallerDependency) -> Response:
     """Fix what a campaign is about: workload, baseline, error, quotas, what is held out. None of it changes again."""
-    opened = campaigns.open(spec, by=caller.key.id if caller.key else None)
+    opened = campaigns.open(spec, by=caller.key_id())
     return json_response(opened, 201, {"Location": f"/v1/campaigns/{opened.id}"})
 
 
@@ -82,7 +82,7 @@ def register(
 ) -> Response:
     """Register a try before any run of it: what is tried is frozen, its seeds are drawn, its level is spent. The same
     idempotency key gives the same try again."""
-    found = campaigns.register(campaign_id, tried, by=caller.key.id if caller.key else None, key=key)
+    found = campaigns.register(campaign_id, tried, by=caller.key_id(), key=key)
     return json_response(found, 201, {"Location": f"/v1/campaigns/{campaign_id}/tries/{found.place}"})
 
 
@@ -97,7 +97,7 @@ def submit(
     campaign_id: CampaignIdPath, place: PlacePath, campaigns: CampaignsDependency, caller: CallerDependency
 ) -> Response:
     """Queue the runs of a registered try, charged to the caller's key; repeating it changes nothing."""
-    return json_response(campaigns.submit(campaign_id, place, by=caller.key.id if caller.key else None))
+    return json_response(campaigns.submit(campaign_id, place, by=caller.key_id()))
 
 
 @router.post("/{campaign_id}/tries/{place}/retry", response_model=TryRecord, responses=problems(404, 422))

@@ -84,7 +84,7 @@ class CloneRequest(Record):
 async def submit(spec: ExperimentSpec, request: Request, key: IdempotencyKey = None) -> Response:
     """Queue an experiment and all of its runs; 200 where its idempotency key had already made it."""
     caller = caller_of(request.scope)  # a dependency each would cost 20 µs
-    proposal = Proposal(spec=spec, key=key, by=caller.key.id if caller.key else None)
+    proposal = Proposal(spec=spec, key=key, by=caller.key_id())
     submission = await app_state(request).submissions(proposal)
     headers = {"Location": f"/v1/experiments/{submission.experiment.id}"}
     return json_response(submission, 201 if submission.created else 200, headers)
@@ -228,8 +228,7 @@ def annotate(
     """
     seen = re.search("[0-9]+", if_match or "")
     revision = int(seen[0]) if seen else None
-    by = caller.key.id if caller.key else None
-    changed = experiments.annotate(experiment_id, change, revision=revision, by=by)
+    changed = experiments.annotate(experiment_id, change, revision=revision, by=caller.key_id())
     return json_response(changed, headers=revision_tag(changed.revision))
 
 
@@ -263,8 +262,7 @@ def clone(
     key: IdempotencyKey = None,
 ) -> Response:
     """Queue a new experiment with the same specification; `cloned_from` says of which it is a clone."""
-    by = caller.key.id if caller.key else None
-    wanted = wanted or CloneRequest()
+    wanted, by = wanted or CloneRequest(), caller.key_id()
     made = experiments.clone(
         experiment_id, wanted.name, key, fresh_seeds=wanted.fresh_seeds, keep_rates=wanted.keep_rates, by=by
     )

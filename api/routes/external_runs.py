@@ -39,7 +39,7 @@ def append(
 ) -> Response:
     """Keep what is new of a spool's lines. Lines that came before change nothing; those that would leave a gap are not
     taken: the answer says how many are there, and the next one is to be sent. 409 where the run is another one's."""
-    return json_response(external_runs.append(external_id, batch, by=caller.key.id if caller.key else None))
+    return json_response(external_runs.append(external_id, batch, by=caller.key_id()))
 
 
 @router.get("/external-runs/{external_id}", response_model=ExternalRun, responses=problems(404))

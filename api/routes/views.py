@@ -27,7 +27,7 @@ def views(saved_views: SavedViewsDependency, page: PagePath = "") -> Response:
 def save(wanted: ViewRequest, saved_views: SavedViewsDependency, caller: CallerDependency) -> Response:
     """Save a view under a name, in place of an earlier one of the same key. 409 where the name is another key's, or the
     address is not that of a page with a view."""
-    found = saved_views.save(wanted.name, wanted.address, by=caller.key.id if caller.key else None)
+    found = saved_views.save(wanted.name, wanted.address, by=caller.key_id())
     return json_response(found, 201, {"Location": f"/views/{found.id}"})
 
 
@@ -37,4 +37,4 @@ def delete(
 ) -> Response:
     """Forget a view; 409 where it is another key's, which only an admin may do."""
     is_admin = caller.scope() is Scope.ADMIN
-    return json_response(saved_views.delete(view_id, by=caller.key.id if caller.key else None, is_admin=is_admin))
+    return json_response(saved_views.delete(view_id, by=caller.key_id(), is_admin=is_admin))

@@ -28,7 +28,7 @@ def add(
     The answer has the secret that signs every message; no other answer has it. The operator's setting `webhook_urls`
     says which URLs may be told.
     """
-    made, new = webhooks.add(wanted, by=caller.key.id if caller.key else None, key=key)
+    made, new = webhooks.add(wanted, by=caller.key_id(), key=key)
     headers = {"Location": f"/v1/webhooks/{made.webhook.id}", "Cache-Control": "no-store"}
     return json_response(made, 201 if new else 200, headers)
 

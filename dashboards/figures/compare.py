@@ -162,7 +162,7 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
 def difference_rows(found: SpecDifferences) -> tuple[ComparedValues, ...]:
     """The fields in which specifications differ, with the value of every run."""
     return tuple(
-        ComparedValues(name=one.field, values=tuple(map(formats.json_value, one.in_order(found.runs))))
+        ComparedValues(name=one.field, values=tuple(map(formats.json_value, one.values_of(found.runs))))
         for one in found.different
     )
 

@@ -157,15 +157,15 @@ def edit_panels(
 
 def group_fields(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     """The fields in which a few runs differ, by which they can be averaged."""
-    return _differing([_fields(run) for run in runs])
+    return _differing_fields([_fields(run) for run in runs])
 
 
 def external_fields(runs: Sequence[ExternalRun]) -> tuple[str, ...]:
     """As `group_fields`, of runs that other loops told of."""
-    return _differing([_external_fields(run) for run in runs])
+    return _differing_fields([_external_fields(run) for run in runs])
 
 
-def _differing(every: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+def _differing_fields(every: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     names = dict.fromkeys(name for one in every for name in one)
     return tuple(name for name in names if len({one.get(name) for one in every}) > 1)
 
@@ -238,7 +238,7 @@ def panel_figure(
         run, values = shown[run_id], columns.column(panel.metric)
         if np.isfinite(values).any():
             whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
-            found[run_id] = _with_metric(whole, values, panel)
+            found[run_id] = _metric_series(whole, values, panel)
     lines = [
         PanelLine(
             title=run_title(run),
@@ -285,13 +285,13 @@ def external_panel(
                 fields=_external_fields(run),
                 look=looks.get(run.candidate),
                 own_look=looks.get(run.candidate),
-                rows=_with_metric(whole, values, panel),
+                rows=_metric_series(whole, values, panel),
             )
         )
     return _draw(lines, replace(panel, x="steps"), panel.metric, theme)
 
 
-def _with_metric(whole: Series, values: Array, panel: Panel) -> Series:
+def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
     """The rows of a run with the panel's metric, whose place in a series is that of what is drawn."""
     return replace(whole, smoothed=smooth(values, window_of(values.size, panel.smooth / 100)))
 

@@ -130,7 +130,7 @@ def _crosses(
         [1.0] * len(lost),
         name=word,
         yaxis="y2",
-        text=_without_repeats(f"lr {formats.rate(run.lr)} → " if run.lr > edge else "" for run in lost),
+        text=_blank_repeats(f"lr {formats.rate(run.lr)} → " if run.lr > edge else "" for run in lost),
         textposition="middle left",
         textfont={"size": 11, "color": THEMES[theme].muted},
         customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in lost],
@@ -149,7 +149,7 @@ def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:
     return chosen
 
 
-def _without_repeats(labels: Iterable[str]) -> list[str]:
+def _blank_repeats(labels: Iterable[str]) -> list[str]:
     """The labels, each only where it first stands: seeds of one rate lie on top of one another."""
     every = list(labels)
     return [label if every.index(label) == place else "" for place, label in enumerate(every)]

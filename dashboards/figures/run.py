@@ -126,6 +126,8 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
         known = chosen.rows(np.isfinite(chosen.column(name)))
         scale = next((factor for ending, factor in SCALES.items() if name.endswith(ending)), 1.0)
         axes = add_axes(layout, theme, place + 1, *domains)
+        if name.endswith("_utilization"):
+            layout["yaxis" + axes["yaxis"].removeprefix("y")]["range"] = [0, 103]  # per cent, to be seen as such
         mode = "lines+markers" if len(known) <= FEW_POINTS else "lines"
         drawn = line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme), mode=mode)
         data.append(drawn | axes)

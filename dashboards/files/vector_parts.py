@@ -131,7 +131,7 @@ class AxisScale:
         elif self.is_date:
             locator = dates.AutoDateLocator(maxticks=7)  # type: ignore[no-untyped-call]  # matplotlib's
             axis.set_major_locator(locator)
-            axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+            axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # as above
         elif form.endswith("%"):
             axis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
         if self.layout.get("dtick") and not self.is_log:

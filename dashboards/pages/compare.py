@@ -6,17 +6,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from dashboards.data.reader import Reader
 from dashboards.figures import compare
 from dashboards.figures.compare import METRICS, X_TITLES, CompareView
 from dashboards.figures.panels import Panel, group_fields
 from dashboards.figures.registry import OVERLAY, RUNS_PANEL
-from dashboards.files.figures import FileForm, figure_answer
+from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.curation import deleted_experiment
 from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
@@ -82,33 +81,21 @@ def compare_pages(reader: Reader, monitor: Monitor, views: SavedViews, table: Ru
         )
 
     @router.get("/compare/figures/overlay.{form}")
-    def overlay(
-        form: FileForm,
-        request: Request,
-        theme: ThemeName = "light",
-        if_none_match: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    def overlay(form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         view = CompareView.parse(request.query_params.multi_items())
-        tag = _tag(reader, view)
-        if if_none_match == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        runs, _ = _runs(reader, view)
+        runs, tag = _tagged_runs(reader, view)
+        if (unchanged := unchanged_answer(tag, request)) is not None:
+            return unchanged
         figure = OVERLAY.draw(runs, [reader.own_series(run) for run in runs], view, theme)
         title = OVERLAY.title.format(runs=len(runs), metric=compare.metric_title(runs, view.metric))
         return figure_answer(figure, form, theme, name="compared-runs", title=title, tag=tag)
 
     @router.get("/compare/figures/panel.{form}")
-    def panel_of_runs(
-        form: FileForm,
-        request: Request,
-        theme: ThemeName = "light",
-        if_none_match: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    def panel_of_runs(form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         view = CompareView.parse(request.query_params.multi_items())
-        tag = _tag(reader, view)
-        if if_none_match == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        runs, _ = _runs(reader, view)
+        runs, tag = _tagged_runs(reader, view)
+        if (unchanged := unchanged_answer(tag, request)) is not None:
+            return unchanged
         panel = Panel.parse(view.panels[0] if view.panels else "")
         figure = RUNS_PANEL.draw(reader, runs, panel, compare.run_styles(runs), theme)
         title = RUNS_PANEL.title.format(runs=len(runs))
@@ -185,11 +172,11 @@ def _occurs(word: str) -> Filter:
     )
 
 
-def _tag(reader: Reader, view: CompareView) -> str:
-    """The versions of the runs' experiments: what happens in others costs no points."""
+def _tagged_runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], str]:
+    """The runs, and the versions of their experiments: what happens in others costs no points."""
     runs, _ = _runs(reader, view)
     ids = dict.fromkeys(run.experiment_id for run in runs)
-    return f'"{"-".join(str(reader.experiments.version(each)) for each in ids)}"'
+    return runs, f'"{"-".join(str(reader.experiments.version(each)) for each in ids)}"'
 
 
 def _runs(reader: Reader, view: CompareView) -> tuple[list[RunRecord], dict[str, AnyExperiment | None]]:

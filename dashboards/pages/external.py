@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Header, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
@@ -21,14 +21,14 @@ from dashboards.figures.compare import X_TITLES
 from dashboards.figures.curves import MOST_EXTERNAL_LINES, external_styles
 from dashboards.figures.panels import Panel, external_fields
 from dashboards.figures.registry import EXTERNAL_CURVES, EXTERNAL_PANEL
-from dashboards.files.figures import FileForm, figure_answer
+from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.pages.views import edited_address, page_panels, page_views
 from dashboards.palette import ThemeName
-from dashboards.render import missing_page, page, refused_page
+from dashboards.render import or_missing_page, page, refused_page
 from dashboards.view_state import panel_words
 from orchestrator.annotations import LabelChange
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement, ExternalRun, JudgementChoice
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.store.saved_views import SavedViews
@@ -46,12 +46,15 @@ def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIR
     router = APIRouter(include_in_schema=False)
     handlers = ExternalPages(external_runs, saved_views)
     router.get("/external")(handlers.experiments)
-    router.get("/external/{external_id}")(handlers.experiment)
-    router.get("/external/{external_id}/figures/curves.{form}")(handlers.curves)
-    router.get("/external/{external_id}/figures/panel.{form}")(handlers.panel)
-    router.post("/external/{external_id}/labels")(handlers.change_labels)
-    router.get("/external/{external_id}/delete")(handlers.ask_to_delete)
-    router.post("/external/{external_id}/delete")(handlers.delete)
+    for path, handler in (
+        ("", handlers.experiment),
+        ("/figures/curves.{form}", handlers.curves),
+        ("/figures/panel.{form}", handlers.panel),
+        ("/delete", handlers.ask_to_delete),
+    ):
+        router.get(f"/external/{{external_id}}{path}")(or_missing_page(handler))
+    router.post("/external/{external_id}/labels")(or_missing_page(handlers.change_labels))
+    router.post("/external/{external_id}/delete")(or_missing_page(handlers.delete))
     return router
 
 
@@ -70,10 +73,7 @@ class ExternalPages:
         """One experiment, with its judgement or the reason why there is none."""
         view, path = ExternalView.parse(request.query_params.multi_items()), f"/external/{external_id}"
         choice = view.choice
-        try:
-            found, runs = self._external_runs.experiment(external_id), self._external_runs.runs(external_id)
-        except NotFoundError as error:
-            return missing_page(str(error))
+        found, runs = self._external_runs.experiment(external_id), self._external_runs.runs(external_id)
         metrics = sorted({name for run in runs for name in run.metrics})
         titles = {name: name for name in metrics}
         if (edited := edited_address(path, view, request, titles)) is not None:
@@ -106,23 +106,12 @@ class ExternalPages:
             most_lines=MOST_EXTERNAL_LINES,
         )
 
-    def curves(
-        self,
-        external_id: str,
-        form: FileForm,
-        request: Request,
-        theme: ThemeName = "light",
-        if_none_match: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    def curves(self, external_id: str, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """The runs by one metric: those at judged rates, where there is a verdict, else all."""
         choice = ExternalView.parse(request.query_params.multi_items()).choice
-        try:
-            found = self._external_runs.experiment(external_id)
-        except NotFoundError as error:
-            return missing_page(str(error))
-        tag = f'"{found.id}-{found.updated_at}-{found.runs}"'
-        if if_none_match == tag:
-            return Response(status_code=304, headers={"ETag": tag})
+        found, tag = self._tagged_experiment(external_id)
+        if (unchanged := unchanged_answer(tag, request)) is not None:
+            return unchanged
         judgement, _ = self._judge(found, choice)
         runs = _drawn_runs(self._external_runs.runs(found.id), judgement, choice.workload)
         metric = choice.metric or (judgement.metric if judgement else "")
@@ -131,22 +120,11 @@ class ExternalPages:
         title = EXTERNAL_CURVES.title.format(metric=metric)
         return figure_answer(drawn, form, theme, name=f"external-{found.id}", title=title, tag=tag)
 
-    def panel(
-        self,
-        external_id: str,
-        form: FileForm,
-        request: Request,
-        theme: ThemeName = "light",
-        if_none_match: Annotated[str | None, Header()] = None,
-    ) -> Response:
+    def panel(self, external_id: str, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure that a reader added, of all of the runs."""
-        try:
-            found = self._external_runs.experiment(external_id)
-        except NotFoundError as error:
-            return missing_page(str(error))
-        tag = f'"{found.id}-{found.updated_at}-{found.runs}"'
-        if if_none_match == tag:
-            return Response(status_code=304, headers={"ETag": tag})
+        found, tag = self._tagged_experiment(external_id)
+        if (unchanged := unchanged_answer(tag, request)) is not None:
+            return unchanged
         runs = self._external_runs.runs(found.id)
         metrics = sorted({name for run in runs for name in run.metrics})
         panel = Panel.parse(request.query_params.get("panel", ""), metrics)
@@ -161,8 +139,6 @@ class ExternalPages:
                 each: [part for part in sent.get(each, "").split(",") if part.strip()] for each in ("add", "remove")
             }
             self._external_runs.change_labels(external_id, LabelChange.model_validate(names))
-        except NotFoundError as error:
-            return missing_page(str(error))
         except ValidationError as error:
             why = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
             return refused_page(422, "Not labelled", f"A label {why}.")
@@ -172,18 +148,17 @@ class ExternalPages:
 
     def ask_to_delete(self, external_id: str) -> HTMLResponse:
         """What a deletion would mean."""
-        try:
-            return page("external_delete.html", experiment=self._external_runs.experiment(external_id))
-        except NotFoundError as error:
-            return missing_page(str(error))
+        return page("external_delete.html", experiment=self._external_runs.experiment(external_id))
 
     def delete(self, external_id: str) -> Response:
         """Delete it. What another one has deleted meanwhile is gone, too."""
-        try:
-            self._external_runs.delete_experiment(external_id)
-        except NotFoundError as error:
-            return missing_page(str(error))
+        self._external_runs.delete_experiment(external_id)
         return RedirectResponse("/external", status_code=303)
+
+    def _tagged_experiment(self, external_id: str) -> tuple[ExternalExperiment, str]:
+        """The experiment, and what changes whenever its figures do."""
+        found = self._external_runs.experiment(external_id)
+        return found, f'"{found.id}-{found.updated_at}-{found.runs}"'
 
     def _judge(
         self, experiment: ExternalExperiment, choice: JudgementChoice

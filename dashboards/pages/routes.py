@@ -33,27 +33,25 @@ from dashboards.assets import static_files
 from dashboards.data import tables
 from dashboards.data.live import Pulse, changes
 from dashboards.data.reader import Reader
+from dashboards.data.search import Search, find_experiments
 from dashboards.data.trials import SweepView, axes_of, brushed_trials, sorted_trials
 from dashboards.figures.base import ExperimentView
 from dashboards.figures.memory import breakdowns
 from dashboards.figures.panels import Panel, experiment_fields
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, PANEL, FigureName
 from dashboards.figures.sweep import contour_pair, parallel_candidate, sweep_report
-from dashboards.files.figures import FileForm, figure_answer, table_file
+from dashboards.files.figures import FileForm, figure_answer, table_file, unchanged_answer
 from dashboards.files.publication import SUFFIXES
 from dashboards.pages.all_runs import all_runs_pages
-from dashboards.pages.campaigns import campaign_pages
 from dashboards.pages.compare import compare_pages
 from dashboards.pages.curation import curation_pages, find_restorable, or_not_found_page
 from dashboards.pages.external import external_pages
-from dashboards.pages.keys import key_pages
 from dashboards.pages.memory import memory_pages
-from dashboards.pages.queue import concerns, queue_pages
 from dashboards.pages.run import run_pages
 from dashboards.pages.scaling import FitPages
-from dashboards.pages.search import Search, find_experiments
 from dashboards.pages.selection import selection_pages
-from dashboards.pages.study import study_pages
+from dashboards.pages.service import concerns, key_pages, queue_pages
+from dashboards.pages.studies import campaign_pages, study_pages
 from dashboards.pages.submit import submit_pages
 from dashboards.pages.views import edited_address, page_panels, page_views, saved_view_pages
 from dashboards.palette import ThemeName
@@ -228,7 +226,6 @@ class FigureHandlers:
         request: Request,
         theme: ThemeName = "light",
         narrow: bool = False,
-        if_none_match: Annotated[str | None, Header()] = None,
     ) -> Response:
         """A figure of an experiment, as the view in the query asks for it."""
         view = ViewState.parse(request.query_params.multi_items())
@@ -239,8 +236,8 @@ class FigureHandlers:
             experiment_id, view.cell, baseline=view.baseline, soon=not entry.needs_importance
         )
         tag = f'"{snapshot.version}"'
-        if if_none_match == tag:
-            return Response(status_code=304, headers={"ETag": tag})
+        if (unchanged := unchanged_answer(tag, request)) is not None:
+            return unchanged
         shown = snapshot.experiment
         if entry is not PANEL and entry.page != shown.spec.answer:
             raise NotFoundError(f"experiment {experiment_id} is a {shown.kind} without a figure {name}")

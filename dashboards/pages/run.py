@@ -13,7 +13,7 @@ from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
 from dashboards.figures.run import METER_TITLES, last_observed, probe_choices
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
-from dashboards.pages.queue import Concern, silence
+from dashboards.pages.service import Concern, silence
 from dashboards.palette import ThemeName
 from dashboards.render import page
 from dashboards.text import formats, words

@@ -70,15 +70,15 @@ class SelectionPages:
     def ask(self, request: Request) -> Response:
         """What the action would mean."""
         pairs = request.query_params.multi_items()
-        if len(_selected(pairs)) > MOST_SELECTED:
-            return _too_many(pairs)
-        return _question(self._find(pairs), _action(pairs), back=_back(pairs))
+        if len(_selected_items(pairs)) > MOST_SELECTED:
+            return _too_many_page(pairs)
+        return _question(self._find(pairs), _action(pairs), back=_return_address(pairs))
 
     def act(self, request: Request, pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:
         """Do it, one by one: what cannot be done is named, and the rest is done."""
-        if len(_selected(pairs)) > MOST_SELECTED:
-            return _too_many(pairs)
-        found, action, back = self._find(pairs), _action(pairs), _back(pairs)
+        if len(_selected_items(pairs)) > MOST_SELECTED:
+            return _too_many_page(pairs)
+        found, action, back = self._find(pairs), _action(pairs), _return_address(pairs)
         label = dict(pairs).get("label", "")
         if action == "label":
             try:
@@ -104,7 +104,7 @@ class SelectionPages:
         """(what is changed, how) for each that the action is about."""
         runs, experiments, external = self._services.runs, self._services.experiments, self._services.external_runs
         if action == "retry":
-            retried = _retried(found)
+            retried = _retriable_runs(found)
             return [(f"/runs/{one.id}", partial(runs.apply, one.id, RunAction.RETRY)) for one in retried]
         if action == "label":
             return [(f"/experiments/{one.id}", partial(self._add_label, one.id, label)) for one in found.experiments]
@@ -134,7 +134,7 @@ class SelectionPages:
         external: list[ExternalRun] = []
         experiments: dict[str, AnyExperiment] = {}
         unknown: list[str] = []
-        for name, value in _selected(pairs):
+        for name, value in _selected_items(pairs):
             try:
                 if len(value.removeprefix(EXTERNAL)) > LONGEST_ID:
                     raise NotFoundError(f"no id is as long as {value!r}")
@@ -157,18 +157,18 @@ class SelectionPages:
         )
 
 
-def _retried(found: Selection) -> list[RunRecord]:
+def _retriable_runs(found: Selection) -> list[RunRecord]:
     return [run for run in found.runs if run.status in ACTIONABLE[RunAction.RETRY]]
 
 
-def _selected(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def _selected_items(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """What the form names, each once."""
     return list(dict.fromkeys((name, value) for name, value in pairs if name in ("runs", "experiments")))
 
 
-def _too_many(pairs: Iterable[tuple[str, str]]) -> Response:
+def _too_many_page(pairs: Iterable[tuple[str, str]]) -> Response:
     """Rather than a part of what was selected, nothing."""
-    count = len(_selected(pairs))
+    count = len(_selected_items(pairs))
     return refused_page(422, "Too many at once", f"{count:,} are selected, and {MOST_SELECTED} are the most at once.")
 
 
@@ -177,7 +177,7 @@ def _action(pairs: Iterable[tuple[str, str]]) -> SelectionAction:
     return next((each for each in get_args(SelectionAction) if each == given), "label")
 
 
-def _back(pairs: Iterable[tuple[str, str]]) -> str:
+def _return_address(pairs: Iterable[tuple[str, str]]) -> str:
     """Where the selection was made: a path of ours, whatever a link says."""
     given = dict(pairs).get("back", "")
     is_ours = given == "/" or given.startswith(("/?", "/runs?"))
@@ -199,7 +199,7 @@ def _question(
         status=status,
         found=found,
         action=action,
-        retried=_retried(found),
+        retried=_retriable_runs(found),
         back=back,
         label=label,
         faults=tuple(faults),

@@ -19,9 +19,8 @@ from fastapi.responses import RedirectResponse
 from dashboards.figures.compare import X_TITLES, Across
 from dashboards.figures.panels import METRICS, MOST_SMOOTHING, Panel, edit_panels
 from dashboards.pages.submit import Pairs, read_form_pairs
-from dashboards.render import may_administer, missing_page, refused_page, visitor_id
+from dashboards.render import may_administer, or_missing_page, refused_page, visitor_id
 from dashboards.view_state import MOST_PANELS
-from orchestrator.errors import NotFoundError
 from orchestrator.records import SavedView
 from orchestrator.store.saved_views import SavedViews, ViewError
 
@@ -161,18 +160,15 @@ def saved_view_pages(views: SavedViews) -> APIRouter:
         return RedirectResponse(found.address, status_code=303)
 
     @router.get("/views/{view_id}")
+    @or_missing_page
     def open_view(view_id: str) -> Response:
-        try:
-            return RedirectResponse(views.get(view_id).address, status_code=303)
-        except NotFoundError as error:
-            return missing_page(str(error))
+        return RedirectResponse(views.get(view_id).address, status_code=303)
 
     @router.post("/views/{view_id}/delete")
+    @or_missing_page
     def delete(view_id: str) -> Response:
         try:
             found = views.delete(view_id, by=visitor_id(), is_admin=may_administer())
-        except NotFoundError as error:
-            return missing_page(str(error))
         except ViewError as error:
             return refused_page(409, "Not deleted", str(error))
         return RedirectResponse(found.page(), status_code=303)

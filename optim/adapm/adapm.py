@@ -48,7 +48,7 @@ from ..plan.modules import plain_name
 from ..plan.placement import PlanOptions, Rules, Unknown, plan_blocks, plan_named
 from ..plan.sharding import is_distributed, local_view, portion_of, refuse_divided_blocks, refuse_sharded
 from . import compiled, devices
-from .eight_bit import with_scales
+from .eight_bit import pair_with_scales
 from .low_rank_groups import suits_group, update_low_rank
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
@@ -461,7 +461,7 @@ class AdaPM(ClosureStep):
             portion = portion_of(block, parameter)
             weight, slope = (local_view(block, portion, parameter, one) for one in (trained, gradient))
             kept = {key: state[block.key(key)] for key in block.state_shapes}
-            member = Member((block,), weight, slope, with_scales(kept), tuple(one.start for one in portion.ranges))
+            member = Member((block,), weight, slope, pair_with_scales(kept), tuple(one.start for one in portion.ranges))
             if needs_exchange(member, portion):
                 shared.append(SharedMember(member, portion, settings))
             elif weight.numel() > 0:

@@ -70,7 +70,7 @@ _recorded: set[Tensor] | None = None
 
 @contextmanager
 def record_constants(into: set[Tensor]) -> Iterator[None]:
-    """Within, whatever `made_once` gives is added, so that what a graph has the address of stays as long as the set."""
+    """Within, whatever `cache_tensors` gives is added: what a graph has the address of stays as long as the set."""
     global _recorded
     _recorded = into
     try:
@@ -79,7 +79,7 @@ def record_constants(into: set[Tensor]) -> Iterator[None]:
         _recorded = None
 
 
-class _MadeOnce:
+class _TensorCache:
     def __init__(self, make: Callable[..., Tensor], maxsize: int) -> None:
         self._make, self._maxsize = make, maxsize
         self._kept: dict[tuple[Hashable, ...], Tensor] = {}
@@ -101,16 +101,16 @@ class _MadeOnce:
         self._kept.clear()
 
 
-def made_once(maxsize: int) -> Callable[[Callable[..., Tensor]], _MadeOnce]:
+def cache_tensors(maxsize: int) -> Callable[[Callable[..., Tensor]], _TensorCache]:
     """Keep the tensors that a function made of these arguments; so many, the oldest go first.
 
     `lru_cache` knows nothing of graphs: what one records the making of has no values before it is replayed, so that it
     is made there for that graph alone; and what one records the reading of must not be dropped while the graph lives.
     """
-    return partial(_MadeOnce, maxsize=maxsize)
+    return partial(_TensorCache, maxsize=maxsize)
 
 
-@made_once(maxsize=256)
+@cache_tensors(maxsize=256)
 def constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """One number on that device, filled in there; not to be written to."""
     return torch.full((), value, dtype=dtype, device=device)
@@ -148,7 +148,7 @@ def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
 
 # Multiply-adds; 128 × 512 by 6 rows take oneDNN 20 us and MKL 16, 256 × 1024 by 13 rows 67 and 104.
 _ONEDNN_FROM = 2**21
-_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]
+_HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]  # torch's own
     torch.ops.mkldnn, "_linear_pointwise"
 )
 

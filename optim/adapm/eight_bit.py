@@ -47,7 +47,7 @@ class EightBit:
             values.mul_(values.abs())
         groups = self._groups(values)
         groups.mul_(self.scales.to(dtype)[..., None])
-        return self._joined(groups)
+        return self._ungroup(groups)
 
     def write(self, exact: Tensor) -> None:
         """Keep these numbers, rounded."""
@@ -63,9 +63,9 @@ class EightBit:
             codes.masked_fill_((groups > 0.0) & (codes == 0.0), 1.0)
         else:
             codes = parts.mul_(127.0).round_().clamp_(max=127.0).copysign_(groups).nan_to_num_(0.0)
-        self.codes.copy_(self._joined(codes))
+        self.codes.copy_(self._ungroup(codes))
 
-    def rounded(self, exact: Tensor) -> Tensor:
+    def round_trip(self, exact: Tensor) -> Tensor:
         """What would be read of a matrix like this one, or several, after it was written."""
         scales = self.scales.new_empty((*exact.shape[:-1], self.scales.shape[-1]))
         made = EightBit(torch.empty_like(exact, dtype=self.codes.dtype), scales)
@@ -78,7 +78,7 @@ class EightBit:
         length = min(rows.shape[-1], SCALED_ELEMENTS)
         return F.pad(rows, (0, -rows.shape[-1] % length)).view(*self.scales.shape, length)
 
-    def _joined(self, groups: Tensor) -> Tensor:
+    def _ungroup(self, groups: Tensor) -> Tensor:
         """Undoes `_groups`."""
         rows = groups.flatten(-2)
         length = self.codes.numel() // self.scales[..., 0].numel()
@@ -89,7 +89,7 @@ Stored = Tensor | EightBit
 """What is kept, in the state's type or in 8 bits."""
 
 
-def with_scales(kept: Mapping[str, Tensor]) -> dict[str, Stored]:
+def pair_with_scales(kept: Mapping[str, Tensor]) -> dict[str, Stored]:
     """State by name, in which codes and their scales have become one."""
     return {
         name: EightBit(value, kept[f"{name}{SCALE}"]) if f"{name}{SCALE}" in kept else value

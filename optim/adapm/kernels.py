@@ -29,7 +29,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .devices import made_once, times, times_transposed
+from .devices import cache_tensors, times, times_transposed
 from .low_rank import Factors, Momentum
 from .rounding import RoundingKey
 
@@ -388,7 +388,7 @@ def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
     return 0 if len(steps) == 2 else steps[0], steps[-2], steps[-1]
 
 
-@made_once(maxsize=1024)
+@cache_tensors(maxsize=1024)
 def _on_device(table: tuple[int, ...], device: torch.device) -> Tensor:
     """Filled in there, as arguments of launches: a CUDA graph could not repeat a copy from the host's memory."""
     found = torch.zeros(len(table), dtype=torch.int64, device=device)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from . import devices
-from .devices import made_once, times, times_transposed
+from .devices import cache_tensors, times, times_transposed
 
 Number = float | Tensor
 """A number of a step, or where it is on the device."""
@@ -139,7 +139,7 @@ def sketch_to_start_from(seed: int, step: int, block: str, like: Tensor, *, fres
     return spare_sketch(seed, *like.shape, like.dtype, like.device)
 
 
-@made_once(maxsize=32)
+@cache_tensors(maxsize=32)
 def spare_sketch(seed: int, rank: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The shared r × n rows, drawn once; not to be written to.
 
@@ -361,7 +361,7 @@ def inverse_of(lower: Tensor) -> Tensor:
     return inverse
 
 
-@made_once(maxsize=64)
+@cache_tensors(maxsize=64)
 def _identity(rank: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Made once; not to be written to."""
     return torch.eye(rank, dtype=dtype, device=device)

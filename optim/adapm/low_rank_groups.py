@@ -36,8 +36,8 @@ from .step import (
     kernels_for,
     limit_of,
     read,
+    round_as_stored,
     round_into,
-    rounded,
     split_into_batches,
     update_batch,
 )
@@ -83,7 +83,7 @@ def update_low_rank(
             mixed = mixed_factors(change.carried, change.current, settings.mixture)
             change.store()
             del change
-            for part, piece in _numbered(split_into_batches(batch, largest=largest)):
+            for part, piece in _number_batches(split_into_batches(batch, largest=largest)):
                 some = Factors(mixed.left[part], mixed.right[part])
                 update_batch(piece, settings, largest=largest, compiles=compiles, factors=some)
             del mixed, some
@@ -118,7 +118,7 @@ def _split_into_groups(lists: Iterable[Sequence[Member]], *, limit: int) -> Iter
         yield group
 
 
-def _numbered(batches: Iterable[list[Member]]) -> Iterator[tuple[int | slice, list[Member]]]:
+def _number_batches(batches: Iterable[list[Member]]) -> Iterator[tuple[int | slice, list[Member]]]:
     """Batches with the places of their blocks among all: a number where it is a single block."""
     start = 0
     for batch in batches:
@@ -142,14 +142,14 @@ class _Change(NamedTuple):
     def store(self) -> None:
         """Let the new ones be the state, once what is carried is not needed any more."""
         for parts, whole, factor in zip(_stored_factors(self.batch), self.stored, self.current, strict=True):
-            round_into([whole] if _lies_in(parts[0], whole) else parts, factor)
+            round_into([whole] if _shares_storage(parts[0], whole) else parts, factor)
 
 
 def _find_factors(
     group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType | None, *, largest: int
 ) -> list[_Change]:
     compute = torch.promote_types(group[0][0].weight.dtype, torch.float32)
-    stored = [[_all_side_by_side(parts) for parts in _stored_factors(batch)] for batch in group]
+    stored = [[_stack_stored(parts) for parts in _stored_factors(batch)] for batch in group]
     carried = [Factors(*(read([whole], compute) for whole in wholes)) for wholes in stored]
     momenta = _momenta_of(group, carried, settings, kernels, largest=largest)
     found = SOLVERS[settings.solver].solve_together(
@@ -164,7 +164,7 @@ def _find_factors(
     for batch, factors, wholes, new, sums in zip(group, carried, stored, found, squares, strict=True):
         turned = new.transpose() if batch[0].block.output_axis == 1 else new
         # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-        kept = Factors(*(rounded([whole], factor) for whole, factor in zip(wholes, turned, strict=True)))
+        kept = Factors(*(round_as_stored([whole], factor) for whole, factor in zip(wholes, turned, strict=True)))
         changes.append(_Change(batch, wholes, factors, kept, sums))
     return changes
 
@@ -183,9 +183,9 @@ def _momenta_of(
     momenta: list[Momentum] = []
     for batch, factors in zip(group, carried, strict=True):
         start = factors.transpose() if batch[0].block.output_axis == 1 else factors
-        first, precision = _outputs_first(batch[0]), settings.matmul_precision
+        first, precision = _orient_gradient(batch[0]), settings.matmul_precision
         if kernels is not None:
-            gradients = [_outputs_first(single) for member in batch for single in cut_stack(member, 1)]
+            gradients = [_orient_gradient(single) for member in batch for single in cut_stack(member, 1)]
             momenta.append(kernels.SpreadMomentum(first, start, settings.beta1, precision, gradients=gradients))
             continue
         pieces, copied = _gradient_pieces(batch, compute, largest=largest, room=room)
@@ -199,14 +199,14 @@ def _stored_factors(batch: Sequence[Member]) -> tuple[list[Stored], list[Stored]
     return [one.state["momentum_left"] for one in batch], [one.state["momentum_right"] for one in batch]
 
 
-def _all_side_by_side(parts: Sequence[Stored]) -> Stored:
+def _stack_stored(parts: Sequence[Stored]) -> Stored:
     coded = [part for part in parts if isinstance(part, EightBit)]
     if not coded:
-        return _side_by_side([part for part in parts if isinstance(part, Tensor)])
-    return EightBit(_side_by_side([one.codes for one in coded]), _side_by_side([one.scales for one in coded]))
+        return _stack([part for part in parts if isinstance(part, Tensor)])
+    return EightBit(_stack([one.codes for one in coded]), _stack([one.scales for one in coded]))
 
 
-def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
+def _stack(parts: Sequence[Tensor]) -> Tensor:
     """State of blocks of one shape as one tensor B × …: a view of it, or a copy where it belongs to others as well.
 
     State that lies apart, as it does when it was made or loaded, is brought together for good.
@@ -216,7 +216,7 @@ def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
         return first if first.ndim > 2 else first[None]
     offset, size = first.storage_offset(), first.numel()
     if all(
-        part.is_contiguous() and _lies_in(part, first) and part.storage_offset() == offset + place * size
+        part.is_contiguous() and _shares_storage(part, first) and part.storage_offset() == offset + place * size
         for place, part in enumerate(parts)
     ):
         return first.as_strided((len(parts), *first.shape), (size, *first.stride()), offset)
@@ -231,9 +231,9 @@ def _side_by_side(parts: Sequence[Tensor]) -> Tensor:
     return together
 
 
-def _lies_in(part: Stored, whole: Stored) -> bool:
+def _shares_storage(part: Stored, whole: Stored) -> bool:
     if isinstance(part, EightBit) and isinstance(whole, EightBit):
-        return _lies_in(part.codes, whole.codes) and _lies_in(part.scales, whole.scales)
+        return _shares_storage(part.codes, whole.codes) and _shares_storage(part.scales, whole.scales)
     assert isinstance(part, Tensor)
     assert isinstance(whole, Tensor)
     return bool(part.untyped_storage()._cdata == whole.untyped_storage()._cdata)
@@ -287,15 +287,15 @@ def _gradient_pieces(
     copied = sum(member.weight.numel() for piece in cut for member in piece if is_copied or len(piece) > 1)
     keeps = copied <= room
     pieces: list[tuple[int | slice, Callable[[], Tensor]]] = []
-    for part, piece in _numbered(cut):
-        gradient = partial(_joined, piece, compute)
+    for part, piece in _number_batches(cut):
+        gradient = partial(_join_gradients, piece, compute)
         pieces.append((part, cache(gradient) if keeps else gradient))
     return pieces, copied if keeps else 0
 
 
-def _joined(piece: Sequence[Member], compute: torch.dtype) -> Tensor:
-    return join([_outputs_first(member) for member in piece]).to(compute)
+def _join_gradients(piece: Sequence[Member], compute: torch.dtype) -> Tensor:
+    return join([_orient_gradient(member) for member in piece]).to(compute)
 
 
-def _outputs_first(member: Member) -> Tensor:
+def _orient_gradient(member: Member) -> Tensor:
     return member.gradient.mT if member.block.output_axis == 1 else member.gradient

@@ -50,8 +50,8 @@ from .step import (
     move_batch,
     move_shared_moment,
     read,
+    round_as_stored,
     round_into,
-    rounded,
     row_square_sums,
 )
 
@@ -226,7 +226,7 @@ def _low_rank_factors(member: Member, portion: Portion, settings: StepSettings) 
         sketch=sketch,
     )
     found = found.transpose() if turned else found
-    kept = Factors(*(rounded([old], factor) for old, factor in zip(stored, found, strict=True)))
+    kept = Factors(*(round_as_stored([old], factor) for old, factor in zip(stored, found, strict=True)))
     mixed = mixed_factors(carried, kept, settings.mixture)
     for old, new in zip(stored, kept, strict=True):
         round_into([old], new)

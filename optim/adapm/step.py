@@ -33,8 +33,8 @@ from torch import Tensor
 
 from ..plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
 from . import compiled
-from .devices import Rows, chunk_elements, constant, made_once, pack, row_chunks, times
-from .eight_bit import EightBit, Stored, tensors_of, with_scales
+from .devices import Rows, cache_tensors, chunk_elements, constant, pack, row_chunks, times
+from .eight_bit import EightBit, Stored, pair_with_scales, tensors_of
 from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
@@ -91,7 +91,7 @@ class Run:
         kept = {
             name: state[keys[0]] if len(keys) == 1 else _whole_stack(state, keys) for name, keys in self._keys.items()
         }
-        return Member(self.blocks, self._view(parameter), self._view(gradient), with_scales(kept))
+        return Member(self.blocks, self._view(parameter), self._view(gradient), pair_with_scales(kept))
 
     def _view(self, tensor: Tensor) -> Tensor:
         first = self.blocks[0]
@@ -456,7 +456,7 @@ def _numbers(
     return settings.on_device[key]
 
 
-@made_once(maxsize=64)
+@cache_tensors(maxsize=64)
 def _on_device(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Sent to their device once, and not again at steps of the same numbers."""
     return torch.tensor(numbers, dtype=dtype).to(device, non_blocking=True)
@@ -546,10 +546,10 @@ def read(stored: Sequence[Stored], dtype: torch.dtype) -> Tensor:
     return join([one.read(dtype) if isinstance(one, EightBit) else one for one in stored]).to(dtype)
 
 
-def rounded(stored: Sequence[Stored], exact: Tensor) -> Tensor:
+def round_as_stored(stored: Sequence[Stored], exact: Tensor) -> Tensor:
     """What would be read, in the type of `exact`, after `round_into`."""
     first = stored[0]
-    return first.rounded(exact) if isinstance(first, EightBit) else exact.to(first.dtype).to(exact.dtype)
+    return first.round_trip(exact) if isinstance(first, EightBit) else exact.to(first.dtype).to(exact.dtype)
 
 
 def round_into(stored: Sequence[Stored], exact: Tensor) -> None:
@@ -573,7 +573,7 @@ def _factors_of(batch: Sequence[Member], gradient: Tensor, settings: StepSetting
     carried = Factors(read(lefts, compute), read(rights, compute))
     found = _solve_factors(batch, gradient.to(compute), carried, settings)
     # What will be carried, rounded to the state's type: the bias correction then makes up for the rounding as well.
-    kept = Factors(rounded(lefts, found.left), rounded(rights, found.right))
+    kept = Factors(round_as_stored(lefts, found.left), round_as_stored(rights, found.right))
     mixed = mixed_factors(carried, kept, settings.mixture)
     round_into(lefts, kept.left)
     round_into(rights, kept.right)

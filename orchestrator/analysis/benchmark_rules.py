@@ -302,7 +302,7 @@ def target_test(experiment: ExperimentRecord, runs: Iterable[RunRecord], choice:
         name=experiment.name,
         target=choice.target,
         margin=choice.margin,
-        rows=_best_first(rows),
+        rows=_sort_by_loss(rows),
         notes=tuple(_target_test_notes(choice, chosen=chosen and spec.tuning is None, without=without)),
     )
 
@@ -330,7 +330,7 @@ def external_target_test(
         name=judgement.experiment,
         target=choice.target,
         margin=choice.margin,
-        rows=_best_first(rows),
+        rows=_sort_by_loss(rows),
         notes=(
             *_target_test_notes(choice, chosen=chosen, without=0),
             *judgement.concerns,
@@ -340,7 +340,7 @@ def external_target_test(
     )
 
 
-def _best_first(rows: Iterable[TargetTestRow]) -> tuple[TargetTestRow, ...]:
+def _sort_by_loss(rows: Iterable[TargetTestRow]) -> tuple[TargetTestRow, ...]:
     return tuple(sorted(rows, key=lambda row: math.inf if row.mean_loss is None else row.mean_loss))
 
 

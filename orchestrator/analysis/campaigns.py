@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.analysis.improvement import CUT, FIRST_PAIRS, Improvement, PairsState, most_pairs, try_level
 from orchestrator.annotations import plain_note
@@ -22,8 +21,8 @@ from orchestrator.kinds.comparison import MOST_TRY_SEEDS, Candidate, ComparisonS
 from orchestrator.kinds.fields import LimitSeconds, Priority
 from orchestrator.names import Name
 from worker.records.result import Record
-from worker.schema import Spec, canonical_json, is_stored, omit_default, raise_faults, require_known
-from worker.spec.run import LearningRate, Resources, Workload, option_faults
+from worker.schema import Spec, canonical_json, is_stored, omit_default, raise_faults
+from worker.spec.run import LearningRate, OptimizerName, Resources, Workload, option_faults
 
 BASELINE: Final = "baseline"
 CANDIDATE: Final = "candidate"
@@ -41,15 +40,10 @@ TryNote = Annotated[str, Field(max_length=LONGEST_NOTE), AfterValidator(plain_no
 class TriedOptimizer(Spec):
     """An optimizer of the catalog at one learning rate: no code, no plan and no schedule of its own."""
 
-    optimizer: str
+    optimizer: OptimizerName
     lr: LearningRate
     options: Annotated[dict[str, Scalar], Field(max_length=MOST_OPTIONS)] = Field(default_factory=dict)
     """Those that differ from the catalog's defaults."""
-
-    @field_validator("optimizer")
-    @classmethod
-    def _require_known_optimizer(cls, value: str) -> str:
-        return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _require_known_options(self) -> Self:
@@ -299,7 +293,7 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
     found = record.improvement
     if record.state is TryState.REGISTERED or found is None or not found.pairs:
         begun = "not submitted yet" if record.state is TryState.REGISTERED else "no pair has ended yet"
-        return f"Undecided: {begun}. Its level of {record.level:.2g} is spent.{_held_up(record)}"
+        return f"Undecided: {begun}. Its level of {record.level:.2g} is spent.{_held_up_sentence(record)}"
     pairs = f"{found.pairs} pair{'s' if found.pairs != 1 else ''}"
     measured = (
         f"the mean difference in {loss} over {pairs} is {found.mean:+.4f}{unit}, and lies between {found.low:+.4f} and "
@@ -322,7 +316,7 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
             said = f"Undecided: shown on the workload, where {measured}; a held-out workload is still to be judged."
         case _:
             said = f"Undecided: {measured}."
-    said += _held_up(record)
+    said += _held_up_sentence(record)
     if 4 * found.cut_pairs > found.pairs:
         said += (
             f" {found.cut_pairs} of {pairs} count as ±{CUT * gain:g}{unit}, which is less than they differ by: this "
@@ -331,7 +325,7 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
     return said
 
 
-def _held_up(record: TryRecord) -> str:
+def _held_up_sentence(record: TryRecord) -> str:
     if record.state is not TryState.HELD_UP:
         return ""
     return " A run failed, was cancelled or paused: nothing goes on before it is retried or resumed."

@@ -6,19 +6,18 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
 
-from orchestrator.analysis.response_surface import surface_regret
 from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.basin import Basin, Grid, basin
+from orchestrator.kinds.basin import MISFIT, Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.coordinate_descent import place_of
+from orchestrator.kinds.coordinate_descent import FIRST_STEP, place_of
 from orchestrator.kinds.tuning import (
     SeedCoverage,
     TuningRun,
@@ -36,6 +35,9 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 PARTS = 1000
 """Random parts of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
+SURFACE_DRAWS = 1000
+SAME_PLACE = 1e-3
+"""Places of trials closer together are one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +241,47 @@ def luck_of_draws(one: CandidateSummary, other: CandidateSummary) -> LuckOfDraws
         moved=float(np.quantile(np.abs(half), 1 - SIGNIFICANCE)) if half.size else 0.0,
         above_limit=float(quarter.mean()) / step if quarter.size else 0.0,
     )
+
+
+def surface_regret(places: Sequence[Sequence[float]], losses: Sequence[float], judged: int, variance: float) -> float:
+    """How far below the loss at the judged trial of a search by coordinate descent the minimum may lie; infinite where
+    too few were trained to tell.
+
+    A parabola for each axis, added, has its minimum within the ranges. It is drawn `SURFACE_DRAWS` times from what the
+    noise, or the misfit where that is larger, leaves possible; the 95 % point, and a share of each parabola's rise, for
+    a basin that is none. What axes do to one another is not in it beyond that misfit.
+
+    `places` [trial, axis] run from -1 to 1; `losses` are means over the seeds, with that variance each.
+    """
+    at, means = np.array(places, dtype=np.float64), np.array(losses, dtype=np.float64)
+    seen = [len(np.unique(np.round(column / SAME_PLACE))) for column in at.T]
+    if len(at) < 2 or min(seen) < 2:
+        return inf
+    curved = np.array([count > 2 for count in seen])
+    design = np.hstack([np.ones((len(at), 1)), at, at[:, curved] ** 2])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        return inf
+    inverse = np.linalg.inv(design.T @ design)
+    found = inverse @ design.T @ means
+    degrees = len(at) - design.shape[1]
+    misfit = float(np.sum((means - design @ found) ** 2)) / degrees if degrees else 0.0
+    random = np.random.default_rng(0)
+    drawn = (
+        found
+        + sqrt(max(variance, misfit))
+        * random.standard_normal((SURFACE_DRAWS, len(found)))
+        @ np.linalg.cholesky(inverse).T
+    )
+    slopes = drawn[:, 1 : 1 + at.shape[1]]
+    curvatures = np.zeros_like(slopes)
+    curvatures[:, curved] = np.maximum(drawn[:, 1 + at.shape[1] :], 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lowest = np.where(curvatures > 0, -slopes / (2 * curvatures), -np.sign(slopes))
+    lowest = np.clip(lowest, -1.0, 1.0)
+    here = at[judged]
+    gains = slopes * (here - lowest) + curvatures * (here**2 - lowest**2)
+    rise = float(np.sum(np.maximum(found[1 + at.shape[1] :], 0.0))) * FIRST_STEP**2
+    return float(np.quantile(gains.sum(axis=1), 1 - SIGNIFICANCE)) + MISFIT * rise
 
 
 def looks_of(spec: ComparisonSpec, comparisons: int = 1) -> Mapping[int, Look] | None:

@@ -70,9 +70,9 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         )
     if baseline is not None and baseline not in names:
         raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(told.left_out)}")
-    spec = _as_comparison(experiment.name, told.judged, names, baseline or names[0], choice.margin)
+    spec = _comparison_spec(experiment.name, told.judged, names, baseline or names[0], choice.margin)
     records = [_record(run, experiment.id, metric) for run in told.judged]
-    standings = standings_of(spec, summaries(spec, [*records, *_lacking(spec, records)]))
+    standings = standings_of(spec, summaries(spec, [*records, *_missing_runs(spec, records)]))
     rows = [
         # Of one rate nothing was tuned, which is said by itself: it has no grid, and is at no edge of it.
         row.model_copy(update={"edge_of_grid": row.edge_of_grid and len(row.learning_rates) > 1})
@@ -81,7 +81,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
     by_id = {run.id: run for run in told.judged}
     of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
     baseline_row = next(row for row in rows if row.is_baseline)
-    judged = [_judged(row, baseline_row, spec, metric, of_row) for row in rows]
+    judged = [_judged_candidate(row, baseline_row, spec, metric, of_row) for row in rows]
     return ExternalJudgement(
         experiment_id=experiment.id,
         experiment=experiment.name,
@@ -90,7 +90,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         baseline=spec.baseline_name(),
         tuning_seeds=spec.tuning.seeds if spec.tuning else (),
         concerns=(*_concerns(judged, of_row), *told.left_out),
-        unchecked=tuple(_unchecked(runs, judged)),
+        unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
         notes=fairness_notes(spec, records, rows),
     )
@@ -170,7 +170,7 @@ def _count_by_candidate(runs: Iterable[ExternalRun]) -> str:
 # As a comparison
 
 
-def _as_comparison(
+def _comparison_spec(
     name: str, runs: Sequence[ExternalRun], names: Sequence[str], baseline: str, margin: float | None
 ) -> ComparisonSpec:
     """The comparison that these runs could have been of.
@@ -234,7 +234,7 @@ def _record(run: ExternalRun, experiment_id: str, metric: str) -> RunRecord:
     assert run.seed is not None
     too_large = of_metric.last is not None and abs(of_metric.last) > LARGEST_LOSS
     told: dict[str, Any] = {
-        "verdict": Verdict.DIVERGED if _diverged(of_metric) else Verdict.CONVERGED,
+        "verdict": Verdict.DIVERGED if _has_diverged(of_metric) else Verdict.CONVERGED,
         "verdict_reason": "",
         "steps": of_metric.last_step,
         "final_val_loss": None if too_large else of_metric.last,
@@ -245,7 +245,7 @@ def _record(run: ExternalRun, experiment_id: str, metric: str) -> RunRecord:
     )
 
 
-def _diverged(of_metric: MetricSummary) -> bool:
+def _has_diverged(of_metric: MetricSummary) -> bool:
     """As of our own runs: the loss is no number any more, or no lower than it was before training."""
     if of_metric.last is None or abs(of_metric.last) > LARGEST_LOSS:
         return True
@@ -253,7 +253,7 @@ def _diverged(of_metric: MetricSummary) -> bool:
     return before is not None and of_metric.last >= before
 
 
-def _lacking(spec: ComparisonSpec, records: Sequence[RunRecord]) -> list[RunRecord]:
+def _missing_runs(spec: ComparisonSpec, records: Sequence[RunRecord]) -> list[RunRecord]:
     """The runs that a grid would have and that nobody told of: a rate with fewer seeds than its neighbours is not
     complete, and ranks behind them."""
     if spec.tuning is not None:
@@ -298,7 +298,7 @@ def _judged_ids(row: CandidateRow) -> tuple[str, ...]:
     return () if best is None else tuple(filter(None, best.run_ids))
 
 
-def _judged(
+def _judged_candidate(
     row: CandidateRow,
     baseline: CandidateRow,
     spec: ComparisonSpec,
@@ -330,20 +330,20 @@ def _judged(
         conclusion=conclusion,
         verdict=said,
         edge_of_grid=row.edge_of_grid,
-        learning_rates=tuple(map(_without_lacking, row.learning_rates)),
+        learning_rates=tuple(map(_drop_missing_runs, row.learning_rates)),
         last_steps=mine,
         tokens=tokens,
     )
 
 
-def _without_lacking(rate: LearningRateRow) -> LearningRateRow:
+def _drop_missing_runs(rate: LearningRateRow) -> LearningRateRow:
     told = tuple(filter(None, rate.run_ids))
     return rate.model_copy(update={"run_ids": told, "runs_total": len(told), "runs_ended": len(told)})
 
 
 def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
     """Of those that did not diverge: these end where they end."""
-    return tuple(sorted({run.metrics[metric].last_step for run in runs if not _diverged(run.metrics[metric])}))
+    return tuple(sorted({run.metrics[metric].last_step for run in runs if not _has_diverged(run.metrics[metric])}))
 
 
 def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
@@ -414,7 +414,7 @@ def _mapped_settings(run: ExternalRun) -> set[str]:
             return set()
 
 
-def _unchecked(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:
+def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:
     if any(run.workload is None for run in runs):
         yield "that all runs trained the same model on the same data: no workload was told"
     else:

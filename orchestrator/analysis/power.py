@@ -295,15 +295,15 @@ class SequentialDesign:
 
     def is_shown(self, difference: float, seeds: int) -> float:
         """The probability that a candidate that is better by so much is called better at any look; `seeds` at most."""
-        return float(np.mean(self._looked_at(difference, seeds)[1]))
+        return float(np.mean(self._simulate_looks(difference, seeds)[1]))
 
     def expected_runs(self, candidates: int) -> float:
         """Judged runs on average, where all candidates are equal: those of the baseline end with the last of theirs."""
-        used = self._looked_at(0.0, self.most)[0]
+        used = self._simulate_looks(0.0, self.most)[0]
         others = np.random.default_rng(1).choice(used, size=(len(used), candidates - 1))
         return float(np.mean(others.sum(axis=1) + others.max(axis=1)))
 
-    def _looked_at(self, difference: float, most: int) -> tuple[Array, Array]:
+    def _simulate_looks(self, difference: float, most: int) -> tuple[Array, Array]:
         """Of each drawn experiment: seeds that were used, and whether it was called better."""
         design, first, step = self.design, self.sequential.first_seeds, self.sequential.seeds_per_look
         levels = looks(first, most, SIGNIFICANCE / design.comparisons)

@@ -361,9 +361,8 @@ def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
     for row in rows:
         best = row.best()
-        expected = best.runs_total if spec.sequential and best else len(spec.seeds)
-        if row.val_loss is not None and _seeds_with_loss(row) < expected:
-            seeds = _plural(expected, "seed")
+        if best is not None and row.val_loss is not None and _seeds_with_loss(row) < best.runs_total:
+            seeds = _plural(best.runs_total, "seed")
             yield f"{row.title} has {_seeds_with_loss(row)} of its {seeds} at its best learning rate."
     for place, row in enumerate(rows if spec.sequential is None else ()):
         if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):

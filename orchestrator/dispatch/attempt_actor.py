@@ -1,34 +1,28 @@
 """The actor of one attempt. Its process imports this file, so it imports nothing that a worker can do without.
 
+    RayRunner ──execute──► AttemptActor ──► worker/fork_server.py ──► the process that trains
+
 With the runner's imports, the database's among them, every attempt began 0.4 s of processor time later.
 """
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orchestrator.store.queue.capacity import ProcessGroupShape
-    from worker.warm_start import PreparedProcess
+
+logger = logging.getLogger(__name__)
 
 NEVER_STARTED = "never started"
 """What an adopted actor says whose dispatcher died before its call had arrived."""
-OUTDATED = "outdated"
-"""What a warm actor says that has imported code which was changed since."""
 
 
 class AttemptActor:
-    """Runs in a process of its own on some node: executes one attempt with the worker's code."""
+    """On some node, holding what Ray gave it: has one attempt executed with the worker's code, and ends with it."""
 
     def __init__(self) -> None:
         self._outcome = NEVER_STARTED
-        self._prepared: PreparedProcess | None = None
-
-    def prepare(self, gpus: int) -> None:
-        """Become warm: import now what an attempt with so many GPUs will need; takes seconds."""
-        _show_devices(gpus)
-        from worker.warm_start import PreparedProcess  # after the devices are chosen
-
-        self._prepared = PreparedProcess()
 
     def last_word(self) -> str:
         """What `execute` returned. Calls are carried out one after the other: this one waits for its end."""
@@ -47,26 +41,30 @@ class AttemptActor:
         gpus: int,
         group: "ProcessGroupShape | None" = None,
     ) -> str:
-        """Train, alone or with a group, report to the service, and return one word for the log."""
+        """Train, in a forked process or with a group, report to the service, and return one word for the log."""
         if group is not None:
             from orchestrator.dispatch.distributed_runner import execute_distributed  # for a group alone
 
             self._outcome = execute_distributed(service_url, run_id, attempt, token, group)
             return self._outcome
-        _show_devices(gpus)
-        from worker.meters.clock import DeviceClock  # as above
+        if gpus == 0:  # Ray leaves it unset then, and torch would see all
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        from worker.fork_server import ForkRequest, ForkServerError, execute_in_fork  # after the devices are chosen
 
-        clock = DeviceClock() if self._prepared is None else self._prepared.clock()
-        from worker.attempt import execute  # which takes device time, here as in a warm actor
-
-        if self._prepared is not None and self._prepared.is_outdated():
-            self._outcome = OUTDATED
-            return self._outcome
-        self._outcome = str(execute(service_url, run_id, attempt, token, clock=clock))
+        request = ForkRequest(service_url=service_url, run_id=run_id, attempt=attempt, token=token, gpus=gpus)
+        try:
+            self._outcome = execute_in_fork(request)
+        except ForkServerError as error:
+            logger.warning("run %s, attempt %d is not forked: %s", run_id, attempt, error)
+            self._outcome = _execute_here(request.service_url, run_id, attempt, token)
         return self._outcome
 
 
-def _show_devices(gpus: int) -> None:
-    """Before torch is imported. For actors without a GPU Ray leaves it unset, and torch would see all."""
-    if gpus == 0:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+def _execute_here(service_url: str, run_id: str, attempt: int, token: str) -> str:
+    """In this process, whose imports are device time: the attempt waits for nothing else."""
+    from worker.meters.clock import DeviceClock  # as above
+
+    clock = DeviceClock()
+    from worker.attempt import execute  # which takes device time
+
+    return execute(service_url, run_id, attempt, token, clock=clock)

@@ -72,12 +72,8 @@ class Runner(Protocol):
     def nodes(self) -> Sequence[Node]:
         """The machines that there are, occupied or not. Raises `ClusterError` where there will never be one again."""
 
-    def start(self, lease: Lease, node: NodeId) -> str | None:
-        """Start one attempt in a process of its own on that node. The name by which another dispatcher finds that
-        process, where the attempt alone does not tell it."""
-
-    def keep_warm(self, free: Sequence[Node]) -> None:
-        """Nothing more can start now, and this is what is left of every node: processes may be made ready there."""
+    def start(self, lease: Lease, node: NodeId) -> None:
+        """Start one attempt in a process of its own on that node."""
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Take over those attempts whose process still runs, and end every other process of an earlier dispatcher."""
@@ -267,7 +263,6 @@ class Dispatcher:
         limit = min(room.cpus(), MOST_CLAIMS)
         claimed = self._queue.claim(room, limit=limit)
         self._stuck = len(claimed) < limit
-        actors: dict[AttemptKey, str] = {}
         for lease, node in claimed:
             wants = lease.spec.resources
             self._started[lease.run_id, lease.attempt] = _Allocation(
@@ -276,12 +271,7 @@ class Dispatcher:
             log.info("attempt starts", run=lease.run_id, attempt=lease.attempt, node=node)
             ids: dict[str, str | int] = {"run": lease.run_id, "attempt": lease.attempt, "node": node}
             with tracing.span("claim", lease.trace_parent, ids):
-                if (actor := self._runner.start(lease, node)) is not None:
-                    actors[lease.run_id, lease.attempt] = actor
-        if actors:
-            self._queue.note_actors(actors)
-        if len(claimed) < limit:
-            self._runner.keep_warm(room.free())
+                self._runner.start(lease, node)
         return len(claimed)
 
     def _mark_unschedulable(self, nodes: Sequence[Node]) -> None:

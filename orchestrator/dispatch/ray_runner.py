@@ -1,8 +1,8 @@
 """Ray as the runner: every attempt is one actor in a process of its own; our table owns retries, so all of Ray's are 0.
 
-A process of its own makes the peak memory of a run its own: nothing of an earlier run is left in it. It may be warm,
-which means that it has imported what it needs. An embedded Ray ends with its dispatcher, and so do its actors. On a
-cluster that was there before, actors are detached: they outlive the dispatcher, and the next one adopts them by name.
+A process of its own makes the peak memory of a run its own: nothing of an earlier run is left in it. An embedded Ray
+ends with its dispatcher, and so do its actors. On a cluster that was there before, actors are detached: they outlive
+the dispatcher, and the next one adopts them by name.
 """
 
 import os
@@ -17,11 +17,10 @@ from typing import Any
 
 import structlog
 
-from orchestrator.dispatch.attempt_actor import NEVER_STARTED, OUTDATED
+from orchestrator.dispatch.attempt_actor import NEVER_STARTED, AttemptActor
 from orchestrator.dispatch.dispatcher import EndedAttempt
 from orchestrator.dispatch.placements import EndedPlacements
 from orchestrator.dispatch.ray_session import RaySession, close_session, open_session
-from orchestrator.dispatch.warm_actors import Shape, WarmActors, end_actor, new_actor
 from orchestrator.errors import ClusterError
 from orchestrator.jobs import Lease, LiveAttempt, RunId
 from orchestrator.store.queue.capacity import Node, NodeId, ProcessGroupShape
@@ -37,7 +36,10 @@ NAMESPACE = "adapm-bench"
 
 NODE_DIED = "the machine that trained it was lost, or Ray on it"
 
-BLAMELESS = frozenset({"terminated", NEVER_STARTED, OUTDATED})
+CREATION_SECONDS = 1.0
+"""Ray creates an actor within half a second where there is room for it."""
+
+BLAMELESS = frozenset({"terminated", NEVER_STARTED})
 """Words of attempts that are not held against the run."""
 
 _embedded: list[RaySession] = []
@@ -122,13 +124,11 @@ class _LiveActor:
 
 
 class RayRunner:
-    """The runner on an initialised Ray; `detached` where that Ray outlives this process. It keeps so many warm actors
-    on each node while nothing waits."""
+    """The runner on an initialised Ray; `detached` where that Ray outlives this process."""
 
-    def __init__(self, service_url: str, *, detached: bool = False, warm_actors: int = 0) -> None:
+    def __init__(self, service_url: str, *, detached: bool = False) -> None:
         self._service_url = service_url
         self._detached = detached
-        self._warm = WarmActors(warm_actors, detached)
         self._placements = EndedPlacements()
         self._started: dict[tuple[RunId, int], _LiveActor] = {}
         self._out_of_sight: set[tuple[RunId, int]] = set()
@@ -150,26 +150,16 @@ class RayRunner:
             raise ClusterError("the raylet of the embedded Ray has died, and all attempts with it; Ray must start anew")
         return alive
 
-    def start(self, lease: Lease, node: NodeId) -> str | None:
-        """Call a warm actor, or create one and call it; both return at once. The name of a warm, detached one."""
+    def start(self, lease: Lease, node: NodeId) -> None:
+        """Create an actor and call it; returns at once."""
         wants = lease.spec.resources
-        shape = Shape(cpus=wants.cpus, gpus=wants.gpus)
+        group = None
         if wants.process_count() > 1:
-            self._warm.leave(node)
-            # The actor of a distributed run only launches and waits: its processes take the room that was set aside.
-            actor = self._new_actor(lease, node, Shape(cpus=0, gpus=0))
             group = ProcessGroupShape(processes=wants.process_count(), cpus=wants.cpus, gpu=wants.gpus > 0)
-            self._call(lease, node, actor, group)
-        elif warm := self._warm.take(node, shape):
-            self._call(lease, node, warm.actor)
-            return warm.name if self._detached else None
-        else:
-            self._call(lease, node, self._new_actor(lease, node, shape))
-        return None
-
-    def keep_warm(self, free: Sequence[Node]) -> None:
-        """Start warm actors where there is room for them, of the newest run's shape."""
-        self._warm.keep(free)
+        # The actor of a distributed run only launches and waits: its processes take the room that was set aside.
+        cpus, gpus = (wants.cpus, wants.gpus) if group is None else (0, 0)
+        name = _actor_name(lease.run_id, lease.attempt)
+        self._call(lease, node, new_actor(name, node, cpus=cpus, gpus=gpus, detached=self._detached), group)
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         """Take over detached actors by their names; an embedded Ray is new and has none."""
@@ -178,7 +168,7 @@ class RayRunner:
         if not self._detached:
             return ()
         names = set(ray.util.list_named_actors())
-        adopted = {each.actor or _actor_name(each.run_id, each.attempt): each for each in live}
+        adopted = {_actor_name(each.run_id, each.attempt): each for each in live}
         kept = names & adopted.keys()
         for name in kept:
             self._take_over(name, adopted[name])
@@ -202,7 +192,6 @@ class RayRunner:
 
         However an attempt ends now, it is our doing: all of them are told as interrupted. Detached ones go on.
         """
-        self._warm.close()
         if self._detached:
             self._started.clear()
             self._out_of_sight.clear()
@@ -224,10 +213,6 @@ class RayRunner:
         if started is not None and started.may_have_placement:
             self._placements.watch(run_id, attempt)
         return started
-
-    def _new_actor(self, lease: Lease, node: NodeId, shape: Shape) -> Any:
-        name = _actor_name(lease.run_id, lease.attempt)
-        return new_actor(name, node, shape, detached=self._detached, soft=True)
 
     def _call(self, lease: Lease, node: NodeId, actor: Any, group: ProcessGroupShape | None = None) -> None:
         gpus = lease.spec.resources.gpus
@@ -309,6 +294,34 @@ class RayRunner:
                 os.kill(ray.get(reference), signal.SIGTERM)
             except (ray.exceptions.RayError, ProcessLookupError) as error:
                 log.info("no process to signal", run=by_reference[reference].run_id, error=_describe(error))
+
+
+def new_actor(name: str, node: NodeId, *, cpus: int, gpus: int, detached: bool) -> Any:
+    """A fresh process that occupies so much of that node; where the node has died since it was chosen, of another."""
+    import ray  # as above
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # as above
+
+    remote = ray.remote(num_cpus=cpus, num_gpus=gpus)(AttemptActor)
+    return remote.options(
+        name=name,
+        lifetime="detached" if detached else None,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True),
+        max_restarts=0,
+        max_task_retries=0,
+    ).remote()
+
+
+def end_actor(actor: Any, created: Any) -> None:
+    """Kill an actor once it has answered for the first time (`created`; None: it has).
+
+    A worker that is just creating one does not know it yet and ignores Ray's order: it lives on without an actor, and
+    Ray never gives its CPUs and GPUs to another one.
+    """
+    import ray  # as above
+
+    if created is not None:
+        ray.wait([created], timeout=CREATION_SECONDS)
+    ray.kill(actor, no_restart=True)
 
 
 def _has_died(node: NodeId | None) -> bool:

@@ -8,9 +8,8 @@ the same specification always means the same runs.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
 from orchestrator.kinds.coordinate_descent import Descent
@@ -19,10 +18,11 @@ from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, 
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
 from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words
 from orchestrator.names import CandidateName
-from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
+from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
     EmaDecay,
+    OptimizerName,
     OptimizerSpec,
     Resources,
     Rules,
@@ -45,7 +45,7 @@ MAX_RUNS = 10_000
 class Candidate(Spec):
     """One optimizer of a comparison, with its own learning-rate grid."""
 
-    optimizer: str
+    optimizer: OptimizerName
     learning_rates: LearningRates
     options: dict[str, Scalar] = Field(default_factory=dict)
     warmup_steps: CountOrZero | None = omit_default(None)
@@ -59,11 +59,6 @@ class Candidate(Spec):
     """What some blocks keep instead of what the optimizer's plan says."""
     label: CandidateName | None = None
     """The name in tables; tells two candidates with the same optimizer apart. Default: the optimizer's name."""
-
-    @field_validator("optimizer")
-    @classmethod
-    def _require_known_optimizer(cls, value: str) -> str:
-        return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="before")
     @classmethod

@@ -28,10 +28,11 @@ from orchestrator.kinds.search_spaces import (
     suggested_rates,
 )
 from orchestrator.names import CandidateName, Name
-from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
+from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.run import (
     EmaDecay,
     LearningRate,
+    OptimizerName,
     Resources,
     Rules,
     RunSpec,
@@ -62,7 +63,7 @@ NO_PBT = (
 class SearchedCandidate(Spec):
     """One optimizer of a sweep: what is held fixed, and where the rest is looked for."""
 
-    optimizer: str
+    optimizer: OptimizerName
     lr: LearningRate | None = None
     """The learning rate where the space does not have it; null is the centre of the catalog's grid."""
     options: dict[str, Scalar] = Field(default_factory=dict)
@@ -92,11 +93,6 @@ class SearchedCandidate(Spec):
         if not isinstance(space, dict):
             return fields
         return fields | {"space": {name: _explicit_range(entry, name, domain) for name, domain in space.items()}}
-
-    @field_validator("optimizer")
-    @classmethod
-    def _require_known_optimizer(cls, value: str) -> str:
-        return value if is_stored() else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _require_catalog_fit(self) -> Self:

@@ -82,7 +82,7 @@ class Analysis:
         if baseline not in (names := [each.name() for each in spec.candidates]):
             raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
         found = self._compare(experiment.model_copy(update={"spec": spec.hold_against(baseline)}), runs)
-        return found.model_copy(update={"notes": (_chosen_later(spec, baseline), *found.notes)})
+        return found.model_copy(update={"notes": (_baseline_note(spec, baseline), *found.notes)})
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -255,7 +255,7 @@ class StoredExperiments(ExperimentSource):
         return known
 
 
-def _chosen_later(spec: ComparisonSpec, baseline: str) -> str:
+def _baseline_note(spec: ComparisonSpec, baseline: str) -> str:
     """What a reader must know of a baseline that is not the specification's."""
     planned, tested = spec.comparison_count(), spec.hold_against(baseline).comparison_count()
     price = (

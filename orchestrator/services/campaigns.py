@@ -60,7 +60,7 @@ class Campaigns:
                 self._require_data(spec.comparison(spec.baseline, 1, workload, range(spec.most_pairs(1))))
             except ValidationError as error:
                 raise ConflictError(
-                    f"the baseline does not go with {_which(workload)}: {_first_fault(error)}"
+                    f"the baseline does not go with {_workload_name(workload)}: {_first_fault(error)}"
                 ) from error
         return self.get(stored.open_campaign(self._database, spec, by=by))
 
@@ -240,7 +240,7 @@ def _is_held_up(runs: Sequence[RunRecord]) -> bool:
     return not states & {*CLAIMABLE, *LIVE} and states != {RunStatus.SUCCEEDED}
 
 
-def _which(workload: int) -> str:
+def _workload_name(workload: int) -> str:
     return f"held-out workload {workload}" if workload else "the workload"
 
 

@@ -21,7 +21,7 @@ class DifferingField(Record):
     values: dict[str, JsonValue]
     """By run; a run is left out where its specification has no such field."""
 
-    def in_order(self, runs: Sequence[str]) -> tuple[JsonValue, ...]:
+    def values_of(self, runs: Sequence[str]) -> tuple[JsonValue, ...]:
         """The value of each of these runs, `ABSENT` where it has none."""
         return tuple(self.values.get(run, ABSENT) for run in runs)
 
@@ -43,7 +43,7 @@ class SpecDifferences(Record):
     different: tuple[DifferingField, ...]
     equal: tuple[EqualField, ...]
 
-    def compared(self) -> tuple[str, ...]:
+    def readable_runs(self) -> tuple[str, ...]:
         """The runs that are compared."""
         return tuple(run for run in self.runs if run not in self.unreadable)
 

@@ -91,7 +91,7 @@ def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
     text = _intact_text(content, None)
     if hashlib.sha256(text.encode()).hexdigest() != spec_hash:
         raise DamagedError("is not what was written (its SHA-256 is another)")
-    return _read(registry.read_stored_spec, text)
+    return _read(_experiment_spec, text)
 
 
 def chunk(content: object, expected: int | None) -> bytes:
@@ -101,7 +101,7 @@ def chunk(content: object, expected: int | None) -> bytes:
     return _matching(content, expected)
 
 
-def packed(content: object, expected: int | None) -> Any:
+def unpack(content: object, expected: int | None) -> Any:
     """What is kept as compressed JSON: what a probe saw, what a model wrote."""
     return _read(lambda packed: json.loads(zstandard.decompress(packed)), chunk(content, expected))
 
@@ -166,6 +166,11 @@ _Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
 @lru_cache(maxsize=RECORDS_KEPT)
 def _own_part(text: str) -> Any:
     return _Rest.model_validate_json(text)
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _experiment_spec(text: str) -> ExperimentSpec:
+    return registry.read_stored_spec(text)
 
 
 @lru_cache(maxsize=RECORDS_KEPT)

@@ -7,6 +7,7 @@ and the first rows of both answers are merged. What a page shows is read for its
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -78,68 +79,31 @@ class _Binary(FunctionElement[str]):
     inherit_cache = True
 
 
-def _arguments(element: FunctionElement[Any], compiler: SQLCompiler, options: Any) -> list[str]:
-    return [compiler.process(each, **options) for each in element.clauses]
+def _fill(template: str, element: FunctionElement[Any], compiler: SQLCompiler, **options: Any) -> str:
+    return template.format(*(compiler.process(each, **options) for each in element.clauses))
 
 
-@compiles(_JsonNumber, "sqlite")
-def _sqlite_json_number(element: _JsonNumber, compiler: SQLCompiler, **options: Any) -> str:
-    document, path = _arguments(element, compiler, options)[:2]
-    return (
-        f"(CASE WHEN json_valid({document}) AND json_type({document}, {path}) IN ('integer', 'real') "
-        f"THEN json_extract({document}, {path}) END)"
-    )
+def _define(kind: type[FunctionElement[Any]], *, sqlite: str, postgresql: str) -> None:
+    """Say what a function is in each dialect, with its arguments in braces by their place."""
+    compiles(kind, "sqlite")(partial(_fill, sqlite))
+    compiles(kind, "postgresql")(partial(_fill, postgresql))
 
 
-@compiles(_JsonText, "sqlite")
-def _sqlite_json_text(element: _JsonText, compiler: SQLCompiler, **options: Any) -> str:
-    document, path = _arguments(element, compiler, options)[:2]
-    return (
-        f"(CASE WHEN json_valid({document}) THEN CASE json_type({document}, {path}) WHEN 'text' THEN "
-        f"json_extract({document}, {path}) WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' END END)"
-    )
-
-
-@compiles(_JsonNumber, "postgresql")
-def _postgresql_json_number(element: _JsonNumber, compiler: SQLCompiler, **options: Any) -> str:
-    document, _, path = _arguments(element, compiler, options)
-    return f"json_number_at({document}, CAST({path} AS text[]))"  # of the migration 0019
-
-
-@compiles(_JsonText, "postgresql")
-def _postgresql_json_text(element: _JsonText, compiler: SQLCompiler, **options: Any) -> str:
-    document, _, path = _arguments(element, compiler, options)
-    return f"json_text_at({document}, CAST({path} AS text[]))"
-
-
-@compiles(_LowerAscii, "sqlite")
-def _sqlite_lower(element: _LowerAscii, compiler: SQLCompiler, **options: Any) -> str:
-    return f"lower({_arguments(element, compiler, options)[0]})"
-
-
-@compiles(_LowerAscii, "postgresql")
-def _postgresql_lower(element: _LowerAscii, compiler: SQLCompiler, **options: Any) -> str:
-    return f'lower(({_arguments(element, compiler, options)[0]})::text COLLATE "C")'
-
-
-@compiles(_Binary, "sqlite")
-def _sqlite_binary(element: _Binary, compiler: SQLCompiler, **options: Any) -> str:
-    return _arguments(element, compiler, options)[0]
-
-
-@compiles(_Binary, "postgresql")
-def _postgresql_binary(element: _Binary, compiler: SQLCompiler, **options: Any) -> str:
-    return f'(({_arguments(element, compiler, options)[0]})::text COLLATE "C")'
-
-
-@compiles(_Finite, "sqlite")
-def _sqlite_finite(element: _Finite, compiler: SQLCompiler, **options: Any) -> str:
-    return _arguments(element, compiler, options)[0]
-
-
-@compiles(_Finite, "postgresql")
-def _postgresql_finite(element: _Finite, compiler: SQLCompiler, **options: Any) -> str:
-    return f"nullif({_arguments(element, compiler, options)[0]}, 'NaN'::double precision)"
+# The path of a document is given twice: as SQLite writes it, and as PostgreSQL's array.
+_define(
+    _JsonNumber,
+    sqlite="(CASE WHEN json_valid({0}) AND json_type({0}, {1}) IN ('integer', 'real') THEN json_extract({0}, {1}) END)",
+    postgresql="json_number_at({0}, CAST({2} AS text[]))",  # of the migration 0019
+)
+_define(
+    _JsonText,
+    sqlite="(CASE WHEN json_valid({0}) THEN CASE json_type({0}, {1}) WHEN 'text' THEN json_extract({0}, {1}) "
+    "WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' END END)",
+    postgresql="json_text_at({0}, CAST({2} AS text[]))",
+)
+_define(_LowerAscii, sqlite="lower({0})", postgresql='lower(({0})::text COLLATE "C")')
+_define(_Binary, sqlite="{0}", postgresql='(({0})::text COLLATE "C")')
+_define(_Finite, sqlite="{0}", postgresql="nullif({0}, 'NaN'::double precision)")
 
 
 def _path_arguments(path: Sequence[str]) -> tuple[ColumnElement[str], ColumnElement[str]]:
@@ -326,7 +290,7 @@ def page(
         directed = [each.desc() if descending else each.asc() for each in (number, text)]
         conditions = [] if where is None else [_condition(origin, where)]
         if last is not None:
-            conditions.append(_beyond(number, text, identity, origin.is_external, last, descending))
+            conditions.append(_is_after(number, text, identity, origin.is_external, last, descending))
         query = origin.select([identity, number.label("number"), text.label("text")], *conditions)
         ranked: list[Any] = []
         if answer.number is not None:
@@ -376,7 +340,7 @@ def _key_of(connection: Connection, sort: RunField, cursor: str) -> _Key:
     return row.number, row.text, origin.is_external, run_id
 
 
-def _beyond(
+def _is_after(
     number: Expression, text: Expression, identity: Expression, is_external: bool, last: _Key, descending: bool
 ) -> Expression:
     """What lies behind that key in the order."""

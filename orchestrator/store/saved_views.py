@@ -40,7 +40,7 @@ class SavedViews:
             raise ViewError(f"the name {error}") from error
         if len(address) > LONGEST_ADDRESS or not ADDRESS.fullmatch(address):
             raise ViewError("the address must be that of a page with a view, of at most 4,000 characters")
-        with self._translated(name), self._database.writing() as connection:
+        with self._translate_errors(name), self._database.writing() as connection:
             found = connection.execute(sa.select(saved_views).where(saved_views.c.name == name)).one_or_none()
             if found is not None and found.key_id != by:
                 raise ViewError(f"somebody else has a view {name!r}; choose another name")
@@ -59,7 +59,7 @@ class SavedViews:
 
     @staticmethod
     @contextmanager
-    def _translated(name: str) -> Iterator[None]:
+    def _translate_errors(name: str) -> Iterator[None]:
         try:
             yield
         except sa.exc.IntegrityError as error:  # two at once, on PostgreSQL
@@ -75,14 +75,14 @@ class SavedViews:
 
     def list_all(self) -> tuple[SavedView, ...]:
         """All of them, by name."""
-        return self._sorted(_VIEWS)
+        return self._read_sorted(_VIEWS)
 
     def list_for_page(self, path: str) -> tuple[SavedView, ...]:
         """Those of one page, by name."""
         address = saved_views.c.address
-        return self._sorted(_VIEWS.where(sa.or_(address == path, address.startswith(path + "?", autoescape=True))))
+        return self._read_sorted(_VIEWS.where(sa.or_(address == path, address.startswith(path + "?", autoescape=True))))
 
-    def _sorted(self, query: sa.Select[Any]) -> tuple[SavedView, ...]:
+    def _read_sorted(self, query: sa.Select[Any]) -> tuple[SavedView, ...]:
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
         return tuple(

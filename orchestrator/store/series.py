@@ -246,7 +246,7 @@ def read_observations(
 def _observations(rows: Iterable[sa.Row[Any]]) -> Iterator[Observation]:
     for row in rows:
         try:
-            blocks = integrity.packed(row.blocks, row.checksum)
+            blocks = integrity.unpack(row.blocks, row.checksum)
         except DamagedError as error:
             log.warning("an observation is left out", run=row.run_id, step=row.step, probe=row.probe, error=str(error))
         else:  # not validated again: what is stored was validated when it came in
@@ -285,7 +285,7 @@ def read_samples(
 def _samples(rows: Iterable[sa.Row[Any]]) -> Iterator[TextSamples]:
     for row in rows:
         try:
-            yield TextSamples.model_validate({"step": row.step} | integrity.packed(row.texts, row.checksum))
+            yield TextSamples.model_validate({"step": row.step} | integrity.unpack(row.texts, row.checksum))
         except (DamagedError, ValidationError) as error:
             log.warning("texts are left out", run=row.run_id, step=row.step, error=str(error))
 

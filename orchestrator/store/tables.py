@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Index, Table
@@ -268,7 +269,6 @@ attempts = Table(
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),
     Column("last_batch", sa.BigInteger, nullable=False, server_default="-1"),
     Column("node", sa.Text, nullable=True),  # of the cluster, as the dispatcher placed it
-    Column("actor", sa.Text, nullable=True),  # its warm actor; null where its actor is named after it
     Column("key_id", sa.Text, nullable=True),  # whom it is charged to: the experiment's key
     Column("note", sa.Text, nullable=True),  # what its worker told of it beside its outcome
     CheckConstraint("attempt >= 1", name="counts_from_one"),
@@ -314,54 +314,51 @@ events = Table(
     CheckConstraint("(sequence = 1) = (from_status is null)", name="begins_with_submit"),
 )
 
-chunks = Table(
+
+def _attempt_table(name: str, *columns: Column[Any]) -> Table:
+    """What attempts tell in many rows: keyed by the attempt and by those of the columns that are primary keys."""
+    return Table(
+        name,
+        metadata,
+        Column("run_id", sa.Text, primary_key=True),
+        Column("attempt", sa.Integer, primary_key=True),
+        *columns,
+        ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
+    )
+
+
+chunks = _attempt_table(
     "chunks",
-    metadata,
-    Column("run_id", sa.Text, primary_key=True),
-    Column("attempt", sa.Integer, primary_key=True),
     Column("sequence", sa.BigInteger, primary_key=True),  # of the first batch in it
     Column("points", sa.Integer, nullable=False),
     Column("last_step", sa.BigInteger, nullable=False),
     Column("data", sa.LargeBinary, nullable=False),
     Column("checksum", sa.BigInteger, nullable=True),
-    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 
-observations = Table(
+observations = _attempt_table(
     "observations",
-    metadata,
-    Column("run_id", sa.Text, primary_key=True),
-    Column("attempt", sa.Integer, primary_key=True),
     Column("step", sa.BigInteger, primary_key=True),
     Column("probe", sa.Text, primary_key=True),
     Column("blocks", sa.LargeBinary, nullable=False),  # JSON, compressed
     Column("checksum", sa.BigInteger, nullable=True),
-    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 
-samples = Table(
+samples = _attempt_table(
     "samples",
-    metadata,
-    Column("run_id", sa.Text, primary_key=True),
-    Column("attempt", sa.Integer, primary_key=True),
     Column("step", sa.BigInteger, primary_key=True),
     Column("texts", sa.LargeBinary, nullable=False),  # JSON, compressed
     Column("checksum", sa.BigInteger, nullable=True),
-    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 
-checkpoints = Table(
+checkpoints = _attempt_table(
     "checkpoints",
-    metadata,
-    Column("run_id", sa.Text, primary_key=True),
-    Column("attempt", sa.Integer, primary_key=True),
     Column("step", sa.BigInteger, primary_key=True),
     Column("path", sa.Text, nullable=False),
     Column("size_bytes", sa.BigInteger, nullable=False),
     Column("sha256", sa.Text, nullable=False),
     Column("recorded_at", sa.Double, nullable=False),
     Column("val_loss", sa.Double, nullable=True),  # the last one taken before it
-    ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
 
 outbox = Table(

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
@@ -39,8 +38,8 @@ from orchestrator.studies.findings import (
 from orchestrator.studies.scales import GPT2
 from orchestrator.studies.study import Plan, Study, StudyPart
 from worker.files import write_atomically
-from worker.schema import Flag, Spec, SpecFault, raise_faults, require_known
-from worker.spec.run import Rules, Workload
+from worker.schema import Flag, Spec, SpecFault, raise_faults
+from worker.spec.run import OptimizerName, Rules, Workload
 
 SUFFIX: Final = ".claim.yaml"
 """Of a claim in the data folder, whose name is that of the study."""
@@ -116,16 +115,11 @@ class ClaimedBound(Spec):
 class ClaimCandidate(Spec):
     """A candidate of a comparison, whose grid is the scale's where none is given."""
 
-    optimizer: str
+    optimizer: OptimizerName
     options: dict[str, Scalar] = Field(default_factory=dict)
     rules: Rules = ()
     label: CandidateName | None = None
     learning_rates: LearningRates | None = None
-
-    @field_validator("optimizer")
-    @classmethod
-    def _require_known_optimizer(cls, value: str) -> str:
-        return value if catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     def name(self) -> str:
         """As in tables."""
@@ -335,7 +329,7 @@ def _judge(claim: ClaimSpec, parts: Mapping[StudyScale, Sequence[str]]) -> Calla
                 candidate, baseline = part.candidate(bound.candidate), part.candidate(claim.baseline)
                 if candidate is None or baseline is None or not _has_ended(candidate):
                     return missing(f"{bound.candidate} has no finite loss{suffix}")
-                judged.append(_judged(bound, candidate, baseline, part, suffix))
+                judged.append(_judge_bound(bound, candidate, baseline, part, suffix))
         trained = [each.verdict for each in judged if not each.bound.is_counted()]
         # Whoever trains worse proves nothing by saving memory.
         is_worse = bool(trained) and all_hold(trained) is ClaimVerdict.FAILS
@@ -374,7 +368,7 @@ _NAMES: Final[Mapping[Quantity, str]] = {
 }
 
 
-def _judged(
+def _judge_bound(
     bound: ClaimedBound, candidate: CandidateOutcome, baseline: CandidateOutcome, part: PartEvidence, suffix: str
 ) -> _Judged:
     found = _figure(bound, candidate, baseline, part)

@@ -16,14 +16,14 @@ CLAIMS = Path(__file__).parent / "claims"
 
 def all_studies(folder: Path | None = None) -> tuple[Study, ...]:
     """Found by looking, so that a new study needs no list; with the claims that were registered in `folder`."""
-    shipped = _shipped()
+    shipped = _shipped_studies()
     taken = {study.name for study in shipped}
     own = () if folder is None else registered_claims(folder)
     return (*shipped, *(each for each in own if each.name not in taken))
 
 
 @cache
-def _shipped() -> tuple[Study, ...]:
+def _shipped_studies() -> tuple[Study, ...]:
     folders = ((paper.__name__, paper.__path__), (beyond.__name__, beyond.__path__))
     modules = (import_module(f"{name}.{each.name}") for name, path in folders for each in pkgutil.iter_modules(path))
     found = [value for module in modules for value in vars(module).values() if isinstance(value, Study)]

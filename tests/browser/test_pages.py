@@ -172,15 +172,28 @@ def test_no_request_leaves_the_origin(eyes, site, finished):
     assert len(watched.requests) > 10
 
 
-def test_nothing_scrolls_sideways_on_a_phone(eyes, site, finished):
+def test_pages_fit_a_phone(eyes, site):
+    """Nothing scrolls sideways, and neither the studies nor an experiment of 27 runs take more than four screens."""
+    candidates = tuple(each.model_copy(update={"learning_rates": (1e-3, 2e-3, 4e-3)}) for each in DEMO.candidates)
+    spec = DEMO.model_copy(update={"candidates": candidates, "seeds": (1, 2, 3)})
+    experiment = site.experiments.submit(spec).experiment
+    site.player.finish()
     run = site.runs.page(limit=1)[0]
     site.experiments.submit(DEMO.model_copy(update={"name": "anameofonehundredcharacters" * 4}))
     watched = eyes.look(width=390, height=844)
-    for url, figures in ((site.url + "/", 0), (finished, FIGURES), (f"{site.url}/runs/{run.id}", 2)):
-        page = watched.open(url, figures=figures)
+    pages = (
+        ("/", 0, None),
+        ("/studies", 0, 4),
+        (f"/experiments/{experiment.id}", FIGURES, 4),
+        (f"/runs/{run.id}", 2, 6),
+    )
+    for path, figures, screens in pages:
+        page = watched.open(site.url + path, figures=figures)
+        if screens is not None:
+            assert page.evaluate("document.documentElement.scrollHeight") <= screens * 844, path
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
-            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
 def test_the_whole_leaderboard_is_seen_on_a_laptop(eyes, finished):

@@ -20,9 +20,11 @@ from api.processes.data_folder import read_note
 from tests.factories.waiting import until
 
 ATTEMPT = "ray::AttemptActor"
-"""How Ray calls the process of an attempt, which may be warm and idle."""
+"""How Ray calls the actor of an attempt."""
 EXECUTING = f"{ATTEMPT}.execute"
-"""How it calls one that trains."""
+"""How it calls one whose attempt is carried out."""
+FORK_SERVER = "worker.fork_server"
+"""What trains is forked from: no child of Ray's, it is told the raylet's process as its last word."""
 
 
 @contextlib.contextmanager
@@ -61,9 +63,20 @@ def living(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 def family(process: psutil.Process) -> list[psutil.Process]:
     """A process and all that it and its children have started, for whoever looks at what is left of them."""
+    found = [process]
     with contextlib.suppress(psutil.NoSuchProcess):
-        return [process, *process.children(recursive=True)]
-    return [process]
+        found += process.children(recursive=True)
+    return found + [each for one in tuple(found) for each in forked_by(one)]
+
+
+def forked_by(raylet: psutil.Process) -> list[psutil.Process]:
+    """The fork server of a raylet with all that trains there; none of another process."""
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if FORK_SERVER in (command := each.cmdline()) and command[-1] == str(raylet.pid):
+                found.append(each)
+    return found
 
 
 def _children(parent: psutil.Process | None, is_wanted: Callable[[list[str]], bool]) -> list[psutil.Process]:

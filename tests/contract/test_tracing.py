@@ -46,8 +46,6 @@ class KeepingRunner:
     def start(self, lease: Lease, node: NodeId) -> None:
         self.leases.append(lease)
 
-    def keep_warm(self, free: object) -> None: ...
-
     def adopt(self, live: object) -> tuple[()]:
         return ()
 

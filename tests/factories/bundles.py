@@ -1,5 +1,6 @@
 """A small experiment that was really trained, in this process, and its bundle: tuned regressions of some 50 ms each."""
 
+import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from api.bundles.layout import Bundle, derive_document, points_bytes, raw_files
+from api.bundles.layout import Bundle, derive_document, raw_files
 from api.bundles.signing import sign
 from orchestrator.analysis.comparison import added_runs
 from orchestrator.columns import Columns, columns_of
 from orchestrator.export.document import ExperimentDocument, provenance
+from orchestrator.export.files import Format, write_series
 from orchestrator.jobs import AttemptOutcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
@@ -56,7 +58,10 @@ class Content:
     def files(self, document: ExperimentDocument | None = None, key: Ed25519PrivateKey = KEY) -> dict[str, bytes]:
         """All files of its bundle, with what follows from it, or with another document."""
         found = document or self.document
-        files = raw_files(found, self.attempts, points_bytes(self.runs, self.points))
+        points = io.BytesIO()
+        with_points = [run for run in self.runs if run.id in self.points]
+        write_series(lambda run_id: self.points[run_id], with_points, points, Format.PARQUET)
+        files = raw_files(found, self.attempts, points.getvalue())
         return {**files, **sign(files, found, key)}
 
     @cached_property

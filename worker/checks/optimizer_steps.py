@@ -83,7 +83,7 @@ def keeps_neighbours_apart(subject: Subject) -> None:
 def minds_every_option(subject: Subject) -> None:
     """Every option changes something; one that is for CUDA alone is not tried here."""
     tried = [option for option in subject.entry.options if option.name != UNKNOWN and not option.only_on_cuda]
-    idle = {option.name for option in tried if not _matters(subject, option)}
+    idle = {option.name for option in tried if not _has_effect(subject, option)}
     require_promise(not idle, f"no value that was tried changes anything in {OPTION_STEPS} steps: {list_names(idle)}")
 
 
@@ -116,7 +116,7 @@ def starts_afresh(subject: Subject) -> None:
     fresh = _steps(subject, tiny_llama(), gradients[3:])
     for name in LATE:
         late = _steps(subject, tiny_llama(), [*_leave_out(gradients[:3], name), *gradients[3:]])[3:]
-        _require_alike(_only(late, name), _only(fresh, name), ROUNDING)
+        _require_alike(_select_weight(late, name), _select_weight(fresh, name), ROUNDING)
 
 
 def moves_neurons_apart(subject: Subject) -> None:
@@ -165,7 +165,7 @@ def _leave_out(of: Sequence[Gradients], name: str) -> Steps:
     return [{key: value for key, value in each.items() if key != name} for each in of]
 
 
-def _only(of: Sequence[Gradients], name: str) -> Steps:
+def _select_weight(of: Sequence[Gradients], name: str) -> Steps:
     return [{name: each[name]} for each in of]
 
 
@@ -197,7 +197,7 @@ def _require_apart(subject: Subject, names: Sequence[str], part: Callable[[Tenso
     _require_alike(found, expected, ROUNDING)
 
 
-def _matters(subject: Subject, option: Option) -> bool:
+def _has_effect(subject: Subject, option: Option) -> bool:
     """Whether one of some values moves float32 or bfloat16 weights otherwise than the default does."""
     gradients = _gradients(range(OPTION_STEPS))
     for dtype in (torch.float32, torch.bfloat16):

@@ -91,7 +91,7 @@ def _outline(model: str, ranks: int) -> Iterator[nn.Module]:
     import torch.distributed as dist  # with what follows a second to load
     from torch.testing._internal.distributed.fake_pg import FakeStore  # registers torch's backend `fake`
 
-    from worker.distributed.sharding import shard_model
+    from worker.distributed.sharding import shard_model  # FSDP
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:

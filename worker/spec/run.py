@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
@@ -35,6 +35,13 @@ RuleText = Annotated[str, Field(max_length=200, pattern=rf"^[!-~]+={_WHAT}(?:,{_
 """What some blocks keep instead of what the plan says, `*.mlp.*.weight=rank:8`; as `adapm-bench plan --rule` has it."""
 Rules = Annotated[tuple[RuleText, ...], Field(max_length=64)]
 LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
+
+
+def _require_known_optimizer(name: str) -> str:
+    return name if is_stored() or catalog.knows(name) else require_known("optimizer", name, catalog.names())
+
+
+OptimizerName = Annotated[str, AfterValidator(_require_known_optimizer)]
 
 
 class Workload(Spec):
@@ -129,16 +136,11 @@ class Workload(Spec):
 class OptimizerSpec(Spec):
     """One optimizer at one learning rate, with the options that differ from the catalog's defaults."""
 
-    name: str
+    name: OptimizerName
     lr: LearningRate
     options: dict[str, Scalar] = Field(default_factory=dict)
     rules: Rules = omit_default(())
     """For optimizers with a block plan; later ones win."""
-
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, value: str) -> str:
-        return value if is_stored() or catalog.knows(value) else require_known("optimizer", value, catalog.names())
 
     @model_validator(mode="after")
     def _check_options(self) -> Self:

@@ -47,7 +47,7 @@ class SampleWriter:
         writing = cast("PreTrainedModel", model)
         model.eval()
         try:
-            with _uncompiled() if self._is_compiled else nullcontext():
+            with _force_eager() if self._is_compiled else nullcontext():
                 answers = generate(
                     writing,
                     self._prompts.to(writing.device),
@@ -92,6 +92,6 @@ def _rows(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return tokens, mask
 
 
-def _uncompiled() -> AbstractContextManager[object]:
+def _force_eager() -> AbstractContextManager[object]:
     stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
     return stance

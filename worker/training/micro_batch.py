@@ -78,7 +78,7 @@ class TrialSteps:
 
     def __init__(self, build: Callable[[], Stepper], cap: MemoryCap) -> None:
         """`build` makes a fresh stepper, with all that it needs, on the run's device."""
-        self._build, self._cap = build, cap
+        self._build = build
         self._limit_bytes = cap.trial_limit_bytes()
         self._stepper: Stepper | None = None
 

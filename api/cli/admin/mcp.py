@@ -9,7 +9,7 @@ from api.cli.service import Url, exit_on_refusal, service_url
 def mcp(url: Url = None) -> None:
     """Serve campaigns to an agent over standard input and output, by the Model Context Protocol."""
     try:
-        from api.mcp_server import serve  # an extra of its own
+        from api.mcp_server import serve  # of an extra that not every installation has
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("mcp"):
             raise

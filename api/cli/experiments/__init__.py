@@ -1,1 +1,1 @@
-"""Verbs on experiments and runs: submit, follow, read, change, export."""
+"""Verbs on experiments and runs: submit, follow, read, change, search."""

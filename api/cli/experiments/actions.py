@@ -5,7 +5,7 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,13 +13,11 @@ from api.cli.console import Json, complain, console, plain, print_json, refuse
 from api.cli.experiments.show import AnyId, Id, find
 from api.cli.listings import counts_text
 from api.cli.service import Url, open_client
+from api.client.client import Client
 from dashboards.text import formats
+from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import RunAction
 from orchestrator.records import AnyExperiment, RunRecord
-
-if TYPE_CHECKING:
-    from api.client.client import Client
-    from orchestrator.external_runs import ExternalExperiment
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 External = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name, for good.")]
@@ -112,7 +110,7 @@ def delete(id: Id, yes: Yes = False, external: External = False, url: Url = None
     print(f"experiment {experiment.id} is deleted; {way_back} MLflow keeps its copy.")
 
 
-def _delete_external(client: "Client", id: str, *, yes: bool, json: bool) -> None:
+def _delete_external(client: Client, id: str, *, yes: bool, json: bool) -> None:
     known = client.external_experiment(id)
     _confirm(f"Delete external experiment {known.id}, {known.name!r}, {known.runs} runs, for good?", yes=yes)
     deleted = client.delete_external_experiment(known.id)

@@ -271,9 +271,9 @@ def diff(runs: RunIds, every_field: EveryField = False, url: Url = None, json: J
     if json:
         print_json(found)
         return
-    rows = [(each.field, *map(formats.json_value, each.in_order(found.compared()))) for each in found.different]
+    rows = [(each.field, *map(formats.json_value, each.values_of(found.readable_runs()))) for each in found.different]
     if rows:
-        console().print(text_table(("field", *found.compared()), rows))
+        console().print(text_table(("field", *found.readable_runs()), rows))
     else:
         print(f"no difference in {len(found.equal)} fields")
     if every_field:

@@ -153,7 +153,10 @@ def critical_batches(
         ratio = None
         if name != baseline:
             ratio = ratio_of_critical_batches(
-                both, [_typical(mine[size]) for size in both], [_typical(theirs[size]) for size in both], comparisons
+                both,
+                [_geometric_mean(mine[size]) for size in both],
+                [_geometric_mean(theirs[size]) for size in both],
+                comparisons,
             )
         candidate = found[name][sizes[0]].candidate
         rows.append(
@@ -195,11 +198,11 @@ def _tokens_to(each: CandidateSummary, target: float, curves: Callable[[Sequence
     return found
 
 
-def _typical(tokens: Mapping[int, float]) -> float:
+def _geometric_mean(tokens: Mapping[int, float]) -> float:
     return float(np.exp(np.mean(np.log([*tokens.values()]))))
 
 
 def _point(size: int, mine: Mapping[int, float], theirs: Mapping[int, float], comparisons: int) -> BatchPoint:
     seeds = sorted(mine.keys() & theirs.keys())
     ratio = geometric_mean([mine[seed] / theirs[seed] for seed in seeds], comparisons) if mine is not theirs else None
-    return BatchPoint(batch_tokens=size, tokens=_typical(mine), n=len(mine), to_baseline=ratio)
+    return BatchPoint(batch_tokens=size, tokens=_geometric_mean(mine), n=len(mine), to_baseline=ratio)

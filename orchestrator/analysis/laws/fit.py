@@ -10,8 +10,10 @@ widens the intervals of exponents tenfold, and at the end of a line of sizes mov
 candidate's runs spike or diverge is judged apart.
 """
 
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, variance
 
 import numpy as np
 
@@ -32,7 +34,6 @@ from orchestrator.analysis.laws.model import (
     spread_of,
     stretched_interval,
 )
-from orchestrator.analysis.laws.pooling import typical_difference
 from orchestrator.analysis.laws.records import (
     CandidateFit,
     CurvePoint,
@@ -52,7 +53,7 @@ from orchestrator.analysis.laws.records import (
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import fit_notes, fit_verdict, no_law, too_few
 from orchestrator.analysis.stability import instability
-from orchestrator.analysis.statistics import normal_quantile, t_test
+from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_test
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import ExperimentRecord, ExperimentWithRuns
@@ -72,6 +73,8 @@ called so, with noise of Student's t with three degrees of freedom one in 250; o
 thirds are found with 3 seeds, nine tenths with 5."""
 LEAST_SPIKE = 0.01
 """Nor is anything a spike that is less than 1 % of the loss."""
+LEAST_SIZES = 3
+"""Of a typical difference: two have an interval of 12.7 standard errors."""
 LEAST_BELOW = 4
 """Fewer runs below their medians do not tell what is usual."""
 
@@ -389,7 +392,9 @@ def _row(
         against_baseline=_differences(*pair, comparisons) if pair else (),
         loss_differences=differences,
         drift=_drift(*pair, differences, comparisons) if pair else None,
-        typical_difference=None if sample is baseline else _typical_difference(sample, baseline, form, comparisons),
+        typical_difference=None
+        if sample is baseline
+        else typical_difference(_differences_by_size(sample, baseline, form), comparisons),
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
         instability=instability(
@@ -401,15 +406,41 @@ def _row(
     )
 
 
-def _typical_difference(sample: Sample, baseline: Sample, form: LawForm, comparisons: int) -> TypicalDifference | None:
-    """Over the cells and seeds that both have, one difference for each size (of a law in tokens: each budget)."""
+def _differences_by_size(sample: Sample, baseline: Sample, form: LawForm) -> list[dict[int, list[float]]]:
+    """Of each size (of a law in tokens: each budget) those of each seed, over the cells and seeds that both have."""
     axis = SIZE if SIZE in form.variables else TOKENS
     theirs = dict(zip(baseline.keys, baseline.losses, strict=True))
     found: dict[int, dict[int, list[float]]] = {}
     for key, loss in zip(sample.keys, sample.losses, strict=True):
         if key in theirs:
             found.setdefault(key[axis], {}).setdefault(key[2], []).append(loss - theirs[key])
-    return typical_difference([found[each] for each in sorted(found)], comparisons)
+    return [found[each] for each in sorted(found)]
+
+
+def typical_difference(
+    differences: Sequence[Mapping[int, Sequence[float]]], comparisons: int = 1
+) -> TypicalDifference | None:
+    """What a candidate differs by from the baseline at a typical size: the mean over sizes, one of so many
+    `comparisons`. `differences`: of each size, those of each seed, one for each budget that both have. None for fewer
+    sizes than `LEAST_SIZES`.
+
+    Every size weighs the same, and sizes are what is sampled: that is the random-effects mean with the interval of
+    Hartung and Knapp (Stat. Med. 20, 2001) where all sizes are as noisy. Weighted by variances that three to five seeds
+    tell, as in meta-analyses, that interval held the truth in 87 to 95 % of simulated experiments; with equal weights
+    in 94 to 96 %.
+    """
+    by_seed = [[fmean(of_seed) for of_seed in each.values()] for each in differences if each]
+    if len(by_seed) < LEAST_SIZES:
+        return None
+    means = [fmean(each) for each in by_seed]
+    found = mean_interval(means, comparisons)
+    if found is None:
+        return None
+    spread = None
+    if all(len(each) > 1 for each in by_seed):
+        of_seeds = fmean(variance(each) / len(each) for each in by_seed)
+        spread = math.sqrt(max(0.0, variance(means) - of_seeds))
+    return TypicalDifference(difference=found, comparisons=comparisons, spread=spread)
 
 
 def _law_only(fitted: FittedLaw | None) -> FittedLaw | None:

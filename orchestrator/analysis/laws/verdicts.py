@@ -41,7 +41,7 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
         sentences = [f"No law found: {row.no_law}. Nothing is predicted."]
     else:
         sentences = [*_exponents(row), *_floor(row), *_baseline_sentences(row, form), *_sentences_on_largest_size(row)]
-    sentences += _typical(row, "sizes" if 0 in form.variables else "budgets")
+    sentences += _typical_sentences(row, "sizes" if 0 in form.variables else "budgets")
     if row.instability and (row.instability.lost or (baseline.instability and baseline.instability.lost)):
         of_runs = stability_text(row.instability, baseline.instability, baseline.title)
         sentences.append(f"Stability, apart from loss: {of_runs}.")
@@ -95,7 +95,7 @@ def _tokens_each(batches: Sequence[int]) -> str:
     return f"batches of {', '.join(f'{each:,}' for each in batches)} tokens"
 
 
-def _typical(row: CandidateFit, noun: str) -> list[str]:
+def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
     """The mean over sizes or budgets, beside the differences at each."""
     if (found := row.typical_difference) is None or found.difference.low is None or found.difference.high is None:
         return []

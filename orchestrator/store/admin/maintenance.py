@@ -107,8 +107,8 @@ CONTENTS: dict[str, tuple[str, Callable[[sa.RowMapping], object]]] = {
     "run_specs": ("specification", lambda row: integrity.run_spec(row["spec"], row["checksum"])),
     "results": ("result", lambda row: integrity.result(row["result"], row["checksum"])),
     "chunks": ("points", _read_chunk),
-    "observations": ("observation", lambda row: integrity.packed(row["blocks"], row["checksum"])),
-    "samples": ("texts", lambda row: integrity.packed(row["texts"], row["checksum"])),
+    "observations": ("observation", lambda row: integrity.unpack(row["blocks"], row["checksum"])),
+    "samples": ("texts", lambda row: integrity.unpack(row["texts"], row["checksum"])),
     "external_chunks": ("lines", external_runs.read_chunk),
 }
 """Tables whose rows hold more than their columns say, and how that is read."""

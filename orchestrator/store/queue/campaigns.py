@@ -96,7 +96,7 @@ def register_try(database: Database, campaign_id: str, tried: TryRequest, *, by:
     with database.writing() as connection:
         campaign = _lock(connection, campaign_id)
         known = None if key is None else hashlib.sha256(f"{campaign.id}\n{by}\n{key}".encode()).hexdigest()
-        if known is not None and (place := _registered_before(connection, known, tried, key)) is not None:
+        if known is not None and (place := _find_registered(connection, known, tried, key)) is not None:
             return place
         place = 1 + sum(each.entry.kind is EntryKind.REGISTERED for each in read_ledger(connection, campaign.number))
         if place > campaign.spec.most_tries:
@@ -275,7 +275,7 @@ def _campaign(row: sa.Row[Any]) -> StoredCampaign:
     )
 
 
-def _registered_before(connection: Connection, known: str, tried: TryRequest, key: str | None) -> int | None:
+def _find_registered(connection: Connection, known: str, tried: TryRequest, key: str | None) -> int | None:
     query = sa.select(campaign_entries.c.body).where(campaign_entries.c.idempotency_key == known)
     body = connection.execute(query).scalar_one_or_none()
     if body is None:

@@ -7,7 +7,7 @@ Every method is one transaction, safe from any number of threads and processes.
 """
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any, Literal
@@ -80,20 +80,9 @@ class Queue:
             waiting, now = quotas.lock_within_quotas(self._database, connection, self._due, limit)
             return self._lease(connection, _place_head(waiting, room), now)
 
-    def note_actors(self, actors: Mapping[tuple[RunId, int], str]) -> None:
-        """Which warm actor carries out which (run, attempt): another dispatcher adopts it by this name."""
-        one = attempts.update().where(
-            attempts.c.run_id == sa.bindparam("of_run"), attempts.c.attempt == sa.bindparam("of_attempt")
-        )
-        with self._database.writing() as connection:
-            connection.execute(
-                one.values(actor=sa.bindparam("by_actor")),
-                [{"of_run": run, "of_attempt": attempt, "by_actor": name} for (run, attempt), name in actors.items()],
-            )
-
     def live_attempts(self) -> tuple[LiveAttempt, ...]:
         """Every attempt that holds a lease."""
-        of_attempt = (attempts.c.run_id, attempts.c.attempt, attempts.c.node, attempts.c.actor)
+        of_attempt = (attempts.c.run_id, attempts.c.attempt, attempts.c.node)
         query = sa.select(*of_attempt, runs.c.cpus, runs.c.gpus)
         live = query.join(runs, runs.c.id == attempts.c.run_id).where(attempts.c.ended_at.is_(None))
         with self._database.reading() as connection:
@@ -237,7 +226,7 @@ class Queue:
         refused = {id: error for id, error in found.items() if isinstance(error, ValidationError)}
         damaged = {id: error for id, error in found.items() if isinstance(error, DamagedError)}
         _postpone(connection, refused, now)
-        move(connection, [(run, _as_failed(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
+        move(connection, [(run, _failed_row(run, damaged[run.id])) for run, _ in fitting if run.id in damaged], now)
         fitting = [(run, node) for run, node in fitting if run.id in specs]
         if not fitting:
             if refused:
@@ -355,7 +344,7 @@ def _place_head(waiting: Iterable[RunRow], room: FreeCapacity) -> list[tuple[Run
     return fitting
 
 
-def _as_failed(run: RunRow, error: DamagedError) -> RunRow:
+def _failed_row(run: RunRow, error: DamagedError) -> RunRow:
     """A waiting run that nobody can ever train: it fails alone, and the others go on."""
     reason = f"its specification {error}; `adapm-bench db check` looks for more, and a backup may still have it"
     return replace(run, status=RunStatus.FAILED, reason=reason, failures=run.failures + 1)

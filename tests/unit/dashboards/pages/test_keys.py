@@ -26,7 +26,7 @@ def test_admins_see_keys_and_who_changed_what(tmp_path: Path, monkeypatch: pytes
         assert ada.secret not in page and page.index("act2") < page.index("act1") < page.index("act0")
         of_ada = browser.get(f"/keys?key={ada.key.id}").text
         assert "act1" in of_ada and "act2" not in of_ada
-        monkeypatch.setattr("dashboards.pages.keys.LINES_SHOWN", 2)
+        monkeypatch.setattr("dashboards.pages.service.LINES_SHOWN", 2)
         first = browser.get("/keys").text
         assert "act1" in first and "act0" not in first
         address = first.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")

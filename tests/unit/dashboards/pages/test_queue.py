@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
+from dashboards.data.search import Search, find_experiments
 from dashboards.figures.memory import bars
-from dashboards.pages.queue import concerns
-from dashboards.pages.search import Search, find_experiments
+from dashboards.pages.service import concerns
 from orchestrator.specs.footprints import plan_question
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership

@@ -63,7 +63,7 @@ def test_to_write_what_was_read_changes_nothing(squares, columns, decades, seed)
     again = stored(kept.read(torch.float32), squares=squares)
     assert torch.equal(again.codes, kept.codes)
     assert torch.equal(again.scales, kept.scales)
-    assert torch.equal(kept.rounded(values), kept.read(torch.float32))
+    assert torch.equal(kept.round_trip(values), kept.read(torch.float32))
 
 
 @pytest.mark.parametrize("squares", BOTH)
@@ -104,7 +104,7 @@ def test_rows_of_it_are_views():
     kept = stored(values, squares=False)
     assert kept.scales.shape == (4, math.ceil(450 / 128))
     kept[1:3].write(values[:2])
-    assert torch.equal(kept[1:3].read(torch.float32), kept.rounded(values.flatten(1))[:2].view(2, 3, 5, 30))
+    assert torch.equal(kept[1:3].read(torch.float32), kept.round_trip(values.flatten(1))[:2].view(2, 3, 5, 30))
 
 
 MOMENTS = [

@@ -103,6 +103,17 @@ def test_few_seeds_and_settings_that_differ_are_said() -> None:
     assert concerns[-1].endswith("beside learning rate and seed: batch (muon 64, adamw 32)")
 
 
+def test_a_candidate_lacks_only_seeds_of_its_own() -> None:
+    """Nobody planned the others' seeds for it; one that it has at another rate is lacking."""
+    adamw = grid({"adamw": {0.002: ADAMW}})
+    two_seeds = judge(EXPERIMENT, adamw + grid({"muon": {0.02: MUON[:2]}}), baseline="adamw").notes
+    assert not any("of its" in note for note in two_seeds)
+    assert "muon and adamw are paired over 2 common seeds only." in two_seeds
+    crossed = [external_run("muon", lr, seed, 3.1) for lr, seed in ((0.01, 1), (0.01, 2), (0.02, 2), (0.02, 3))]
+    lacking = judge(EXPERIMENT, adamw + crossed, baseline="adamw").notes
+    assert "muon has 2 of its 3 seeds at its best learning rate." in lacking
+
+
 def test_a_tracker_that_writes_whole_numbers_with_a_point_makes_no_difference() -> None:
     runs = grid({"adamw": {0.002: ADAMW}}, batch=32, layers=2) + grid({"muon": {0.02: MUON}}, batch=32.0)
     (said,) = (each for each in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in each)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from orchestrator.analysis.response_surface import surface_regret
+from orchestrator.analysis.candidates import surface_regret
 from orchestrator.kinds.basin import MISFIT
 
 CROSS = [(0.0, 0.0), (-0.5, 0.0), (0.5, 0.0), (0.0, -0.5), (0.0, 0.5)]

@@ -8,11 +8,21 @@ from types import ModuleType
 
 import pytest
 
-from orchestrator.dispatch.attempt_actor import NEVER_STARTED, OUTDATED, AttemptActor
-from orchestrator.dispatch.ray_runner import BLAMELESS
+from orchestrator.dispatch.attempt_actor import NEVER_STARTED, AttemptActor
+from worker import fork_server
+from worker.fork_server import ForkServerError
 from worker.meters.clock import DeviceClock
 from worker.reporting import client
-from worker.warm_start import PreparedProcess
+
+
+@pytest.fixture(autouse=True)
+def no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where its folder cannot be made: the actor's own process carries out the attempt."""
+
+    def refuse(_: object) -> str:
+        raise ForkServerError("no fork server: as the test wants")
+
+    monkeypatch.setattr(fork_server, "execute_in_fork", refuse)
 
 
 @pytest.fixture
@@ -25,25 +35,12 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("warm", [False, True])
-def test_an_attempt_begins_with_its_hello(nowhere: str, warm: bool) -> None:
-    """In a warm actor as in a cold one; this one is heard by nobody."""
+def test_an_attempt_begins_with_its_hello(nowhere: str) -> None:
+    """Which is heard by nobody."""
     actor = AttemptActor()
     assert actor.last_word() == NEVER_STARTED
-    if warm:
-        actor.prepare(gpus=0)
     assert actor.execute(nowhere, "run", 1, "token", 0) == "unreachable"
     assert actor.last_word() == "unreachable"
-
-
-def test_a_warm_actor_with_old_code_begins_nothing(nowhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another attempt follows, which is not held against the run."""
-    actor = AttemptActor()
-    actor.prepare(gpus=0)
-    monkeypatch.setattr(PreparedProcess, "is_outdated", lambda _self: True)
-    assert actor.execute(nowhere, "run", 1, "token", 0) == OUTDATED
-    assert actor.last_word() == OUTDATED
-    assert OUTDATED in BLAMELESS
 
 
 class SlowToImport(ModuleType):
@@ -60,8 +57,8 @@ class SlowToImport(ModuleType):
         return self._execute
 
 
-def test_what_a_cold_actor_imports_is_device_time(nowhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is in a warm one: the two must not differ in what they measure."""
+def test_what_an_attempt_imports_itself_is_device_time(nowhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its device waits for it."""
     held_seconds: list[float] = []
 
     def execute(*_: object, clock: DeviceClock) -> str:

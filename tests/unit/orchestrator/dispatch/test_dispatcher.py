@@ -27,10 +27,6 @@ class TableRunner:
         self.size = (Node(id=NodeId("here"), cpus=cpus, gpus=gpus),)
         self.survivors: set[RunId] = set()
         """Runs whose processes outlive their dispatcher."""
-        self.warm: list[str] = []
-        """Names of processes that are ready, for the next starts."""
-        self.free: list[tuple[int, int]] = []
-        """CPUs and GPUs that the dispatcher has last told to be left, node by node."""
         self.running: dict[RunId, Lease] = {}
         self.killed: list[tuple[RunId, int]] = []
         self._ended: list[EndedAttempt] = []
@@ -38,13 +34,9 @@ class TableRunner:
     def nodes(self) -> Sequence[Node]:
         return self.size
 
-    def start(self, lease: Lease, node: NodeId) -> str | None:
+    def start(self, lease: Lease, node: NodeId) -> None:
         assert node == "here"
         self.running[lease.run_id] = lease
-        return self.warm.pop() if self.warm else None
-
-    def keep_warm(self, free: Sequence[Node]) -> None:
-        self.free = [(node.cpus, node.gpus) for node in free]
 
     def adopt(self, live: Sequence[LiveAttempt]) -> Sequence[LiveAttempt]:
         return [each for each in live if each.run_id in self.survivors]
@@ -127,26 +119,6 @@ def test_starts_no_more_than_fits(desk: Desk) -> None:
         desk.dispatcher.tick()
     assert len(desk.runner.running) == 2
     assert desk.statuses() == [RunStatus.LEASED, RunStatus.LEASED, RunStatus.QUEUED]
-
-
-def test_what_is_left_may_be_made_ready_while_nothing_waits(desk: Desk) -> None:
-    """And not while a run waits, or while there is no room."""
-    desk.submit()
-    desk.dispatcher.tick()
-    assert desk.runner.free == [(1, 0)]
-    desk.runner.free = []
-    desk.submit(seeds=2)
-    desk.dispatcher.tick()
-    desk.dispatcher.tick()
-    assert desk.runner.free == []
-
-
-def test_another_dispatcher_learns_the_name_of_a_process_that_was_ready(desk: Desk) -> None:
-    """Without it, that process would be taken for one that nobody waits for."""
-    desk.submit(seeds=2)
-    desk.runner.warm = ["warm-1"]
-    desk.dispatcher.tick()
-    assert [each.actor for each in desk.queue.live_attempts()] == ["warm-1", None]
 
 
 def test_a_dead_process_frees_its_place_and_its_run_is_tried_again(desk: Desk) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from statsmodels.stats.meta_analysis import combine_effects
 
-from orchestrator.analysis.laws.pooling import typical_difference
+from orchestrator.analysis.laws.fit import typical_difference
 
 
 def drawn(random: np.random.Generator, sizes: int, spread: float, seeds: int = 4) -> list[dict[int, list[float]]]:

@@ -23,6 +23,8 @@ from api.cli.console import (
     text_table,
 )
 from api.cli.service import NoiseMarginOption, TargetOption, Url, open_client, target_choice
+from api.client.messages import ClientError
+from api.client.spool import FOLDER, FOLDER_VARIABLE, RunSpool, SpoolError, find
 from dashboards.text import formats
 from dashboards.text.words import external_facts
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement
@@ -50,9 +52,6 @@ MarginOption = Annotated[
 
 def sync(folder: Folder = None, url: Url = None, json: Json = False) -> None:
     """Send the runs that a training loop of your own has logged; what is there already stays as it is."""
-    from api.client.messages import ClientError  # with the HTTP client, which other verbs do without
-    from api.client.spool import FOLDER, FOLDER_VARIABLE, RunSpool, SpoolError, find
-
     where = folder or Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)
     if not where.exists():
         fail(f"{where} does not exist; runs are logged below the folder that a training is started in")

@@ -1,5 +1,6 @@
 """`adapm-bench campaign`: many tries at improving on a baseline, with one error for all of them."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from api.cli.console import (
 )
 from api.cli.experiments.specs import SpecFile, read_spec
 from api.cli.service import Url, open_client
+from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
 from orchestrator.analysis.campaigns import CampaignRecord, HeldOutVerdicts, Ledger, TryRecord
@@ -92,25 +94,19 @@ def register(
 @verbs.command()
 def submit(campaign_id: Id, place: Place, url: Url = None, json: Json = False) -> None:
     """Queue the runs of a registered try."""
-    with open_client(url, listed_by="campaign ls") as client:
-        found = client.submit_try(campaign_id, place)
-    _print_try(found, as_json=json)
+    _apply(Client.submit_try, campaign_id, place, url, json)
 
 
 @verbs.command()
 def verdict(campaign_id: Id, place: Place, url: Url = None, json: Json = False) -> None:
     """Say what became of a try: improved, not shown, or undecided yet."""
-    with open_client(url, listed_by="campaign ls") as client:
-        found = client.verdict(campaign_id, place)
-    _print_try(found, as_json=json)
+    _apply(Client.verdict, campaign_id, place, url, json)
 
 
 @verbs.command()
 def retry(campaign_id: Id, place: Place, url: Url = None, json: Json = False) -> None:
     """Let a try go on that a failed, cancelled or paused run holds up."""
-    with open_client(url, listed_by="campaign ls") as client:
-        found = client.retry_try(campaign_id, place)
-    _print_try(found, as_json=json)
+    _apply(Client.retry_try, campaign_id, place, url, json)
 
 
 @verbs.command()
@@ -131,6 +127,14 @@ def held_out_verdicts(campaign_id: Id, url: Url = None, json: Json = False) -> N
     with open_client(url, listed_by="campaign ls") as client:
         found = client.held_out_verdicts(campaign_id)
     print_json(found) if json else console().print(_held_out_table(found))
+
+
+def _apply(
+    ask: Callable[[Client, str, int], TryRecord], campaign_id: str, place: int, url: str | None, json: bool
+) -> None:
+    with open_client(url, listed_by="campaign ls") as client:
+        found = ask(client, campaign_id, place)
+    _print_try(found, as_json=json)
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from api.cli.console import FAILED, Json, complain, console, plain, plain_table, print_json, refuse
 from api.cli.service import Url, open_client
+from api.client.messages import ClientError
+from api.imports.mapping import NAMES, PROPOSALS, FieldMapping, MappedRun, apply_mapping, propose_mapping
+from api.imports.readers import choose_reader
+from api.imports.source import SourceError, SourceRun
+from api.imports.transfer import send_run
 from dashboards.text import formats
 from orchestrator.external_runs import IMPORTED, RunHeader
-
-if TYPE_CHECKING:
-    from api.imports.mapping import FieldMapping, MappedRun
-    from api.imports.source import SourceRun
 
 Words = Annotated[
     list[str],
@@ -50,11 +51,6 @@ def import_runs(
     json: Json = False,
 ) -> None:
     """Import runs of W&B, MLflow, TensorBoard, Trackio, a Trainer or a table; again, and what is new is added."""
-    from api.client.messages import ClientError  # with the HTTP client, which other verbs do without
-    from api.imports.mapping import NAMES, PROPOSALS, apply_mapping, propose_mapping
-    from api.imports.readers import choose_reader
-    from api.imports.source import SourceError
-
     corrections, constants = _pairs("--map", mapped, NAMES), _pairs("--set", given, tuple(PROPOSALS))
     if experiment is not None:
         constants["experiment"] = experiment
@@ -65,7 +61,7 @@ def import_runs(
     except (SourceError, OSError) as error:
         refuse(str(error))
     default = Path(places[0]).resolve().stem
-    runs, refused = list["MappedRun"](), 0
+    runs, refused = list[MappedRun](), 0
     for each in found:
         try:
             runs.append(apply_mapping(each, mapping, reader.source, default))
@@ -76,8 +72,6 @@ def import_runs(
         _print_mapping(reader.source, mapping, found, runs)
     sent = []
     if runs and not dry_run:
-        from api.imports.transfer import send_run
-
         with open_client(url) as client:
             for run in runs:
                 try:
@@ -113,11 +107,7 @@ def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str]) -> di
     return found
 
 
-def _print_mapping(
-    source: str, mapping: "FieldMapping", found: Sequence["SourceRun"], runs: Sequence["MappedRun"]
-) -> None:
-    from api.imports.mapping import NAMES
-
+def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun], runs: Sequence[MappedRun]) -> None:
     print(f"{source}: {_runs(len(found))}")
     table = plain_table("field", "from", "values")
     for name in NAMES:

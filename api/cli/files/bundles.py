@@ -3,19 +3,24 @@ of many."""
 
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
+from api.bundles.layout import BundleError
+from api.bundles.publication import publish as write_bundle
+from api.bundles.ranking import Ranking
+from api.bundles.rules import RuleSetError, all_rules
+from api.bundles.signing import KEY_NAME, BundleKeyError
+from api.bundles.signing import signing_key as read_key
+from api.bundles.verification import Verification
+from api.bundles.verification import verify as verify_bundle
 from api.cli.console import FAILED, Json, complain, console, fail, plain, print_json, refuse, sentences
 from api.cli.experiments.show import Id
 from api.cli.service import Url, environment_settings, open_client
 from dashboards.text import formats
-
-if TYPE_CHECKING:
-    from api.bundles.ranking import Ranking
-    from api.bundles.verification import Verification
+from worker.errors import WorkerError
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write, which must not exist.", metavar="DIR")]
 SigningKeyFile = Annotated[
@@ -45,17 +50,12 @@ RunOption = Annotated[str | None, typer.Option("--run", help="With --rerun: trai
 
 def publish(id: Id, out: Out, signing_key: SigningKeyFile = None, url: Url = None, json: Json = False) -> None:
     """Publish a finished experiment: raw figures, answers and provenance as a signed folder that anybody can check."""
-    from api.bundles.layout import BundleError  # cryptography, and the analysis with numpy
-    from api.bundles.publication import publish as write
-    from api.bundles.signing import KEY_NAME, BundleKeyError
-    from api.bundles.signing import signing_key as read_key
-
     if out.exists():
         refuse(f"{out} exists already; choose another folder with --out")
     try:
         key = read_key(signing_key or environment_settings().data_folder / KEY_NAME)
         with open_client(url) as client:
-            written = write(client, id, out, key)
+            written = write_bundle(client, id, out, key)
     except BundleKeyError as error:
         fail(f"error: {error}")
     except BundleError as error:
@@ -74,13 +74,10 @@ def verify(
     folder: Folder, signer: Signers = None, rerun: RerunOption = False, run: RunOption = None, json: Json = False
 ) -> None:
     """Check a bundle: signature, raw figures, equal tuning, every figure and sentence derived again; no service."""
-    from api.bundles.layout import BundleError  # as above
-    from api.bundles.verification import verify as check
-
     if run is not None and not rerun:
         refuse("--run needs --rerun")
     try:
-        found = check(folder, _fingerprints(signer))
+        found = verify_bundle(folder, _fingerprints(signer))
     except BundleError as error:
         if json:
             print_json({"verified": False, "check": error.check, "reason": error.reason})
@@ -103,8 +100,7 @@ def verify(
 
 def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles = None, json: Json = False) -> None:
     """Write a board of bundles as plain pages: ranked by rules and workload, with curves, fronts, what was verified."""
-    from api.bundles.board import write_board  # as above, and matplotlib
-    from api.bundles.rules import RuleSetError, all_rules
+    from api.bundles.board import write_board  # loads matplotlib, which the other verbs do without
 
     if missing := [each for each in folders if not each.is_dir()]:
         refuse(f"{missing[0]} is no folder")
@@ -127,7 +123,7 @@ def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles 
         complain(f"refused: {path}: {why}")
 
 
-def _standing(ranking: "Ranking") -> dict[str, Any]:
+def _standing(ranking: Ranking) -> dict[str, Any]:
     """Who is ranked on which data, and why others are not."""
     return {
         "data_hash": ranking.data_hash,
@@ -155,11 +151,9 @@ def _fingerprints(given: list[str] | None) -> list[str]:
     return [each.removeprefix("sha256:").lower() for each in given or ()]
 
 
-def _train_again(found: "Verification", run_id: str | None, *, quiet: bool) -> str:
+def _train_again(found: Verification, run_id: str | None, *, quiet: bool) -> str:
     """What came of it, in words; ends the command where it came to something else."""
-    from api.bundles.layout import BundleError  # as above
-    from api.bundles.rerun import runs_to_train, train_again
-    from worker.errors import WorkerError
+    from api.bundles.rerun import runs_to_train, train_again  # loads torch
 
     runs = [run for run in runs_to_train(found.bundle) if run_id in (None, run.id)]
     if not runs:
@@ -177,7 +171,7 @@ def _train_again(found: "Verification", run_id: str | None, *, quiet: bool) -> s
     return f"{chosen.id}: {again.told}"
 
 
-def _facts(found: "Verification") -> dict[str, Any]:
+def _facts(found: Verification) -> dict[str, Any]:
     said = found.bundle.document.provenance
     return {
         "experiment_id": said.experiment_id,

@@ -29,7 +29,7 @@ def is_file(name: str) -> bool:
     return name.endswith((".yaml", ".yml", ".json"))
 
 
-def designed(client: Client, claim: ClaimSpec, scale: StudyScale, folder: Path) -> tuple[ClaimSpec, str]:
+def design_claim(client: Client, claim: ClaimSpec, scale: StudyScale, folder: Path) -> tuple[ClaimSpec, str]:
     """The claim with a design at that scale, as it is registered in `folder`, and why that one. Raises `ClaimError`."""
     registered = registered_claim(folder, claim)
     given, known = claim.scales[scale].design, registered.scales[scale].design

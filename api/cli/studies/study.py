@@ -25,9 +25,9 @@ from api.cli.console import (
     refuse,
     text_table,
 )
-from api.cli.experiments.claims import designed, is_file
 from api.cli.experiments.watch import follow
 from api.cli.service import Data, Slots, environment_settings, exit_in_order, own_service
+from api.cli.studies.claims import design_claim, is_file
 from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
@@ -239,7 +239,7 @@ class StudyRunner:
 
     def _train(self, client: Client, studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
         """Run the experiments; all are submitted first, so that no core waits between two of them."""
-        studies = [self._designed(client, study) for study in studies]
+        studies = [self._design(client, study) for study in studies]
         found = {study.name: self._submit(client, study) for study in studies}
         for study in studies:
             experiments = found[study.name]
@@ -296,11 +296,11 @@ class StudyRunner:
             raise
         return {each.part: each.experiment_id for each in experiments}
 
-    def _designed(self, client: Client, study: Study) -> Study:
+    def _design(self, client: Client, study: Study) -> Study:
         """Of a claim that is given as a file, with the seeds that were chosen for it; others as they are."""
         if (claim := self._claims.get(study.name)) is None:
             return study
-        claim, why = designed(client, claim, self.scale, self.folder)
+        claim, why = design_claim(client, claim, self.scale, self.folder)
         design = claim.scales[self.scale].design
         assert design is not None
         print(f"{study.name}: {design.seeds} seed{'s' * (design.seeds != 1)}: {plain(why)}", flush=True)

@@ -1,17 +1,19 @@
 """What becomes of an attempt whose machine is lost, or Ray on it: on a real cluster of two nodes, and an embedded Ray.
 
-Each scene in a process of its own (`test_warm_actors.py`): one has Ray's token, the other has not.
+Each scene in a process of its own (`test_ray_scenes.py`): one has Ray's token, the other has not.
 """
 
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from orchestrator.dispatch import ray_runner
 from orchestrator.dispatch.dispatcher import EndedAttempt
 from orchestrator.dispatch.ray_runner import NAMESPACE, NODE_DIED, RayRunner, start_embedded_ray, stop_embedded_ray
 from orchestrator.errors import ClusterError
@@ -79,5 +81,30 @@ def test_embedded_a_killed_raylet_is_not_the_runs_doing(silent: str, embedded_ra
         until(has_ended, "Ray knows that its node has died")
         (end,) = ended
         assert (end.run_id, end.interrupted) == ("r1", True)
+    finally:
+        stop_embedded_ray(embedded_ray_folder)
+
+
+def test_embedded_an_actor_ends_once_it_is_created(
+    embedded_ray_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's order to end passes over a worker that is just creating its actor, whose CPU would never be free again."""
+    start_embedded_ray(embedded_ray_folder, 1)
+    import ray  # as above
+
+    class Slow:
+        def __init__(self, done: Path) -> None:
+            time.sleep(0.3)
+            done.touch()
+
+        def process_id(self) -> int:
+            return 0
+
+    monkeypatch.setattr(ray_runner, "CREATION_SECONDS", 60.0)
+    try:
+        slow = ray.remote(num_cpus=1)(Slow).remote(tmp_path / "created")
+        ray_runner.end_actor(slow, slow.process_id.remote())
+        assert (tmp_path / "created").exists()
+        until(lambda: ray.available_resources().get("CPU") == 1.0, "the CPU is free again")
     finally:
         stop_embedded_ray(embedded_ray_folder)

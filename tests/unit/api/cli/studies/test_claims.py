@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from api.cli import main
-from api.cli.experiments.claims import designed, smallest_design
+from api.cli.studies.claims import design_claim, smallest_design
 from api.client.client import Client
 from orchestrator.analysis.power import design_power
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -102,15 +102,15 @@ def test_without_any_noise_known_five_seeds_tell_it(tmp_path: Path) -> None:
 def test_a_design_is_chosen_once(tmp_path: Path) -> None:
     """What was chosen before the first run stays, whatever is known of the noise later."""
     claim, folder = claimed(tmp_path), tmp_path / "studies"
-    first, _ = designed(known(claim, 0.02), claim, TINY, folder)
-    again, _ = designed(known(claim, 0.12), claim, TINY, folder)
+    first, _ = design_claim(known(claim, 0.02), claim, TINY, folder)
+    again, _ = design_claim(known(claim, 0.12), claim, TINY, folder)
     assert first == again == read_claim(claim_path(folder, claim.name))
     with pytest.raises(ClaimError, match="was registered with 3 seeds"):
-        designed(known(claim, 0.02), claim.with_design(TINY, ClaimDesign(seeds=30)), TINY, folder)
+        design_claim(known(claim, 0.02), claim.with_design(TINY, ClaimDesign(seeds=30)), TINY, folder)
     fresh = claimed(tmp_path, "source: nobody", "source: nobody\nfirst_seed: 50")
     assert fresh.study().plans[TINY].parts[0].spec.seeds == (50, 51, 52, 53, 54)
     with pytest.raises(ClaimError, match="another claim of that name"):
-        designed(known(claim, 0.02), claimed(tmp_path, "expected: -0.1", "expected: -0.2"), TINY, folder)
+        design_claim(known(claim, 0.02), claimed(tmp_path, "expected: -0.1", "expected: -0.2"), TINY, folder)
 
 
 def test_a_claims_file_is_shown_and_one_with_faults_is_refused(tmp_path: Path) -> None:

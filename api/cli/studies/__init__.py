@@ -1,0 +1,1 @@
+"""Verbs on what is claimed: studies, claims as files, campaigns of tries."""

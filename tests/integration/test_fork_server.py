@@ -1,0 +1,185 @@
+"""The fork server with real processes: who is forked, what ends whom, and what is refused."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.factories.dataset import prepare_made_dataset
+from tests.factories.specification import made_spec
+from tests.factories.waiting import until
+from tests.fakes.attempt_service import TOKEN, AttemptService
+from worker import fork_server
+from worker.fork_server import ForkRequest, ForkServerError, execute_in_fork
+from worker.records.protocol import Assignment
+from worker.records.result import Result
+
+ASK = """
+import sys
+from worker.fork_server import ForkRequest, execute_in_fork
+url, token = sys.argv[1:]
+print(execute_in_fork(ForkRequest(service_url=url, run_id="r1", attempt=1, token=token, gpus=0)), flush=True)
+"""
+"""What an actor does."""
+OWN = """
+import subprocess, sys
+asking = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
+print(asking.pid, flush=True)
+asking.wait()
+"""
+"""Stands for the raylet of one actor."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the server of this file's tests listens, which they share; it is ended at the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
+        patch.setattr("tempfile.tempdir", None)
+        yield fork_server._address().parent
+        for each in servers_of(os.getpid()):
+            each.kill()
+
+
+def servers_of(owner: int) -> list[psutil.Process]:
+    """Those that were started by children of that process."""
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = each.cmdline()
+            if "worker.fork_server" in command and command[-1] == str(owner) and each.ppid() != os.getpid():
+                found.append(each)
+    parents = {each.ppid() for each in found}
+    return [each for each in found if each.pid in parents] or found
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The URL of a service that takes calls and answers none: the attempt waits for its hello."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def asking(url: str, token: str = TOKEN) -> "subprocess.Popen[str]":
+    """An actor that waits for its attempt."""
+    return subprocess.Popen([sys.executable, "-c", ASK, url, token], stdout=subprocess.PIPE, text=True)
+
+
+def attempts_of(owner: int) -> list[psutil.Process]:
+    """What was forked, in the order of their starts."""
+    found = [each for server in servers_of(owner) for each in server.children()]
+    return sorted(found, key=psutil.Process.create_time)
+
+
+def test_two_attempts_train_in_forks_of_one_process(tmp_path: Path) -> None:
+    """And each is the process that it would be by itself: its environment, its folder, its memory."""
+    prepare_made_dataset(tmp_path / "datasets")
+    assignment = Assignment(
+        run_id="r1",
+        attempt=1,
+        spec=made_spec(),
+        lease_seconds=30,
+        heartbeat_seconds=0.1,
+        run_folder=str(tmp_path / "run"),
+        dataset_folder=str(tmp_path / "datasets"),
+    )
+    results, servers = [], []
+    for _ in range(2):
+        with AttemptService(assignment) as service, asking(service.url) as actor:
+            assert actor.communicate()[0] == "succeeded\n"
+            assert isinstance(service.ending, Result)
+            results.append(service.ending)
+        servers.append([each.pid for each in servers_of(os.getpid())])
+    assert servers[0] == servers[1] and len(servers[0]) == 1
+    first, second = results
+    assert first.final_val_loss == second.final_val_loss
+    assert first.peak_memory.host_rss_bytes == pytest.approx(second.peak_memory.host_rss_bytes, rel=0.1)
+
+
+def test_an_attempt_ends_with_its_actor(silent: str) -> None:
+    """Which the scheduler kills where a run hangs: no process trains on for nobody."""
+    with asking(silent) as actor, asking(silent) as other:
+        until(lambda: len(attempts_of(os.getpid())) == 2, "both have been forked")
+        first, second = attempts_of(os.getpid())
+        actor.kill()
+        until(lambda: len(attempts_of(os.getpid())) == 1, "one has ended")
+        (left,) = attempts_of(os.getpid())
+        other.send_signal(signal.SIGTERM)  # which goes to the attempt; before its first step that ends it
+        assert other.communicate()[0] == "lost: its process was killed or crashed: signal 15 (SIGTERM)\n"
+    assert left in (first, second)
+
+
+def test_a_killed_attempt_is_lost_and_so_are_all_of_a_killed_server(silent: str) -> None:
+    """The next actor starts another server."""
+    with asking(silent) as actor:
+        until(lambda: attempts_of(os.getpid()), "it has been forked")
+        attempts_of(os.getpid())[0].kill()
+        assert actor.communicate()[0] == "lost: its process was killed or crashed: signal 9 (SIGKILL)\n"
+    with asking(silent) as actor:
+        until(lambda: attempts_of(os.getpid()), "it has been forked")
+        (attempt,), (server,) = attempts_of(os.getpid()), servers_of(os.getpid())
+        server.kill()
+        assert actor.communicate()[0] == "lost: the fork server ended, and the attempt with it\n"
+        until(lambda: not attempt.is_running(), "it has ended, too")
+
+
+def test_a_server_ends_with_its_raylet(silent: str, folder: Path) -> None:
+    """And leaves nothing behind."""
+    with subprocess.Popen([sys.executable, "-c", OWN, ASK, silent, TOKEN], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        actor = psutil.Process(int(owner.stdout.readline()))
+        until(lambda: attempts_of(owner.pid), "it has been forked")
+        left = [actor, *servers_of(owner.pid), *attempts_of(owner.pid)]
+        owner.kill()
+    until(lambda: not any(each.is_running() and each.status() != "zombie" for each in left), "all have ended")
+    assert not [each for each in folder.iterdir() if each.name.startswith(f"{owner.pid}-")]
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(folder: Path) -> None:
+    """Whoever reaches the socket of a server has attempts carried out as its user."""
+    folder.chmod(0o777)
+    try:
+        with pytest.raises(ForkServerError, match="is not a folder of this user alone"):
+            execute_in_fork(ForkRequest(service_url="", run_id="r1", attempt=1, token="", gpus=0))
+    finally:
+        folder.chmod(0o700)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fork_server._ForkServer]:
+    """One of this process, which has imported a module outside Python's folders, like an editable installation's."""
+    file = tmp_path / "own_optimizer_for_a_test.py"
+    file.write_text("RATE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    __import__(file.stem)
+    with socket.socket(socket.AF_UNIX) as listener:
+        yield fork_server._ForkServer(listener, tmp_path / "socket", os.getpid())
+    del sys.modules[file.stem]
+
+
+@pytest.mark.parametrize("change", ["touched", "removed"])
+def test_a_server_with_old_code_takes_no_more_requests(
+    server: fork_server._ForkServer, tmp_path: Path, change: str
+) -> None:
+    """A fresh process would run the new code: the next actor starts another server."""
+    server._require_present_code()
+    file = tmp_path / "own_optimizer_for_a_test.py"
+    os.utime(file, (1, 1)) if change == "touched" else file.unlink()
+    with pytest.raises(ForkServerError, match="code was changed"):
+        server._require_present_code()
+
+
+def test_a_request_is_plain_json() -> None:
+    """No pickle: what a socket says is data."""
+    request = ForkRequest(service_url="http://here", run_id="r1", attempt=1, token="t", gpus=0)
+    assert ForkRequest(**json.loads(json.dumps(request.__dict__))) == request
