@@ -1,8 +1,9 @@
 """Comparisons that the real service finishes in seconds: of runs of twenty steps."""
 
+from typing import Any
+
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
-from worker.spec.task import RegressionTask
 
 
 def small_comparison(
@@ -29,11 +30,14 @@ def small_comparison(
 def small_regression(*candidates: Candidate, name: str = "small", seeds: tuple[int, ...] = (1, 2)) -> ComparisonSpec:
     """The candidates, of which the first is the baseline, on a regression: half the processor time of a language model,
     for its runs load no transformers."""
+    fields: dict[str, Any] = {
+        "task": {"kind": "regression", "dimension": 20},
+        "budget": {"steps": 20},
+        "evaluation": {"every_steps": 10},
+    }
     return ComparisonSpec(
         name=name,
-        workload=Workload(
-            task=RegressionTask(dimension=20), budget=Budget(steps=20), evaluation=Evaluation(every_steps=10)
-        ),
+        workload=Workload.model_validate(fields),
         candidates=candidates,
         seeds=seeds,
         baseline=candidates[0].label or candidates[0].optimizer,
