@@ -92,7 +92,8 @@ def _follow(connection: socket.socket, relay: "_Relay") -> str:
     """What becomes of the attempt. A server that ends takes its attempts with it."""
     word: str | None = None
     began = False
-    with connection.makefile("rb") as lines:
+    # A connection that breaks is like one that ends: the attempt must not be asked for again.
+    with contextlib.suppress(ConnectionError), connection.makefile("rb") as lines:
         for line in lines:
             match json.loads(line):
                 case {"process": int(process)}:
@@ -188,7 +189,9 @@ def _connect(address: Path) -> socket.socket:
 def _address() -> Path:
     """The socket of the server that this process would start: the same for all that have its parent, interpreter and
     path. Only our user reaches it. Raises `OSError` where somebody else's folder is in the way."""
-    like = hashlib.sha256("\n".join([sys.executable, *sys.path]).encode()).hexdigest()[:16]
+    # Containers may share the folder, where the same number is another process.
+    numbers = os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
+    like = hashlib.sha256("\n".join([sys.executable, numbers, *sys.path]).encode()).hexdigest()[:16]
     name = f"adapm-bench-{os.getuid()}/{os.getppid()}-{like}.sock"
     found = Path(tempfile.gettempdir(), name)
     if len(bytes(found)) > LONGEST_ADDRESS:
@@ -203,7 +206,7 @@ def _address() -> Path:
 def main() -> None:
     """Listen, go to the background, import, serve."""
     address, owner = Path(sys.argv[1]), int(sys.argv[2])
-    for left in address.parent.glob("*.sock"):  # by servers that were killed
+    for left in address.parent.glob(f"*-{address.name.rpartition('-')[2]}"):  # by servers that were killed
         if left == address or not _is_alive(int(left.name.partition("-")[0])):
             left.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
