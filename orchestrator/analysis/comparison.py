@@ -215,7 +215,7 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
             summary=baseline,
             is_baseline=True,
             difference=None,
-            instability=_instability(baseline, baseline_lost, None, 1),
+            instability=_instability(baseline, baseline_lost, None, (), 1),
             loss=level.mean if level else None,
         )
     ]
@@ -231,7 +231,7 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
                 is_baseline=False,
                 difference=difference,
                 instability=_instability(
-                    each, _without_model(each) | of.spiked, baseline_lost, spec.comparison_count()
+                    each, _without_model(each) | of.spiked, baseline, baseline_lost, spec.comparison_count()
                 ),
                 loss=level.mean + difference.mean if level and difference else own.mean if own else None,
             )
@@ -414,13 +414,15 @@ def _all_pairs(
         if not another.is_baseline:
             pairs = _stable_pairs(one.summary, another.summary)
             other_lost = _without_model(another.summary) | pairs.baseline_spiked
-            other_row = other_row.model_copy(update={"instability": _instability(another.summary, other_lost, None, 1)})
+            alone = _instability(another.summary, other_lost, None, (), 1)
+            other_row = other_row.model_copy(update={"instability": alone})
             row = row.model_copy(
                 update={
                     "difference": _difference(one.summary, another.summary, pairs, spec),
                     "instability": _instability(
                         one.summary,
                         _without_model(one.summary) | pairs.spiked,
+                        another.summary,
                         other_lost,
                         spec.comparison_count(),
                     ),
@@ -450,12 +452,23 @@ def evaluation_error(workload: Workload) -> float:
 
 
 def _instability(
-    each: CandidateSummary, lost: Collection[int], baseline_lost: Collection[int] | None, comparisons: int
+    each: CandidateSummary,
+    lost: Collection[int],
+    baseline: CandidateSummary | None,
+    baseline_lost: Collection[int],
+    comparisons: int,
 ) -> Instability | None:
-    ended = {run.seed for run in each.best.runs if run.result is not None}
+    ended = _ended(each)
     if not ended:
         return None
-    return instability(lost, ended, None if baseline_lost is None else ended & set(baseline_lost), comparisons)
+    if baseline is None:
+        return instability(lost, ended, None)
+    return instability(lost, ended, baseline_lost, comparisons, baseline_ended=_ended(baseline))
+
+
+def _ended(each: CandidateSummary) -> set[int]:
+    """Judged seeds whose run has a result."""
+    return {run.seed for run in each.best.runs if run.result is not None}
 
 
 def _without_model(each: CandidateSummary) -> set[int]:

@@ -398,7 +398,11 @@ def _row(
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
         instability=instability(
-            sample.unstable, sample.ended, None if sample is baseline else sample.ended & baseline.unstable, comparisons
+            sample.unstable,
+            sample.ended,
+            None if sample is baseline else baseline.unstable,
+            comparisons,
+            baseline_ended=baseline.ended,
         )
         if sample.ended
         else None,
