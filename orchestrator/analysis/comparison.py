@@ -96,7 +96,8 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         for each, row in zip(found, concluded, strict=True)
     )
     pairs = _all_pairs(spec, standings, rows) if spec.all_pairs else ()
-    shown = fronts_shown([each.loss_and_bytes() for each in standings], _intervals(rows, pairs))
+    rate_is_open = [each.summary.rate_is_open() for each in standings]
+    shown = fronts_shown([each.loss_and_bytes() for each in standings], _intervals(rows, pairs, rate_is_open))
     rows = tuple(row.model_copy(update={"pareto_front_shown": each}) for row, each in zip(rows, shown, strict=True))
     return Comparison(
         experiment_id=experiment.id,
@@ -114,10 +115,11 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
 
 
 def _intervals(
-    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair]
+    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair], rate_is_open: Sequence[bool]
 ) -> dict[tuple[int, int], tuple[float, float]]:
     """Place and place → between which bounds the first one's loss less the second one's lies. All hold at once: bounds
-    to the baseline give those of two others, wider than a test of the two would."""
+    to the baseline give those of two others, wider than a test of the two would. Whose best rate is at an edge may be
+    lower by any amount."""
     to_baseline = [(0.0, 0.0) if row.is_baseline else _bounds(row.difference) for row in rows]
     tested = {(pair.candidate, pair.other): _bounds(pair.difference) for pair in pairs}
     found = {}
@@ -126,7 +128,8 @@ def _intervals(
         bounds = low - other_high, high - other_low
         if (reverse := tested.get((other_row.candidate, row.candidate))) is not None:
             bounds = -reverse[1], -reverse[0]
-        found[one, other] = tested.get((row.candidate, other_row.candidate), bounds)
+        low, high = tested.get((row.candidate, other_row.candidate), bounds)
+        found[one, other] = -math.inf if rate_is_open[one] else low, math.inf if rate_is_open[other] else high
     return found
 
 

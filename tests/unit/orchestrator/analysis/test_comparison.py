@@ -660,3 +660,19 @@ def test_memory_of_different_micro_batches_is_not_mixed_in_silence() -> None:
     assert "AdamW: 4" in note and "AdaPM: 8" in note and "memory and times do not compare" in note
     (note,) = [note for note in with_micro_batch(dict.fromkeys(OPTIMIZERS, 4)).notes if "micro-batch" in note]
     assert note == "All runs took micro-batches of 4 instead of 8, for which memory did not suffice."
+
+
+def test_who_is_at_the_edge_of_its_grid_is_not_shown_to_be_behind_the_front() -> None:
+    """AdaPM-mini gets lower up to its last rate and is not told apart from AdamW, which AdaPM beats by far: that one's
+    interval is no bound for what lies beyond the edge."""
+    noise = {"adamw": (0, 0.012, -0.009), "adapm": (0.004, -0.01, 0.006), "adapm-mini": (0.01, -0.004, 0.007)}
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        if name == "adapm-mini":
+            return 2.3 + 0.02 * math.log2(4e-3 / lr) + noise[name][seed]
+        return 2.3 - (name == "adapm") + 0.004 * abs(math.log2(lr / 2e-3)) + noise[name][seed]
+
+    found = row(compared(long_evaluation(spec()), outcome), "adapm-mini")
+    assert found.difference is not None and found.difference.low is not None
+    assert found.edge_of_grid and not found.on_pareto_front
+    assert not found.pareto_front_shown, "a lower loss beyond the edge would put it on the front"
