@@ -17,7 +17,7 @@ from orchestrator.analysis.candidates import CandidateSummary, RateSummary, look
 from orchestrator.analysis.improvement import PairsState, improvement_of
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.analysis.stability import instability, spikes
-from orchestrator.analysis.statistics import median, paired_difference
+from orchestrator.analysis.statistics import median, normal_quantile, paired_difference
 from orchestrator.analysis.targets import first_reached, fronts_shown, geometric_mean, leaves_out_one, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.errors import ConflictError
@@ -27,6 +27,7 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import SeedCoverage
 from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import (
+    SIGNIFICANCE,
     TENSORS,
     CandidatePair,
     CandidateRow,
@@ -35,6 +36,7 @@ from orchestrator.records import (
     Difference,
     ExperimentRecord,
     Instability,
+    Interval,
     LearningRateRow,
     RunRecord,
     SeedsStatus,
@@ -49,6 +51,10 @@ EVALUATION_ERROR = 0.5
 """Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens. AdamW,
 AdaPM and AdaPM-mini have 0.29 to 0.59 on Python text after 150 steps; optimizers that differ by 0.3 nats and more have
 1.2 to 1.5 (`python -m benchmarks.evaluation_error`)."""
+
+
+LARGEST_SPEED_UP = 1e9
+"""Beyond it a bound is none: the loss may be reached before the first step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -501,7 +507,14 @@ def _time_to_target(
     ]
     runs = [mine[seed] for seed in seeds]
     comparisons = spec.comparison_count()
-    speed_up = geometric_mean(ratios, comparisons, looks_of(spec, comparisons)) if row.difference else None
+    levels = looks_of(spec, comparisons)
+    speed_up = geometric_mean(ratios, comparisons, levels) if row.difference else None
+    if speed_up is not None and row.difference is not None:
+        level = (
+            SIGNIFICANCE / comparisons if levels is None else levels[len(seeds)].level if len(seeds) in levels else 0
+        )
+        at = [(targets[seed], curves[theirs[seed].id], curves[mine[seed].id]) for seed in seeds]
+        speed_up = _allowing_for_losses(speed_up, at, row.difference, level)
     is_told = row.conclusion is Conclusion.BETTER and speed_up is not None and leaves_out_one(speed_up)
     return TimeToTarget(
         reached=sum(each < math.inf for each in steps),
@@ -511,6 +524,32 @@ def _time_to_target(
         device_hours=_middle([device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
         speed_up=speed_up if is_told else None,
     )
+
+
+def _allowing_for_losses(
+    speed_up: Interval, at: Sequence[tuple[float, ValidationCurve, ValidationCurve]], of: Difference, level: float
+) -> Interval | None:
+    """A speed-up whose interval holds what that of the difference of losses holds beside the seeds: the error of the
+    validation text, in squares, and what tuning left open of either. Each is what the ratio changes by where the
+    candidate's curve lies so much higher or lower. None where a curve does not tell.
+
+    `at`: of each seed, the target, the baseline's curve and the candidate's."""
+    if speed_up.low is None or speed_up.high is None or level <= 0:
+        return speed_up
+
+    def moved(by: float) -> float:
+        """The mean logarithm of the ratio, by how much higher the candidate's curve may be, less what it is."""
+        ratios = [_steps_to(theirs, target) / max(_steps_to(mine, target - by), 1e-9) for target, theirs, mine in at]
+        return statistics.fmean(map(math.log, ratios)) - math.log(speed_up.mean) if min(ratios) > 0 else -math.inf
+
+    shared = -normal_quantile(level / 2) * of.evaluation_error
+    low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(
+        of.baseline_regret + of.luck_of_draws
+    )
+    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(-of.regret - of.luck_of_draws)
+    if not (math.isfinite(low) and high < math.log(LARGEST_SPEED_UP)):
+        return None
+    return speed_up.model_copy(update={"low": speed_up.mean * math.exp(-low), "high": speed_up.mean * math.exp(high)})
 
 
 def _middle(times: Sequence[float]) -> float | None:
