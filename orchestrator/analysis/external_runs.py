@@ -407,7 +407,7 @@ def _unequal_grids(runs: Sequence[ExternalRun], names: Iterable[str], metric: st
         if unequal := [each for each in steps.values() if len(each) > 1]:
             yield (
                 f"{name}'s learning rates were chosen among unequal budgets: of one seed they ended after "
-                f"{_numbers(sorted(set.union(*unequal)))} steps"
+                f"{_numbers(sorted({step for each in unequal for step in each}))} steps"
             )
 
 
