@@ -11,7 +11,14 @@ def test_pairs_that_were_cut_are_said_however_few() -> None:
     differences = [math.inf if place % 6 == 3 else -0.035 for place in range(60)]
     found = judge_improvement(differences, level=0.0126, gain=0.02, most=96)
     assert found.state is PairsState.SHOWN and 0 < 4 * found.cut_pairs <= found.pairs
-    record = TryRecord.model_construct(
+    record = TryRecord(
+        campaign_id="c1",
+        place=1,
+        registered_at=0.0,
+        verdict="",
+        most_pairs=96,
+        experiment_id=None,
+        runs=60,
         state=TryState.IMPROVED,
         improvement=found,
         level=0.0126,

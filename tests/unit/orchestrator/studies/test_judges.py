@@ -65,9 +65,10 @@ def test_on_par_is_what_the_whole_interval_says(mini: Any, answer: ClaimVerdict)
     assert found.measured is answer
 
 
-def test_all_diverged_is_no_draw() -> None:
+def test_where_all_diverged_nothing_is_told() -> None:
+    """It is no draw, and the candidate is no worse either."""
     ends = dict.fromkeys(("adamw", "adam-mini", "adapm-mini"), (DIVERGED,))
-    assert judged("adapm-mini", ends).measured is ClaimVerdict.FAILS
+    assert judged("adapm-mini", ends).measured is ClaimVerdict.UNDECIDED
 
 
 def test_runs_that_failed_leave_nothing_to_say() -> None:
