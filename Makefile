@@ -41,8 +41,8 @@ check: $(VENV)/.installed-dev  ## lint, format, types, layers
 unit: $(VENV)/.installed-dev  ## all tests
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-cluster-test: $(VENV)/.installed-dev  ## docker-compose.yml's topology, a standby and a restored backup as processes of this machine, with kill -9 of each part
-	$(BIN)/python -m pytest tests/cluster tests/chaos -m cluster -s
+cluster-test: $(VENV)/.installed-dev  ## docker-compose.yml's topology, a standby, a restored backup, a full disk, lost machines: as processes of this machine
+	$(BIN)/python -m pytest tests/cluster tests/chaos tests/integration -m cluster -s
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -152,6 +152,8 @@ def _relayed_sigterm() -> Iterator[_Relay]:
 
 def _connected_server() -> socket.socket:
     """A connection to the server of this process's parent, which is started where there is none. Raises `OSError`."""
+    if os.getppid() == 1:
+        raise ProcessLookupError("what started this process has ended")
     address = _address()
     with _locked(address.parent):
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):

@@ -132,8 +132,8 @@ class SubmitForm:
         return entry.name in self.chosen or self._finds(entry)
 
     def found_words(self) -> str:
-        """How many optimizers are found; empty where nothing is looked for."""
-        found = sum(self._finds(entry) for entry in catalog.CATALOG)
+        """How many optimizers beside the candidates are found; empty where nothing is looked for."""
+        found = sum(self._finds(entry) for entry in catalog.CATALOG if entry.name not in self.chosen)
         return f"{found} found" if self.value("find") else ""
 
     def _finds(self, entry: OptimizerEntry) -> bool:
@@ -151,7 +151,7 @@ EMPTY = SubmitForm(values={}, chosen=frozenset(CHOSEN), tuning=True)
 
 def searched_words(entry: OptimizerEntry) -> str:
     """The text in which an optimizer is looked for, in small letters."""
-    return f"{entry.name} {entry.title} {entry.summary}".lower()
+    return f"{entry.name} {entry.title} {entry.summary} {entry.paper}".lower()
 
 
 async def read_form_pairs(request: Request) -> Pairs:

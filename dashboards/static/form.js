@@ -67,8 +67,9 @@
     let found = 0;
     for (const row of form.querySelectorAll(".candidate")) {
       const fits = words.length > 0 && words.every((word) => row.dataset.words.includes(word));
-      found += fits;
-      row.hidden = !fits && !row.querySelector("[name=use]").checked;
+      const candidate = row.querySelector("[name=use]").checked;
+      found += fits && !candidate;
+      row.hidden = !fits && !candidate;
     }
     document.getElementById("found-optimizers").textContent = words.length ? `${found} found` : "";
   }

@@ -317,11 +317,13 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
         case _:
             said = f"Undecided: {measured}."
     said += _held_up_sentence(record)
-    if 4 * found.cut_pairs > found.pairs:
+    if found.cut_pairs:
         said += (
-            f" {found.cut_pairs} of {pairs} count as ±{CUT * gain:g}{unit}, which is less than they differ by: this "
-            "tells who is usually better, more than who is on average."
+            f" {found.cut_pairs} of {pairs} count as ±{CUT * gain:g}{unit}, which is less than they differ by where "
+            "both have a loss, and what a candidate without one counts as"
         )
+        usually = 4 * found.cut_pairs > found.pairs
+        said += ": this tells who is usually better, more than who is on average." if usually else "."
     return said
 
 

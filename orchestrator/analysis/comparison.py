@@ -17,7 +17,7 @@ from orchestrator.analysis.candidates import CandidateSummary, RateSummary, look
 from orchestrator.analysis.improvement import PairsState, improvement_of
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.analysis.stability import instability, spikes
-from orchestrator.analysis.statistics import median, paired_difference
+from orchestrator.analysis.statistics import median, normal_quantile, paired_difference
 from orchestrator.analysis.targets import first_reached, fronts_shown, geometric_mean, leaves_out_one, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.errors import ConflictError
@@ -27,6 +27,7 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import SeedCoverage
 from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import (
+    SIGNIFICANCE,
     TENSORS,
     CandidatePair,
     CandidateRow,
@@ -35,6 +36,7 @@ from orchestrator.records import (
     Difference,
     ExperimentRecord,
     Instability,
+    Interval,
     LearningRateRow,
     RunRecord,
     SeedsStatus,
@@ -49,6 +51,10 @@ EVALUATION_ERROR = 0.5
 """Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens. AdamW,
 AdaPM and AdaPM-mini have 0.29 to 0.59 on Python text after 150 steps; optimizers that differ by 0.3 nats and more have
 1.2 to 1.5 (`python -m benchmarks.evaluation_error`)."""
+
+
+LARGEST_SPEED_UP = 1e9
+"""Beyond it a bound is none: the loss may be reached before the first step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +102,8 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         for each, row in zip(found, concluded, strict=True)
     )
     pairs = _all_pairs(spec, standings, rows) if spec.all_pairs else ()
-    shown = fronts_shown([each.loss_and_bytes() for each in standings], _intervals(rows, pairs))
+    rate_is_open = [each.summary.rate_is_open() for each in standings]
+    shown = fronts_shown([each.loss_and_bytes() for each in standings], _intervals(rows, pairs, rate_is_open))
     rows = tuple(row.model_copy(update={"pareto_front_shown": each}) for row, each in zip(rows, shown, strict=True))
     return Comparison(
         experiment_id=experiment.id,
@@ -114,10 +121,11 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
 
 
 def _intervals(
-    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair]
+    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair], rate_is_open: Sequence[bool]
 ) -> dict[tuple[int, int], tuple[float, float]]:
     """Place and place → between which bounds the first one's loss less the second one's lies. All hold at once: bounds
-    to the baseline give those of two others, wider than a test of the two would."""
+    to the baseline give those of two others, wider than a test of the two would. Whose best rate is at an edge may be
+    lower by any amount."""
     to_baseline = [(0.0, 0.0) if row.is_baseline else _bounds(row.difference) for row in rows]
     tested = {(pair.candidate, pair.other): _bounds(pair.difference) for pair in pairs}
     found = {}
@@ -126,7 +134,8 @@ def _intervals(
         bounds = low - other_high, high - other_low
         if (reverse := tested.get((other_row.candidate, row.candidate))) is not None:
             bounds = -reverse[1], -reverse[0]
-        found[one, other] = tested.get((row.candidate, other_row.candidate), bounds)
+        low, high = tested.get((row.candidate, other_row.candidate), bounds)
+        found[one, other] = -math.inf if rate_is_open[one] else low, math.inf if rate_is_open[other] else high
     return found
 
 
@@ -215,7 +224,7 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
             summary=baseline,
             is_baseline=True,
             difference=None,
-            instability=_instability(baseline, baseline_lost, None, 1),
+            instability=_instability(baseline, baseline_lost, None, (), 1),
             loss=level.mean if level else None,
         )
     ]
@@ -231,7 +240,7 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
                 is_baseline=False,
                 difference=difference,
                 instability=_instability(
-                    each, _without_model(each) | of.spiked, baseline_lost, spec.comparison_count()
+                    each, _without_model(each) | of.spiked, baseline, baseline_lost, spec.comparison_count()
                 ),
                 loss=level.mean + difference.mean if level and difference else own.mean if own else None,
             )
@@ -414,13 +423,15 @@ def _all_pairs(
         if not another.is_baseline:
             pairs = _stable_pairs(one.summary, another.summary)
             other_lost = _without_model(another.summary) | pairs.baseline_spiked
-            other_row = other_row.model_copy(update={"instability": _instability(another.summary, other_lost, None, 1)})
+            alone = _instability(another.summary, other_lost, None, (), 1)
+            other_row = other_row.model_copy(update={"instability": alone})
             row = row.model_copy(
                 update={
                     "difference": _difference(one.summary, another.summary, pairs, spec),
                     "instability": _instability(
                         one.summary,
                         _without_model(one.summary) | pairs.spiked,
+                        another.summary,
                         other_lost,
                         spec.comparison_count(),
                     ),
@@ -450,12 +461,23 @@ def evaluation_error(workload: Workload) -> float:
 
 
 def _instability(
-    each: CandidateSummary, lost: Collection[int], baseline_lost: Collection[int] | None, comparisons: int
+    each: CandidateSummary,
+    lost: Collection[int],
+    baseline: CandidateSummary | None,
+    baseline_lost: Collection[int],
+    comparisons: int,
 ) -> Instability | None:
-    ended = {run.seed for run in each.best.runs if run.result is not None}
+    ended = _ended(each)
     if not ended:
         return None
-    return instability(lost, ended, None if baseline_lost is None else ended & set(baseline_lost), comparisons)
+    if baseline is None:
+        return instability(lost, ended, None)
+    return instability(lost, ended, baseline_lost, comparisons, baseline_ended=_ended(baseline))
+
+
+def _ended(each: CandidateSummary) -> set[int]:
+    """Judged seeds whose run has a result."""
+    return {run.seed for run in each.best.runs if run.result is not None}
 
 
 def _without_model(each: CandidateSummary) -> set[int]:
@@ -485,7 +507,14 @@ def _time_to_target(
     ]
     runs = [mine[seed] for seed in seeds]
     comparisons = spec.comparison_count()
-    speed_up = geometric_mean(ratios, comparisons, looks_of(spec, comparisons)) if row.difference else None
+    levels = looks_of(spec, comparisons)
+    speed_up = geometric_mean(ratios, comparisons, levels) if row.difference else None
+    if speed_up is not None and row.difference is not None:
+        level = (
+            SIGNIFICANCE / comparisons if levels is None else levels[len(seeds)].level if len(seeds) in levels else 0
+        )
+        at = [(targets[seed], curves[theirs[seed].id], curves[mine[seed].id]) for seed in seeds]
+        speed_up = _allowing_for_losses(speed_up, at, row.difference, level)
     is_told = row.conclusion is Conclusion.BETTER and speed_up is not None and leaves_out_one(speed_up)
     return TimeToTarget(
         reached=sum(each < math.inf for each in steps),
@@ -495,6 +524,32 @@ def _time_to_target(
         device_hours=_middle([device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
         speed_up=speed_up if is_told else None,
     )
+
+
+def _allowing_for_losses(
+    speed_up: Interval, at: Sequence[tuple[float, ValidationCurve, ValidationCurve]], of: Difference, level: float
+) -> Interval | None:
+    """A speed-up whose interval holds what that of the difference of losses holds beside the seeds: the error of the
+    validation text, in squares, and what tuning left open of either. Each is what the ratio changes by where the
+    candidate's curve lies so much higher or lower. None where a curve does not tell.
+
+    `at`: of each seed, the target, the baseline's curve and the candidate's."""
+    if speed_up.low is None or speed_up.high is None or level <= 0:
+        return speed_up
+
+    def moved(by: float) -> float:
+        """The mean logarithm of the ratio, by how much higher the candidate's curve may be, less what it is."""
+        ratios = [_steps_to(theirs, target) / max(_steps_to(mine, target - by), 1e-9) for target, theirs, mine in at]
+        return statistics.fmean(map(math.log, ratios)) - math.log(speed_up.mean) if min(ratios) > 0 else -math.inf
+
+    shared = -normal_quantile(level / 2) * of.evaluation_error
+    low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(
+        of.baseline_regret + of.luck_of_draws
+    )
+    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(-of.regret - of.luck_of_draws)
+    if not (math.isfinite(low) and high < math.log(LARGEST_SPEED_UP)):
+        return None
+    return speed_up.model_copy(update={"low": speed_up.mean * math.exp(-low), "high": speed_up.mean * math.exp(high)})
 
 
 def _middle(times: Sequence[float]) -> float | None:

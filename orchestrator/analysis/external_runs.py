@@ -89,7 +89,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         workload=runs[0].workload,
         baseline=spec.baseline_name(),
         tuning_seeds=spec.tuning.seeds if spec.tuning else (),
-        concerns=(*_concerns(judged, of_row), *told.left_out),
+        concerns=(*_concerns(judged, of_row), *_unequal_grids(told.judged, names, metric), *told.left_out),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
         notes=fairness_notes(spec, records, rows),
@@ -313,6 +313,8 @@ def _judged_candidate(
         unequal = f"{_numbers(mine)} steps against {_numbers(theirs)}"
     elif tokens and their_tokens and tokens != their_tokens:
         unequal = f"{_numbers(tokens)} tokens against {_numbers(their_tokens)}"
+    elif found := _unequal_pairs(of_row[row.candidate], of_row[baseline.candidate], metric):
+        unequal = f"{_count(found, 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.NOT_COMPARED
         side = "below" if difference.mean < 0 else "above"
@@ -346,6 +348,24 @@ def _last_steps(runs: Iterable[ExternalRun], metric: str) -> tuple[int, ...]:
     return tuple(sorted({run.metrics[metric].last_step for run in runs if not _has_diverged(run.metrics[metric])}))
 
 
+def _unequal_pairs(mine: Iterable[ExternalRun], theirs: Iterable[ExternalRun], metric: str) -> list[int]:
+    """Seeds whose two runs, neither diverged, had other budgets: sets of budgets may be equal where pairs are not."""
+
+    def budgets(runs: Iterable[ExternalRun]) -> dict[int, tuple[float, float | None]]:
+        return {
+            run.seed: (run.metrics[metric].last_step, run.metrics[TOKENS].last if TOKENS in run.metrics else None)
+            for run in runs
+            if run.seed is not None and not _has_diverged(run.metrics[metric])
+        }
+
+    one, other = budgets(mine), budgets(theirs)
+    return sorted(
+        seed
+        for seed in one.keys() & other.keys()
+        if one[seed][0] != other[seed][0] or (None not in (one[seed][1], other[seed][1]) and one[seed] != other[seed])
+    )
+
+
 def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
     found = [run.metrics[TOKENS].last for run in runs if TOKENS in run.metrics]
     known = {value for value in found if value is not None}
@@ -375,6 +395,20 @@ def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[Ext
         yield f"budgets differ: tokens: {each}"
     if differing := _differing_settings(of_row):
         yield f"the configuration differs between candidates, beside learning rate and seed: {'; '.join(differing)}"
+
+
+def _unequal_grids(runs: Sequence[ExternalRun], names: Iterable[str], metric: str) -> Iterator[str]:
+    """Whose rates of one seed ended at different steps: the shorter ones look worse than they are."""
+    for name in names:
+        steps: dict[int | None, set[int]] = {}
+        for run in runs:
+            if run.candidate == name and not _has_diverged(run.metrics[metric]):
+                steps.setdefault(run.seed, set()).add(run.metrics[metric].last_step)
+        if unequal := [each for each in steps.values() if len(each) > 1]:
+            yield (
+                f"{name}'s learning rates were chosen among unequal budgets: of one seed they ended after "
+                f"{_numbers(sorted({step for each in unequal for step in each}))} steps"
+            )
 
 
 MOST_SETTINGS = 8

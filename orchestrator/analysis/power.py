@@ -194,13 +194,17 @@ class Opening:
 
 def openings_of(spec: ComparisonSpec, experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list[Opening]:
     """Of each difference of an earlier search, at the trials of this one: what n draws over d axes leave open falls
-    with n^(-2/d)."""
+    with n^(-2/d). Without those of a candidate, or the baseline, of which nobody knows how far it was missed."""
+    runs = tuple(runs)
+    unknown = {each.candidate.name() for each in summaries(comparison_spec(experiment), runs) if each.rate_is_open()}
+    if comparison_spec(experiment).baseline_name() in unknown:
+        return []
     now, then = spec.tuning, comparison_spec(experiment).tuning
     share = ((then.trials or 1) / (now.trials or 1)) ** (2 / len(now.search)) if now and then else 1.0
     return [
         Opening(luck=share * of.luck_of_draws, candidate=share * of.regret, baseline=share * of.baseline_regret)
         for row in compare(experiment, runs).rows
-        if (of := row.difference) is not None and not of.rate_is_open
+        if (of := row.difference) is not None and row.candidate not in unknown
     ]
 
 

@@ -61,13 +61,21 @@ def instability(
     ended: Collection[Hashable],
     baseline_lost: Collection[Hashable] | None,
     comparisons: int = 1,
+    *,
+    baseline_ended: Collection[Hashable] | None = None,
 ) -> Instability:
     """How many of a candidate's judged runs that ended were lost, and whether that is more than the baseline lost on
-    the same seeds (of laws: cells and seeds), by a test among so many; None for the baseline itself."""
+    the same seeds (of laws: cells and seeds), by a test among so many; None for the baseline itself.
+
+    `baseline_ended`: those that the baseline ended with a result, null where it did with all: a seed that it lacks
+    tells of neither."""
     low, high = clopper_pearson(len(lost), len(ended))
     p_value = None
     if baseline_lost is not None:
-        only_here, only_there = len(set(lost) - set(baseline_lost)), len(set(baseline_lost) - set(lost))
+        both = set(ended) if baseline_ended is None else set(ended) & set(baseline_ended)
+        only_here, only_there = (
+            len((set(mine) - set(theirs)) & both) for mine, theirs in ((lost, baseline_lost), (baseline_lost, lost))
+        )
         p_value = min(1.0, comparisons * sign_test(only_here, only_there))
     return Instability(lost=len(lost), runs=len(ended), low=low, high=high, p_value=p_value)
 

@@ -264,4 +264,6 @@ def _baseline_note(spec: ComparisonSpec, baseline: str) -> str:
         else f"any pair of candidates could have been held against each other, so that {tested} differences count as "
         f"tested instead of {planned}, and intervals are wider"
     )
-    return f"the baseline {baseline} was chosen after the fact, planned was {spec.baseline_name()}; {price}."
+    own = spec.baseline_name()
+    seeds = "" if spec.sequential is None else f"; seeds are added by differences to {own}, whatever is open here"
+    return f"the baseline {baseline} was chosen after the fact, planned was {own}; {price}{seeds}."

@@ -374,6 +374,8 @@ def _judge_bound(
     found = _figure(bound, candidate, baseline, part)
     name = f"{candidate.title}, {_NAMES[bound.quantity].format(baseline=baseline.title)}{suffix}"
     found = found.model_copy(update={"name": name, "claimed": bound.expected})
+    if not bound.is_counted() and candidate.lost and baseline.lost:  # neither has a loss
+        return _Judged(bound, ClaimVerdict.UNDECIDED, found)
     if not bound.is_counted() and candidate.lost:  # it has no loss, which is as bad as any
         lost = math.inf if bound.is_of_losses() else 0.0
         return _Judged(bound, bound.verdict(lost, lost), found)
@@ -383,7 +385,10 @@ def _judge_bound(
         return _Judged(bound, bound.verdict(found.value, found.value), found)
     if found.low is None or found.high is None:
         return _Judged(bound, ClaimVerdict.UNDECIDED, found)
-    return _Judged(bound, bound.verdict(found.low, found.high), found)
+    low, high = found.low, found.high
+    if candidate.edge_of_grid:  # beyond which it may end lower, and get there sooner, by any amount
+        low, high = (-math.inf, high) if bound.is_of_losses() else (low, math.inf)
+    return _Judged(bound, bound.verdict(low, high), found)
 
 
 def _figure(
@@ -392,7 +397,8 @@ def _figure(
     if bound.quantity == "loss_difference":
         return difference(candidate)
     if bound.quantity == "speed_up":
-        return measure("", candidate.speed_up, note="" if candidate.speed_up else "not every seed got there")
+        note = "" if candidate.speed_up else "told only where every seed got there and it is shown to be better"
+        return measure("", candidate.speed_up, note=note)
     if candidate.state_bytes is None:
         return Measure(name="", value=None, note="its state was not counted")
     if bound.quantity == "state_share":

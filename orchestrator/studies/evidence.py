@@ -59,7 +59,8 @@ class CandidateOutcome(Record):
     difference: Difference | None = None
     """To the baseline, paired by seed; negative is better."""
     speed_up: Interval | None = None
-    """How many times fewer tokens than the baseline for its final loss; null unless every seed got there."""
+    """How many times fewer tokens than the baseline for its final loss; null unless every seed got there and it is
+    shown to be better."""
     lost: int = 0
     """Runs at the best rate that diverged or ran out of memory."""
     state_bytes: int | None = None

@@ -192,11 +192,12 @@ def better(candidate: CandidateOutcome | None) -> ClaimVerdict:
 
 
 def no_lower(candidate: CandidateOutcome) -> ClaimVerdict:
-    """Whether a candidate ends no lower than the baseline by more than the margin: the whole interval must say so."""
+    """Whether a candidate ends no lower than the baseline by more than the margin: the whole interval must say so, and
+    its best rate must lie within its grid, beyond which it may be lower."""
     if candidate.lost:
         return ClaimVerdict.HOLDS
     found = candidate.difference
-    if found is not None and found.low is not None and found.low >= -MARGIN_NATS:
+    if found is not None and found.low is not None and found.low >= -MARGIN_NATS and not candidate.edge_of_grid:
         return ClaimVerdict.HOLDS
     return ClaimVerdict.FAILS if better(candidate) is ClaimVerdict.HOLDS else ClaimVerdict.UNDECIDED
 

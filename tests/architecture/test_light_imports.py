@@ -45,7 +45,6 @@ NEEDED_BY_SOME_VERBS = ("fastapi", "httpx2", "jinja2", "numpy", "sqlalchemy", "u
 @pytest.mark.parametrize(
     ("start", "left_out"),
     [
-        ("import api.cli", (*HEAVY, *NEEDED_BY_SOME_REQUESTS, *NEEDED_BY_SOME_VERBS)),
         (
             "import contextlib, io, api.cli\nwith contextlib.redirect_stdout(io.StringIO()): "
             "api.cli.main(['--help'], standalone_mode=False)\n",
@@ -57,7 +56,7 @@ NEEDED_BY_SOME_VERBS = ("fastapi", "httpx2", "jinja2", "numpy", "sqlalchemy", "u
             (*HEAVY, *NEEDED_BY_SOME_REQUESTS),
         ),
     ],
-    ids=["the command line", "its help", "the api process over a database that is there"],
+    ids=["the help of the command line", "the api process over a database that is there"],
 )
 def test_a_start_loads_only_what_every_call_needs(start, left_out, tmp_path):
     """Each of these costs a tenth of a second or more; what needs one imports it where it is used."""
@@ -70,28 +69,19 @@ def test_a_start_loads_only_what_every_call_needs(start, left_out, tmp_path):
     assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", [])
 
 
-def test_a_training_leaves_torchao_alone_and_who_asks_for_it_hears_nothing_else():
-    """Though it is installed: it costs each process a third of a second, and warns on every training's output."""
+def test_a_worker_loads_transformers_and_torchao_with_what_first_needs_them():
+    """Two thirds of a worker's imports are transformers: a regression trains without them. Torchao costs each process a
+    third of a second, and warns on every training's output."""
     if find_spec("torchao") is None:
         pytest.skip("torchao is not installed")
     program = (
-        "import sys, worker.run; from worker.checks.tiny_models import tiny_gpt2; model = tiny_gpt2(); "
-        "print('torchao' in sys.modules); from optim.builder import build; build('adamw-8bit', model, lr=1e-3); "
-        "print('torchao' in sys.modules)"
+        "import sys, worker.run; print('transformers' in sys.modules, 'torchao' in sys.modules); "
+        "from worker.checks.tiny_models import tiny_gpt2; model = tiny_gpt2(); "
+        "print('transformers' in sys.modules, 'torchao' in sys.modules); "
+        "from optim.builder import build; build('adamw-8bit', model, lr=1e-3); print('torchao' in sys.modules)"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
     )
-    assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", ["False", "True"])
-
-
-def test_a_worker_loads_transformers_with_the_first_model_that_needs_it():
-    """Two thirds of a worker's imports: a regression trains without them."""
-    program = (
-        "import sys, worker.run; print('transformers' in sys.modules); from worker.models import outline_model; "
-        "outline_model('gpt2-nano'); print('transformers' in sys.modules)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", ["False", "True"])
+    loaded = ["False", "False", "True", "False", "True"]
+    assert (result.returncode, result.stderr, result.stdout.split()) == (0, "", loaded)

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
 def one_run(name: str) -> ComparisonSpec:
     """An experiment of one run of AdaPM; all of them are the same training."""
-    spec = small_comparison(name=name, steps=80, seeds=(1,))
+    spec = small_comparison(name=name, seeds=(1,))
     adapm = tuple(each for each in spec.candidates if each.optimizer == "adapm")
     return spec.model_copy(update={"candidates": adapm, "baseline": "adapm"})
 
@@ -134,7 +134,7 @@ def _kill_them(tmp_path: Path, receiver: Receiver) -> None:
         (each, "succeeded", 1) for each in experiments
     }
     expected = undisturbed_courses(runs, tmp_path / "alone", folder / "datasets")
-    assert {tuple(point[0] for point in each.points) for each in expected.values()} == {tuple(range(81))}
+    assert {tuple(point[0] for point in each.points) for each in expected.values()} == {tuple(range(21))}
     assert courses == expected
     _assert_books_are_right(folder / "bench.sqlite3", len(runs))
 

@@ -182,11 +182,21 @@ class PostgresqlServer:
 
     @contextmanager
     def database(self) -> Iterator[Database]:
-        """The migrated database, emptied: a new one would take a second, since dropping forces a checkpoint."""
-        names = ", ".join(table.name for table in metadata.sorted_tables if table is not change_counters)
+        """The migrated database, emptied: a new one would take a second, since dropping forces a checkpoint.
+
+        The few rows of each table are deleted, their numbers begin anew, and no trigger hears of it: TRUNCATE makes new
+        files for every table and index, which takes four times as long.
+        """
+        tables = [table.name for table in metadata.sorted_tables if table is not change_counters]
         with self.open(self._migrated) as database:
             with database.writing() as connection:
-                connection.exec_driver_sql(f"TRUNCATE {names} RESTART IDENTITY")
+                numbers = connection.exec_driver_sql("SELECT sequencename FROM pg_sequences").scalars().all()
+                statements = [
+                    "SET LOCAL session_replication_role = replica",
+                    *(f"DELETE FROM {name}" for name in tables),
+                    *(f"ALTER SEQUENCE {name} RESTART" for name in numbers),
+                ]
+                connection.exec_driver_sql("; ".join(statements))
             yield database
 
 

@@ -119,37 +119,90 @@ def test_both_distributions_want_the_same_of_others():
 
 BEFORE = "from somebodys_training import *\nbefore = evaluate(model)\n"
 AFTER = "\nassert evaluate(model) < before - 0.1, (before, evaluate(model))\n"
+"""Around a snippet on somebody's model, whose loss has to fall."""
+ALONE = ("In a plain loop", "In torchtitan's manner")
+FRAMEWORKS = ("In Hugging Face's Trainer", "With Accelerate", "With Lightning")
+FORKED = """
+import os, sys, traceback
+from importlib import import_module
+from runpy import run_path
+
+for name in sys.argv[1].split(","):
+    import_module(name)
+for program in sys.argv[2:]:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        written = os.open(program + ".said", os.O_WRONLY | os.O_CREAT)
+        os.dup2(written, 1), os.dup2(written, 2)
+        try:
+            run_path(program, run_name="__main__")
+            ended = 0
+        except BaseException:
+            traceback.print_exc()
+            ended = 1
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(ended)
+    print(program, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sep="\\t")
+"""
+"""Runs programs, each in a process of its own that is forked from this one once it has loaded what all of them need."""
 
 
-def train(python: Path, source: str, cwd: Path, path: Path | None = None) -> str:
-    """Run a snippet on somebody's model, whose loss has to fall."""
-    copy(REPOSITORY / "tests" / "fakes" / "somebodys_training.py", cwd)
-    (cwd / "snippet.py").write_text(f"{BEFORE}{source}{AFTER}")
-    return run(python, "snippet.py", cwd=cwd, path=path)
+def forked(
+    python: Path, folder: Path, needs: str, programs: dict[str, str], path: Path | None = None
+) -> dict[str, tuple[int, str]]:
+    """Title of each program → its exit code, and what it said."""
+    folder.mkdir()
+    copy(REPOSITORY / "tests" / "fakes" / "somebodys_training.py", folder)
+    (folder / "forked.py").write_text(FORKED)
+    names = {title: f"program{number}.py" for number, title in enumerate(programs)}
+    for title, name in names.items():
+        (folder / name).write_text(programs[title])
+    printed = run(python, "forked.py", needs, *names.values(), cwd=folder, path=path)
+    codes = dict(line.split("\t") for line in printed.splitlines())
+    return {title: (int(codes[name]), (folder / f"{name}.said").read_text()) for title, name in names.items()}
 
 
-@pytest.mark.parametrize("title", ["In a plain loop", "In torchtitan's manner"])
-def test_it_trains_with_torch_alone(title: str, python: Path, tmp_path: Path):
-    train(python, SNIPPETS[title] + "\nimport sys; assert 'numpy' not in sys.modules", tmp_path)
+@pytest.fixture(scope="module")
+def with_torch(python: Path, folder: Path) -> dict[str, tuple[int, str]]:
+    """What came of the snippets for torch alone, and of all that is asked of `adapm` beside them."""
+    programs = {title: BEFORE + SNIPPETS[title] + AFTER + NO_NUMPY for title in ALONE}
+    return forked(python, folder / "alone", "torch", {**programs, "build all": BUILD_ALL, "former": FORMER_PATH})
 
 
-@pytest.mark.parametrize("title", ["In Hugging Face's Trainer", "With Accelerate", "With Lightning"])
-def test_it_trains_in_a_framework(title: str, python: Path, frameworks: Path, tmp_path: Path):
-    train(python, SNIPPETS[title], tmp_path, frameworks)
+@pytest.fixture(scope="module")
+def with_frameworks(python: Path, frameworks: Path, folder: Path) -> dict[str, tuple[int, str]]:
+    """What came of the snippets for frameworks, which are loaded once."""
+    programs = {title: BEFORE + SNIPPETS[title] + AFTER for title in FRAMEWORKS}
+    programs |= {"built": BEFORE + TRAINER_BUILDS_IT + AFTER, "Memory": SNIPPETS["Memory"]}
+    needs = "transformers.trainer,accelerate,pytorch_lightning"
+    return forked(python, folder / "in-frameworks", needs, programs, frameworks)
 
 
-def test_the_trainer_builds_it(python: Path, frameworks: Path, tmp_path: Path):
-    train(python, TRAINER_BUILDS_IT, tmp_path, frameworks)
+NO_NUMPY = "\nimport sys; assert 'numpy' not in sys.modules"
 
 
-def test_the_memory_is_the_readmes(python: Path, frameworks: Path, tmp_path: Path):
-    printed = run(python, "-c", SNIPPETS["Memory"], cwd=tmp_path, path=frameworks)
+@pytest.mark.parametrize("title", ALONE)
+def test_it_trains_with_torch_alone(title: str, with_torch: dict[str, tuple[int, str]]):
+    code, said = with_torch[title]
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("title", [*FRAMEWORKS, "built"])
+def test_it_trains_in_a_framework(title: str, with_frameworks: dict[str, tuple[int, str]]):
+    """Also where the Trainer builds it."""
+    code, said = with_frameworks[title]
+    assert code == 0, said
+
+
+def test_the_memory_is_the_readmes(with_frameworks: dict[str, tuple[int, str]]):
+    code, printed = with_frameworks["Memory"]
+    assert code == 0, printed
     (row,) = re.findall(r"^\| GPT-2 124M \| (.*) \|$", README, re.MULTILINE)
     assert [line.split()[1] for line in printed.splitlines()] == row.replace(",", "").split(" | ")
 
 
-def test_without_the_extras_their_baselines_say_what_is_missing(python: Path, tmp_path: Path):
-    source = """
+BUILD_ALL = """
 from adapm import build, entry, names
 from adapm.errors import MissingPackageError
 from somebodys_training import model
@@ -163,23 +216,27 @@ for name in names():
     else:
         assert entry(name).is_available
 """
-    copy(REPOSITORY / "tests" / "fakes" / "somebodys_training.py", tmp_path)
-    (tmp_path / "build_all.py").write_text(source)
+
+
+def test_without_the_extras_their_baselines_say_what_is_missing(with_torch: dict[str, tuple[int, str]]):
     library = "needs pytorch_optimizer, which is not installed; run: pip install 'adapm[baselines]'"
     torchao = "needs torchao, which is not installed; run: pip install 'adapm[low-bit]'"
-    assert run(python, "build_all.py", cwd=tmp_path).splitlines() == [
-        f"adamw-8bit {torchao}",
-        f"adamw-4bit {torchao}",
-        *(f"{name} {library}" for name in ("adafactor", "came", "sm3", "soap", "lion", "schedule-free-adamw")),
-    ]
+    code, said = with_torch["build all"]
+    assert (code, said.splitlines()) == (
+        0,
+        [
+            f"adamw-8bit {torchao}",
+            f"adamw-4bit {torchao}",
+            *(f"{name} {library}" for name in ("adafactor", "came", "sm3", "soap", "lion", "schedule-free-adamw")),
+        ],
+    )
 
 
 def test_its_catalog_and_its_names_load_no_torch(python: Path, tmp_path: Path):
     run(python, "-c", "import sys; from adapm import entry, names; assert 'torch' not in sys.modules", cwd=tmp_path)
 
 
-def test_build_is_a_function_and_its_former_path_may_be_called_too(python: Path, tmp_path: Path):
-    program = """
+FORMER_PATH = """
 from torch import nn
 from adapm import build
 from adapm.build import build as former
@@ -188,7 +245,11 @@ assert build is former and type(build).__name__ == "function"
 for found in (build, adapm.build, adapm.build.build):
     print(type(found("adamw", nn.Linear(2, 2), lr=0.1)).__name__)
 """
-    assert run(python, "-c", program, cwd=tmp_path).split() == ["AdamW"] * 3
+
+
+def test_build_is_a_function_and_its_former_path_may_be_called_too(with_torch: dict[str, tuple[int, str]]):
+    code, said = with_torch["former"]
+    assert (code, said.split()) == (0, ["AdamW"] * 3)
 
 
 BOTH = """

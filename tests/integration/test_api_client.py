@@ -17,19 +17,7 @@ import pytest
 from api.client.client import Client, ClientError, InputError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from tests.integration.api_service import Service, comparison_fields, serving
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(service: Service):
-    with Client(service.url) as client:
-        yield client
+from tests.integration.api_service import Service, comparison_fields
 
 
 def message(connection: socket.socket) -> bytes:

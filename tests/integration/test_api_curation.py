@@ -14,26 +14,14 @@ from api.client.client import Client, ClientError
 from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import RunAction
 from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields
 
 Cli = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
 
 
 @pytest.fixture
 def http(service: Service) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=service.url, trust_env=False, timeout=120) as client:
-        yield client
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as client:
         yield client
 
 

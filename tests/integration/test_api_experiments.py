@@ -10,23 +10,11 @@ import pytest
 
 from optim import catalog
 from orchestrator.kinds.comparison import ComparisonSpec
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import comparison_fields, serving
 from worker.catalog import presets
 from worker.spec.task import LINEAR_MODEL
 
 PROBLEM = "application/problem+json"
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture
-def http(service: Service):
-    with httpx2.Client(base_url=service.url, trust_env=False) as client:
-        yield client
 
 
 def submit(http: httpx2.Client, **changes: Any) -> dict[str, Any]:

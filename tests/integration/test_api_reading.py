@@ -35,12 +35,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.fixture
-def http(service: Service) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=service.url, trust_env=False) as client:
-        yield client
-
-
-@pytest.fixture
 def leases(service: Service) -> tuple[Lease, ...]:
     """Two runs of an experiment, the first one finished; both have points, and a third one waits."""
     spec = comparison_spec(seeds=(1, 2, 3), steps=5_000)

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -21,19 +20,7 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.webhooks.policy import WebhookPolicy
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, sqlite_database
-from tests.integration.api_service import Service, comparison_fields, serving
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture
-def http(service: Service):
-    with httpx2.Client(base_url=service.url, trust_env=False) as client:
-        yield client
+from tests.integration.api_service import Service, comparison_fields
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/v1/experiments", "/v1/openapi.json"])

@@ -5,13 +5,10 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
-from typer.testing import CliRunner
 
-from api.cli import main
 from api.client.client import Client
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.export.document import ExperimentDocument
@@ -19,7 +16,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.scaling import ScalingSpec
 from tests.factories.scaling import scaling_spec
 from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, serving
+from tests.integration.api_service import Service
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
 from worker.footprint.count import footprint
@@ -44,12 +41,6 @@ def play(service: Service, *, diverged: bool = False, exponent: float = 0.08) ->
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def client(service: Service) -> Iterator[Client]:
     with Client(service.url, timeout_seconds=300) as found:
         yield found
@@ -68,12 +59,6 @@ def id(service: Service, client: Client, spec: ScalingSpec) -> str:
     assert submitted.counts.total == 4 * 2 * 2 * 3
     play(service)
     return submitted.id
-
-
-@pytest.fixture
-def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 def get(service: Service, path: str) -> httpx2.Response:

@@ -3,20 +3,17 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from typer.testing import CliRunner
 
-from api.cli import main
 from api.client.client import Client
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Comparison
 from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point
 
@@ -47,12 +44,6 @@ def fields(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def ids(service: Service) -> tuple[str, ...]:
     """Four finished tuned comparisons, one for each size; what tells their workloads apart is the clipping."""
     found = []
@@ -62,18 +53,6 @@ def ids(service: Service) -> tuple[str, ...]:
         found.append(service.experiments.submit(ComparisonSpec.model_validate(asked)).experiment.id)
         play(service, size)
     return tuple(found)
-
-
-@pytest.fixture
-def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as found:
-        yield found
 
 
 def test_a_tuned_comparison_ends_with_a_verdict_and_times_to_the_baselines_loss(client: Client, ids) -> None:

@@ -36,12 +36,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as client:
-        yield client
-
-
 def test_every_study_is_told_with_specifications_that_can_be_submitted(client: Client) -> None:
     """The list and each study agree; an experiment that is submitted under its key is found."""
     listed = client.studies()

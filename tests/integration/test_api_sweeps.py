@@ -17,16 +17,10 @@ from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
 from tests.factories.stores import claim, result
 from tests.factories.sweep import sweep_fields, sweep_spec
-from tests.integration.api_service import Service, serving
+from tests.integration.api_service import Service
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "example-sweep.yaml"
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("sweeps")) as service:
-        yield service
 
 
 @pytest.fixture(scope="module")

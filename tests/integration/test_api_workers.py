@@ -21,12 +21,6 @@ def service(tmp_path):
         yield running
 
 
-@pytest.fixture
-def http(service: Service):
-    with httpx2.Client(base_url=service.url, trust_env=False) as client:
-        yield client
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     """A run whose lease is held, for requests that change nothing."""

@@ -17,21 +17,9 @@ from api.client.client import AsyncClient, Client, ClientError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import batch, claim
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "client.md"
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    with Client(service.url) as client:
-        yield client
 
 
 def verbs(kind: type) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-import pytorch_lightning as lightning
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
@@ -16,7 +16,6 @@ from transformers.trainer_callback import ProgressCallback
 
 from api.client.callbacks.accelerate import BenchTracker
 from api.client.callbacks.hugging_face import BenchCallback
-from api.client.callbacks.lightning import BenchLogger
 from api.client.spool import RunSpool, find
 from orchestrator.external_runs import ExternalState, RunHeader, SpoolLine
 
@@ -75,29 +74,31 @@ def test_the_trainer_logs_its_losses_and_a_last_evaluation_counts(tmp_path: Path
     assert further[-1].state is ExternalState.FINISHED and len({RunSpool(path).run_id for path in find(runs)}) == 1
 
 
-class Fitted(lightning.LightningModule):  # type: ignore[misc]  # Lightning's types are not followed here
-    """The same in Lightning."""
+def fit(folder: Path, *, breaks: bool = False) -> type:
+    """Train the same in Lightning; the class of its logger. Lightning takes seconds to load, which only this needs."""
+    import pytorch_lightning as lightning
 
-    def __init__(self, learning_rate: float, broken: bool = False) -> None:
-        super().__init__()
-        self.save_hyperparameters()
-        self.model = Slope()
+    from api.client.callbacks.lightning import BenchLogger
 
-    def training_step(self, batch: dict[str, torch.Tensor], index: int) -> Any:
-        if self.hparams["broken"] and index == 1:
-            raise RuntimeError("on purpose")
-        loss = self.model(**batch)["loss"]
-        self.log("train_loss", loss)
-        return loss
+    class Fitted(lightning.LightningModule):  # type: ignore[misc]  # Lightning's types are not followed here
+        def __init__(self, learning_rate: float, broken: bool) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+            self.model = Slope()
 
-    def validation_step(self, batch: dict[str, torch.Tensor], _index: int) -> None:
-        self.log("val/loss", self.model(**batch)["loss"])
+        def training_step(self, batch: dict[str, torch.Tensor], index: int) -> Any:
+            if self.hparams["broken"] and index == 1:
+                raise RuntimeError("on purpose")
+            loss = self.model(**batch)["loss"]
+            self.log("train_loss", loss)
+            return loss
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=self.hparams["learning_rate"])
+        def validation_step(self, batch: dict[str, torch.Tensor], _index: int) -> None:
+            self.log("val/loss", self.model(**batch)["loss"])
 
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=self.hparams["learning_rate"])
 
-def fit(folder: Path, module: Fitted) -> None:
     logger = BenchLogger(experiment="a study", candidate="sgd", seed=3, config={"mine": 1}, folder=folder)
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     trainer = lightning.Trainer(
@@ -105,23 +106,24 @@ def fit(folder: Path, module: Fitted) -> None:
         enable_model_summary=False, enable_checkpointing=False, num_sanity_val_steps=0, barebones=False,
     )  # fmt: skip
     loaders: list[Any] = [torch.utils.data.DataLoader(ROWS, batch_size=4) for _ in range(2)]  # type: ignore[arg-type]
-    trainer.fit(module, *loaders)
+    trainer.fit(Fitted(0.05, broken=breaks), *loaders)
+    return BenchLogger
 
 
 # Lightning 2.6 over torch 2.13; and its advice, which is about speed.
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 @pytest.mark.filterwarnings("ignore:The '.*dataloader' does not have many workers")
 def test_lightning_logs_its_metrics_and_says_how_it_ended(tmp_path: Path) -> None:
-    fit(tmp_path / "whole", Fitted(0.05))
+    logger = fit(tmp_path / "whole")
     ((header, lines),) = spools(tmp_path / "whole")
     assert (header.experiment, header.candidate, header.lr, header.seed) == ("a study", "sgd", 0.05, 3)
     assert header.config == {"mine": 1, "learning_rate": 0.05, "broken": False}
     losses = [line.metrics["val_loss"] for line in lines if "val_loss" in line.metrics]
     assert len(losses) == 2 and losses[1] < losses[0] and sum("train_loss" in line.metrics for line in lines) == 4
     assert lines[-1].state is ExternalState.FINISHED
-    assert len({BenchLogger(experiment="a", candidate="b").version for _ in range(2)}) == 2, "folders of checkpoints"
+    assert len({logger(experiment="a", candidate="b").version for _ in range(2)}) == 2, "folders of checkpoints"
     with pytest.raises(RuntimeError, match="on purpose"):
-        fit(tmp_path / "broken", Fitted(0.05, broken=True))
+        fit(tmp_path / "broken", breaks=True)
     ((_, lines),) = spools(tmp_path / "broken")
     assert lines[-1].state is ExternalState.FAILED
 
@@ -140,8 +142,9 @@ def test_accelerate_tracks_what_it_is_given(tmp_path: Path) -> None:
     assert lines[-1].state is ExternalState.FINISHED
 
 
-@pytest.mark.parametrize("make", [BenchCallback, BenchLogger, BenchTracker])
-def test_what_could_not_be_judged_is_refused_before_the_training(make: type, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["hugging_face.BenchCallback", "lightning.BenchLogger", "accelerate.BenchTracker"])
+def test_what_could_not_be_judged_is_refused_before_the_training(name: str, tmp_path: Path) -> None:
+    make = resolve_name(f"api.client.callbacks.{name}")
     for wrong in ({"candidate": ""}, {"candidate": "a", "lr": -1.0}, {"candidate": "a", "seed": -1}):
         with pytest.raises(ValueError, match=r"candidate|lr|seed"):
             make(experiment="a study", folder=tmp_path, **wrong)

@@ -13,15 +13,9 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.processes.data_folder import lock_data_folder, write_note
 from orchestrator.kinds.comparison import ComparisonSpec
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -18,25 +18,13 @@ from api.cli.experiments.demo import DEMO
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
-from tests.integration.api_service import Service, comparison_fields, serving
+from tests.integration.api_service import Service, comparison_fields
 
 LIVE = {"up", "api", "dispatcher", "sweep-driver", "mcp", "mlflow", "study report"}
 """Verbs that serve, and one that writes a document."""
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
-
-
 Cli = Callable[..., Result]
-
-
-@pytest.fixture
-def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 def verbs(command: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -30,12 +30,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.fixture
-def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
-    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-
-
-@pytest.fixture
 def lease(service: Service) -> Lease:
     service.experiments.submit(comparison_spec())
     (lease,) = claim(service.queue, cpus=1, limit=1)

@@ -42,7 +42,7 @@ ELSEWHERE = {
     r"optimizer check ": "test_own_optimizer.py: the package is its own",
     r"import mlflow ": "test_imports.py: MLflow makes its own database",
     r"(publish|verify|board) ": "service/test_main_job.py, tests/unit/api/bundles: of runs that were really trained",
-    r"study run ": "service/test_studies.py: minutes to an hour",
+    r"study run ": "test_study_run.py: minutes to an hour",
     r"webhook test ": "test_webhooks.py: somebody has to listen",
     r"--install-completion": "it writes into the files of the shell that calls",
 }

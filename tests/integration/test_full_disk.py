@@ -62,7 +62,7 @@ def dispatchers(supervisor: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.timeout(1_200)
 def test_the_service_outlives_a_full_disk(tmp_path: Path) -> None:
     """Its data folder is nobody else's, too: this service has written everything that one writes."""

@@ -4,7 +4,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 
 import httpx2
@@ -15,7 +15,7 @@ from api.cli import main
 from orchestrator.jobs import Outcome, RunAction, RunStatus
 from orchestrator.records import StateCounts
 from tests.factories.stores import claim, comparison_spec, result
-from tests.integration.api_service import Service, serving
+from tests.integration.api_service import Service
 from worker.records.protocol import Failure, FailureKind
 from worker.records.result import Verdict
 
@@ -28,12 +28,6 @@ VERDICTS = dict(
 )
 COUNTED = dict(Counter(WORDS))
 COUNTED_WORDS = ", ".join(f"{number} {word}" for word, number in COUNTED.items())
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -92,6 +92,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"{module}.ANSWERS", RemoteAnswers(longest_seconds=60.0))
 
 
+@pytest.mark.cluster
 @pytest.mark.usefixtures("patient")
 def test_a_run_goes_on_from_storage_where_its_machine_was_lost(s3: S3Server, tmp_path: Path) -> None:
     """kill -9, and all that its machine had is gone; the next machine has neither checkpoint nor dataset, and storage

@@ -142,7 +142,7 @@ def rest_addresses(client: TestClient) -> Iterator[str]:
             continue
         values = told | _stated(operations["get"]) | ({"name": studies} if "/studies/" in path else {})
         names = re.findall(r"{(\w+)}", path)
-        for filled in product(*(values[name] for name in names)):
+        for filled in product(*(values.get(name, ()) for name in names)):
             address = path.format(**dict(zip(names, (quote(str(one)) for one in filled), strict=True)))
             yield from _queried(address, experiments, runs)
 

@@ -60,13 +60,19 @@ def smallest_design(client: Client, claim: ClaimSpec, scale: StudyScale) -> tupl
             power = _power(client, part.spec.model_copy(update={"equivalence_margin": bound.gap()}))
             if isinstance(power, str):
                 return ClaimDesign(), f"{power}; these seeds will tell it"
-            seeds = power.seeds_for_difference
+            seeds = _seeds(bound, power)
             if seeds is None or seeds > MOST_SEEDS:
                 raise ClaimError(_undecidable_sentence(claim, scale, bound, power))
             if seeds >= largest:
                 largest, why = seeds, _power_sentence(bound, power)
     fixed = ClaimDesign(seeds=max(largest, FEWEST_SEEDS))
     return _sequential(client, claim, scale, fixed, why) or (fixed, why or "fewer are no basis for an interval")
+
+
+def _seeds(bound: ClaimedBound, power: DesignPower) -> int | None:
+    """With which the interval lies within the bound with 80 %; with two bounds it has to keep from both."""
+    is_two_sided = bound.at_most is not None and bound.at_least is not None
+    return power.seeds_for_margin if is_two_sided else power.seeds_for_difference
 
 
 def _power(client: Client, spec: ComparisonSpec) -> DesignPower | str:
@@ -105,7 +111,8 @@ def _power_sentence(bound: ClaimedBound, power: DesignPower) -> str:
 
 
 def _undecidable_sentence(claim: ClaimSpec, scale: StudyScale, bound: ClaimedBound, power: DesignPower) -> str:
-    needed = "more than a thousand" if power.seeds_for_difference is None else str(power.seeds_for_difference)
+    seeds = _seeds(bound, power)
+    needed = "more than a thousand" if seeds is None else str(seeds)
     return (
         f"{claim.name} cannot be decided at the {scale.value} scale: that {bound.candidate}'s difference of "
         f"{bound.expected or 0:g}{power.loss_unit} is {bound.words()} takes {needed} seeds, and a claim has "

@@ -25,7 +25,7 @@ from orchestrator.analysis.laws.records import BatchPoint, CriticalBatch, Critic
 from orchestrator.analysis.laws.verdicts import critical_batch_notes, critical_batch_verdict
 from orchestrator.analysis.statistics import t_quantile
 from orchestrator.analysis.targets import first_reached, geometric_mean
-from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
+from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns, RunRecord
 from worker.records.result import Verdict
 
 LEAST_BATCHES = 4
@@ -124,19 +124,27 @@ def critical_batches(
 ) -> CriticalBatches | None:
     """Each common candidate's critical batch over experiments of one model with several batches; None for others.
 
-    `target`: the loss that is to be reached; null takes the highest final loss of all judged runs, which all reach.
+    `target`: the loss that is to be reached; null takes the highest final loss of all judged runs that were trained,
+    which all of them reach. Of two experiments with one batch the seeds of both count.
     """
     specs = [comparison_spec(experiment) for experiment, _ in measured]
     sizes = [each.workload.budget.batch_sequences * each.workload.data.sequence_length_tokens for each in specs]
     if len(set(sizes)) < LEAST_BATCHES or len({each.workload.model for each in specs}) > 1:
         return None
-    found: dict[str, dict[int, CandidateSummary]] = {}
-    for size, spec, (_, runs) in zip(sizes, specs, measured, strict=True):
+    found: dict[str, dict[int, dict[int, CandidateSummary]]] = {}
+    for place, (size, spec, (_, runs)) in enumerate(zip(sizes, specs, measured, strict=True)):
         for each in summaries(spec, runs):
-            found.setdefault(each.candidate.name(), {})[size] = each
-    names = [each.name() for each in specs[0].candidates if len(found[each.name()]) == len(set(sizes))]
+            found.setdefault(each.candidate.name(), {}).setdefault(size, {})[place] = each
+    names = [each.name() for each in specs[0].candidates if sum(map(len, found[each.name()].values())) == len(measured)]
     baseline = specs[0].baseline_name()
-    finals = [loss for name in names for each in found[name].values() for loss in each.best.losses().values()]
+    finals = [
+        loss
+        for name in names
+        for of_size in found[name].values()
+        for each in of_size.values()
+        for run in each.best.runs
+        if _is_trained(run) and (loss := each.best.losses().get(run.seed)) is not None
+    ]
     if baseline not in names or not finals:
         return None
     wanted = max(finals) if target is None else target
@@ -158,7 +166,7 @@ def critical_batches(
                 [_geometric_mean(theirs[size]) for size in both],
                 comparisons,
             )
-        candidate = found[name][sizes[0]].candidate
+        candidate = found[name][sizes[0]][0].candidate
         rows.append(
             CriticalBatch(
                 candidate=name,
@@ -183,26 +191,35 @@ def critical_batches(
     )
 
 
-def _tokens_to(each: CandidateSummary, target: float, curves: Callable[[Sequence[str]], Curves]) -> dict[int, float]:
-    """Of every judged seed; empty where one did not get there."""
-    runs = each.best.runs
-    seen = curves([run.id for run in runs if run.result is not None])
-    found: dict[int, float] = {}
-    for run in runs:
+Tokens = Mapping[tuple[int, int], float]
+"""By the place of the experiment and the seed."""
+
+
+def _tokens_to(
+    of_size: Mapping[int, CandidateSummary], target: float, curves: Callable[[Sequence[str]], Curves]
+) -> Tokens:
+    """Of every judged run with one batch; empty where one did not get there."""
+    runs = [(place, run) for place, each in of_size.items() for run in each.best.runs]
+    seen = curves([run.id for _, run in runs if run.result is not None])
+    found: dict[tuple[int, int], float] = {}
+    for place, run in runs:
         curve = seen.get(run.id)
-        is_trained = run.result is not None and run.result.verdict is Verdict.CONVERGED
-        steps = first_reached(curve.steps, curve.losses, target) if curve and is_trained else None
+        steps = first_reached(curve.steps, curve.losses, target) if curve and _is_trained(run) else None
         if not steps:
             return {}
-        found[run.seed] = steps * tokens_per_step(run)
+        found[place, run.seed] = steps * tokens_per_step(run)
     return found
 
 
-def _geometric_mean(tokens: Mapping[int, float]) -> float:
+def _is_trained(run: RunRecord) -> bool:
+    return run.result is not None and run.result.verdict is Verdict.CONVERGED
+
+
+def _geometric_mean(tokens: Tokens) -> float:
     return float(np.exp(np.mean(np.log([*tokens.values()]))))
 
 
-def _point(size: int, mine: Mapping[int, float], theirs: Mapping[int, float], comparisons: int) -> BatchPoint:
+def _point(size: int, mine: Tokens, theirs: Tokens, comparisons: int) -> BatchPoint:
     seeds = sorted(mine.keys() & theirs.keys())
     ratio = geometric_mean([mine[seed] / theirs[seed] for seed in seeds], comparisons) if mine is not theirs else None
     return BatchPoint(batch_tokens=size, tokens=_geometric_mean(mine), n=len(mine), to_baseline=ratio)

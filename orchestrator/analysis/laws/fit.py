@@ -82,8 +82,9 @@ SIZE, TOKENS = 0, 1
 """The places of N and D among a form's variables."""
 
 
-Key = tuple[int, int, int]
-"""Parameters, tokens and seed of a run."""
+Key = tuple[int, int, int, int]
+"""Parameters, tokens, seed and place of the experiment of a run: of two experiments with one cell, the runs of the same
+one are pairs."""
 
 
 class FitError(ConflictError):
@@ -128,7 +129,7 @@ class Sample:
     def points(self) -> tuple[ScalingPoint, ...]:
         """Each cell's mean over its seeds, ordered by size and budget."""
         cells: dict[tuple[int, int], list[float]] = {}
-        for (parameters, tokens, _), loss in zip(self.keys, self.losses, strict=True):
+        for (parameters, tokens, *_), loss in zip(self.keys, self.losses, strict=True):
             cells.setdefault((parameters, tokens), []).append(loss)
         return tuple(
             ScalingPoint(parameters=parameters, tokens=tokens, loss=float(np.mean(losses)), n=len(losses))
@@ -272,7 +273,7 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
                     if result is not None and result.verdict is not Verdict.CONVERGED:
                         unstable.setdefault(name, set()).add((place, run.seed))
                     continue
-                key = (result.parameters, result.tokens, run.seed)
+                key = (result.parameters, result.tokens, run.seed, place)
                 losses.setdefault(name, []).append((key, float(result.final_val_loss or 0)))
                 places.setdefault(name, []).append((place, run.seed))
     order = [candidate.name() for candidate in measured[0][0].spec.candidates]
@@ -398,7 +399,11 @@ def _row(
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
         instability=instability(
-            sample.unstable, sample.ended, None if sample is baseline else sample.ended & baseline.unstable, comparisons
+            sample.unstable,
+            sample.ended,
+            None if sample is baseline else baseline.unstable,
+            comparisons,
+            baseline_ended=baseline.ended,
         )
         if sample.ended
         else None,

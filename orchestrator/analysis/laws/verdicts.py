@@ -73,7 +73,7 @@ def critical_batch_verdict(row: CriticalBatch) -> str:
 
 def critical_batch_notes(target: float, *, given: bool, tuned: bool, falls: bool) -> tuple[str, ...]:
     """What the tokens to a loss hang on."""
-    whose = "as asked for" if given else "the highest final loss of all judged runs, which all reach"
+    whose = "as asked for" if given else "the highest final loss of all judged runs that were trained, which all reach"
     found = [
         f"Critical batches: tokens to a loss of {target:.4f}, {whose}. T(B) = T_min (1 + B / B_crit) over the means of "
         "the seeds; batches count, and not seeds."

@@ -51,6 +51,7 @@ def test_two_processes_have_the_losses_of_one(service_url: str, service_folder: 
         assert found.train_loss == pytest.approx(expected.train_loss, rel=2e-4)
 
 
+@pytest.mark.cluster
 def test_shards_of_a_killed_run_are_gone_on_from_by_another_number_of_processes(
     service_url: str, service_folder: Path, tmp_path: Path
 ) -> None:

@@ -10,9 +10,10 @@ from api.bundles.publication import publish
 from api.cli import main
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.tuning import Tuning
 from tests.factories.bundles import KEY
-from tests.integration.small_comparison import small_comparison
+from tests.integration.small_comparison import small_regression
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +28,8 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     client: Client, service_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = Tuning(seeds=(7,), search=("lr", "beta2", "clip"), method="random", trials=2)
-    small = small_comparison(name="searched", steps=10, seeds=(1,))
-    spec = small.model_copy(update={"candidates": small.candidates[:2], "tuning": search})
+    candidates = [Candidate(optimizer=each, learning_rates=(4e-3,)) for each in ("adamw", "adapm")]
+    spec = small_regression(*candidates, name="searched", seeds=(1,)).model_copy(update={"tuning": search})
     id = client.submit(spec).experiment.id
     for _ in client.watch(id, pause_seconds=0.5):
         pass

@@ -3,6 +3,7 @@ nothing."""
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from api.bundles.ranking import places_of, rankings_by_rules, rankings_by_worklo
 from api.bundles.rules import RuleSet, RuleSetError, all_rules, read_rules, shipped_rules
 from api.bundles.signing import fingerprint
 from api.cli import main
+from dashboards.figures.base import Figure
+from dashboards.files.vector import VectorFormat, vector
 from tests.factories.bundles import EXPERIMENT, KEY, STEPS, Content, renamed, trained_content
 
 THEIRS = Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34)))
@@ -36,6 +39,22 @@ def rules(record: dict[str, Any], **more: Any) -> RuleSet:
 
 
 PAIRED = rules({"kind": "paired", "baseline": "sgd", "least_seeds": 3})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _equal_figures_drawn_once() -> Iterator[None]:
+    """Boards of the same submissions hold the same figures, a second for each page."""
+    drawn: dict[str, bytes] = {}
+
+    def remembered(figure: Figure, form: VectorFormat, **options: Any) -> bytes:
+        key = repr((figure, form, options))
+        if key not in drawn:
+            drawn[key] = vector(figure, form, **options)
+        return drawn[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api.bundles.board.vector", remembered)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,8 @@ def test_optimizers_that_are_no_candidates_are_found_by_a_search(client):
     found = listed(page) - {"adamw", "adapm"}
     assert found == {entry.name for entry in catalog.CATALOG if "8-bit" in searched_words(entry)} and found
     assert f">{len(found)} found<" in page
+    low_rank = client.post("/new", data=sent | {"find": "low-rank"}).text
+    assert "galore" in listed(low_rank) and f">{len(listed(low_rank) - {'adamw', 'adapm'})} found<" in low_rank
     assert listed(client.post("/new", data=FORM | {"find": "nothing like it"}).text) == {"adamw", "adapm"}
 
 

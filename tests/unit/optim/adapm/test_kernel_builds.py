@@ -87,9 +87,17 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
     assert ".local" not in made.asm["ptx"]
 
 
-@pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
+@pytest.mark.parametrize(
+    ("capability", "turned", "precision"),
+    [
+        (80, False, "tf32"),
+        (80, True, "tf32x3"),
+        (90, True, "tf32"),
+        (90, False, "tf32x3"),
+        (100, True, "tf32"),
+        (100, False, "tf32x3"),
+    ],
+)  # each two of the three in every combination
 def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from triton.backends.compiler import GPUTarget

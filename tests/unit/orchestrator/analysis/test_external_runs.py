@@ -173,3 +173,25 @@ def test_what_nothing_can_be_judged_by_is_refused_with_what_there_is(choices: di
         judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), **choices)
     with pytest.raises(ConflictError, match="there are none yet"):
         judge(EXPERIMENT, [])
+
+
+def test_budgets_have_to_be_equal_seed_by_seed() -> None:
+    """Both have runs of 500 and of 1,000 steps, and on no seed the same."""
+    runs = [
+        external_run(name, 0.002, seed, loss, steps=1000 if (seed == 3) is (name == "adamw") else 500)
+        for name, losses in (("adamw", ADAMW), ("muon", MUON))
+        for seed, loss in enumerate(losses)
+    ]
+    muon = judged(runs, "muon", baseline="adamw")
+    assert muon.conclusion is Conclusion.NOT_COMPARED
+    assert muon.verdict == (
+        "No verdict, for the budgets differ: 4 seeds with other steps or tokens than the same seed of adamw, "
+        "0.0575 below it."
+    )
+
+
+def test_rates_that_were_chosen_among_unequal_budgets_are_said() -> None:
+    runs = grid({"muon": {0.01: ADAMW, 0.02: MUON, 0.04: ADAMW}, "adamw": {0.001: ADAMW, 0.002: MUON}})
+    runs += grid({"adamw": {0.004: ADAMW}}, steps=20)
+    said = "adamw's learning rates were chosen among unequal budgets: of one seed they ended after 20 and 100 steps"
+    assert said in judge(EXPERIMENT, runs, baseline="adamw").concerns

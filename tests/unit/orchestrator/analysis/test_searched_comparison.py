@@ -7,9 +7,12 @@ import pytest
 
 from benchmarks.searched_verdicts import World, simulate
 from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.comparison import comparison_spec as comparison_spec_of
+from orchestrator.analysis.power import design_power, openings_of
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.records import Comparison, Conclusion
+from orchestrator.records import Comparison, Conclusion, ExperimentWithRuns
+from orchestrator.specs.preview import DesignPower
 from tests.factories.comparison import records
 from tests.factories.evidence import DIVERGED
 from tests.factories.stores import comparison_spec
@@ -120,6 +123,11 @@ def test_what_more_draws_are_worth_is_said_of_the_more_sensitive_one() -> None:
 
 def descended(loss: Loss, lost: Callable[[str, float, float], bool] = lambda *_: False) -> Comparison:
     """AdamW and AdaPM after coordinate descent over rate and beta2, all seeds judged."""
+    return compare(*descent(loss, lost))
+
+
+def descent(loss: Loss, lost: Callable[[str, float, float], bool]) -> ExperimentWithRuns:
+    """Its records."""
     spec = comparison_spec(
         optimizers=("adamw", "adapm"),
         learning_rates=(1e-3,),
@@ -151,7 +159,7 @@ def descended(loss: Loss, lost: Callable[[str, float, float], bool] = lambda *_:
                 tried.append(TuningRun(lr=lr, seed=run.spec.seed, ended=True, verdict=verdict, loss=number))
             planned += pending
             pending = spec.follow_up_runs(group, tried)
-    return compare(*records(spec, outcome, planned=tuple(planned)))
+    return records(spec, outcome, planned=tuple(planned))
 
 
 def test_a_descent_is_named_and_its_interval_covers_what_it_left_open() -> None:
@@ -179,3 +187,17 @@ def test_who_was_seen_at_one_place_of_an_axis_is_not_called_worse() -> None:
     (row,) = (row for row in found.rows if row.candidate == "adapm")
     assert row.difference is not None and row.difference.rate_is_open
     assert row.conclusion is Conclusion.UNDECIDED
+
+
+def test_a_search_that_says_nothing_of_what_it_missed_does_not_say_that_it_missed_nothing() -> None:
+    """Not told apart from AdamW, and every rate but one was lost: the next search is not taken to miss as little."""
+    experiment, runs = descent(
+        lambda name, lr, beta2: 2.0,
+        lost=lambda name, lr, _: name == "adapm" and not math.isclose(lr, 1e-3, rel_tol=1e-5),
+    )
+    spec = comparison_spec_of(experiment)
+    (row,) = (row for row in compare(experiment, runs).rows if row.difference)
+    assert row.difference is not None and not row.difference.rate_is_open and row.difference.regret == 0
+    assert openings_of(spec, experiment, runs) == []
+    found = design_power(spec, (), [(experiment, runs)])
+    assert isinstance(found, DesignPower) and (found.searches, found.left_open) == (0, None)

@@ -72,3 +72,11 @@ def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:
     assert instability({3}, {1, 2, 3}, None).p_value is None
     of_one, of_four = (instability(set(range(6)), set(range(6)), set(), count).p_value for count in (1, 4))
     assert (of_one, of_four) == (2 / 64, 8 / 64), "Bonferroni, as of losses"
+
+
+def test_a_seed_that_the_baseline_lacks_tells_nothing_of_who_is_stabler() -> None:
+    """Seven seeds were lost here and have no result there: nobody knows that the baseline's would not have been."""
+    seeds = set(range(10))
+    unpaired = instability(set(range(7)), seeds, set(), baseline_ended={7, 8, 9})
+    assert (unpaired.lost, unpaired.runs, unpaired.p_value) == (7, 10, 1.0)
+    assert instability(set(range(7)), seeds, set()).p_value == pytest.approx(2 / 2**7)

@@ -163,3 +163,35 @@ def test_bounds_that_hold_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="more than at_least"):
         ClaimedBound(candidate="a", quantity="speed_up", at_least=2.0, at_most=1.0)
     assert ClaimedBound(candidate="a", quantity="speed_up", at_least=2.0).highest() == math.inf
+
+
+def test_of_two_that_diverged_nobody_ends_above_the_other(file: Path) -> None:
+    one = read_claim(file).study()
+    ends = (DIVERGED, *BASE[1:])
+    found = one.judge(made_evidence(one, {"adamw": ends, "lion": ends}, state_shares={"lion": 0.5}))
+    assert found.measured is ClaimVerdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("bound", "within"), [("at_least: -0.05", "holds"), ("at_most: -0.03, expected: -1.0", "fails")]
+)
+def test_beyond_an_edge_of_its_grid_a_candidate_may_end_lower(tmp_path: Path, bound: str, within: str) -> None:
+    """An interval about zero is kept there, and bounds nothing from below."""
+    one = read_claim(
+        written(tmp_path, "at_most: 0.01}\n  - {candidate: lion, quantity: state_share, at_most: 0.51}", f"{bound}}}")
+    ).study()
+    lion = [loss + change for loss, change in zip(BASE, (0.012, -0.008, 0.01, -0.012, 0.004), strict=True)]
+    inside = made_evidence(one, {"adamw": BASE, "lion": lion})
+    assert one.judge(inside).measured is ClaimVerdict[within.upper()]
+    (part,) = inside.parts
+    moved = tuple(each.model_copy(update={"edge_of_grid": each.candidate == "lion"}) for each in part.candidates)
+    at_edge = inside.model_copy(update={"parts": (part.model_copy(update={"candidates": moved}),)})
+    assert one.judge(at_edge).measured is ClaimVerdict.UNDECIDED
+
+
+def test_a_speed_up_that_is_not_told_is_not_said_to_lack_seeds(tmp_path: Path) -> None:
+    one = read_claim(written(tmp_path, "loss_difference, at_most: 0.01", "speed_up, at_least: 1.2")).study()
+    lower = [loss - 0.001 for loss in BASE]
+    lower[0] -= 0.01
+    found = one.judge(made_evidence(one, {"adamw": BASE, "lion": lower}, state_shares={"lion": 0.5}))
+    assert "told only where every seed got there and it is shown to be better" in found.sentence

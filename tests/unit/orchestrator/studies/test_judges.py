@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import RunRecord
-from orchestrator.studies.evidence import Evidence, PartEvidence, StudyScale
-from orchestrator.studies.findings import SCALE_WORDS, ClaimVerdict, finding
+from orchestrator.records import Difference, RunRecord
+from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, StudyScale
+from orchestrator.studies.findings import SCALE_WORDS, ClaimVerdict, finding, no_lower
 from orchestrator.studies.paper import debias_theorem, memory_table, momentum_theory, probes
 from orchestrator.studies.registry import CLAIMS, names, study
 from tests.factories.comparison import Outcome
@@ -65,9 +65,10 @@ def test_on_par_is_what_the_whole_interval_says(mini: Any, answer: ClaimVerdict)
     assert found.measured is answer
 
 
-def test_all_diverged_is_no_draw() -> None:
+def test_where_all_diverged_nothing_is_told() -> None:
+    """It is no draw, and the candidate is no worse either."""
     ends = dict.fromkeys(("adamw", "adam-mini", "adapm-mini"), (DIVERGED,))
-    assert judged("adapm-mini", ends).measured is ClaimVerdict.FAILS
+    assert judged("adapm-mini", ends).measured is ClaimVerdict.UNDECIDED
 
 
 def test_runs_that_failed_leave_nothing_to_say() -> None:
@@ -605,3 +606,10 @@ def test_nothing_is_decided_against_a_baseline_at_the_edge_of_its_grid() -> None
     assert found(at_edge).measured is ClaimVerdict.UNDECIDED
     (note,) = found(at_edge).notes
     assert note == "Nothing is decided against what is not tuned: AdamW (GPT-2) is at the edge of its grid, lr 0.002."
+
+
+def test_who_may_be_better_beyond_its_grid_is_not_shown_to_end_no_lower() -> None:
+    close = Difference(mean=0.001, low=-0.009, high=0.012, n=5, p_value=1.0, margin=0.01)
+    inside = CandidateOutcome(candidate="lion", title="Lion", difference=close)
+    assert no_lower(inside) is ClaimVerdict.HOLDS
+    assert no_lower(inside.model_copy(update={"edge_of_grid": True})) is ClaimVerdict.UNDECIDED

@@ -124,3 +124,12 @@ def test_a_claims_file_is_shown_and_one_with_faults_is_refused(tmp_path: Path) -
     assert refused.exit_code == 2 and "comes with this version is called solver" in refused.stderr
     refused = cli("run", tmp_path / "nowhere.yaml")
     assert refused.exit_code == 2 and "cannot be read" in refused.stderr
+
+
+def test_two_bounds_need_more_seeds_than_one(tmp_path: Path) -> None:
+    """With the seeds that keep an interval below 0.06 with 80 %, it lies between -0.06 and 0.06 with 66 %."""
+    old = "at_most: 0.0, expected: -0.1"
+    one, two = (claimed(tmp_path, old, new) for new in ("at_most: 0.06", "at_least: -0.06, at_most: 0.06"))
+    of_one, _ = smallest_design(known(one, 0.06), one, TINY)
+    of_two, _ = smallest_design(known(two, 0.06), two, TINY)
+    assert (of_one.seeds, of_two.seeds) == (9, 11)

@@ -10,6 +10,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.records import ExperimentWithRuns
 from tests.factories.comparison import Outcome, records
 from tests.factories.stores import comparison_spec, result
+from worker.records.result import Verdict
 
 BATCHES = tuple(1000.0 * 2**place for place in range(6))
 CRITICAL = 5000.0
@@ -132,3 +133,30 @@ def test_one_batch_or_several_models_are_no_such_law() -> None:
         for experiment, runs in experiments
     ]
     assert critical_batches(failed, lambda ids: curves) is None
+
+
+def test_two_experiments_with_one_batch_count_as_its_seeds() -> None:
+    """Neither displaces the other: the batch's tokens are the mean over both."""
+    experiments, curves = measured()
+    once = critical_batches(experiments, lambda ids: {id: curves[id] for id in ids}, 3.0)
+    again, runs = experiments[3]
+    slower = [run.model_copy(update={"id": f"again-{run.id}"}) for run in runs]
+    more = curves | {
+        f"again-{run.id}": ValidationCurve(steps=(0.0, 4 * curves[run.id].steps[1]), losses=(5.0, 3.0)) for run in runs
+    }
+    twice = critical_batches([*experiments, (again, slower)], lambda ids: {id: more[id] for id in ids}, 3.0)
+    assert once is not None and twice is not None
+    before, after = (found.rows[0].points[3] for found in (once, twice))
+    assert (before.n, after.n) == (3, 6)
+    assert after.tokens == pytest.approx(2 * before.tokens)
+
+
+def test_the_loss_that_all_reach_is_none_of_a_run_that_diverged() -> None:
+    experiments, curves = measured()
+    first, runs = experiments[0]
+    ended = runs[0].result
+    assert ended is not None
+    lost = ended.model_copy(update={"verdict": Verdict.DIVERGED, "final_val_loss": 9.0})
+    experiments[0] = first, (runs[0].model_copy(update={"result": lost}), *runs[1:])
+    found = critical_batches(experiments, lambda ids: {id: curves[id] for id in ids})
+    assert found is not None and found.target_loss == pytest.approx(2.902)

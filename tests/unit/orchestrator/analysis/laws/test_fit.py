@@ -433,3 +433,20 @@ def test_data_efficiency_has_the_errors_of_the_candidates_law_too() -> None:
     widths = [each.high - each.low for each in found if each.low is not None and each.high is not None]
     assert len(widths) >= len(found) / 2
     assert min(widths) > 0.01
+
+
+def test_runs_of_two_experiments_with_the_same_cells_are_paired_within_each() -> None:
+    """Two equal optimizers, each 0.2 nats higher in the second experiment: paired across, one lies 0.1 below."""
+
+    def shifted(up: float) -> Callable[[str, float, float], float]:
+        return lambda _name, n, d: power("adamw", n, d) + up
+
+    twice = [
+        (experiment.model_copy(update={"id": f"{experiment.id}-{up}"}), runs)
+        for up in (0.0, 0.2)
+        for experiment, runs in measured(SIZES, shifted(up))
+    ]
+    typical = of(fit_experiments(twice, form="n0", draws=50), "adapm").typical_difference
+    assert typical is not None and typical.difference.low is not None and typical.difference.high is not None
+    assert typical.difference.low < 0 < typical.difference.high
+    assert typical.difference.mean == pytest.approx(0, abs=0.005)

@@ -1,0 +1,35 @@
+"""A service for each file of tests, and who talks to it; a file that needs another one has fixtures of these names."""
+
+from collections.abc import Callable, Iterator
+
+import httpx2
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from api.client.client import Client
+from tests.integration.api_service import Service, serving
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=service.url, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as found:
+        yield found
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)

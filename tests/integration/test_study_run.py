@@ -1,0 +1,96 @@
+"""The three cheapest studies for real: two that are computed, and one that trains, through the command line."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from orchestrator.studies import registry
+from orchestrator.studies.evidence import StudyScale
+from orchestrator.studies.results import read_evidence
+from orchestrator.studies.study import Plan, Study, StudyPart
+from tests.factories.fork_server import fork_server
+from tests.factories.stores import claim
+from tests.integration.api_service import Service, serving
+from worker.attempt import execute
+
+STEPS = 40
+"""Of each training, instead of 200: two are observed, half-way and at the end."""
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """A service whose runs are trained, each in a process of its own, and which knows the shorter study."""
+    studies = tuple(shortened(each) if each.name == "gradient-sparsity" else each for each in registry.all_studies())
+    monkeypatch.setattr(registry, "_shipped_studies", lambda: studies)
+    (tmp_path / "service").mkdir()
+    with serving(tmp_path / "service") as running, trained(running):
+        yield running
+
+
+def shortened(study: Study) -> Study:
+    """The study, whose tiny scale has fewer steps."""
+    (part,) = study.plans[StudyScale.TINY].parts
+    fields = part.spec.model_dump(mode="json")
+    fields["workload"]["budget"]["steps"] = STEPS
+    for watched in ("evaluation", "probes"):
+        fields["workload"][watched]["every_steps"] = STEPS // 2
+    short = StudyPart(name=part.name, spec=type(part.spec).model_validate(fields))
+    return replace(study, plans={StudyScale.TINY: Plan(parts=(short,))})
+
+
+@contextmanager
+def trained(service: Service) -> Iterator[None]:
+    """Within, what waits at the service is trained, one run after the other."""
+    processes, over = fork_server(), threading.Event()
+
+    def train() -> None:
+        while not over.wait(0.05):
+            for lease in claim(service.queue, cpus=1, limit=1):
+                arguments = (service.url, lease.run_id, lease.attempt, lease.token)
+                process = processes.Process(target=execute, args=arguments)
+                process.start()
+                process.join()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_three_studies_end_with_verdicts_and_a_report(service: Service, tmp_path: Path) -> None:
+    """Counted, computed and trained; a second run finds the experiment and trains nothing."""
+
+    def study(*words: object) -> str:
+        return said(*words).stdout
+
+    def said(*words: object) -> Result:
+        result = CliRunner().invoke(main, ["study", *map(str, words), "--data", str(tmp_path)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result
+
+    told = study("run", "memory-table", "debias-theorem", "gradient-sparsity", "--url", service.url)
+    assert "memory-table, computed, own result: holds in part" in told
+    assert "debias-theorem, computed, own result: holds in part" in told
+    assert "gradient-sparsity: submitted" in told
+    again = said("run", "gradient-sparsity", "--url", service.url, "--json")
+    assert "gradient-sparsity: using" in again.stderr
+    assert "3/3 runs, 100%" in again.stderr
+    (answer,) = json.loads(again.stdout)
+    assert (answer["study"], answer["scale"]) == ("gradient-sparsity", "tiny")
+    assert answer["finding"]["finding"]["answer"]
+    kept = read_evidence(tmp_path / "studies", "gradient-sparsity", StudyScale.TINY)
+    assert kept is not None
+    assert [run.ended for run in kept.parts[0].runs] == ["converged"] * 3
+    assert set(kept.parts[0].runs[0].observed) >= {"embedding", "query", "attention output"}
+    row = next(line for line in study("report").splitlines() if line.startswith("| [`gradient-sparsity`]"))
+    assert "| cannot be said at this scale |" in row
