@@ -159,8 +159,8 @@ def _connected_server() -> socket.socket:
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
             return _connect(address)
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        # NVML counts devices: where CUDA itself did, no forked process could use it.
-        environment |= {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+        # NVML counts devices: where CUDA itself did, no forked process could use it. NumPy's library starts no threads.
+        environment |= {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "worker.fork_server", str(address), str(os.getppid())]
         nothing = subprocess.DEVNULL
         subprocess.run(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing, check=False)
