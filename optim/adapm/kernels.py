@@ -126,7 +126,7 @@ def move(
     if blocks.weights[0].numel() == 0:
         return
     with _current(numbers.device):
-        for chosen in _of_one_layout(*(each for each in blocks if each)):
+        for chosen in _group_by_layout(*(each for each in blocks if each)):
             _launch(blocks, chosen, factors, old, divisor, numbers, chances, precision)
 
 
@@ -194,7 +194,7 @@ def multiply(
     """
     found = rows.new_empty((*rows.shape[:2], matrices[0].shape[axis]))
     with _current(rows.device):
-        for chosen in _of_one_layout(matrices):
+        for chosen in _group_by_layout(matrices):
             _launch_product(rows, matrices, chosen, found, sums, axis, carried, precision)
     return found
 
@@ -203,12 +203,12 @@ def square_sums(gradients: Sequence[Tensor], *, axis: int) -> Tensor:
     """Sums of squares, in float32, of each row (axis 0) or column (axis 1) of matrices of one shape: a row for each."""
     sums = torch.empty((len(gradients), gradients[0].shape[axis]), dtype=torch.float32, device=gradients[0].device)
     with _current(sums.device):
-        for chosen in _of_one_layout(gradients):
+        for chosen in _group_by_layout(gradients):
             _launch_sums(gradients, chosen, sums, axis)
     return sums
 
 
-def _of_one_layout(*lists: Sequence[Tensor]) -> Iterable[list[int]]:
+def _group_by_layout(*lists: Sequence[Tensor]) -> Iterable[list[int]]:
     """The places in these lists of tensors that have the same strides and types."""
     layouts: dict[object, list[int]] = {}
     for index, tensors in enumerate(zip(*lists, strict=True)):

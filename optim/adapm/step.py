@@ -315,7 +315,7 @@ def move_batch(
     if compiles and (kernels := kernels_for(batch[0])) is not None:
         _move_by_kernel(kernels, batch, settings, factors, divisor)
         return
-    if compiles and compiled.is_worth_compiling(block.shape, gradient.device, *_kept_of(batch)):
+    if compiles and compiled.is_worth_compiling(block.shape, gradient.device, *_touched_tensors(batch)):
         _move_compiled(batch, gradient, settings, factors, divisor, compute, largest)
         return
     # Several blocks are no larger than a chunk (`split_into_batches`).
@@ -342,7 +342,7 @@ def move_batch(
             round_into(weights, exact)
 
 
-def _kept_of(batch: Sequence[Member]) -> list[object]:
+def _touched_tensors(batch: Sequence[Member]) -> list[object]:
     """What a step reads of such blocks, and what it writes to."""
     element = batch[0].block.second_moment is SecondMoment.ELEMENT
     return [
