@@ -379,7 +379,9 @@ def scaling(
             "adamw": [law(size) + each for each in luck],
             "adapm": [law(size) + lead(size) + each + chance.gauss(0, own) for each in luck],
         }
-        ended = {name: [with_tokens(each, 10**6, size) for each in found] for name, found in losses.items()}
+        ended: dict[str, list[Outcome]] = {
+            name: [with_tokens(each, 10**6, size) for each in found] for name, found in losses.items()
+        }
         return ended | {name: [DIVERGED, *ended[name][1:]] for name in lost if model == "gpt2-tiny"}
 
     return one.judge(made_evidence(one, ends))
