@@ -23,6 +23,7 @@ from orchestrator.records import (
 )
 from orchestrator.run_table.fields import FieldKind, RunField, Value
 from orchestrator.specs.preview import DesignPower
+from orchestrator.words import pluralize
 from worker.records.result import Verdict
 
 Tone = Literal["good", "live", "wait", "warn", "bad"]
@@ -359,8 +360,11 @@ def power_text(power: DesignPower) -> str:
             "like it has ended"
         )
     elif power.searches and power.left_open is not None:
-        alike = f"{power.searches} earlier search{'es' if power.searches != 1 else ''} like it"
+        alike = f"{pluralize(power.searches, 'earlier search', 'earlier searches')} like it"
         advice += f", by what {alike} left open, {power.left_open:.2g}{unit} to either side"
+    if power.searches_left_out:
+        others = pluralize(power.searches_left_out, "search like it", "searches like it")
+        advice += f" ({others} left out: not ended, or nobody knows how far the best rates were missed)"
     earlier = f"{experiments} earlier experiment{'s' if experiments != 1 else ''}"
     return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"
 

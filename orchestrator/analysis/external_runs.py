@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
-from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, signed_text, verdict
+from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, note_on_baseline, signed_text, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
@@ -70,7 +70,12 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         )
     if baseline is not None and baseline not in names:
         raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(told.left_out)}")
-    spec = _comparison_spec(experiment.name, told.judged, names, baseline or names[0], choice.margin)
+    spec = _comparison_spec(experiment.name, told.judged, names, choice.margin)
+    chosen: tuple[str, ...] = ()
+    if baseline is not None and baseline != names[0]:
+        without_choice = f"without a choice it is {names[0]}, whose first run began first"
+        chosen = (note_on_baseline(spec, baseline, without_choice),)
+        spec = spec.hold_against(baseline)
     records = [_record(run, experiment.id, metric) for run in told.judged]
     standings = standings_of(spec, summaries(spec, [*records, *_missing_runs(spec, records)]))
     rows = [
@@ -92,7 +97,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         concerns=(*_concerns(judged, of_row), *_unequal_grids(told.judged, names, metric), *told.left_out),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
-        notes=fairness_notes(spec, records, rows),
+        notes=(*chosen, *fairness_notes(spec, records, rows)),
     )
 
 
@@ -171,9 +176,9 @@ def _count_by_candidate(runs: Iterable[ExternalRun]) -> str:
 
 
 def _comparison_spec(
-    name: str, runs: Sequence[ExternalRun], names: Sequence[str], baseline: str, margin: float | None
+    name: str, runs: Sequence[ExternalRun], names: Sequence[str], margin: float | None
 ) -> ComparisonSpec:
-    """The comparison that these runs could have been of.
+    """The comparison that these runs could have been of, against the first of the names.
 
     Where all rates of a candidate have the same seeds, these chose its rate and judge it. Where some rates have fewer,
     it was tuned on those: they are set apart, if enough others are left at the rate with the most seeds.
@@ -195,7 +200,7 @@ def _comparison_spec(
                 Candidate(optimizer=name, label=name, learning_rates=tuple(grid)) for name, grid in rates.items()
             ),
             seeds=tuple(sorted(seeds - tuning)),
-            baseline=baseline,
+            baseline=names[0],
             tuning=Tuning(seeds=tuple(sorted(tuning)), extend_grid=0) if tuning else None,
             unequal_grids=True,
             equivalence_margin=margin,

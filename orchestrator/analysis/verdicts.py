@@ -146,6 +146,20 @@ def fairness_notes(
     return tuple(found)
 
 
+def note_on_baseline(spec: ComparisonSpec, baseline: str, without_choice: str) -> str:
+    """What a reader must know of a baseline that is not the specification's. `without_choice`: which one that is."""
+    planned, tested = spec.comparison_count(), spec.hold_against(baseline).comparison_count()
+    price = (
+        "the intervals allow for that as they are"
+        if planned == tested
+        else f"any pair of candidates could have been held against each other, so that {tested} differences count as "
+        f"tested instead of {planned}, and intervals are wider"
+    )
+    own = spec.baseline_name()
+    seeds = "" if spec.sequential is None else f"; seeds are added by differences to {own}, whatever is open here"
+    return f"the baseline {baseline} was chosen after the fact, {without_choice}; {price}{seeds}."
+
+
 # Verdicts
 
 

@@ -7,6 +7,7 @@ from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Esti
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import p_text, signed_text, stability_text
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
+from orchestrator.words import pluralize
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
@@ -103,15 +104,22 @@ def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
     spread = (
         ""
         if found.spread is None
-        else f"; between {noun} it varies by {found.spread:.4f} beyond the seeds' noise"
+        else f"; between {noun} it varies by {signed_text(found.spread)[1:]} beyond the seeds' noise"
         if found.spread
         else f"; {noun} are not told apart"
     )
     kind = "simultaneous 95 % interval" if found.comparisons > 1 else "95 % interval"
     where = "above" if mean > 0 else "below"
+    other = "budgets" if noun == "sizes" else "sizes"
+    over = ""
+    if not found.in_common:
+        over = f" Each is over its own {other}: no {other[:-1]} is one of all {noun}."
+    elif found.cells_left_out:
+        left_out = pluralize(found.cells_left_out, "cell is", "cells are")
+        over = f" That is over the {other} that all {noun} have: {left_out} left out."
     return [
         f"At a typical one of {found.difference.n} {noun} it lies {abs(mean):.4f} nats {where} the baseline ({kind} "
-        f"{signed_text(low)} to {signed_text(high)}{spread})."
+        f"{signed_text(low)} to {signed_text(high)}{spread}).{over}"
     ]
 
 
