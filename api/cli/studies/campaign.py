@@ -26,6 +26,7 @@ from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
 from orchestrator.analysis.campaigns import CampaignRecord, HeldOutWorkloads, Ledger, TryRecord
+from worker.words import pluralize
 
 Id = Annotated[str, typer.Argument(help="A campaign's id.", metavar="ID")]
 Place = Annotated[int, typer.Argument(help="The try's place, from 1.", min=1, metavar="TRY")]
@@ -169,8 +170,9 @@ def campaign_view(found: CampaignRecord, tries: tuple[TryRecord, ...]) -> Render
     """The facts, the table of tries, their verdicts."""
     head = Text(plain(found.name), style="bold")
     head.append(
-        f"  error {found.error:g}, of which {found.error_spent:.2g} is spent by {formats.count(found.tries)} tries; "
-        f"{formats.count(found.runs)} runs; {found.held_out} workloads held out",
+        f"  error {found.error:g}, of which {found.error_spent:.2g} is spent by "
+        f"{pluralize(found.tries, 'try', 'tries')}; {pluralize(found.runs, 'run')}; "
+        f"{pluralize(found.held_out, 'workload')} held out",
         style="dim",
     )
     table = plain_table("try", "optimizer", "lr", "state", "pairs", "difference", "level")

@@ -52,6 +52,7 @@ from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
 from orchestrator.studies.results import StoredFinding, best, stored_findings, write_evidence
 from orchestrator.studies.study import Study
+from worker.words import pluralize
 
 Names = Annotated[
     list[str] | None,
@@ -273,7 +274,10 @@ class StudyRunner:
             if found is None or self._again:
                 key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
                 found = client.submit(part.spec, key=key).experiment.id
-                print(f"{study.name}: submitted {found} ({part.name}), {part.spec.run_count()} runs", flush=True)
+                print(
+                    f"{study.name}: submitted {found} ({part.name}), {pluralize(part.spec.run_count(), 'run')}",
+                    flush=True,
+                )
             else:
                 print(f"{study.name}: using {found} ({part.name})", flush=True)
                 # Whoever runs a study wants its answer: what was paused, cancelled or has failed goes on.
@@ -303,7 +307,7 @@ class StudyRunner:
         claim, why = design_claim(client, claim, self.scale, self.folder)
         design = claim.scales[self.scale].design
         assert design is not None
-        print(f"{study.name}: {design.seeds} seed{'s' * (design.seeds != 1)}: {plain(why)}", flush=True)
+        print(f"{study.name}: {pluralize(design.seeds, 'seed')}: {plain(why)}", flush=True)
         return claim.study()
 
     def _store(self, study: Study, evidence: Evidence) -> None:
