@@ -24,6 +24,7 @@ from orchestrator.analysis.profiles import trained_workload
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import CandidateRow, Comparison, Conclusion, ExperimentRecord, RunRecord
+from worker.words import pluralize
 
 SHORT = 12
 """Characters of a fingerprint that name a signer where many stand."""
@@ -361,7 +362,7 @@ def _rank_by_profile(
         measured[id(entry.comparison)] = kept
     workloads = len({trained_workload(each.workload) for each in measured.values()})
     if workloads < record.least_workloads:
-        have = f"the board has {workloads} such workload{'s' * (workloads != 1)}"
+        have = f"the board has {pluralize(workloads, 'such workload')}"
         few = f"{have}, and {record.least_workloads} are asked for"
         out += [NotRanked(submission=each.submission, entry=each, reason=few) for each in alike.values()]
         return (), tuple(out)

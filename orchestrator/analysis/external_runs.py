@@ -39,6 +39,7 @@ from worker.schema import trust_stored_names
 from worker.spec.parts import Budget
 from worker.spec.run import Workload
 from worker.spec.task import RegressionTask
+from worker.words import pluralize
 
 TOKENS = "tokens"
 """The metric that says how much was trained."""
@@ -65,7 +66,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
     names = tuple(name for name in names if any(run.candidate == name for run in told.judged))
     if not told.judged:
         raise ConflictError(
-            f"none of {_count(runs, 'run')} can be judged by {metric}: "
+            f"none of {pluralize(len(runs), 'run')} can be judged by {metric}: "
             + "; ".join(told.left_out or ("there are none",))
         )
     if baseline is not None and baseline not in names:
@@ -159,7 +160,7 @@ class _Told:
         return cls(
             judged=tuple(judged.values()),
             left_out=tuple(
-                f"left out: {_count(found, 'run')} {reason} ({_count_by_candidate(found)})"
+                f"left out: {pluralize(len(found), 'run')} {reason} ({_count_by_candidate(found)})"
                 for reason, found in why.items()
             ),
         )
@@ -319,7 +320,7 @@ def _judged_candidate(
     elif tokens and their_tokens and tokens != their_tokens:
         unequal = f"{_numbers(tokens)} tokens against {_numbers(their_tokens)}"
     elif found := _unequal_pairs(of_row[row.candidate], of_row[baseline.candidate], metric):
-        unequal = f"{_count(found, 'seed')} with other steps or tokens than the same seed"
+        unequal = f"{pluralize(len(found), 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.NOT_COMPARED
         side = "below" if difference.mean < 0 else "above"
@@ -468,7 +469,3 @@ def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandi
 
 def _numbers(values: Collection[float]) -> str:
     return " and ".join(f"{value:,.0f}" for value in values) or "none"
-
-
-def _count(found: Collection[object], noun: str) -> str:
-    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"

@@ -15,8 +15,8 @@ from orchestrator.studies.evidence import (
     StudyScale,
     machine_sentences,
 )
-from orchestrator.words import pluralize
 from worker.records.result import Finite, Record, Verdict
+from worker.words import pluralize
 
 MARGIN_NATS = 0.01
 """How much above AdamW counts as on par; tuned optimizers differ by 0.002 to 0.013. The paper calls 0.035 on par

@@ -21,6 +21,7 @@ from api.cli.experiments.show import Id
 from api.cli.service import Data, Url, environment_settings, open_client
 from dashboards.text import formats
 from worker.errors import WorkerError
+from worker.words import pluralize
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write, which must not exist.", metavar="DIR")]
 SigningKeyFile = Annotated[
@@ -67,7 +68,7 @@ def publish(
     if json:
         print_json({"folder": str(out), **_facts(written)})
         return
-    print(f"{out}: {plain(written.bundle.experiment.name)}, {formats.count(len(written.bundle.runs))} runs")
+    print(f"{out}: {plain(written.bundle.experiment.name)}, {pluralize(len(written.bundle.runs), 'run')}")
     print(f"signed by {written.signer}")
     print(f"  adapm-bench verify {out} --signer {written.signer}")
 
@@ -120,7 +121,7 @@ def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles 
         index = str(out / "index.html")
         print_json({"board": index, "submissions": count, "rules": ranked, "refused": written.refused})
         return
-    print(f"{out / 'index.html'}: {formats.count(count)} submission{'' if count == 1 else 's'}")
+    print(f"{out / 'index.html'}: {pluralize(count, 'submission')}")
     for path, why in written.refused.items():
         complain(f"refused: {path}: {why}")
 
