@@ -9,7 +9,7 @@ from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
-from orchestrator.external_runs import ExternalExperiment
+from orchestrator.external_runs import ExternalExperiment, ExternalRun
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
@@ -233,6 +233,14 @@ def leading_row(comparison: Comparison) -> CandidateRow | None:
 def candidate_title(candidate: str, optimizer: str) -> str:
     """What a candidate is called everywhere: its label, else its optimizer's title."""
     return catalog.entry(optimizer).title if candidate == optimizer and catalog.knows(optimizer) else candidate
+
+
+def run_title(run: RunRecord | ExternalRun) -> str:
+    """What tells a run from its neighbours; of an external one that it is one."""
+    is_external = isinstance(run, ExternalRun)
+    title = run.candidate if isinstance(run, ExternalRun) else candidate_title(run.candidate, run.optimizer)
+    seed = formats.UNKNOWN if run.seed is None else run.seed
+    return f"{title} · lr {formats.rate(run.lr)} · seed {seed}" + " · external" * is_external
 
 
 def loss_title(comparison: Comparison) -> str:

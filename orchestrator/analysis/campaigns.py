@@ -264,7 +264,7 @@ class HeldOutTry(Record):
     """Why runs of it wait, failed or were cancelled."""
 
 
-class HeldOutVerdicts(Record):
+class HeldOutWorkloads(Record):
     """The held-out side of a campaign, for admins."""
 
     campaign_id: str

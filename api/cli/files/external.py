@@ -142,7 +142,7 @@ def judgement_view(judged: ExternalJudgement) -> RenderableType:
             "0" if loss is None else str(loss.n),
             str(len(row.learning_rates)),
         )
-    lines = [("first", formats.sentence(each)) for each in judged.concerns]
+    lines = [("concern", formats.sentence(each)) for each in judged.concerns]
     verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
     verdicts += [("not checked", formats.sentence(each)) for each in judged.unchecked]
     verdicts += [("note", formats.sentence(each)) for each in judged.notes]

@@ -267,7 +267,7 @@ class StudyRunner:
 
     def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
-        known = self._known_experiments(client, study)
+        known = self._newest_experiment_by_part(client, study)
         ids: dict[str, str] = {}
         for part in study.plans[self.scale].parts:
             found = known.get(part.name)
@@ -289,7 +289,7 @@ class StudyRunner:
             ids[part.name] = found
         return ids
 
-    def _known_experiments(self, client: Client, study: Study) -> dict[str, str | None]:
+    def _newest_experiment_by_part(self, client: Client, study: Study) -> dict[str, str | None]:
         """Part → its newest experiment. A claim may be registered here and not at a service elsewhere, which knows its
         experiments by their keys alone."""
         try:
