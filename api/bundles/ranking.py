@@ -84,9 +84,9 @@ class BoardEntry:
         return formats.sentence(self.row.verdict)
 
     def loss(self) -> tuple[bool, float]:
-        """To sort by: without a finite loss last."""
+        """To sort by: last without a finite loss, or with a mean of those runs alone that did not diverge."""
         loss = self.row.val_loss
-        return loss is None, loss.mean if loss else 0.0
+        return loss is None or self.row.lost_runs() > 0, loss.mean if loss else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class Place:
 
     entry: BoardEntry
     place: int | None
-    """Equal ones share it; None without a finite loss."""
+    """Equal ones share it; None without a finite loss of every run at that rate."""
     shown: str
     """What its place rests on, in a sentence."""
 

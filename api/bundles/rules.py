@@ -111,7 +111,7 @@ class RuleSet(Spec):
             return told
         if row.val_loss is None:
             return "it has no finite loss"
-        if (best := row.best()) is not None and (lost := best.diverged + best.out_of_memory):
+        if lost := row.lost_runs():
             return f"{lost} of its runs at that rate diverged or ran out of memory"
         record = self.record
         if isinstance(record, TargetRecord):

@@ -110,8 +110,7 @@ def _best_trial(finding: SweepFinding) -> CandidateOutcome:
 
 def _lost_runs(row: CandidateRow) -> int:
     """Judged runs without a trained model; without a finite loss at any rate, all that have a result."""
-    best = row.best()
-    return best.diverged + best.out_of_memory if best else sum(row.verdicts.values())
+    return row.lost_runs() if row.best() else sum(row.verdicts.values())
 
 
 def _candidate(row: CandidateRow, baseline_lost: int) -> CandidateOutcome:

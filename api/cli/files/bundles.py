@@ -18,7 +18,7 @@ from api.bundles.verification import Verification
 from api.bundles.verification import verify as verify_bundle
 from api.cli.console import FAILED, Json, complain, console, fail, plain, print_json, refuse, sentences
 from api.cli.experiments.show import Id
-from api.cli.service import Url, environment_settings, open_client
+from api.cli.service import Data, Url, environment_settings, open_client
 from dashboards.text import formats
 from worker.errors import WorkerError
 from worker.words import pluralize
@@ -49,12 +49,14 @@ RerunOption = Annotated[bool, typer.Option("--rerun", help="Train a run of it ag
 RunOption = Annotated[str | None, typer.Option("--run", help="With --rerun: train this one.", metavar="RUN")]
 
 
-def publish(id: Id, out: Out, signing_key: SigningKeyFile = None, url: Url = None, json: Json = False) -> None:
+def publish(
+    id: Id, out: Out, signing_key: SigningKeyFile = None, data: Data = None, url: Url = None, json: Json = False
+) -> None:
     """Publish a finished experiment: raw figures, answers and provenance as a signed folder that anybody can check."""
     if out.exists():
         refuse(f"{out} exists already; choose another folder with --out")
     try:
-        key = read_key(signing_key or environment_settings().data_folder / KEY_NAME)
+        key = read_key(signing_key or environment_settings(data_folder=data).data_folder / KEY_NAME)
         with open_client(url) as client:
             written = write_bundle(client, id, out, key)
     except BundleKeyError as error:

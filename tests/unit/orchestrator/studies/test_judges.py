@@ -31,7 +31,7 @@ def near(change: float) -> tuple[float, ...]:
 STATE_SHARES = {"adapm": 0.5, "adapm-mini": 0.05}
 
 
-def judged(name: str, ends: dict[str, Any], **more: Any) -> Any:
+def judged(name: str, ends: dict[str, Any] | Callable[[str], Any], **more: Any) -> Any:
     """Where the memory is a part of the claim, AdaPM's state is as small as the paper says."""
     shares = STATE_SHARES if name in ("adapm-mini", "sft", "rlhf") else None
     return study(name).judge(made_evidence(study(name), ends, **({"state_shares": shares} | more)))
@@ -637,6 +637,73 @@ WORLDS: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any] 
 }
 """Of each study a world in which its claim is true, one in which it is false, and one that leaves it open; what is
 counted leaves nothing open."""
+
+
+def with_state(name: str, share: float) -> Any:
+    """As good a loss as the baseline's, with so large a share of its state."""
+    spec = study(name).plans[StudyScale.TINY].parts[0].spec
+    assert isinstance(spec, ComparisonSpec)
+    ends = {each.name(): near(0.001) for each in spec.candidates} | {spec.baseline_name(): BASE}
+    return judged(name, ends, state_shares={"adapm": share, "adapm-mini": share})
+
+
+def unlike_roles(name: str, probe: str, block: str, other: float, **values: float) -> Any:
+    """What every block shows, and one of them another value of."""
+    seen = observed(probe, 20, **values)
+    blocks = {**seen.blocks, block: dict.fromkeys(values, other)}
+    return judged(name, {"adamw": BASE}, observations=[seen.model_copy(update={"blocks": blocks})])
+
+
+def one_drifts() -> Any:
+    def at(step: int) -> Observation:
+        seen = observed("residual", step, **dict.fromkeys(probes.QUANTILES, 1.0))
+        drift = dict.fromkeys(probes.QUANTILES, math.exp(0.05 * step))
+        return seen.model_copy(update={"blocks": {**seen.blocks, "h.0.mlp.c_fc.weight": drift}})
+
+    return judged("residual-stationarity", {"adapm": BASE}, observations=[at(step) for step in range(20)])
+
+
+IN_PART: dict[str, Callable[[], Any] | None] = {
+    "memory-table": lambda: memory({"adapm-mini": 1.1}),
+    "gpu-hours": lambda: hours({"adapm": 150.0, "adapm-mini": 50.0}),
+    "momentum-theory": lambda: momentum(0.6, 0.6),
+    "debias-theorem": lambda: debias(1.2),
+    "loss-curves": lambda: ablation("loss-curves", {"adapm": 0.0, "galore": -0.2}, 0.2),
+    "bias-correction": lambda: correction(*near(-1.0)),
+    "block-partition": lambda: ablation("block-partition", {"V low too": -0.2}),
+    "rank-and-interval": lambda: ablation("rank-and-interval", {"r = 2 %": 0.3}),
+    "adapm-mini": lambda: with_state("adapm-mini", 0.9),
+    "gradient-sparsity": lambda: unlike_roles(
+        "gradient-sparsity",
+        "gradient-sparsity",
+        "transformer.wte.weight",
+        0.1,
+        rows_near_zero=0.8,
+        columns_near_zero=0.8,
+    ),
+    "momentum-spectrum": lambda: unlike_roles(
+        "momentum-spectrum", "momentum-spectrum", "h.0.mlp.c_fc.weight", 0.1, energy_top_5_percent=0.8
+    ),
+    "residual-stationarity": one_drifts,
+    "scaling-law": None,
+    "sft": lambda: with_state("sft", 0.9),
+    "rlhf": lambda: with_state("rlhf", 0.9),
+    "solver": None,
+    "field": None,
+    "full-tuning": lambda: judged(
+        "full-tuning", lambda part: {"adamw": BASE, "adapm": near(0.2 if part == "gpt2-tiny" else 0.0)}
+    ),
+    "own-choices": None,
+    "partition-search": lambda: partition(dear((*KEPT_FULL, "query")), 0.005),
+}
+"""Of each study a world in which one part of its claim is true and another one false; None where it has no parts, or
+one that is false makes all of it false."""
+
+
+def test_a_judge_tells_where_one_part_holds_and_another_does_not() -> None:
+    assert IN_PART.keys() == WORLDS.keys()
+    for name, in_part in IN_PART.items():
+        assert in_part is None or in_part().measured is ClaimVerdict.IN_PART, name
 
 
 def test_every_study_has_its_worlds() -> None:
