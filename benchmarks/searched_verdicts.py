@@ -193,6 +193,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--method", choices=("random", "coordinate"), help="that one alone")
     parser.add_argument("--sequential", action="store_true", help="the worlds whose seeds are added alone")
+    parser.add_argument("--unequal", action="store_true", help="the worlds of unequal sensitivities alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
@@ -207,6 +208,8 @@ def main() -> None:
     methods: tuple[tuple[Literal["random", "coordinate"], int, int], ...] = (
         ("random", 3, 16),
         ("random", 6, 24),
+        ("coordinate", 3, 16),
+        ("coordinate", 6, 13),
         ("coordinate", 6, 24),
     )
     worlds += [
@@ -234,6 +237,7 @@ def main() -> None:
     ]
     worlds = [each for each in worlds if given.method in (None, each.method)]
     worlds = [each for each in worlds if each.sequential or not given.sequential]
+    worlds = [each for each in worlds if len({*each.sensitivities}) > 1 or not given.unequal]
     for world in worlds:
         equal = simulate(world, given.experiments, 0.0, given.seed)
         power = [simulate(world, given.experiments // 4, gain, given.seed)["decided"] for gain in GAINS]

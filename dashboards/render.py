@@ -19,6 +19,7 @@ from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
 from dashboards.text.markdown import markdown
 from orchestrator.errors import NotFoundError
+from worker.words import pluralize
 
 P = ParamSpec("P")
 
@@ -128,7 +129,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= FILTERS | {"sentence": formats.page_sentence, "markdown": markdown}
+    made.filters |= FILTERS | {"sentence": formats.page_sentence, "markdown": markdown, "pluralize": pluralize}
     made.filters["age"] = lambda then: formats.age(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)
     made.globals |= {"groupings": grouping_choices}

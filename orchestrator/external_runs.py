@@ -283,7 +283,7 @@ class ExternalJudgement(Record):
         ]
         head = f"<p><b>{escape(self.experiment)}</b>: external runs, told and not measured by the bench</p>"
         table = html_table(("candidate", "lr", self.metric, f"to {self.baseline}", "verdict"), rows)
-        return f"{head}{_html_list('First', self.concerns)}{table}{_html_list('Not checked', self.unchecked)}"
+        return f"{head}{_html_list('Concerns', self.concerns)}{table}{_html_list('Not checked', self.unchecked)}"
 
 
 def _html_list(title: str, lines: Sequence[str]) -> str:

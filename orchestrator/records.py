@@ -583,6 +583,11 @@ class CandidateRow(Record):
         """The runs that `val_loss` is the mean of."""
         return self.final or next((rate for rate in self.learning_rates if rate.lr == self.best_lr), None)
 
+    def lost_runs(self) -> int:
+        """Of `best`, how many diverged or ran out of memory: `val_loss` is the mean of the others alone."""
+        best = self.best()
+        return best.diverged + best.out_of_memory if best else 0
+
     def all_runs(self) -> tuple[LearningRateRow, ...]:
         """All runs of the candidate, by learning rate and phase."""
         return self.learning_rates if self.final is None else (*self.learning_rates, self.final)

@@ -45,6 +45,7 @@ from worker.training.loop import Training, TrainingContext
 from worker.training.micro_batch import TrialSteps
 from worker.training.progress import TIMES, TrainingProgress, finite_or_none
 from worker.training.step import Stepper
+from worker.words import pluralize
 
 logger = logging.getLogger(__name__)
 
@@ -352,7 +353,8 @@ class _Execution:
     def _memory_fault(self) -> str:
         """What did not fit, for the next attempt's history."""
         size, step = self._progress.micro_batch_sequences, self._progress.step
-        return f"out of memory with micro-batches of {size} sequences after step {step}: {self._out_of_memory}"
+        batches = "micro-batches" if size is None else f"micro-batches of {pluralize(size, 'sequence')}"
+        return f"out of memory with {batches} after step {step}: {self._out_of_memory}"
 
     def _result(self) -> Result:
         """The record of what was trained and measured up to now."""

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from api.bundles.layout import Bundle, BundleError
-from orchestrator.analysis.comparison import added_runs
+from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.columns import Columns
 from orchestrator.jobs import TERMINAL, AttemptOutcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
-from orchestrator.records import AttemptRecord, RunRecord
+from orchestrator.records import AttemptRecord, CandidateRow, RunRecord, SeedsStatus
 from worker.records.result import Result, Verdict
 
 MEDIANS = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
@@ -300,18 +300,13 @@ def check_plan(bundle: Bundle) -> None:
             if added - here.keys() and (_all_succeeded(runs) or added & here.keys()):
                 incomplete.append(group.candidate)
     if spec.adds_seeds():
-        planned |= _looks(bundle, planned)
+        planned |= _runs_at_judged_rates(bundle, planned)
     if extra := sorted(here.keys() - planned):
         raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
     if incomplete:
         raise BundleError("plan", f"{min(incomplete)} lacks a run that the tuning rule gives")
-    if (
-        spec.adds_seeds()
-        and _all_succeeded(bundle.runs)
-        and (lacking_seeds := added_runs(bundle.experiment, bundle.runs))
-    ):
-        first_lacking = lacking_seeds[0]
-        raise BundleError("plan", f"{first_lacking.candidate} lacks seed {first_lacking.spec.seed}, which a look adds")
+    if spec.adds_seeds() and _all_succeeded(bundle.runs):
+        _check_looks(bundle)
 
 
 def is_planned(bundle: Bundle) -> bool:
@@ -344,9 +339,8 @@ def _replay_additions(
         known |= {(each.spec.optimizer.lr, each.spec.seed) for each in new}
 
 
-def _looks(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The seeds that looks added, at the rates that are judged. Whether each look but the last asked for them is not
-    replayed."""
+def _runs_at_judged_rates(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of every judged seed that is here, at the rates that are judged."""
     spec = bundle.experiment.spec.comparison()
     assert isinstance(spec, ComparisonSpec)
     judged = [run for run in bundle.runs if run.spec is not None and run.seed in spec.seeds]
@@ -358,6 +352,37 @@ def _looks(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[st
         for run in judged
         if (run.candidate, run.lr) in rates
     }
+
+
+def _check_looks(bundle: Bundle) -> None:
+    """Seeds were added after each look that asked for them, and after no other."""
+    if lacking := added_runs(bundle.experiment, bundle.runs):
+        raise BundleError("plan", f"{lacking[0].candidate} lacks seed {lacking[0].spec.seed}, which a look adds")
+    spec = bundle.experiment.spec.comparison()
+    assert isinstance(spec, ComparisonSpec)
+    assert spec.sequential is not None
+    baseline, step = spec.baseline_name(), spec.sequential.seeds_per_look
+    used = {
+        name: len({run.seed for run in bundle.runs if run.candidate == name} & {*spec.seeds}) for name in spec.names()
+    }
+    for count in range(spec.sequential.first_seeds, max(used.values()), step):
+        early = [run for run in bundle.runs if run.seed not in spec.seeds[count:]]
+        # The baseline may have been ahead at that look, for another candidate.
+        ahead = [run for run in bundle.runs if run.candidate == baseline or run.seed not in spec.seeds[count:]]
+        for row, other in zip(*(_rows_by_name(bundle, runs) for runs in (early, ahead)), strict=True):
+            looks = [each.seeds_used for each in (row, other) if each.seeds_used is not None]
+            due = used[row.candidate] > count and all(look.seeds == count for look in looks)
+            if due and looks and all(look.status is not SeedsStatus.OPEN for look in looks):
+                raise BundleError(
+                    "plan", f"{row.candidate} has seed {spec.seeds[count]}, and its look at {count} asked for none"
+                )
+    most = max((count for name, count in used.items() if name != baseline), default=0)
+    if used[baseline] > most:
+        raise BundleError("plan", f"{baseline} has seed {spec.seeds[most]}, which it shares with no candidate")
+
+
+def _rows_by_name(bundle: Bundle, runs: Sequence[RunRecord]) -> list[CandidateRow]:
+    return sorted(compare(bundle.experiment, runs).rows, key=lambda row: row.candidate)
 
 
 def _tuning_run(run: RunRecord) -> TuningRun:

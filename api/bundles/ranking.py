@@ -24,6 +24,7 @@ from orchestrator.analysis.profiles import trained_workload
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import CandidateRow, Comparison, Conclusion, ExperimentRecord, RunRecord
+from worker.words import pluralize
 
 SHORT = 12
 """Characters of a fingerprint that name a signer where many stand."""
@@ -83,9 +84,9 @@ class BoardEntry:
         return formats.sentence(self.row.verdict)
 
     def loss(self) -> tuple[bool, float]:
-        """To sort by: without a finite loss last."""
+        """To sort by: last without a finite loss, or with a mean of those runs alone that did not diverge."""
         loss = self.row.val_loss
-        return loss is None, loss.mean if loss else 0.0
+        return loss is None or self.row.lost_runs() > 0, loss.mean if loss else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ class Place:
 
     entry: BoardEntry
     place: int | None
-    """Equal ones share it; None without a finite loss."""
+    """Equal ones share it; None without a finite loss of every run at that rate."""
     shown: str
     """What its place rests on, in a sentence."""
 
@@ -361,7 +362,7 @@ def _rank_by_profile(
         measured[id(entry.comparison)] = kept
     workloads = len({trained_workload(each.workload) for each in measured.values()})
     if workloads < record.least_workloads:
-        have = f"the board has {workloads} such workload{'s' * (workloads != 1)}"
+        have = f"the board has {pluralize(workloads, 'such workload')}"
         few = f"{have}, and {record.least_workloads} are asked for"
         out += [NotRanked(submission=each.submission, entry=each, reason=few) for each in alike.values()]
         return (), tuple(out)

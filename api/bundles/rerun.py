@@ -16,6 +16,7 @@ from worker.records.result import Environment, Result, Verdict
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders
 from worker.run import run as train
+from worker.words import pluralize
 
 SAME_KIND = ("device", "device_name", "cuda", "threads", "torch", "transformers", "platform")
 """Where all of these are equal, a run has the same losses to the bit."""
@@ -74,7 +75,7 @@ def compare(bundle: Bundle, run: RunRecord, result: Result, points: Columns) -> 
     if result.optimizer_state_bytes != said.optimizer_state_bytes:
         state = f"{said.optimizer_state_bytes:,} there, {result.optimizer_state_bytes:,} here"
         raise BundleError("rerun", f"{run.id}: its optimizer keeps another number of bytes: {state}")
-    return Rerun(run=run, exact=True, told=f"{len(points):,} points are the same to the bit")
+    return Rerun(run=run, exact=True, told=f"{pluralize(len(points), 'point is', 'points are')} the same to the bit")
 
 
 def _differences(one: Environment, other: Environment) -> list[str]:

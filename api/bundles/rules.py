@@ -21,6 +21,7 @@ from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecTextError, parse
 from worker.schema import Spec, SpecFault, raise_faults
 from worker.spec.run import Workload
+from worker.words import pluralize
 
 SHIPPED: Final = Path(__file__).parent / "rule_sets"
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
@@ -110,7 +111,7 @@ class RuleSet(Spec):
             return told
         if row.val_loss is None:
             return "it has no finite loss"
-        if (best := row.best()) is not None and (lost := best.diverged + best.out_of_memory):
+        if lost := row.lost_runs():
             return f"{lost} of its runs at that rate diverged or ran out of memory"
         record = self.record
         if isinstance(record, TargetRecord):
@@ -119,11 +120,9 @@ class RuleSet(Spec):
         if answer.baseline != record.baseline:
             return f"its submission holds it against {answer.baseline}, not against {record.baseline}"
         if row.val_loss.n < record.least_seeds:
-            return f"it was judged on {row.val_loss.n} seeds, and {record.least_seeds} are asked for"
+            return f"it was judged on {pluralize(row.val_loss.n, 'seed')}, and {record.least_seeds} are asked for"
         if rates < record.least_rates:
-            return (
-                f"it was trained at {rates} learning rate{'s' * (rates != 1)}, and {record.least_rates} are asked for"
-            )
+            return f"it was trained at {pluralize(rates, 'learning rate')}, and {record.least_rates} are asked for"
         is_open = row.edge_of_grid and rates > 1  # one rate is no grid
         return "its best rate is at the edge of its grid, so that it is not tuned" if is_open else None
 

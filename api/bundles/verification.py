@@ -21,6 +21,7 @@ from api.bundles.layout import (
 )
 from api.bundles.signing import check_signature, predicate
 from orchestrator.errors import OrchestratorError
+from worker.words import pluralize
 
 CONTENT_CHECKS: Final[Mapping[str, Callable[[Bundle], None]]] = {
     "experiment": checks.check_experiment,
@@ -117,10 +118,11 @@ def _first_difference(derived: object, said: object, where: str = "document") ->
 def _lines(bundle: Bundle, files: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
     runs, results = len(bundle.runs), sum(run.result is not None for run in bundle.runs)
     points = sum(map(len, bundle.points.values()))
-    yield "files", f"{len(files)} files, and each is the one that was signed"
+    yield "files", f"{pluralize(len(files), 'file')}, and each is the one that was signed"
     yield (
         "raw content",
-        f"{runs:,} runs, {results:,} results, {len(bundle.attempts):,} attempts, {points:,} points agree",
+        f"{pluralize(runs, 'run')}, {pluralize(results, 'result')}, {pluralize(len(bundle.attempts), 'attempt')}, "
+        f"{pluralize(points, 'point')} agree",
     )
     if checks.is_planned(bundle):
         planned = "every candidate has the runs that its grid and the tuning rule give, and no other"

@@ -22,6 +22,7 @@ from orchestrator.analysis.laws.records import CandidateFit, CriticalBatches, Es
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
+from worker.words import pluralize
 
 CHART_COLUMNS, CHART_LINES = 72, 11
 """Of the picture of loss against memory: it fits beside its axis into 80 columns."""
@@ -243,7 +244,7 @@ def profile_view(report: ProfileReport) -> RenderableType:
         )
         cells = (plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times)
         table.add_row(*map(Text, cells))
-    workloads = f"{report.workloads} workload{'s' if report.workloads != 1 else ''}"
+    workloads = pluralize(report.workloads, "workload")
     rule = " by AlgoPerf's rule" if report.rule is ProfileRule.ALGOPERF else ""
     head = Text(f"Performance profile{rule} over {workloads}, tau in [1, {report.largest_tau:g}]")
     return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
@@ -284,7 +285,7 @@ def _coefficients(report: FitReport) -> Table:
     for fit in report.fits:
         cells = [estimate_text(fit.coefficients.get(name)) for name in names]
         error = formats.UNKNOWN if fit.relative_error is None else f"{100 * fit.relative_error:.2g} %"
-        points = f"{len(fit.points)}\n{sum(point.n for point in fit.points)} runs"
+        points = f"{len(fit.points)}\n{pluralize(sum(point.n for point in fit.points), 'run')}"
         left_out = formats.UNKNOWN
         if fit.held_out is not None:
             size = f"at {formats.compact(fit.held_out.parameters)}"

@@ -47,7 +47,14 @@ from api.client.streams import StreamState, async_changes, changes, listener
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
-from orchestrator.analysis.campaigns import CampaignRecord, CampaignSpec, HeldOutVerdicts, Ledger, TryRecord, TryRequest
+from orchestrator.analysis.campaigns import (
+    CampaignRecord,
+    CampaignSpec,
+    HeldOutWorkloads,
+    Ledger,
+    TryRecord,
+    TryRequest,
+)
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule
 from orchestrator.annotations import AnnotationChange
@@ -429,9 +436,9 @@ class Endpoints:
         return self._get(f"/v1/campaigns/{segment(campaign_id)}", CampaignRecord)
 
     @Endpoint
-    def held_out_verdicts(self, campaign_id: str) -> HeldOutVerdicts:
+    def held_out_workloads(self, campaign_id: str) -> HeldOutWorkloads:
         """Its held-out workloads, and how tries stand on them; for admins."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/held-out", HeldOutVerdicts)
+        return self._get(f"/v1/campaigns/{segment(campaign_id)}/held-out", HeldOutWorkloads)
 
     @Endpoint
     def ledger(self, campaign_id: str) -> Ledger:

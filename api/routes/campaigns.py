@@ -23,7 +23,7 @@ from orchestrator.analysis.campaigns import (
     MOST_TRIES,
     CampaignRecord,
     CampaignSpec,
-    HeldOutVerdicts,
+    HeldOutWorkloads,
     Ledger,
     TryRecord,
     TryRequest,
@@ -54,10 +54,10 @@ def campaign(campaign_id: CampaignIdPath, campaigns: CampaignsDependency) -> Res
     return json_response(campaigns.get(campaign_id))
 
 
-@router.get("/{campaign_id}/held-out", response_model=HeldOutVerdicts, responses=problems(403, 404))
-def held_out_verdicts(campaign_id: CampaignIdPath, campaigns: CampaignsDependency) -> Response:
+@router.get("/{campaign_id}/held-out", response_model=HeldOutWorkloads, responses=problems(403, 404))
+def held_out_workloads(campaign_id: CampaignIdPath, campaigns: CampaignsDependency) -> Response:
     """The held-out workloads, and how tries stand on them."""
-    return json_response(campaigns.held_out_verdicts(campaign_id))
+    return json_response(campaigns.held_out_workloads(campaign_id))
 
 
 @router.get("/{campaign_id}/ledger", response_model=Ledger, responses=problems(404))

@@ -5,14 +5,15 @@ What happens here happens in figures only: no table, no statistic and no verdict
 
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.columns import Array, Columns, spikes
+from orchestrator.external_runs import USUAL_METRICS, ExternalSeries
 
 LossColumn = Literal["train_loss", "smoothed", "smoother", "val_loss"]
 XColumn = Literal["steps", "tokens", "seconds", "hours"]
@@ -88,6 +89,44 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
         step_seconds=step_seconds,
         ended=ended,
     )
+
+
+def told_columns(told: ExternalSeries, names: Sequence[str]) -> Columns:
+    """What another loop told, with a row for each step at which it told any of these metrics; NaN is what it did not
+    tell there."""
+    sources = {name: source for name in names if (source := told_name(told.steps, name)) is not None}
+    steps = np.unique(np.array([step for source in sources.values() for step in told.steps[source]], dtype=float))
+    values = {name: np.full(steps.size, np.nan) for name in names}
+    for name, source in sources.items():
+        values[name][np.searchsorted(steps, told.steps[source])] = told.values[source]
+    return Columns(step=steps, values=values)
+
+
+def told_name(names: Container[str], metric: str) -> str | None:
+    """What a loop that told metrics of these names calls one of ours; None where it did not tell it."""
+    usual = USUAL_METRICS if metric == "val_loss" else ()
+    return next((each for each in (metric, *usual) if each in names), None)
+
+
+def told_series(columns: Columns, *, ended: bool) -> Series:
+    """The rows of a run that another loop told of. Its device time nobody measured; its tokens and its training time
+    are known as far as it told `tokens` and `step_seconds`, and rise evenly between two steps at which it did."""
+    timed = np.isfinite(columns.column("step_seconds"))
+    elapsed = elapsed_seconds(columns.step[timed], columns.column("step_seconds")[timed])
+    return replace(
+        series(columns, ended=ended),
+        hours=np.full(len(columns), np.nan),
+        seconds=_between(columns.step, columns.step[timed], elapsed),
+        tokens=_between(columns.step, columns.step, columns.column("tokens")),
+    )
+
+
+def _between(steps: Array, told_at: Array, told: Array) -> Array:
+    """What was told at some steps, at every step up to the last of them; NaN where nothing was."""
+    known = np.isfinite(told)
+    if not known.any():
+        return np.full(steps.size, np.nan)
+    return np.interp(steps, told_at[known], told[known], left=np.nan, right=np.nan)
 
 
 def evaluation_rows(one: Series, steps_total: int) -> Series:

@@ -1,4 +1,8 @@
-"""Any runs of any experiments beside each other: their curves in one figure, what they came to in one table. Pure."""
+"""Any runs of any experiments beside each other: their curves in one figure, what they came to in one table. Pure.
+
+External runs stand among them under their own names: each is marked in every figure and table, and no loss is the
+lowest of both origins, for nobody checked what the others' were taken on.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -6,16 +10,18 @@ from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 import numpy as np
+from pydantic import JsonValue
 
-from dashboards.data.series import Series
+from dashboards.data.compared import ComparedRun
+from dashboards.data.series import Series, told_name
 from dashboards.figures.base import HEADROOM, Figure, figure, layout_of, line, plain
 from dashboards.palette import Style, ThemeName, numbered_style, styles
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
-from dashboards.text.words import candidate_title
 from dashboards.view_state import panel_words
+from orchestrator.external_runs import ExternalRun
 from orchestrator.records import RunRecord
-from orchestrator.specs.differences import SpecDifferences
+from orchestrator.specs.differences import DifferingField, SpecDifferences
 
 MOST_RUNS = 12
 """More lines than this nobody tells apart."""
@@ -89,43 +95,47 @@ class ComparedValues:
     """Which value is the best one, where one can be."""
 
 
-def run_styles(runs: Sequence[RunRecord]) -> dict[str, Style]:
-    """By run: its optimizer's own colour, relatives dashed; where a candidate has several runs, a hue for each run
-    instead."""
-    if len({(run.candidate, run.optimizer) for run in runs}) == len(runs):
-        return styles((run.id, run.optimizer) for run in runs)
-    return {run.id: numbered_style(place) for place, run in enumerate(runs)}
+def run_styles(runs: Sequence[ComparedRun]) -> dict[str, Style]:
+    """By the key of a run: its optimizer's own colour, relatives dashed; where a candidate has several runs, a hue for
+    each run instead."""
+    if len({run.candidate for run in runs}) == len(runs):
+        return styles((run.key, run.candidate[1]) for run in runs)
+    return {run.key: numbered_style(place) for place, run in enumerate(runs)}
 
 
-def run_title(run: RunRecord) -> str:
-    """What tells a run from its neighbours."""
-    title = candidate_title(run.candidate, run.optimizer)
-    return f"{title} · lr {formats.rate(run.lr)} · seed {run.seed}"
-
-
-def metric_title(runs: Sequence[RunRecord], metric: Metric) -> str:
+def metric_title(runs: Sequence[ComparedRun], metric: Metric) -> str:
     """What is drawn; a loss as the task of the runs calls it, where it is the same in all of them."""
-    tasks = {(run.spec.workload.task.loss_name, run.spec.workload.task.loss_unit) for run in runs if run.spec}
-    if metric != "loss" or len(tasks) != 1:
+    specs = [run.measured.spec for run in runs if run.measured and run.measured.spec]
+    tasks = {(spec.workload.task.loss_name, spec.workload.task.loss_unit) for spec in specs}
+    if metric != "loss" or len(tasks) != 1 or any(run.external for run in runs):
         return METRICS[metric]
     ((name, unit),) = tasks
     return LOSS_IN_NATS if unit else name
 
 
-def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareView, theme: ThemeName) -> Figure:
-    """One metric of every run: a loss as its smoothed training loss and the marks of its validation."""
+def overlay(runs: Sequence[ComparedRun], series: Sequence[Series], view: CompareView, theme: ThemeName) -> Figure:
+    """One metric of every run: a loss as its smoothed training loss and the marks of its validation, which are joined
+    where a loop told no training loss. An external run that did not tell what the axis counts is left out."""
     chosen = run_styles(runs)
     data: list[dict[str, Any]] = []
     for run, one in zip(runs, series, strict=True):
-        look, x = chosen[run.id], getattr(one, view.x)
+        look, x, title = chosen[run.key], getattr(one, view.x), plain(run.title())
+        if run.external and not np.isfinite(x).any():
+            continue
         dashed = {"width": 1.5, "color": look.colour(theme), "dash": look.dash}
         y = one.smoothed if view.metric == "loss" else getattr(one, view.metric)
-        data.append(line(x, y, plain(run_title(run)), look.colour(theme)) | {"line": dashed})
+        drawn = np.isfinite(x) & np.isfinite(y) if run.external else slice(None)  # a loop logs its metrics one by one
+        has_line = run.measured is not None or np.isfinite(y).any()
+        if has_line:
+            data.append(line(x[drawn], y[drawn], title, look.colour(theme)) | {"line": dashed})
         if view.metric == "loss":
-            known = np.isfinite(one.val_loss) & (one.steps > 0)
-            marks = line(
-                x[known], one.val_loss[known], "validation", look.colour(theme), mode="markers", hoverinfo="skip"
+            known = np.isfinite(one.val_loss) & np.isfinite(x) & (one.steps > 0)
+            told = (
+                {"mode": "markers", "name": "validation", "hoverinfo": "skip"}
+                if has_line
+                else {"mode": "lines+markers", "name": title, "line": dashed}
             )
+            marks = line(x[known], one.val_loss[known], title, look.colour(theme)) | told
             data.append(marks | {"marker": {"size": 7, "symbol": look.symbol, "color": look.colour(theme)}})
     layout = layout_of(theme, x_title=X_TITLES[view.x], y_title=metric_title(runs, view.metric))
     layout["hovermode"] = "x unified" if len(runs) <= 6 else "closest"
@@ -134,7 +144,7 @@ def overlay(runs: Sequence[RunRecord], series: Sequence[Series], view: CompareVi
         layout["yaxis"] |= {"type": "log", "nticks": 6}
     elif view.metric == "loss" and (bounds := _loss_bounds(series)):
         layout["yaxis"]["range"] = list(bounds)
-    shown = any(one.steps.size for one in series)
+    shown = any(each["x"] for each in data)
     return figure(data if shown else [], layout, theme, empty="None of these runs has reported a step yet.")
 
 
@@ -149,8 +159,8 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     reward rise and fall."""
     if _has_negative_loss(series):
         return None
-    losses = [one.smoothed[np.isfinite(one.smoothed)] for one in series]
-    known = [each for each in losses if each.size]
+    drawn = (one.smoothed if np.isfinite(one.smoothed).any() else one.val_loss for one in series)
+    known = [each[np.isfinite(each)] for each in drawn if np.isfinite(each).any()]
     if not known:
         return None
     first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
@@ -159,26 +169,60 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     return low - 0.05 * (first - low), HEADROOM * first
 
 
-def difference_rows(found: SpecDifferences) -> tuple[ComparedValues, ...]:
-    """The fields in which specifications differ, with the value of every run."""
-    return tuple(
-        ComparedValues(name=one.field, values=tuple(map(formats.json_value, one.values_of(found.runs))))
+def undrawn_runs(runs: Iterable[ComparedRun], across: Across) -> tuple[ComparedRun, ...]:
+    """The external runs that did not tell what an axis counts: nothing can be drawn over it.
+    Device-hours nobody can tell."""
+    told = {"tokens": "tokens", "seconds": "step_seconds", "hours": None}
+    if across == "steps":
+        return ()
+    return tuple(run for run in runs if run.external and told[across] not in run.external.metrics)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences:
+    """The fields of several runs as rows of tables."""
+
+    different: tuple[ComparedValues, ...]
+    """In which they differ."""
+    one_sided: tuple[ComparedValues, ...]
+    """Which only the measured runs have, or only the external ones, and all of these alike: of two origins each has
+    dozens that the other does not know."""
+    equal: tuple[tuple[str, JsonValue], ...]
+
+
+def difference_rows(found: SpecDifferences, external: Iterable[str] = ()) -> Differences:
+    """What differs, with the value of every run; `external` are those that are."""
+    told = frozenset(external)
+    origins = [{key for key in found.readable_runs() if (key in told) == is_told} for is_told in (False, True)]
+
+    def is_one_sided(one: DifferingField) -> bool:
+        values = list(one.values.values())
+        return all(origins) and set(one.values) in origins and values == values[:1] * len(values)
+
+    rows = [
+        (ComparedValues(name=one.field, values=tuple(map(formats.json_value, one.values_of(found.runs)))), one)
         for one in found.different
+    ]
+    return Differences(
+        different=tuple(row for row, one in rows if not is_one_sided(one)),
+        one_sided=tuple(row for row, one in rows if is_one_sided(one)),
+        equal=tuple((one.field, one.value) for one in found.equal),
     )
 
 
-def result_rows(runs: Sequence[RunRecord]) -> tuple[ComparedValues, ...]:
+def result_rows(runs: Sequence[ComparedRun]) -> tuple[ComparedValues, ...]:
     """What the runs came to; in bold what is lowest, or highest where more is better."""
-    states = ComparedValues(name="state", values=tuple(run.state_word() for run in runs))
-    devices = (run.result.environment.device_name if run.result else formats.UNKNOWN for run in runs)
+    states = ComparedValues(name="state", values=tuple(run.state() for run in runs))
+    results = (run.measured and run.measured.result for run in runs)
+    devices = (result.environment.device_name if result else formats.UNKNOWN for result in results)
     measured = (_measured_row(name, runs, read, shown) for name, read, shown in MEASURED)
     return (states, *measured, ComparedValues(name="device", values=tuple(devices)))
 
 
 def _measured_row(
-    name: str, runs: Sequence[RunRecord], read: MetricReader, shown: Callable[..., str]
+    name: str, runs: Sequence[ComparedRun], read: MetricReader, shown: Callable[..., str]
 ) -> ComparedValues:
-    values = [read(run) for run in runs]
+    values = [read(run.measured) if run.measured else _last_told(run.external, name) for run in runs]
     known = [value for value in values if value is not None]
     if name in LOSSES and not _same_measure(runs):
         known = []
@@ -212,13 +256,22 @@ MEASURED: tuple[tuple[str, MetricReader, Callable[..., str]], ...] = (
     ("tokens/s", _result("tokens_per_second", "tokens_per_second"), formats.compact),
     ("device time", lambda run: run.device_seconds or None, formats.duration),
 )
+TOLD = {"validation loss": "val_loss", "training loss": "train_loss", "tokens/s": "tokens_per_second"}
+"""What of these an external run may have told, and under which metric."""
 MORE_IS_BETTER = frozenset({"tokens/s"})
 LOSSES = frozenset({"validation loss", "training loss"})
 
 
-def _same_measure(runs: Sequence[RunRecord]) -> bool:
-    """Whether their losses can be held against each other: of the same task, on the same tokens."""
-    works = [run.spec.workload for run in runs if run.spec]
+def _last_told(run: ExternalRun | None, name: str) -> float | None:
+    if run is None or name not in TOLD or (metric := told_name(run.metrics, TOLD[name])) is None:
+        return None
+    return run.metrics[metric].last
+
+
+def _same_measure(runs: Sequence[ComparedRun]) -> bool:
+    """Whether their losses can be held against each other: of the same task, on the same tokens. Of external runs
+    nobody checked it."""
+    works = [run.measured.spec.workload for run in runs if run.measured and run.measured.spec]
     return (
         len(works) == len(runs)
         and len({(work.task.kind, work.data.dataset, work.data.tokenizer) for work in works}) == 1

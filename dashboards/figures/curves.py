@@ -36,7 +36,7 @@ from dashboards.figures.grouping import find_grouping, group_runs
 from dashboards.palette import Style, ThemeName, numbered_style, style, variant
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
-from dashboards.text.words import candidate_title, loss_title
+from dashboards.text.words import candidate_title, loss_title, run_title
 from dashboards.view_state import Smoothing, ViewState
 from orchestrator.columns import Array
 from orchestrator.external_runs import ExternalRun, ExternalSeries
@@ -339,9 +339,7 @@ def external_curves(
             continue
         known.append(values[np.isfinite(values)])
         look = looks[run.candidate]
-        seed = formats.UNKNOWN if run.seed is None else run.seed
-        title = plain(f"{run.candidate} · lr {formats.rate(run.lr)} · seed {seed}")
-        drawn = line(steps[places], values[places], title, look.colour(theme))
+        drawn = line(steps[places], values[places], plain(run_title(run)), look.colour(theme))
         drawn["line"] |= {"dash": look.dash}
         mode = "lines+markers" if places.size <= 30 else "lines"  # a single point has no line
         data.append(drawn | {"mode": mode, "marker": {"size": 4, "color": look.colour(theme)}})

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
+from dashboards.data.compared import fields_of
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
     MAX_POINTS,
@@ -24,22 +25,24 @@ from dashboards.data.series import (
     series,
     smooth,
     thin_band,
+    told_columns,
+    told_name,
+    told_series,
     window_of,
 )
 from dashboards.data.trials import brushed_trials
 from dashboards.figures.base import ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
-from dashboards.figures.compare import X_TITLES, Across, run_title
+from dashboards.figures.compare import X_TITLES, Across
 from dashboards.figures.sweep import parallel_candidate
 from dashboards.palette import Style, ThemeName, numbered_style
-from dashboards.text import formats
-from dashboards.text.words import candidate_title
+from dashboards.text.words import candidate_title, run_title
 from dashboards.view_state import MOST_PANELS, ViewState
-from orchestrator.columns import FIELDS, STEP, Array, Columns
-from orchestrator.export.files import leaves
+from orchestrator.columns import FIELDS, STEP, Array
 from orchestrator.external_runs import ExternalRun, ExternalSeries, ExternalState
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunRecord
+from orchestrator.run_table.fields import EXTERNAL
 
 TITLES = {
     "train_loss": "training loss",
@@ -68,7 +71,6 @@ MOST_SMOOTHING = 30
 LONGEST_FIELD = 80
 FEW_POINTS = 60
 """So few are marked, too: what is reported now and then has no line to speak of."""
-BY_OWN_FIELD = ("candidate", "optimizer", "lr", "seed", "model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,21 +157,6 @@ def edit_panels(
     return (*panels[:place], changed, *panels[place + 1 :])[:MOST_PANELS]
 
 
-def group_fields(runs: Sequence[RunRecord]) -> tuple[str, ...]:
-    """The fields in which a few runs differ, by which they can be averaged."""
-    return _differing_fields([_fields(run) for run in runs])
-
-
-def external_fields(runs: Sequence[ExternalRun]) -> tuple[str, ...]:
-    """As `group_fields`, of runs that other loops told of."""
-    return _differing_fields([_external_fields(run) for run in runs])
-
-
-def _differing_fields(every: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    names = dict.fromkeys(name for one in every for name in one)
-    return tuple(name for name in names if len({one.get(name) for one in every}) > 1)
-
-
 def experiment_fields(spec: ExperimentSpec) -> tuple[str, ...]:
     """The fields by which the runs of an experiment can be averaged, known without reading them."""
     options = dict.fromkeys(name for candidate in spec.candidates for name in candidate.options)
@@ -195,7 +182,8 @@ def experiment_panel(view: ExperimentView) -> Figure:
     """The panel that is asked for: of a comparison its compared runs, of a scaling experiment those of every cell, of a
     sweep the trials that its brushes keep."""
     panel = Panel.parse(view.panel)
-    return panel_figure(view.reader, _experiment_runs(view, panel), panel, view.snapshot.styles, view.theme)
+    lines = run_lines(view.reader, _experiment_runs(view, panel), panel, view.snapshot.styles)
+    return draw_panel(lines.values(), panel, view.theme)
 
 
 def _experiment_runs(view: ExperimentView, panel: Panel) -> list[RunRecord]:
@@ -219,6 +207,8 @@ class PanelLine:
     candidate: str
     optimizer: str
     """Of which the candidate is one, or the candidate."""
+    is_external: bool = False
+    """Whether another loop told of it: no mean is over runs of both origins."""
     fields: Mapping[str, str]
     look: Style | None
     own_look: Style | None
@@ -227,10 +217,13 @@ class PanelLine:
     """The metric is its `smoothed` column."""
 
 
-def panel_figure(
-    reader: Reader, runs: Sequence[RunRecord], panel: Panel, styles: Mapping[str, Style], theme: ThemeName
-) -> Figure:
-    """The metric of the runs. `styles` are by run, or by candidate where these are drawn."""
+def run_lines(
+    reader: Reader, runs: Sequence[RunRecord], panel: Panel, styles: Mapping[str, Style]
+) -> dict[str, PanelLine]:
+    """The lines of runs that were measured here, by their ids; `styles` are by run, or by candidate where these are
+    drawn. A run that did not report the metric has none."""
+    if panel.metric not in METRICS:
+        return {}
     shown = {run.id: run for run in runs[:MOST_LINES]}
     wanted = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
     found: dict[str, Series] = {}
@@ -239,64 +232,55 @@ def panel_figure(
         if np.isfinite(values).any():
             whole = series(columns, ended=run.status in TERMINAL, device_seconds=run.device_seconds)
             found[run_id] = _metric_series(whole, values, panel)
-    lines = [
-        PanelLine(
+    return {
+        run.id: PanelLine(
             title=run_title(run),
             candidate=run.candidate,
             optimizer=run.optimizer,
-            fields=_fields(run),
+            fields=fields_of(run),
             look=styles.get(run.id) or styles.get(run.candidate),
             own_look=styles.get(run.candidate),
             rows=found[run.id],
         )
         for run in shown.values()
         if run.id in found
-    ]
-    return _draw(lines, panel, METRICS[panel.metric], theme)
+    }
 
 
-def external_panel(
+def external_lines(
     runs: Iterable[ExternalRun],
-    told: Callable[[str, str], ExternalSeries],
+    told: Callable[[str], ExternalSeries],
     panel: Panel,
-    looks: Mapping[str, Style],
-    theme: ThemeName,
-) -> Figure:
-    """The metric of runs that other loops told of, over their steps: more is not known of every loop. `told` reads a
-    metric of a run by its id."""
-    lines: list[PanelLine] = []
+    styles: Mapping[str, Style],
+) -> dict[str, PanelLine]:
+    """As `run_lines`, of external runs, whose ids have `external:` before them. `told` reads all that a run told, by
+    its id. One that did not tell what the panel goes over has no line."""
+    lines: dict[str, PanelLine] = {}
     for run in runs:
-        if panel.metric not in run.metrics or len(lines) == MOST_LINES:
+        if told_name(run.metrics, panel.metric) is None or len(lines) == MOST_LINES:
             continue
-        one = told(run.id, panel.metric)
-        values = np.array(one.values.get(panel.metric, ()), dtype=float)
-        if not np.isfinite(values).any():
+        names = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
+        columns = told_columns(told(run.id), names)
+        values = columns.column(panel.metric)
+        whole = told_series(columns, ended=run.state is not ExternalState.RUNNING)
+        if not np.isfinite(values[np.isfinite(getattr(whole, panel.x))]).any():
             continue
-        steps = np.array(one.steps[panel.metric], dtype=float)
-        unknown = np.full(steps.size, np.nan)
-        columns = Columns(step=steps, values=dict.fromkeys(("tokens", "val_loss", "step_seconds"), unknown))
-        whole = series(columns, ended=run.state is not ExternalState.RUNNING)
-        seed = formats.UNKNOWN if run.seed is None else run.seed
-        lines.append(
-            PanelLine(
-                title=f"{run.candidate} · lr {formats.rate(run.lr)} · seed {seed}",
-                candidate=run.candidate,
-                optimizer=run.candidate,
-                fields=_external_fields(run),
-                look=looks.get(run.candidate),
-                own_look=looks.get(run.candidate),
-                rows=_metric_series(whole, values, panel),
-            )
+        lines[EXTERNAL + run.id] = PanelLine(
+            title=run_title(run),
+            candidate=run.candidate,
+            optimizer=run.candidate,
+            is_external=True,
+            fields=fields_of(run),
+            look=styles.get(EXTERNAL + run.id) or styles.get(run.candidate),
+            own_look=styles.get(run.candidate),
+            rows=_metric_series(whole, values, panel),
         )
-    return _draw(lines, replace(panel, x="steps"), panel.metric, theme)
+    return lines
 
 
-def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
-    """The rows of a run with the panel's metric, whose place in a series is that of what is drawn."""
-    return replace(whole, smoothed=smooth(values, window_of(values.size, panel.smooth / 100)))
-
-
-def _draw(lines: Sequence[PanelLine], panel: Panel, title: str, theme: ThemeName) -> Figure:
+def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName) -> Figure:
+    """The metric of the panel: a line for each run, or a mean for each value of the field that it groups by."""
+    title = METRICS.get(panel.metric, panel.metric)
     data = _bands(lines, panel, theme) if panel.by else _lines(lines, panel, theme)
     layout = layout_of(theme, x_title=X_TITLES[panel.x], y_title=plain(title))
     named = sum(1 for each in data if "name" in each)
@@ -308,34 +292,39 @@ def _draw(lines: Sequence[PanelLine], panel: Panel, title: str, theme: ThemeName
     return figure(data, layout, theme, empty=f"None of these runs has reported {title}.")
 
 
-def _lines(lines: Sequence[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
+def _metric_series(whole: Series, values: Array, panel: Panel) -> Series:
+    """The rows of a run with the panel's metric, whose place in a series is that of what is drawn."""
+    return replace(whole, smoothed=smooth(values, window_of(values.size, panel.smooth / 100)))
+
+
+def _lines(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
     data = []
     for place, each in enumerate(lines):
         look, one = each.look or numbered_style(place), each.rows
-        known = np.flatnonzero(np.isfinite(one.smoothed))
+        x = getattr(one, panel.x)
+        known = np.flatnonzero(np.isfinite(one.smoothed) & np.isfinite(x))
         known = known[even_indices(known.size, MAX_POINTS)]
         colour = look.colour(theme)
         mode = "lines+markers" if known.size <= FEW_POINTS else "lines"
-        x = getattr(one, panel.x)[known]
-        drawn = line(x, one.smoothed[known], plain(each.title), colour, mode=mode)
+        drawn = line(x[known], one.smoothed[known], plain(each.title), colour, mode=mode)
         data.append(drawn | {"line": {"width": 1.5, "color": colour, "dash": look.dash}, "marker": {"size": 4}})
     return data
 
 
-def _bands(lines: Sequence[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
-    """A mean for each value of the field, never over different optimizers."""
-    groups: dict[tuple[str, str], list[PanelLine]] = {}
+def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[dict[str, Any]]:
+    """A mean for each value of the field, never over different optimizers or origins."""
+    groups: dict[tuple[str, bool, str], list[PanelLine]] = {}
     for each in lines:
         owner = each.candidate if panel.by in ("candidate", "lr", "seed") else each.optimizer
-        groups.setdefault((owner, each.fields.get(panel.by, "none")), []).append(each)
+        groups.setdefault((owner, each.is_external, each.fields.get(panel.by, "none")), []).append(each)
     data: list[dict[str, Any]] = []
-    for place, ((owner, value), some) in enumerate(groups.items()):
+    for place, ((owner, is_external, value), some) in enumerate(groups.items()):
         found = thin_band(across_seeds([each.rows for each in some], "smoothed", panel.x))
         if not found.x.size:
             continue
         look = some[0].own_look if panel.by == "candidate" else None
         colour = (look or numbered_style(place)).colour(theme)
-        title = candidate_title(owner, some[0].optimizer)
+        title = f"{owner} · external" if is_external else candidate_title(owner, some[0].optimizer)
         name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
         if len(some) > 1:
             data += band(numbers(found.x), numbers(found.low), numbers(found.high), colour, 0.16)
@@ -357,15 +346,3 @@ def _set_axes(layout: dict[str, Any], panel: Panel, data: Sequence[dict[str, Any
     high = max(known) if panel.high is None else panel.high
     if low < high and (low > 0 or not panel.log):  # else the range shows nothing
         layout["yaxis"]["range"] = [math.log10(low), math.log10(high)] if panel.log else [low, high]
-
-
-def _fields(run: RunRecord) -> dict[str, str]:
-    spec = run.spec.model_dump(mode="json") if run.spec else {}
-    own = {name: str(getattr(run, name)) for name in BY_OWN_FIELD} | {"lr": formats.rate(run.lr)}
-    return own | {name: formats.option_value(value) for name, value in leaves(spec)}
-
-
-def _external_fields(run: ExternalRun) -> dict[str, str]:
-    seed = formats.UNKNOWN if run.seed is None else str(run.seed)
-    own = {"candidate": run.candidate, "lr": formats.rate(run.lr), "seed": seed, "workload": run.workload or "none"}
-    return own | {name: formats.option_value(value) for name, value in leaves(run.config)}

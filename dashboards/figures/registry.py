@@ -14,7 +14,7 @@ from dashboards.figures import laws, memory, sweep
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.compare import overlay
 from dashboards.figures.curves import experiment_curves, external_curves
-from dashboards.figures.panels import experiment_panel, external_panel, panel_figure
+from dashboards.figures.panels import draw_panel, experiment_panel
 from dashboards.figures.rates import learning_rates
 from dashboards.figures.run import meters, probe_heatmap, run_series
 from dashboards.figures.study import study_figure
@@ -171,10 +171,10 @@ METERS = FigureEntry(name="meters", title="Other metrics", page="run", draw=mete
 PROBE = FigureEntry(name="probe", title="{probe}, {quantity}", page="run", draw=probe_heatmap)
 EXTERNAL_CURVES = FigureEntry(name="external", title="External runs: {metric}", page="external", draw=external_curves)
 RUNS_PANEL = FigureEntry(
-    name="runs-panel", title="{runs} runs compared", page="compare", draw=panel_figure, is_listed=False
+    name="runs-panel", title="{runs} runs compared", page="compare", draw=draw_panel, is_listed=False
 )
 EXTERNAL_PANEL = FigureEntry(
-    name="external-panel", title="External runs", page="external", draw=external_panel, is_listed=False
+    name="external-panel", title="External runs", page="external", draw=draw_panel, is_listed=False
 )
 OVERLAY = FigureEntry(name="overlay", title="{runs} runs compared: {metric}", page="compare", draw=overlay)
 PLAN = FigureEntry(name="plan", title="Training memory of {model}", page="memory", draw=memory.planner_figure)

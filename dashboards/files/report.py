@@ -27,6 +27,7 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.sweeps.records import Value
+from worker.words import pluralize
 
 MOST_RUNS = 1_000
 """Runs that the table at the end lists; the exports have all of them."""
@@ -215,7 +216,7 @@ def _coefficients(law: FitReport) -> Table:
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
         held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
-        count = f"{len(fit.points)} points, {sum(point.n for point in fit.points)} runs"
+        count = f"{pluralize(len(fit.points), 'point')}, {pluralize(sum(point.n for point in fit.points), 'run')}"
         rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
     return Table(
         head=("Optimizer", *names, "Error", "Held-out error", "Data"),

@@ -17,9 +17,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
+from dashboards.data.compared import group_fields
 from dashboards.figures.compare import X_TITLES
 from dashboards.figures.curves import MOST_EXTERNAL_LINES, external_styles
-from dashboards.figures.panels import Panel, external_fields
+from dashboards.figures.panels import Panel, external_lines
 from dashboards.figures.registry import EXTERNAL_CURVES, EXTERNAL_PANEL
 from dashboards.files.figures import FileForm, figure_answer, unchanged_answer
 from dashboards.pages.submit import Pairs, read_form_pairs
@@ -93,7 +94,7 @@ class ExternalPages:
                 path,
                 view,
                 f"{path}/figures/panel.json",
-                external_fields(runs),
+                group_fields(runs),
                 Panel(metric=metric or "", by="candidate"),
                 metrics=titles,
                 axes={"steps": X_TITLES["steps"]},
@@ -128,7 +129,9 @@ class ExternalPages:
         runs = self._external_runs.runs(found.id)
         metrics = sorted({name for run in runs for name in run.metrics})
         panel = Panel.parse(request.query_params.get("panel", ""), metrics)
-        drawn = EXTERNAL_PANEL.draw(runs, self._external_runs.series, panel, external_styles(found.candidates), theme)
+        styles = external_styles(found.candidates)
+        lines = external_lines(runs, self._external_runs.series, replace(panel, x="steps"), styles)
+        drawn = EXTERNAL_PANEL.draw(lines.values(), replace(panel, x="steps"), theme)
         return figure_answer(drawn, form, theme, name="panel", title=EXTERNAL_PANEL.title, tag=tag)
 
     def change_labels(self, external_id: str, pairs: Annotated[Pairs, Depends(read_form_pairs)]) -> Response:

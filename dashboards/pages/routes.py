@@ -103,7 +103,9 @@ def pages(
     router.include_router(run_pages(reader, monitor))
     router.include_router(submit_pages(experiments, services.specifications, services.analysis))
     router.include_router(curation_pages(experiments))
-    router.include_router(compare_pages(reader, monitor, services.saved_views, services.run_table))
+    router.include_router(
+        compare_pages(reader, services.external_runs, monitor, services.saved_views, services.run_table)
+    )
     router.include_router(queue_pages(monitor))
     router.include_router(campaign_pages(services.campaigns))
     router.include_router(key_pages(services.keyring, services.audit))

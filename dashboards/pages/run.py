@@ -23,6 +23,7 @@ from orchestrator.log_lines import LONGEST_SEARCH, LogLevel, LogLine
 from orchestrator.records import AttemptRecord, RunRecord
 from orchestrator.services.monitor import Monitor
 from worker.records.result import Observation, TextSamples
+from worker.words import pluralize
 
 LOG_BYTES = 12_000
 """The end of a log, or of its lines that are searched, that the page shows; the whole of it is one link away."""
@@ -180,7 +181,7 @@ class RunHandlers:
 
 def _damage(run: RunRecord, damaged_points: int) -> tuple[Concern, ...]:
     """What of the stored run cannot be read."""
-    points = f"{damaged_points} points of its series cannot be read: what is stored of them is damaged."
+    points = f"{pluralize(damaged_points, 'point')} of its series cannot be read: what is stored there is damaged."
     return tuple(Concern(text=text) for text in (run.damaged, points if damaged_points else None) if text)
 
 

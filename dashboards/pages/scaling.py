@@ -34,6 +34,7 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.monitor import Monitor
 from orchestrator.store.saved_views import SavedViews
+from worker.words import pluralize
 
 MOST_EXPERIMENTS = 64
 MOST_TARGETS = 8
@@ -142,7 +143,7 @@ class FitPages:
             report = self._reader.law(experiments, asked.form, asked.predict)
         except FitError:
             report = EMPTY
-        of = experiments[0].name if len(experiments) == 1 else f"{len(experiments)} experiments"
+        of = experiments[0].name if len(experiments) == 1 else pluralize(len(experiments), "experiment")
         drawn = entry.draw(report, candidate_styles(experiments[0]), theme, ())
         return figure_answer(drawn, form, theme, name=entry.name, title=f"{entry.title} · {of}")
 

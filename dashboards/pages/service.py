@@ -20,6 +20,7 @@ from orchestrator.keys import KeyRecord
 from orchestrator.services.monitor import Monitor
 from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
+from worker.words import pluralize
 
 WAITING_SHOWN = 100
 SILENT_SECONDS = 60.0
@@ -63,16 +64,18 @@ def concerns(activity: Activity, dispatch_blocker: str | None) -> tuple[Concern,
     """Everything at this moment, what stops everything first."""
     found = [Concern(text=dispatch_blocker, tone="bad")] if dispatch_blocker else []
     if activity.waiting_total and dispatcher(activity) is None:
-        text = f"{_runs(activity.waiting_total)}, but no dispatcher is running; start one with adapm-bench up."
+        waiting = pluralize(activity.waiting_total, "run waits", "runs wait")
+        text = f"{waiting}, but no dispatcher is running; start one with adapm-bench up."
         found.append(Concern(text=text, tone="bad"))
     unplaceable = [one for one in activity.waiting if one.position is None]
     if unplaceable:
-        text = f"{_runs(len(unplaceable))} for more CPUs or GPUs than any node of the cluster has."
+        waiting = pluralize(len(unplaceable), "run waits", "runs wait")
+        text = f"{waiting} for more CPUs or GPUs than any node of the cluster has."
         found.append(Concern(text=text, link=f"/runs/{unplaceable[0].run_id}"))
     found += _silences([one for one in activity.at_work if _is_silent(one)])
     if activity.failed_runs:
         number = activity.failed_runs
-        text = f"{number} run{'s' if number != 1 else ''} failed in the last 24 hours; see why, or retry."
+        text = f"{pluralize(number, 'run')} failed in the last 24 hours; see why, or retry."
         found.append(Concern(text=text, tone="bad", link="/queue#failures"))
     return tuple(found)
 
@@ -104,10 +107,6 @@ def dispatcher(activity: Activity) -> Leader | None:
     """Who dispatches now; None where nobody's lease lasts."""
     found = (one for one in activity.leaders if one.role == DISPATCHER and one.expires_in_seconds > 0)
     return next(found, None)
-
-
-def _runs(number: int) -> str:
-    return f"{number} run waits" if number == 1 else f"{number} runs wait"
 
 
 def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:

@@ -79,7 +79,7 @@ def campaign_pages(campaigns: Campaigns) -> APIRouter:
     @or_missing_page
     def campaign(campaign_id: str) -> HTMLResponse:
         found, ledger = campaigns.get(campaign_id), campaigns.ledger(campaign_id)
-        held_out = campaigns.held_out_verdicts(campaign_id) if found.held_out and may_administer() else None
+        held_out = campaigns.held_out_workloads(campaign_id) if found.held_out and may_administer() else None
         return page(
             "campaign.html",
             campaign=found,

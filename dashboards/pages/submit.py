@@ -131,7 +131,7 @@ class SubmitForm:
         """Whether the form lists an optimizer: candidates always, others once they are looked for."""
         return entry.name in self.chosen or self._finds(entry)
 
-    def found_words(self) -> str:
+    def search_summary(self) -> str:
         """How many optimizers beside the candidates are found; empty where nothing is looked for."""
         found = sum(self._finds(entry) for entry in catalog.CATALOG if entry.name not in self.chosen)
         return f"{found} found" if self.value("find") else ""

@@ -9,6 +9,7 @@ from orchestrator.analysis.laws.records import CandidateFit, Drift, FitReport, F
 from orchestrator.jobs import state_word
 from orchestrator.records import CellRecord
 from orchestrator.sweeps.records import SweepReport, TrialRow, Value
+from worker.words import pluralize
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
     from orchestrator.analysis.profiles import ProfileReport
@@ -115,7 +116,7 @@ def profile_headline(report: "ProfileReport") -> str:
         return ""
     first, count = report.rows[0], len(report.rows[0].times)
     return (
-        f"{first.title} scores highest over {count} workload{'s' if count != 1 else ''}: {first.score_tokens:.3f} by "
+        f"{first.title} scores highest over {pluralize(count, 'workload')}: {first.score_tokens:.3f} by "
         "tokens to the baseline's loss."
     )
 

@@ -8,6 +8,7 @@ from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
 from orchestrator.studies.results import StoredFinding, best
 from orchestrator.studies.study import Plan, Study
+from worker.words import pluralize
 
 
 def figure_text(value: float | None) -> str:
@@ -134,7 +135,7 @@ def _section(entry: Entry) -> Iterator[str]:
         tiny = study.plans[StudyScale.TINY]
         yield ""
         yield (
-            f"No result yet. `adapm-bench study run {study.name}` has {tiny.run_count()} runs, "
+            f"No result yet. `adapm-bench study run {study.name}` has {pluralize(tiny.run_count(), 'run')}, "
             f"{cost_words(tiny.device_hours(), tiny.specs())}."
         )
     for stored in entry.findings:

@@ -9,7 +9,7 @@ from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from optim import catalog
-from orchestrator.external_runs import ExternalExperiment
+from orchestrator.external_runs import ExternalExperiment, ExternalRun
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
 from orchestrator.records import (
     AnyExperiment,
@@ -24,6 +24,7 @@ from orchestrator.records import (
 from orchestrator.run_table.fields import FieldKind, RunField, Value
 from orchestrator.specs.preview import DesignPower
 from worker.records.result import Verdict
+from worker.words import pluralize
 
 Tone = Literal["good", "live", "wait", "warn", "bad"]
 
@@ -180,9 +181,7 @@ def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[Leade
 
 def rate_words(row: CandidateRow) -> str:
     """What is to be said of the best learning rate: how far its grid was followed, and whether to an end."""
-    added = (
-        f"{row.extended_rates} rates added" if row.extended_rates > 1 else "1 rate added" if row.extended_rates else ""
-    )
+    added = f"{pluralize(row.extended_rates, 'rate')} added" if row.extended_rates else ""
     return ", ".join(filter(None, (added, "edge of grid" if row.edge_of_grid else "")))
 
 
@@ -193,7 +192,7 @@ def speed_words(row: CandidateRow) -> str:
     if found is None or row.is_baseline:
         return ""
     if found.speed_up is None:
-        return f"baseline loss reached by {found.reached} of {found.n} seeds"
+        return f"baseline loss reached by {found.reached} of {pluralize(found.n, 'seed')}"
     ratio = found.speed_up.mean
     return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
 
@@ -236,6 +235,14 @@ def candidate_title(candidate: str, optimizer: str) -> str:
     return catalog.entry(optimizer).title if candidate == optimizer and catalog.knows(optimizer) else candidate
 
 
+def run_title(run: RunRecord | ExternalRun) -> str:
+    """What tells a run from its neighbours; of an external one that it is one."""
+    is_external = isinstance(run, ExternalRun)
+    title = run.candidate if isinstance(run, ExternalRun) else candidate_title(run.candidate, run.optimizer)
+    seed = formats.UNKNOWN if run.seed is None else run.seed
+    return f"{title} · lr {formats.rate(run.lr)} · seed {seed}" + " · external" * is_external
+
+
 def loss_title(comparison: Comparison) -> str:
     """What a figure's loss axis is called."""
     return LOSS_IN_NATS if comparison.loss_unit else comparison.loss_name
@@ -268,19 +275,19 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
         return (experiment.damaged,)
     spec = experiment.spec
     workload, seeds = spec.workload, len(spec.seeds)
-    common = (f"{seeds} seed{'s' if seeds != 1 else ''}", workload.task.computes_in or workload.precision)
+    common = (pluralize(seeds, "seed"), workload.task.computes_in or workload.precision)
     if cells := spec.cells():
         budgets = len({cell.budget for cell in cells})
         return (
             f"scaling law over {', '.join(spec.models())}",
             workload.data.dataset,
-            f"{budgets} token budget{'s' if budgets != 1 else ''} per size",
+            f"{pluralize(budgets, 'token budget')} per size",
             *common,
         )
     return (
         *spec.models(),
         workload.data.dataset,
-        f"{formats.count(workload.budget.steps)} steps",
+        pluralize(workload.budget.steps, "step"),
         f"{formats.compact(workload.tokens())} {workload.task.batch_unit} per run",
         *common,
     )
@@ -335,7 +342,7 @@ def _share(value: int | None, baseline: int | None) -> float | None:
 def power_text(power: DesignPower) -> str:
     """What a comparison can show before it is run, and how many seeds its margin takes, either way."""
     unit, experiments = power.loss_unit, power.experiments
-    seeds = f"{power.seeds} seed{'s' if power.seeds != 1 else ''}"
+    seeds = pluralize(power.seeds, "seed")
     least = power.detectable_difference
     shown = (
         f"with {seeds}, a difference of {least:.2g}{unit} in 80 % of cases"
@@ -359,20 +366,23 @@ def power_text(power: DesignPower) -> str:
             "like it has ended"
         )
     elif power.searches and power.left_open is not None:
-        alike = f"{power.searches} earlier search{'es' if power.searches != 1 else ''} like it"
+        alike = f"{pluralize(power.searches, 'earlier search', 'earlier searches')} like it"
         advice += f", by what {alike} left open, {power.left_open:.2g}{unit} to either side"
-    earlier = f"{experiments} earlier experiment{'s' if experiments != 1 else ''}"
+    if power.searches_left_out:
+        others = pluralize(power.searches_left_out, "search like it", "searches like it")
+        advice += f" ({others} left out: not ended, or nobody knows how far the best rates were missed)"
+    earlier = pluralize(experiments, "earlier experiment")
     return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"
 
 
 def _seeds(count: int | None) -> str:
-    return "more than a thousand seeds" if count is None else f"{count} seeds"
+    return "more than a thousand seeds" if count is None else pluralize(count, "seed")
 
 
 def external_facts(experiment: ExternalExperiment) -> str:
     """`18 runs: 17 finished, 1 running`."""
     states = ", ".join(f"{count} {state}" for state, count in experiment.by_state.items())
-    return f"{experiment.runs} run{'' if experiment.runs == 1 else 's'}: {states}" if states else "no runs"
+    return f"{pluralize(experiment.runs, 'run')}: {states}" if states else "no runs"
 
 
 def field_value(field: RunField, value: Value) -> str:

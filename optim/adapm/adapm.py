@@ -306,7 +306,7 @@ class AdaPM(ClosureStep):
     def allocate_state(self) -> None:
         """Allocate the state of every parameter now instead of at its first gradient; `meta` parameters included."""
         for group in self.param_groups:
-            for name, parameter in self._named_parameters(group):
+            for name, parameter in self._parameters_by_name(group):
                 self._masters.trained_weight(group, parameter, self._state_of(group, name, parameter))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -356,7 +356,7 @@ class AdaPM(ClosureStep):
         state_dict = {**state_dict, "param_groups": [*older, *state_dict["param_groups"][len(older) :]]}
         self._check_saved_state(state_dict)
         groups = [
-            {**saved, "param_names": [name for name, _ in self._named_parameters(own)]}
+            {**saved, "param_names": [name for name, _ in self._parameters_by_name(own)]}
             for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True)
         ]
         super().load_state_dict({**state_dict, "param_groups": groups})
@@ -418,7 +418,7 @@ class AdaPM(ClosureStep):
         """
         moving = [
             (name, parameter, parameter.grad)
-            for name, parameter in self._named_parameters(group)
+            for name, parameter in self._parameters_by_name(group)
             if parameter.grad is not None and parameter.numel() > 0
         ]
         if any(name not in self._runs for name, _, _ in moving):
@@ -470,7 +470,7 @@ class AdaPM(ClosureStep):
     def _plan_new_parameters(self, group: dict[str, Any]) -> None:
         """Give blocks to the parameters of the group that the plan lacks: added or thawed since it was made."""
         self._plan_missing(
-            {name: value for every in self.param_groups for name, value in self._named_parameters(every)}
+            {name: value for every in self.param_groups for name, value in self._parameters_by_name(every)}
         )
         self._check_parameters(group)
 
@@ -518,7 +518,7 @@ class AdaPM(ClosureStep):
     def _refuse_untrainable(self) -> None:
         """Raise for gradients and shapes that no step is for, before any weight has moved."""
         for group in self.param_groups:
-            for name, parameter in self._named_parameters(group):
+            for name, parameter in self._parameters_by_name(group):
                 if parameter.grad is None:
                     continue
                 if parameter.grad.is_sparse:
@@ -534,7 +534,7 @@ class AdaPM(ClosureStep):
                         f"build it after the model has its final shapes (resize_token_embeddings, pruning)"
                     )
 
-    def _named_parameters(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    def _parameters_by_name(self, group: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
         """(name, parameter) of a group, by the names that it was given with.
 
         Not by its `param_names`: `ZeroRedundancyOptimizer` copies what groups say from one process to another.
@@ -559,7 +559,7 @@ class AdaPM(ClosureStep):
             )
 
     def _check_parameters(self, group: dict[str, Any]) -> None:
-        for name, parameter in self._named_parameters(group):
+        for name, parameter in self._parameters_by_name(group):
             if not parameter.is_floating_point():
                 raise ValueError(f"{name} is {parameter.dtype}; only real floating-point parameters are trained")
             if group["bf16_stochastic_round"] and parameter.dtype is torch.float16:
@@ -574,7 +574,7 @@ class AdaPM(ClosureStep):
     def _saved_identities(self, state_dict: dict[str, Any]) -> Iterable[tuple[int, str, Tensor]]:
         """(identity in the saved state, name, parameter) in the order of both."""
         for saved, own in zip(state_dict["param_groups"], self.param_groups, strict=True):
-            for identity, (name, parameter) in zip(saved["params"], self._named_parameters(own), strict=True):
+            for identity, (name, parameter) in zip(saved["params"], self._parameters_by_name(own), strict=True):
                 yield identity, name, parameter
 
     def _check_saved_state(self, state_dict: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, StoredText
 from worker.spec.run import Workload
+from worker.words import pluralize
 
 PROFILE_POINTS = 100
 """Values of tau at which AlgoPerf's scorer looks at a profile; between them it draws straight lines. The exact integral
@@ -243,17 +244,19 @@ def target_test_row(
     if not losses:
         said = "Not shown: no run has ended."
     elif without:
-        said = f"Not shown: {_count(without)} at this rate {'has' if without == 1 else 'have'} no result."
+        said = f"Not shown: {pluralize(without, 'run')} at this rate {'has' if without == 1 else 'have'} no result."
     elif mean is None or score is None:
-        said = f"Not shown: {len(losses) - len(finite)} of {len(losses)} runs ended without a finite loss."
+        said = f"Not shown: {len(losses) - len(finite)} of {pluralize(len(losses), 'run')} ended without a finite loss."
     elif is_shown:
-        said = f"Shown: {mean:.4f} over {_count(len(losses))}, {score:.4f} is {choice.margin:g} or more."
+        said = f"Shown: {mean:.4f} over {pluralize(len(losses), 'run')}, {score:.4f} is {choice.margin:g} or more."
     elif mean >= choice.target:
-        said = f"Not shown: {mean:.4f} over {_count(len(losses))} is not below {choice.target:g}."
+        said = f"Not shown: {mean:.4f} over {pluralize(len(losses), 'run')} is not below {choice.target:g}."
     else:
-        said = f"Not shown: {mean:.4f} over {_count(len(losses))}, {score:.4f} is less than {choice.margin:g}; " + (
-            f"at this mean it takes {_count(needed)}." if needed else "no number of runs at this mean suffices."
+        takes = (
+            f"at this mean it takes {pluralize(needed, 'run')}" if needed else "no number of runs at this mean suffices"
         )
+        over = pluralize(len(losses), "run")
+        said = f"Not shown: {mean:.4f} over {over}, {score:.4f} is less than {choice.margin:g}; {takes}."
     return TargetTestRow(
         candidate=candidate,
         lr=lr,
@@ -274,10 +277,6 @@ def _runs_needed(mean: float, choice: TargetTestChoice) -> int | None:
         return None
     least = max(1, math.floor(squared))
     return least if target_score(mean, least, choice.target) >= choice.margin else least + 1
-
-
-def _count(runs: int) -> str:
-    return f"{runs:,} run{'' if runs == 1 else 's'}"
 
 
 def target_test(experiment: ExperimentRecord, runs: Iterable[RunRecord], choice: TargetTestChoice) -> TargetTest:
@@ -355,4 +354,5 @@ def _target_test_notes(choice: TargetTestChoice, *, chosen: bool, without: int) 
             "their own."
         )
     if without:
-        yield f"{_count(without)} without a result, not ended or failed, {'is' if without == 1 else 'are'} left out."
+        verb = "is" if without == 1 else "are"
+        yield f"{pluralize(without, 'run')} without a result, not ended or failed, {verb} left out."

@@ -23,6 +23,7 @@ from orchestrator.names import Name
 from worker.records.result import Record
 from worker.schema import Spec, canonical_json, is_stored, omit_default, raise_faults
 from worker.spec.run import LearningRate, OptimizerName, Resources, Workload, option_faults
+from worker.words import pluralize
 
 BASELINE: Final = "baseline"
 CANDIDATE: Final = "candidate"
@@ -263,7 +264,7 @@ class HeldOutTry(Record):
     """Why runs of it wait, failed or were cancelled."""
 
 
-class HeldOutVerdicts(Record):
+class HeldOutWorkloads(Record):
     """The held-out side of a campaign, for admins."""
 
     campaign_id: str
@@ -294,14 +295,18 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
     if record.state is TryState.REGISTERED or found is None or not found.pairs:
         begun = "not submitted yet" if record.state is TryState.REGISTERED else "no pair has ended yet"
         return f"Undecided: {begun}. Its level of {record.level:.2g} is spent.{_held_up_sentence(record)}"
-    pairs = f"{found.pairs} pair{'s' if found.pairs != 1 else ''}"
+    pairs = pluralize(found.pairs, "pair")
     measured = (
         f"the mean difference in {loss} over {pairs} is {found.mean:+.4f}{unit}, and lies between {found.low:+.4f} and "
         f"{found.high:+.4f} (each end at the level {record.level:.2g})"
     )
     match record.state:
         case TryState.IMPROVED:
-            also = f" The same was shown on {_workloads(len(record.held_out))}." if record.held_out else ""
+            also = (
+                f" The same was shown on {pluralize(len(record.held_out), 'held-out workload')}."
+                if record.held_out
+                else ""
+            )
             said = f"Improved: {measured}.{also}"
         case TryState.NOT_SHOWN if found.state is PairsState.SHOWN:
             missed = next(each.workload for each in record.held_out if each.state not in (None, PairsState.SHOWN))
@@ -331,10 +336,6 @@ def _held_up_sentence(record: TryRecord) -> str:
     if record.state is not TryState.HELD_UP:
         return ""
     return " A run failed, was cancelled or paused: nothing goes on before it is retried or resumed."
-
-
-def _workloads(count: int) -> str:
-    return f"{count} held-out workload{'s' if count != 1 else ''}"
 
 
 def chain_faults(entries: Sequence[LedgerEntry], bodies: Sequence[str], hashes: Sequence[str]) -> list[str]:

@@ -94,7 +94,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     rows = tuple(
         row.model_copy(
             update={
-                "time_to_target": _time_to_target(spec, row, each.best, baseline.best, curves or {}),
+                "time_to_target": _time_to_target(spec, row, each, baseline, curves or {}),
                 "seeds_used": None if row.is_baseline else _seeds_used(spec, row, each, baseline),
                 "verdict": verdict(row, baseline_row, task.loss_unit, spec),
             }
@@ -486,13 +486,14 @@ def _without_model(each: CandidateSummary) -> set[int]:
 
 
 def _time_to_target(
-    spec: ComparisonSpec, row: CandidateRow, best: RateSummary, baseline: RateSummary, curves: Curves
+    spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, of: CandidateSummary, curves: Curves
 ) -> TimeToTarget | None:
     """For each common seed: when this run came down to the loss at which the baseline's run ended.
 
     A speed-up is told of a better candidate only. Of equal ones it would be a ratio that was selected: every seed gets
     there in one of four to eight experiments, and on average 1.1 times sooner.
     """
+    best, baseline = each.best, of.best
     if SeedCoverage.UNSTABLE in (best.coverage, baseline.coverage):
         return None
     mine, theirs, targets = best.runs_by_seed(), baseline.runs_by_seed(), baseline.losses()
@@ -502,8 +503,8 @@ def _time_to_target(
         return None
     steps = [_steps_to(curves[mine[seed].id], targets[seed]) for seed in seeds]
     ratios = [
-        _steps_to(curves[theirs[seed].id], targets[seed]) / each if 0 < each < math.inf else 0.0
-        for seed, each in zip(seeds, steps, strict=True)
+        _steps_to(curves[theirs[seed].id], targets[seed]) / mine_there if 0 < mine_there < math.inf else 0.0
+        for seed, mine_there in zip(seeds, steps, strict=True)
     ]
     runs = [mine[seed] for seed in seeds]
     comparisons = spec.comparison_count()
@@ -514,24 +515,30 @@ def _time_to_target(
             SIGNIFICANCE / comparisons if levels is None else levels[len(seeds)].level if len(seeds) in levels else 0
         )
         at = [(targets[seed], curves[theirs[seed].id], curves[mine[seed].id]) for seed in seeds]
-        speed_up = _allowing_for_losses(speed_up, at, row.difference, level)
+        flattery = each.selection() or 0.0, of.selection() or 0.0
+        speed_up = _allowing_for_losses(speed_up, at, row.difference, level, flattery)
     is_told = row.conclusion is Conclusion.BETTER and speed_up is not None and leaves_out_one(speed_up)
     return TimeToTarget(
-        reached=sum(each < math.inf for each in steps),
+        reached=sum(step < math.inf for step in steps),
         n=len(seeds),
         steps=_middle(steps),
-        tokens=_middle([each * tokens_per_step(run) for run, each in zip(runs, steps, strict=True)]),
-        device_hours=_middle([device_hours_until(run, each) for run, each in zip(runs, steps, strict=True)]),
+        tokens=_middle([step * tokens_per_step(run) for run, step in zip(runs, steps, strict=True)]),
+        device_hours=_middle([device_hours_until(run, step) for run, step in zip(runs, steps, strict=True)]),
         speed_up=speed_up if is_told else None,
     )
 
 
 def _allowing_for_losses(
-    speed_up: Interval, at: Sequence[tuple[float, ValidationCurve, ValidationCurve]], of: Difference, level: float
+    speed_up: Interval,
+    at: Sequence[tuple[float, ValidationCurve, ValidationCurve]],
+    of: Difference,
+    level: float,
+    flattery: tuple[float, float],
 ) -> Interval | None:
     """A speed-up whose interval holds what that of the difference of losses holds beside the seeds: the error of the
-    validation text, in squares, and what tuning left open of either. Each is what the ratio changes by where the
-    candidate's curve lies so much higher or lower. None where a curve does not tell.
+    validation text, in squares, what tuning left open of either, and where the judged seeds chose the rates, what that
+    may have taken off the loss of either (`flattery`: the candidate's, the baseline's). Each is what the ratio changes
+    by where the candidate's curve lies so much higher or lower. None where a curve does not tell.
 
     `at`: of each seed, the target, the baseline's curve and the candidate's."""
     if speed_up.low is None or speed_up.high is None or level <= 0:
@@ -543,10 +550,13 @@ def _allowing_for_losses(
         return statistics.fmean(map(math.log, ratios)) - math.log(speed_up.mean) if min(ratios) > 0 else -math.inf
 
     shared = -normal_quantile(level / 2) * of.evaluation_error
+    mine, theirs = flattery
     low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(
-        of.baseline_regret + of.luck_of_draws
+        of.baseline_regret + of.luck_of_draws + mine
     )
-    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(-of.regret - of.luck_of_draws)
+    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(
+        -of.regret - of.luck_of_draws - theirs
+    )
     if not (math.isfinite(low) and high < math.log(LARGEST_SPEED_UP)):
         return None
     return speed_up.model_copy(update={"low": speed_up.mean * math.exp(-low), "high": speed_up.mean * math.exp(high)})

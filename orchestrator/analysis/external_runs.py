@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
-from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, signed_text, verdict
+from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, note_on_baseline, signed_text, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
@@ -39,6 +39,7 @@ from worker.schema import trust_stored_names
 from worker.spec.parts import Budget
 from worker.spec.run import Workload
 from worker.spec.task import RegressionTask
+from worker.words import pluralize
 
 TOKENS = "tokens"
 """The metric that says how much was trained."""
@@ -65,12 +66,18 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
     names = tuple(name for name in names if any(run.candidate == name for run in told.judged))
     if not told.judged:
         raise ConflictError(
-            f"none of {_count(runs, 'run')} can be judged by {metric}: "
+            f"none of {pluralize(len(runs), 'run')} can be judged by {metric}: "
             + "; ".join(told.left_out or ("there are none",))
         )
     if baseline is not None and baseline not in names:
         raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(told.left_out)}")
-    spec = _comparison_spec(experiment.name, told.judged, names, baseline or names[0], choice.margin)
+    spec = _comparison_spec(experiment.name, told.judged, names, choice.margin)
+    chosen: tuple[str, ...] = ()
+    if baseline is not None and baseline != names[0]:
+        # Of two candidates there is one pair, whoever is the baseline.
+        without_choice = f"without a choice it is {names[0]}, whose first run began first"
+        chosen = (note_on_baseline(spec, baseline, without_choice),) if len(names) > 2 else ()
+        spec = spec.hold_against(baseline)
     records = [_record(run, experiment.id, metric) for run in told.judged]
     standings = standings_of(spec, summaries(spec, [*records, *_missing_runs(spec, records)]))
     rows = [
@@ -92,7 +99,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         concerns=(*_concerns(judged, of_row), *_unequal_grids(told.judged, names, metric), *told.left_out),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
-        notes=fairness_notes(spec, records, rows),
+        notes=(*chosen, *fairness_notes(spec, records, rows)),
     )
 
 
@@ -154,7 +161,7 @@ class _Told:
         return cls(
             judged=tuple(judged.values()),
             left_out=tuple(
-                f"left out: {_count(found, 'run')} {reason} ({_count_by_candidate(found)})"
+                f"left out: {pluralize(len(found), 'run')} {reason} ({_count_by_candidate(found)})"
                 for reason, found in why.items()
             ),
         )
@@ -171,9 +178,9 @@ def _count_by_candidate(runs: Iterable[ExternalRun]) -> str:
 
 
 def _comparison_spec(
-    name: str, runs: Sequence[ExternalRun], names: Sequence[str], baseline: str, margin: float | None
+    name: str, runs: Sequence[ExternalRun], names: Sequence[str], margin: float | None
 ) -> ComparisonSpec:
-    """The comparison that these runs could have been of.
+    """The comparison that these runs could have been of, against the first of the names.
 
     Where all rates of a candidate have the same seeds, these chose its rate and judge it. Where some rates have fewer,
     it was tuned on those: they are set apart, if enough others are left at the rate with the most seeds.
@@ -195,7 +202,7 @@ def _comparison_spec(
                 Candidate(optimizer=name, label=name, learning_rates=tuple(grid)) for name, grid in rates.items()
             ),
             seeds=tuple(sorted(seeds - tuning)),
-            baseline=baseline,
+            baseline=names[0],
             tuning=Tuning(seeds=tuple(sorted(tuning)), extend_grid=0) if tuning else None,
             unequal_grids=True,
             equivalence_margin=margin,
@@ -314,7 +321,7 @@ def _judged_candidate(
     elif tokens and their_tokens and tokens != their_tokens:
         unequal = f"{_numbers(tokens)} tokens against {_numbers(their_tokens)}"
     elif found := _unequal_pairs(of_row[row.candidate], of_row[baseline.candidate], metric):
-        unequal = f"{_count(found, 'seed')} with other steps or tokens than the same seed"
+        unequal = f"{pluralize(len(found), 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.NOT_COMPARED
         side = "below" if difference.mean < 0 else "above"
@@ -463,7 +470,3 @@ def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandi
 
 def _numbers(values: Collection[float]) -> str:
     return " and ".join(f"{value:,.0f}" for value in values) or "none"
-
-
-def _count(found: Collection[object], noun: str) -> str:
-    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"

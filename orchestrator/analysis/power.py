@@ -122,7 +122,8 @@ def design_power(
 ) -> DesignPower | str:
     """What the comparison can show, by the noise of those of the runs that trained its workload, and by those of the
     earlier experiments that searched as it does; or why nobody knows: it was never trained so."""
-    searches = [each for each in earlier if each[0].counts.done() and is_like(spec, each[0].spec)]
+    alike = [each for each in earlier if is_like(spec, each[0].spec)]
+    searches = [each for each in alike if each[0].counts.done()]
     known = {experiment.id for experiment, _ in searches}
     runs = tuple(run for run in runs if run.experiment_id not in known)
     judged = [
@@ -138,9 +139,11 @@ def design_power(
         evaluation_error=evaluation_error(spec.workload),
     )
     rates = min((each.learning_rates for each in spec.candidates), key=len)
-    left_open = None
+    left_open, telling = None, 0
     if spec.tuning and spec.tuning.search:
-        if openings := [each for experiment, mine in searches for each in openings_of(spec, experiment, mine)]:
+        openings_by_search = [openings_of(spec, experiment, mine) for experiment, mine in searches]
+        telling = sum(map(bool, openings_by_search))
+        if openings := [each for found_here in openings_by_search for each in found_here]:
             design = replace(design, openness=openness_of_search(openings))
             left_open = median(max(each.luck + each.candidate, each.luck + each.baseline) for each in openings)
     elif spec.tuning and len(rates) > 1:
@@ -160,7 +163,8 @@ def design_power(
         margin=margin,
         seeds_for_margin=None if margin is None else least_seeds(lambda n: design.is_within(margin, n)),
         seeds_for_difference=None if margin is None else least_seeds(lambda n: design.is_shown(margin, n)),
-        searches=(0 if left_open is None else len(searches)) if spec.tuning and spec.tuning.search else None,
+        searches=telling if spec.tuning and spec.tuning.search else None,
+        searches_left_out=len(alike) - telling,
         left_open=left_open,
         loss_unit=spec.workload.task.loss_unit,
     )

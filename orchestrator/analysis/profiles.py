@@ -17,6 +17,7 @@ from orchestrator.analysis.targets import LARGEST_TAU, profile_scores
 from orchestrator.records import Comparison
 from worker.records.result import Record
 from worker.spec.run import Evaluation, Execution, Workload
+from worker.words import pluralize
 
 # Performance profiles as records: each candidate's times to target on several workloads, and its scores.
 
@@ -136,14 +137,14 @@ def profile_notes(rule: str, groups: Sequence[Sequence[Comparison]], dropped: in
     comparisons = [each for group in groups for each in group]
     found = [rule]
     if len(groups) < 3:
-        workloads = f"{len(groups)} workload{'s' if len(groups) > 1 else ''}"
+        workloads = pluralize(len(groups), "workload")
         found.insert(0, f"{workloads}: a profile over so few says little beyond their own tables.")
     for group in groups:
         if len(group) > 1:
             names = ", ".join(each.name for each in group)
             found.append(f"{len(group)} experiments train one workload and count as one, at their median: {names}.")
     if dropped:
-        found.append(f"{dropped} candidates are not in every comparison and were left out.")
+        found.append(f"{pluralize(dropped, 'candidate is', 'candidates are')} not in every comparison, and left out.")
     if len({each.baseline for each in comparisons}) > 1:
         found.append("The comparisons have different baselines, so their targets are not equally hard.")
     if len({each.device for each in comparisons}) > 1:

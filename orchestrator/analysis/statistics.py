@@ -103,6 +103,25 @@ def mean_interval(
     return Interval(mean=mean, low=low, high=high, n=sample.size)
 
 
+def widen(
+    found: Interval | Difference, tests: int, *, comparisons: int | None = None, is_ratio: bool = False
+) -> Interval:
+    """A t-interval as one of `tests` times as many that hold together with 95 %: each half grows by what the quantile
+    of t does. What else is in it, such as what tuning left open, grows along, so that it is rather too wide.
+
+    `comparisons`: how many it holds together with already, by default those of a difference and one of an interval.
+    `is_ratio`: its logarithm has the t-interval."""
+    if tests == 1 or found.low is None or found.high is None:
+        return Interval(mean=found.mean, low=found.low, high=found.high, n=found.n)
+    level = SIGNIFICANCE / (comparisons or (found.comparisons if isinstance(found, Difference) else 1)) / 2
+    growth = t_quantile(found.n - 1, level / tests) / t_quantile(found.n - 1, level)
+    if is_ratio:
+        low, high = (found.mean * (edge / found.mean) ** growth for edge in (found.low, found.high))
+    else:
+        low, high = (found.mean + growth * (edge - found.mean) for edge in (found.low, found.high))
+    return Interval(mean=found.mean, low=low, high=high, n=found.n)
+
+
 def paired_difference(
     values: Sequence[float],
     baseline: Sequence[float],

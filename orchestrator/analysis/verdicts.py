@@ -23,6 +23,7 @@ from orchestrator.records import (
     SeedsStatus,
 )
 from worker.records.result import Result, Verdict
+from worker.words import pluralize
 
 FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
@@ -146,6 +147,20 @@ def fairness_notes(
     return tuple(found)
 
 
+def note_on_baseline(spec: ComparisonSpec, baseline: str, without_choice: str) -> str:
+    """What a reader must know of a baseline that is not the specification's. `without_choice`: which one that is."""
+    planned, tested = spec.comparison_count(), spec.hold_against(baseline).comparison_count()
+    price = (
+        "the intervals allow for that as they are"
+        if planned == tested
+        else f"any pair of candidates could have been held against each other, so that {tested} differences count as "
+        f"tested instead of {planned}, and intervals are wider"
+    )
+    own = spec.baseline_name()
+    seeds = "" if spec.sequential is None else f"; seeds are added by differences to {own}, whatever is open here"
+    return f"the baseline {baseline} was chosen after the fact, {without_choice}; {price}{seeds}."
+
+
 # Verdicts
 
 
@@ -170,15 +185,18 @@ def _no_loss(row: CandidateRow) -> str:
 def _tuning_progress(row: CandidateRow) -> str:
     ended = sum(rate.runs_ended for rate in row.learning_rates)
     total = sum(rate.runs_total for rate in row.learning_rates)
-    return f"Tuning: {ended} of {total} runs have ended, the best learning rate so far is {row.best_lr:g}."
+    have = "has" if ended == 1 else "have"
+    return (
+        f"Tuning: {ended} of {pluralize(total, 'run')} {have} ended, the best learning rate so far is {row.best_lr:g}."
+    )
 
 
 def _lost_seeds(best: LearningRateRow) -> str | None:
     """How many seeds gave no trained model, where that forbids to compare the mean over the others."""
     if best.diverged:
-        return f"{best.diverged} of {best.runs_total} seeds diverged"
+        return f"{best.diverged} of {pluralize(best.runs_total, 'seed')} diverged"
     if best.out_of_memory:
-        return f"{best.out_of_memory} of {best.runs_total} seeds ran out of memory"
+        return f"{best.out_of_memory} of {pluralize(best.runs_total, 'seed')} ran out of memory"
     return None
 
 
@@ -224,7 +242,7 @@ def _search_phrase(spec: ComparisonSpec) -> str:
     if spec.tuning is None or not spec.tuning.search:
         return ""
     untuned = [axis for axis in AXES if axis not in spec.tuning.search]
-    said = f" Tuned: {axes_in_words(spec.tuning.search)}; {spec.tuning.trials} trials each."
+    said = f" Tuned: {axes_in_words(spec.tuning.search)}; {pluralize(spec.tuning.trials or 0, 'trial')} each."
     return f"{said} Not tuned: {axes_in_words(untuned)}." if untuned else said
 
 
@@ -238,7 +256,7 @@ def stability_text(mine: Instability | None, theirs: Instability | None, baselin
     """`2 of 10 runs spiked or diverged (95 % interval 3 to 56 %), 0 of 10 of AdamW's (p = 0.5)`."""
     if mine is None:
         return "no run has ended"
-    said = f"{mine.lost} of {_plural(mine.runs, 'run')} spiked or diverged (95 % interval {_percent(mine)})"
+    said = f"{mine.lost} of {pluralize(mine.runs, 'run')} spiked or diverged (95 % interval {_percent(mine)})"
     if theirs is None or mine.p_value is None:
         return said
     return f"{said}, {theirs.lost} of {theirs.runs} of {baseline}'s ({p_text(mine.p_value)})"
@@ -265,7 +283,7 @@ def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -
             "it could turn that."
         )
     if spec.tries_improvement():
-        pairs = _plural(found.n, "pair")
+        pairs = pluralize(found.n, "pair")
         return f"A try of a campaign, whose ledger has the verdict: {measured} on average over {pairs}."
     if found.n == 1:
         return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
@@ -287,7 +305,8 @@ def _loss(row: CandidateRow, unit: str) -> str:
 def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Iterable[CandidateRow]) -> Iterator[str]:
     open_runs = sum(run.status not in TERMINAL for run in runs)
     if open_runs:
-        yield f"{open_runs} of {len(runs)} runs have not ended: everything here may still change."
+        have = "has" if open_runs == 1 else "have"
+        yield f"{open_runs} of {pluralize(len(runs), 'run')} {have} not ended: everything here may still change."
     judged = [run for run in runs if run.seed in spec.seeds]
     if spec.sequential is None and any(run.status is RunStatus.CANCELLED for run in judged):
         yield (
@@ -298,19 +317,19 @@ def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Itera
         yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
     if count := sum(run.damaged is not None for run in runs):
         yield (
-            f"{_plural(count, 'run')} cannot be read in full: what is stored is damaged, and a damaged result does "
+            f"{pluralize(count, 'run')} cannot be read in full: what is stored is damaged, and a damaged result does "
             "not count; `adapm-bench db check` names all of it."
         )
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(run.status is status for run in runs):
-            yield f"{_plural(count, 'run')} {status} and without a result."
+            yield f"{pluralize(count, 'run')} {status} and without a result."
 
 
 def _loss_notes(rows: Iterable[CandidateRow]) -> Iterator[str]:
     for row in rows:
         for kind in (Outcome.DIVERGED, Outcome.OUT_OF_MEMORY):
             if count := row.outcomes.get(kind, 0):
-                yield f"{row.title}: {_plural(count, 'run')} {_VERBS[kind]}; rates with such a seed rank last."
+                yield f"{row.title}: {pluralize(count, 'run')} {_VERBS[kind]}; rates with such a seed rank last."
 
 
 def _ranks_first_by_seeds(row: CandidateRow, other: CandidateRow) -> bool:
@@ -341,7 +360,7 @@ def _look_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[
     if not used:
         return
     each = "; ".join(
-        f"{title} {_plural(of.seeds, 'seed')} and {_plural(of.looks, 'look')}, {_STATUSES[of.status]}"
+        f"{title} {pluralize(of.seeds, 'seed')} and {pluralize(of.looks, 'look')}, {_STATUSES[of.status]}"
         for title, of in used
     )
     if spec.tries_improvement():
@@ -358,11 +377,11 @@ def _look_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[
 
 def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     if len(spec.seeds) < FAIR_SEEDS:
-        yield f"{_plural(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
+        yield f"{pluralize(len(spec.seeds), 'seed')}: fewer than {FAIR_SEEDS} cannot show small differences."
     for row in rows:
         best = row.best()
         if best is not None and row.val_loss is not None and _seeds_with_loss(row) < best.runs_total:
-            seeds = _plural(best.runs_total, "seed")
+            seeds = pluralize(best.runs_total, "seed")
             yield f"{row.title} has {_seeds_with_loss(row)} of its {seeds} at its best learning rate."
     for place, row in enumerate(rows if spec.sequential is None else ()):
         if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):
@@ -375,7 +394,7 @@ def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         # Where seeds are added, the baseline has those of whoever needed most.
         theirs = 0 if spec.sequential else _seeds_with_loss(baseline)
         if common < max(_seeds_with_loss(row), theirs):
-            yield f"{row.title} and {baseline.title} are paired over {_plural(common, 'common seed')} only."
+            yield f"{row.title} and {baseline.title} are paired over {pluralize(common, 'common seed')} only."
     if any((best := row.best()) is not None and best.left_out for row in rows):
         yield (
             "Seeds on which a run spiked, a candidate's own or the baseline's, are left out of its loss; candidates "
@@ -395,8 +414,8 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
     if spec.tuning and spec.tuning.search:
         yield from _search_notes(spec, spec.tuning, rows)
     elif spec.tuning:
-        chosen = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
-        yield f"Learning rates were chosen on {chosen} {_join(spec.tuning.seeds)}; the losses are of other seeds."
+        noun = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
+        yield f"Learning rates were chosen on {noun} {_join(spec.tuning.seeds)}; the losses are of other seeds."
     extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
     if extended:
         yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
@@ -544,10 +563,6 @@ def _micro_batch_notes(spec: ComparisonSpec, runs: Iterable[RunRecord], rows: It
 
 def _join(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 _VERBS = {

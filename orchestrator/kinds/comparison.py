@@ -31,6 +31,7 @@ from worker.spec.run import (
     averaging_faults,
     option_faults,
 )
+from worker.words import pluralize
 
 EQUIVALENCE_MARGIN = 0.01
 """Nats. Optimizers that were tuned alike differ by 0.002 to 0.013 on our workloads: less is no reason to choose one."""
@@ -107,7 +108,7 @@ class Candidate(Spec):
         """What it does otherwise than the workload says, in words; empty where it does nothing otherwise."""
         words = [str(self.schedule)] if self.schedule is not None else []
         if self.warmup_steps is not None:
-            words.append(f"warm-up of {self.warmup_steps} steps")
+            words.append(f"warm-up of {pluralize(self.warmup_steps, 'step')}")
         if self.ema_decay is not None:
             words.append(f"weights averaged ({self.ema_decay:g})")
         return ", ".join(words)

@@ -41,6 +41,7 @@ from worker.spec.run import (
     averaging_faults,
     option_faults,
 )
+from worker.words import pluralize
 
 Algorithm = Literal["random", "grid", "tpe", "asha", "pbt", "tpe-hyperband"]
 LR = "lr"
@@ -371,11 +372,16 @@ class SweepSpec(Experiment):
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """The algorithm and its trials."""
-        return (("sweep", f"{self.algorithm}, {self.trial_count()} trials, {self.trials_each()} of each optimizer"),)
+        return (
+            (
+                "sweep",
+                f"{self.algorithm}, {pluralize(self.trial_count(), 'trial')}, {self.trials_each()} of each optimizer",
+            ),
+        )
 
     def tuning_method(self) -> str:
         """The algorithm, its trials and their seed."""
-        return f"{self.algorithm}, {self.trials_each()} trials of each optimizer, all on seed {self.seed}."
+        return f"{self.algorithm}, {pluralize(self.trials_each(), 'trial')} of each optimizer, all on seed {self.seed}."
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
         """Those of the trial of that number."""

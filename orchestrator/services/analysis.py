@@ -21,6 +21,7 @@ from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
+from orchestrator.analysis.verdicts import note_on_baseline
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -82,7 +83,8 @@ class Analysis:
         if baseline not in (names := [each.name() for each in spec.candidates]):
             raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
         found = self._compare(experiment.model_copy(update={"spec": spec.hold_against(baseline)}), runs)
-        return found.model_copy(update={"notes": (_baseline_note(spec, baseline), *found.notes)})
+        note = note_on_baseline(spec, baseline, f"planned was {spec.baseline_name()}")
+        return found.model_copy(update={"notes": (note, *found.notes)})
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -253,17 +255,3 @@ class StoredExperiments(ExperimentSource):
             self._curves |= read
             known |= read
         return known
-
-
-def _baseline_note(spec: ComparisonSpec, baseline: str) -> str:
-    """What a reader must know of a baseline that is not the specification's."""
-    planned, tested = spec.comparison_count(), spec.hold_against(baseline).comparison_count()
-    price = (
-        "the intervals allow for that as they are"
-        if planned == tested
-        else f"any pair of candidates could have been held against each other, so that {tested} differences count as "
-        f"tested instead of {planned}, and intervals are wider"
-    )
-    own = spec.baseline_name()
-    seeds = "" if spec.sequential is None else f"; seeds are added by differences to {own}, whatever is open here"
-    return f"the baseline {baseline} was chosen after the fact, planned was {own}; {price}{seeds}."

@@ -15,7 +15,7 @@ from orchestrator.analysis.campaigns import (
     EntryKind,
     HeldOutState,
     HeldOutTry,
-    HeldOutVerdicts,
+    HeldOutWorkloads,
     Ledger,
     LedgerEntry,
     TryRecord,
@@ -140,7 +140,7 @@ class Campaigns:
             )
         return Ledger(campaign_id=campaign.id, entries=entries, hashes=hashes, faults=tuple(faults))
 
-    def held_out_verdicts(self, campaign_id: str) -> HeldOutVerdicts:
+    def held_out_workloads(self, campaign_id: str) -> HeldOutWorkloads:
         """The workloads that are held out, and how tries stand on them."""
         with self._database.reading() as connection, held_out_seen():
             campaign = stored.read_campaign(connection, campaign_id)
@@ -157,7 +157,7 @@ class Campaigns:
                             reasons=tuple(dict.fromkeys(run.reason for run in runs if run.reason)),
                         )
                     )
-        return HeldOutVerdicts(campaign_id=campaign.id, workloads=campaign.spec.held_out, tries=tuple(found))
+        return HeldOutWorkloads(campaign_id=campaign.id, workloads=campaign.spec.held_out, tries=tuple(found))
 
 
 def _record(connection: Connection, campaign: stored.StoredCampaign) -> CampaignRecord:

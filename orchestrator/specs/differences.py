@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from orchestrator.external_runs import ExternalRun
 from orchestrator.records import RunRecord
 from worker.records.result import Record
 from worker.spec.run import RunSpec
@@ -50,13 +51,25 @@ class SpecDifferences(Record):
 
 def spec_differences(runs: Iterable[RunRecord]) -> SpecDifferences:
     """Every field of the specifications of these runs."""
-    return differences_of({run.id: run.spec for run in runs})
+    return differences_of({run.id: spec_fields(run.spec) if run.spec else None for run in runs})
 
 
-def differences_of(specs: Mapping[str, RunSpec | None]) -> SpecDifferences:
-    """The same by the ids of runs; None is a specification that cannot be read. Lists are compared whole, numbers
-    exactly."""
-    fields = {run_id: dict(_flat_fields(spec.model_dump(mode="json"))) for run_id, spec in specs.items() if spec}
+def spec_fields(spec: RunSpec) -> dict[str, JsonValue]:
+    """A specification field by field: `workload.budget.steps` → 300."""
+    return dict(_flat_fields(spec.model_dump(mode="json")))
+
+
+def external_fields(run: ExternalRun) -> dict[str, JsonValue]:
+    """What another loop told of a run's settings: rate and seed under the names that specifications have for them, its
+    configuration behind `config`."""
+    told = {"optimizer.lr": run.lr, "seed": run.seed, "workload": run.workload}
+    return {name: value for name, value in told.items() if value is not None} | dict(_flat_fields(run.config, "config"))
+
+
+def differences_of(specs: Mapping[str, Mapping[str, JsonValue] | None]) -> SpecDifferences:
+    """The same by the ids of runs, of their fields; None is a specification that cannot be read. Lists are compared
+    whole, numbers exactly."""
+    fields = {run_id: spec for run_id, spec in specs.items() if spec is not None}
     different, equal = [], []
     for name in dict.fromkeys(name for one in fields.values() for name in one):
         values = {run_id: one[name] for run_id, one in fields.items() if name in one}

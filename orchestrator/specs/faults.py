@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from optim.nearest import hint, nearest
 from worker.records.result import Record
+from worker.words import pluralize
 
 RequestPart = Literal["body", "query", "header"]
 Location = tuple[int | str, ...]
@@ -48,7 +49,7 @@ class Fault(Record):
 
 def count_faults(faults: Sized) -> str:
     """`1 fault`, `2 faults`."""
-    return f"{len(faults)} fault{'s' if len(faults) != 1 else ''}"
+    return pluralize(len(faults), "fault")
 
 
 def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fault, ...]:
@@ -151,7 +152,7 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
         numeric = isinstance(given, int | float) and not isinstance(given, bool)
         return f"must be a list of numbers, as [{given}]" if numeric else "must be a list"
     if kind == "too_short":
-        return f"must have at least {context['min_length']} item{'s' if context['min_length'] > 1 else ''}"
+        return f"must have at least {pluralize(context['min_length'], 'item')}"
     if kind == "too_long":
         return f"must have at most {context['max_length']} items"
     message: str = error["msg"].removeprefix("Value error, ")

@@ -103,6 +103,9 @@ class DesignPower(Record):
     searches: int | None = None
     """Where tuning searches more than the rate: the earlier searches of this workload that tell what this one will
     leave open. With 0 of them nobody knows, and what it leaves open comes on top of the difference. Null of others."""
+    searches_left_out: int = 0
+    """Searches like it that tell nothing of that: they have not ended, or nobody knows how far they missed the best
+    rates."""
     left_open: float | None = None
     """By how much that widens an interval to either side, in the middle of those searches; null where there are
     none."""

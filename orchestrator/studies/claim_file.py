@@ -3,7 +3,8 @@
     claim.yaml ─► `ClaimSpec` ─► a `Study`: a comparison for each scale and model, and a judge that reads its bounds
 
 A bound holds where the whole interval lies within it, does not hold where the whole interval lies outside, and is
-undecided else. Those of published papers lie in `claims/`, one's own in the data folder (`registered_claims`).
+undecided else; that all hold is said by the 95 % interval of each, all else by intervals that hold together. Those of
+published papers lie in `claims/`, one's own in the data folder (`registered_claims`).
 """
 
 import math
@@ -15,11 +16,13 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from optim.catalog import Scalar
+from orchestrator.analysis.statistics import widen
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
 from orchestrator.kinds.fields import LearningRates
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.names import CandidateName
+from orchestrator.records import Interval
 from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecTextError, parse, to_yaml
 from orchestrator.studies import scales
@@ -34,6 +37,7 @@ from orchestrator.studies.findings import (
     incomplete,
     measure,
     missing,
+    together_notes,
 )
 from orchestrator.studies.scales import GPT2
 from orchestrator.studies.study import Plan, Study, StudyPart
@@ -322,14 +326,20 @@ def _judge(claim: ClaimSpec, parts: Mapping[StudyScale, Sequence[str]]) -> Calla
         """Every bound on every part."""
         if lacking := incomplete(evidence, parts[evidence.scale]):
             return lacking
-        judged: list[_Judged] = []
+        bounds: list[tuple[ClaimedBound, CandidateOutcome, CandidateOutcome, PartEvidence, str]] = []
         for part in evidence.parts:
             suffix = f", {part.name}" if len(evidence.parts) > 1 else ""
             for bound in claim.expect:
                 candidate, baseline = part.candidate(bound.candidate), part.candidate(claim.baseline)
                 if candidate is None or baseline is None or not _has_ended(candidate):
                     return missing(f"{bound.candidate} has no finite loss{suffix}")
-                judged.append(_judge_bound(bound, candidate, baseline, part, suffix))
+                bounds.append((bound, candidate, baseline, part, suffix))
+        # Of one part the intervals of one quantity hold together already.
+        quantities = {each.quantity for each in claim.expect if not each.is_counted()}
+        tests = max(1, len(evidence.parts) * len(quantities))
+        judged = [_judge_bound(*each, tests=1) for each in bounds]
+        if not all(each.verdict is ClaimVerdict.HOLDS for each in judged if not each.bound.is_counted()):
+            judged = [_judge_bound(*each, tests=tests) for each in bounds]
         trained = [each.verdict for each in judged if not each.bound.is_counted()]
         # Whoever trains worse proves nothing by saving memory.
         is_worse = bool(trained) and all_hold(trained) is ClaimVerdict.FAILS
@@ -337,6 +347,7 @@ def _judge(claim: ClaimSpec, parts: Mapping[StudyScale, Sequence[str]]) -> Calla
             measured=ClaimVerdict.FAILS if is_worse else all_hold(each.verdict for each in judged),
             sentence=f"{'; '.join(_figure_sentences(judged))}.",
             measures=tuple(each.found for each in judged),
+            notes=together_notes(tests, all_hold(trained) if trained else ClaimVerdict.HOLDS),
         )
 
     return judge
@@ -369,8 +380,15 @@ _NAMES: Final[Mapping[Quantity, str]] = {
 
 
 def _judge_bound(
-    bound: ClaimedBound, candidate: CandidateOutcome, baseline: CandidateOutcome, part: PartEvidence, suffix: str
+    bound: ClaimedBound,
+    candidate: CandidateOutcome,
+    baseline: CandidateOutcome,
+    part: PartEvidence,
+    suffix: str,
+    *,
+    tests: int,
 ) -> _Judged:
+    """By an interval that is one of so many times as many (`findings.all_hold_together`)."""
     found = _figure(bound, candidate, baseline, part)
     name = f"{candidate.title}, {_NAMES[bound.quantity].format(baseline=baseline.title)}{suffix}"
     found = found.model_copy(update={"name": name, "claimed": bound.expected})
@@ -379,16 +397,29 @@ def _judge_bound(
     if not bound.is_counted() and candidate.lost:  # it has no loss, which is as bad as any
         lost = math.inf if bound.is_of_losses() else 0.0
         return _Judged(bound, bound.verdict(lost, lost), found)
-    if found.value is None:
-        return _Judged(bound, ClaimVerdict.UNDECIDED, found)
-    if bound.is_counted():
+    if bound.is_counted() and found.value is not None:
         return _Judged(bound, bound.verdict(found.value, found.value), found)
-    if found.low is None or found.high is None:
+    interval = _interval(bound, candidate, tests)
+    if interval is None or interval.low is None or interval.high is None:
         return _Judged(bound, ClaimVerdict.UNDECIDED, found)
-    low, high = found.low, found.high
+    low, high = interval.low, interval.high
     if candidate.edge_of_grid:  # beyond which it may end lower, and get there sooner, by any amount
         low, high = (-math.inf, high) if bound.is_of_losses() else (low, math.inf)
     return _Judged(bound, bound.verdict(low, high), found)
+
+
+def _interval(bound: ClaimedBound, candidate: CandidateOutcome, tests: int) -> Interval | None:
+    """By which a bound is judged. Who is shown to end above the baseline needs more tokens than it for its loss."""
+    apart = candidate.difference
+    if bound.is_counted() or apart is None:
+        return None
+    if bound.is_of_losses():
+        return widen(apart, tests)
+    if candidate.speed_up is not None:
+        return widen(candidate.speed_up, tests, comparisons=apart.comparisons, is_ratio=True)
+    if (widen(apart, tests).low or 0.0) > 0:
+        return Interval(mean=0.0, low=0.0, high=math.nextafter(1.0, 0.0), n=apart.n)
+    return None
 
 
 def _figure(

@@ -63,6 +63,8 @@ class CandidateOutcome(Record):
     shown to be better."""
     lost: int = 0
     """Runs at the best rate that diverged or ran out of memory."""
+    baseline_lost: int = 0
+    """The same of the baseline: where both lost some, neither is shown to be the worse."""
     state_bytes: int | None = None
 
 

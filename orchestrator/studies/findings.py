@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from orchestrator.analysis.statistics import widen
 from orchestrator.records import Difference, Interval
 from orchestrator.studies.evidence import (
     CandidateOutcome,
@@ -15,6 +16,7 @@ from orchestrator.studies.evidence import (
     machine_sentences,
 )
 from worker.records.result import Finite, Record, Verdict
+from worker.words import pluralize
 
 MARGIN_NATS = 0.01
 """How much above AdamW counts as on par; tuned optimizers differ by 0.002 to 0.013. The paper calls 0.035 on par
@@ -158,44 +160,80 @@ def all_hold(answers: Iterable[ClaimVerdict]) -> ClaimVerdict:
     return ClaimVerdict.IN_PART if ClaimVerdict.IN_PART in found else ClaimVerdict.UNDECIDED
 
 
-def is_on_par(candidate: CandidateOutcome | None) -> ClaimVerdict:
-    """Whether a candidate is no worse than the baseline by more than `MARGIN_NATS`: the whole interval must say so."""
+def all_hold_together(answers: Callable[[int], Iterable[ClaimVerdict]], tests: int) -> ClaimVerdict:
+    """Of a claim whose parts are judged by several intervals, of different models for instance. `answers`: those of all
+    parts, each by an interval that is one of so many more (`widen`).
+
+    That all hold is said where each does by its own 95 % interval: whichever part is false, its interval alone says so
+    falsely in 5 % of cases, and the others can only forbid it (R. L. Berger, Technometrics 24, 1982). That one does not
+    hold could be any one's chance, so that all else is said by intervals that hold together (Bonferroni's; Holm's
+    procedure finds a first one where these do)."""
+    alone = list(answers(1))
+    if tests == 1 or all(each is ClaimVerdict.HOLDS for each in alone):
+        return all_hold(alone)
+    return all_hold(answers(tests))
+
+
+def together_notes(tests: int, measured: ClaimVerdict) -> tuple[str, ...]:
+    """What is said beside the figures of `all_hold_together`."""
+    if tests == 1 or measured is ClaimVerdict.HOLDS:
+        return ()
+    return (
+        "The intervals shown are of 95 %. Since not all of them say that it holds, each is judged by a wider one, at "
+        f"0.05 / {tests}, which hold together: a claim that is true would else fail by the chance of any of them.",
+    )
+
+
+def is_on_par(candidate: CandidateOutcome | None, tests: int = 1, *, margin: float = MARGIN_NATS) -> ClaimVerdict:
+    """Whether a candidate is no worse than the baseline by more than the margin: the whole interval must say so, as one
+    of `tests` times as many."""
     if candidate is None or (candidate.loss is None and not candidate.lost):
         return ClaimVerdict.MISSING
-    return ClaimVerdict.FAILS if candidate.lost else is_within(candidate.difference, MARGIN_NATS)
-
-
-def is_within(difference: Difference | None, margin: float) -> ClaimVerdict:
-    """Whether a difference lies below the margin: the whole interval must say so."""
-    if difference is None or difference.low is None or difference.high is None:
+    if (by_lost_runs := worse_by_lost_runs(candidate)) is not None:
+        return opposite(by_lost_runs)
+    found = None if candidate.difference is None else widen(candidate.difference, tests)
+    if found is None or found.low is None or found.high is None:
         return ClaimVerdict.UNDECIDED
-    if difference.high <= margin:
-        return ClaimVerdict.HOLDS
-    return ClaimVerdict.FAILS if difference.low > margin else ClaimVerdict.UNDECIDED
+    return (
+        ClaimVerdict.HOLDS
+        if found.high <= margin
+        else ClaimVerdict.FAILS
+        if found.low > margin
+        else ClaimVerdict.UNDECIDED
+    )
 
 
-def worse(candidate: CandidateOutcome | None) -> ClaimVerdict:
-    """Whether a candidate is worse than the baseline, by the corrected test; a diverged one is."""
+def worse_by_lost_runs(candidate: CandidateOutcome) -> ClaimVerdict | None:
+    """Whether a candidate that lost runs is worse for it: nobody can tell where the baseline lost some as well. None of
+    one that lost none."""
+    if not candidate.lost:
+        return None
+    return ClaimVerdict.UNDECIDED if candidate.baseline_lost else ClaimVerdict.HOLDS
+
+
+def worse(candidate: CandidateOutcome | None, tests: int = 1) -> ClaimVerdict:
+    """Whether a candidate is worse than the baseline, by the corrected test, as one of `tests` times as many; a
+    diverged one is, where the baseline's runs did not."""
     if candidate is None or (candidate.loss is None and not candidate.lost):
         return ClaimVerdict.MISSING
-    if candidate.lost:
-        return ClaimVerdict.HOLDS
-    found = candidate.difference
-    if found is None or not found.decides():
+    if (by_lost_runs := worse_by_lost_runs(candidate)) is not None:
+        return by_lost_runs
+    found = None if candidate.difference is None else widen(candidate.difference, tests)
+    if found is None or found.low is None or found.high is None:
         return ClaimVerdict.UNDECIDED
-    return ClaimVerdict.HOLDS if found.is_worse() else ClaimVerdict.FAILS
+    return ClaimVerdict.HOLDS if found.low > 0 else ClaimVerdict.FAILS if found.high < 0 else ClaimVerdict.UNDECIDED
 
 
-def better(candidate: CandidateOutcome | None) -> ClaimVerdict:
-    """Whether a candidate is better than the baseline, by the corrected test."""
-    return opposite(worse(candidate))
+def better(candidate: CandidateOutcome | None, tests: int = 1) -> ClaimVerdict:
+    """Whether a candidate is better than the baseline, by the corrected test, as one of `tests` times as many."""
+    return opposite(worse(candidate, tests))
 
 
 def no_lower(candidate: CandidateOutcome) -> ClaimVerdict:
     """Whether a candidate ends no lower than the baseline by more than the margin: the whole interval must say so, and
     its best rate must lie within its grid, beyond which it may be lower."""
-    if candidate.lost:
-        return ClaimVerdict.HOLDS
+    if (by_lost_runs := worse_by_lost_runs(candidate)) is not None:
+        return by_lost_runs
     found = candidate.difference
     if found is not None and found.low is not None and found.low >= -MARGIN_NATS and not candidate.edge_of_grid:
         return ClaimVerdict.HOLDS
@@ -222,17 +260,6 @@ def opposite(answer: ClaimVerdict) -> ClaimVerdict:
     return {ClaimVerdict.HOLDS: ClaimVerdict.FAILS, ClaimVerdict.FAILS: ClaimVerdict.HOLDS}.get(answer, answer)
 
 
-def losses(part: PartEvidence) -> tuple[Measure, ...]:
-    """The loss of every candidate at its best rate."""
-    return tuple(_loss(each) for each in part.candidates)
-
-
-def _loss(candidate: CandidateOutcome) -> Measure:
-    note = f"{candidate.lost} runs diverged or ran out of memory" if candidate.lost else ""
-    note = note or ("best rate at the edge of the grid" if candidate.edge_of_grid else "")
-    return measure(candidate.title, candidate.loss, note=note)
-
-
 def differences(part: PartEvidence) -> tuple[Measure, ...]:
     """The paired difference of every candidate to the baseline; negative is better."""
     return tuple(difference(each) for each in part.candidates if not each.is_baseline)
@@ -241,7 +268,8 @@ def differences(part: PartEvidence) -> tuple[Measure, ...]:
 def difference(candidate: CandidateOutcome) -> Measure:
     """A candidate's paired difference to the baseline."""
     if candidate.lost:
-        return Measure(name=candidate.title, value=None, note=f"{candidate.lost} runs diverged or ran out of memory")
+        note = f"{pluralize(candidate.lost, 'run')} diverged or ran out of memory"
+        return Measure(name=candidate.title, value=None, note=note)
     found = candidate.difference
     note = "best rate at the edge of the grid" if candidate.edge_of_grid else ""
     return measure(candidate.title, found, note=note)
@@ -276,6 +304,11 @@ def figure_sentence(found: Measure, digits: int = 3, unit: str = "") -> str:
 def ended_well(runs: Iterable[RunOutcome]) -> tuple[RunOutcome, ...]:
     """The runs with a trained model."""
     return tuple(run for run in runs if run.ended == Verdict.CONVERGED and run.loss is not None)
+
+
+def count_lost(runs: Iterable[RunOutcome]) -> int:
+    """Those that diverged or ran out of memory."""
+    return sum(run.ended in (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY) for run in runs)
 
 
 def state_share(part: PartEvidence, optimizer: str, claimed: float) -> Measure | None:

@@ -63,7 +63,8 @@ def _part(
         candidates = tuple(_best_trial(each) for each in answer.findings)
     else:
         answer = source.compare(experiment_id)
-        candidates = tuple(_candidate(row) for row in answer.rows)
+        baseline_lost = sum(_lost_runs(row) for row in answer.rows if row.is_baseline)
+        candidates = tuple(_candidate(row, baseline_lost) for row in answer.rows)
     return PartEvidence(
         name=part.name,
         spec_hash=part.spec.content_hash(),
@@ -107,8 +108,13 @@ def _best_trial(finding: SweepFinding) -> CandidateOutcome:
     )
 
 
-def _candidate(row: CandidateRow) -> CandidateOutcome:
-    best, time = row.best(), row.time_to_target
+def _lost_runs(row: CandidateRow) -> int:
+    """Judged runs without a trained model; without a finite loss at any rate, all that have a result."""
+    return row.lost_runs() if row.best() else sum(row.verdicts.values())
+
+
+def _candidate(row: CandidateRow, baseline_lost: int) -> CandidateOutcome:
+    time = row.time_to_target
     return CandidateOutcome(
         candidate=row.candidate,
         title=row.title,
@@ -118,6 +124,7 @@ def _candidate(row: CandidateRow) -> CandidateOutcome:
         loss=row.val_loss,
         difference=row.difference,
         speed_up=time.speed_up if time else None,
-        lost=best.diverged + best.out_of_memory if best else sum(row.verdicts.values()),
+        lost=_lost_runs(row),
+        baseline_lost=0 if row.is_baseline else baseline_lost,
         state_bytes=row.optimizer_state_bytes,
     )

@@ -18,6 +18,7 @@ from orchestrator.studies.findings import ClaimVerdict, Finding, Measure, findin
 from orchestrator.studies.study import Study
 from worker.files import write_atomically
 from worker.records.result import Record
+from worker.words import pluralize
 
 PUBLISHED = Path(__file__).parent / "published"
 """The results that come with this version."""
@@ -195,7 +196,7 @@ def _part_differences(own: Evidence, published: Evidence) -> Iterator[str]:
 def _candidate_differences(part: PartEvidence, mine: CandidateOutcome, theirs: CandidateOutcome) -> Iterator[str]:
     name = f"{part.name}, {mine.title}"
     if mine.lost != theirs.lost:
-        yield f"{name}: {mine.lost} runs without a trained model, published {theirs.lost}."
+        yield f"{name}: {pluralize(mine.lost, 'run')} without a trained model, published {theirs.lost}."
     if mine.loss is None or theirs.loss is None:
         if mine.loss is not theirs.loss:
             yield f"{name}: {'no' if mine.loss is None else 'a'} finite loss, unlike what was published."

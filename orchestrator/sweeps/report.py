@@ -28,6 +28,7 @@ from orchestrator.records import (
 from orchestrator.sweeps.importance import importances
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
 from worker.records.result import Result, Verdict
+from worker.words import pluralize
 
 SECONDS_PER_HOUR = 3600.0
 EDGE = 0.05
@@ -101,8 +102,8 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
         trials = [each for each in found.trials if each.candidate == searched.name() and each.objective is not None]
         if len(trials) < best:
             raise ConflictError(
-                f"{len(trials)} trials of {searched.name()} in sweep {found.experiment_id} have run their budget and "
-                f"learned, not {best}; take fewer, or wait for more"
+                f"in sweep {found.experiment_id} {pluralize(len(trials), 'trial')} of {searched.name()} ran the whole "
+                f"budget and learned, not {best}; take fewer, or wait for more"
             )
         for trial in sorted(trials, key=lambda one: (one.objective, one.number))[:best]:
             made = as_candidate(searched, trial.parameters)
@@ -214,17 +215,20 @@ def _notes(
     open_trials = sum(trial.status not in TERMINAL for trial in trials)
     if not done:
         left = spec.trial_count() - len(trials) + open_trials
-        yield f"{left} of {spec.trial_count()} trials have not ended: everything here may still change."
+        have = "has" if left == 1 else "have"
+        yield f"{left} of {pluralize(spec.trial_count(), 'trial')} {have} not ended: everything here may still change."
     elif len(trials) < spec.trial_count():
-        yield f"The sweep ended after {len(trials)} of {spec.trial_count()} trials: {_why_it_ended(spec, trials)}."
+        planned = pluralize(spec.trial_count(), "trial")
+        yield f"The sweep ended after {len(trials)} of {planned}: {_why_it_ended(spec, trials)}."
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(trial.status is status for trial in trials):
-            yield f"{count} trial{'s' if count > 1 else ''} {status} and without a result."
+            yield f"{pluralize(count, 'trial')} {status} and without a result."
     if done and all(finding.best is None for finding in findings):
         yield "No trial ran its whole budget and learned: there is nothing to choose from."
     stopped = sum(finding.stopped_early for finding in findings)
     if stopped:
-        yield f"{stopped} of {len(trials)} trials were stopped early; only those that ran the whole budget rank."
+        trials_were = f"{pluralize(len(trials), 'trial')} {'was' if stopped == 1 else 'were'}"
+        yield f"{stopped} of {trials_were} stopped early; only those that ran the whole budget rank."
     for finding in findings:
         if finding.at_edge:
             names = ", ".join(finding.at_edge)

@@ -191,6 +191,10 @@ def test_pages_fit_a_phone(eyes, site):
         page = watched.open(site.url + path, figures=figures)
         if screens is not None:
             assert page.evaluate("document.documentElement.scrollHeight") <= screens * 844, path
+        boxes = page.locator("input[type=checkbox]:visible").all()
+        sizes = [each.bounding_box() for each in boxes]
+        assert all(size and min(size["width"], size["height"]) >= 24 for size in sizes), "each takes a finger"
+        assert sizes or path != "/"
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from orchestrator.specs.footprints import footprint_question
+from tests.factories.external_runs import batch, header
 from tests.factories.playing import DEMO
 from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.parts import Probes
@@ -46,6 +47,31 @@ def test_chosen_runs_are_compared_and_the_view_is_shared_by_its_address(eyes, si
     page.get_by_role("link", name="learning rate", exact=True).click()
     expect(page.locator("#figure-overlay .ytitle")).to_have_text("learning rate")
     assert watched.complaints == []
+
+
+def test_a_run_of_another_loop_is_selected_among_all_runs_and_compared_with_a_measured_one(eyes, site):
+    experiment = site.experiments.submit(DEMO).experiment
+    site.player.finish()
+    site.external_runs.append("mine", batch({0: 5.0, 100: 3.0, 200: 2.5}, run=header(config={"batch": 512})))
+    watched = eyes.look()
+    page = watched.open(f"{site.url}/runs?q=candidate=muon or experiment_id={experiment.id} and seed=1")
+    page.get_by_label("Select run mine").check()
+    page.locator("input[type=checkbox][name=runs]").nth(1).check()
+    page.get_by_role("button", name="Compare selected").click()
+    expect(page.locator("[data-drawn]")).to_have_count(1)
+    expect(page.locator(".chosen-runs")).to_contain_text("external")
+    expect(page.locator("#results thead")).to_contain_text("external")
+    expect(page.locator("#results")).to_contain_text("2.5000")
+    page.get_by_text("Fields of one origin").click()
+    expect(page.locator("#one-sided-fields")).to_contain_text("config.batch")
+    page.get_by_role("link", name="device-hours", exact=True).click()
+    expect(page.locator("section[aria-label=Curves]")).to_contain_text("its loop did not tell device-hours: muon")
+    page.get_by_label("Find runs to compare").fill("origin=external")
+    page.get_by_role("button", name="Find runs").click()
+    expect(page.locator("main")).to_contain_text("No other run matches")
+    phone = eyes.look(width=500, theme="dark")
+    assert phone.open(page.url, figures=1).evaluate("document.documentElement.scrollWidth") <= 500
+    assert watched.complaints == phone.complaints == []
 
 
 def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeypatch):

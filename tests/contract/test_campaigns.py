@@ -173,7 +173,7 @@ def test_a_held_out_run_that_was_lost_is_retried_through_its_try(store: Store) -
         store.runs.apply(lost, RunAction.CANCEL)
     play(store)
     assert store.campaigns.get_try(campaign.id, 1).state is TryState.HELD_UP
-    (seen,) = store.campaigns.held_out_verdicts(campaign.id).tries
+    (seen,) = store.campaigns.held_out_workloads(campaign.id).tries
     assert seen.runs["cancelled"] == 1 and seen.reasons == ("cancelled",)
     store.campaigns.retry(campaign.id, 1)
     play(store)

@@ -122,7 +122,7 @@ def test_a_waiting_run_says_which_quota_it_waits_for(store: Store) -> None:
     mine, nobodys = submit(store, key(store, runs_at_once=1), runs=2), submit(store, None, runs=2)
     store.claim(cpus=2, limit=2)
     held, free = (store.runs.queue_position(f"{each}-0001") for each in (mine, nobodys))
-    assert held.waits_for == "waits for the quota of the key 'Ada': 1 of 1 runs at work"
+    assert held.waits_for == "waits for the quota of the key 'Ada': 1 of 1 run at work"
     assert (held.position, held.starts_in_seconds, free.waits_for) == (1, None, None)
 
 

@@ -120,8 +120,9 @@ def trained_content(experiment_id: str = EXPERIMENT) -> Content:
 
 
 @cache
-def grown_content() -> Content:
-    """A sequential comparison of two rates of one optimizer, with all seeds that its looks add."""
+def grown_content(*, beyond: int = 0) -> Content:
+    """A sequential comparison of two rates of one optimizer, with all seeds that its looks add, and so many more that
+    none asks for."""
     spec = ComparisonSpec.model_validate(SEQUENTIAL)
     trained: list[Trained] = []
     added: Sequence[PlannedRun] = spec.first_runs()
@@ -129,7 +130,13 @@ def grown_content() -> Content:
         trained += [(each, *_train(each)) for each in added]
         found = _content(spec, EXPERIMENT, trained)
         added = added_runs(found.experiment, found.runs)
-    return found
+    used = len({run.seed for run in found.runs})
+    more = [
+        spec.planned_run(each.name(), lr=each.learning_rates[0], seed=seed)
+        for seed in spec.seeds[used : used + beyond]
+        for each in spec.candidates
+    ]
+    return _content(spec, EXPERIMENT, [*trained, *((each, *_train(each)) for each in more)])
 
 
 def renamed(content: Content, experiment_id: str) -> Content:

@@ -66,7 +66,7 @@ def test_a_table_that_grows_is_corrected_and_named_anew(url: str, tmp_path: Path
     assert "2 runs, 1 of them new, 2 new values" in run_import(url, *words)
     rows[2] = "muon,0.1,1,10,nan"
     write()
-    assert "2 runs, 0 of them new, 1 new values" in run_import(url, *words)
+    assert "2 runs, 0 of them new, 1 new value" in run_import(url, *words)
     assert "0 new values" in run_import(url, *words)
     with Client(url) as client:
         first = next(run for run in client.external_runs("grown") if run.seed == 1)

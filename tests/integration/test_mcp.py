@@ -148,7 +148,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             campaign = operator.open_campaign(CAMPAIGN)
             found = drive(service, agent, lambda: train(service, folder))
             return found | {
-                "held_out": operator.held_out_verdicts(campaign.id),
+                "held_out": operator.held_out_workloads(campaign.id),
                 "audit": operator.audit(limit=100),
                 "everything": repr([*operator.experiments(), *operator.runs()]),
                 "asked": ask_everything(service, admin),

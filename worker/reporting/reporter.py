@@ -19,6 +19,7 @@ from worker.files import write_atomically
 from worker.records.protocol import CheckpointNotice, Command, Failure, Stopped
 from worker.records.result import Observation, Point, Record, Result, TextSamples
 from worker.spec.run import RunSpec
+from worker.words import pluralize
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ class LoggedReporter(Reporter):
         self._step_tokens = batch * length
         self._what = (
             f"{spec.workload.model} with {spec.optimizer.name} at learning rate {spec.optimizer.lr:g}, "
-            f"seed {spec.seed}: {self._steps} steps of {self._step_tokens} {self._unit}"
+            f"seed {spec.seed}: {pluralize(self._steps, 'step')} of {self._step_tokens} {self._unit}"
         )
         evaluations = self._steps // spec.workload.evaluation.every_steps + 2
         self._evaluations_a_line = -(-evaluations // MOST_LOGGED)
@@ -196,7 +197,10 @@ class LoggedReporter(Reporter):
         logger.info("peak memory: %s; optimizer state %.1f MB", ", ".join(filter(None, figures)), state_mb)
         self._reporter.finish(result)
         logger.info(
-            "ended after %d steps, %.1f s of its device: %s", result.steps, result.device_seconds, result.verdict_reason
+            "ended after %s, %.1f s of its device: %s",
+            pluralize(result.steps, "step"),
+            result.device_seconds,
+            result.verdict_reason,
         )
 
     def report_stop(self, stopped: Stopped) -> None:

@@ -22,6 +22,7 @@ from worker.distributed.process_group import ALONE, ProcessGroup
 from worker.errors import DeviceError
 from worker.records.result import MemoryBreakdown
 from worker.spec.run import Resources
+from worker.words import pluralize
 
 _FILL: Final = "fill_uninitialized_memory"  # a property that torch gives the module when it is imported
 
@@ -168,7 +169,7 @@ class MemoryCap:
         """Raise `OverMemoryCapError` where a CPU's measured step held more than the cap."""
         if self.limit_bytes is not None and self._device.type == "cpu" and breakdown.peak_bytes > self.limit_bytes:
             raise OverMemoryCapError(
-                f"a step with micro-batches of {breakdown.micro_batch_sequences} sequences holds "
+                f"a step with micro-batches of {pluralize(breakdown.micro_batch_sequences, 'sequence')} holds "
                 f"{breakdown.peak_bytes} bytes of tensors, over the cap of {self.limit_bytes}."
             )
 

@@ -41,6 +41,7 @@ from worker.training.micro_batch import next_smaller
 from worker.training.progress import TrainingProgress, finite_or_none
 from worker.training.schedule import LearningRateScheduler
 from worker.training.step import Stepper, StepTaken
+from worker.words import pluralize
 
 logger = logging.getLogger(__name__)
 
@@ -231,7 +232,7 @@ class Training:
         less = next_smaller(self._task.batch_sequences, now)
         if self._workload.execution.micro_batch_sequences != "auto" or less is None:
             return False
-        logger.warning("out of memory with micro-batches of %d sequences: going on with %d", now, less)
+        logger.warning("out of memory with micro-batches of %s: going on with %d", pluralize(now, "sequence"), less)
         self._stepper.micro_batch_sequences = self.progress.micro_batch_sequences = less
         self._recorded = 0
         return True

@@ -20,6 +20,7 @@ from worker.training.device import (
     random_state,
 )
 from worker.training.step import Stepper
+from worker.words import pluralize
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def largest_fitting_size(sizes: Sequence[int], trial: MicroBatchTrial, limit_byt
     if not tried_whole and harmless and _peak_or_none(trial, sizes[-1]) is not None:
         return sizes[-1]
     if fits < 0:
-        raise OverMemoryCapError(f"not even a micro-batch of {sizes[0]} sequences fits into the memory.")
+        raise OverMemoryCapError(f"not even a micro-batch of {pluralize(sizes[0], 'sequence')} fits into the memory.")
     return sizes[fits]
 
 
@@ -127,7 +128,8 @@ def _peak_or_none(trial: MicroBatchTrial, size: int) -> int | None:
         peak_bytes = None
     if peak_bytes is None:  # outside of the handler: the error holds on to the tensors of the steps
         free_memory()
-    logger.info("a micro-batch of %d sequences: %s", size, f"{peak_bytes} bytes" if peak_bytes else "out of memory")
+    found = f"{peak_bytes} bytes" if peak_bytes else "out of memory"
+    logger.info("a micro-batch of %s: %s", pluralize(size, "sequence"), found)
     return peak_bytes
 
 

@@ -20,6 +20,7 @@ from orchestrator.errors import ClusterError
 from orchestrator.settings import Settings, without_password
 from worker.errors import RemoteFolderError
 from worker.remote.folder import RemoteFolder
+from worker.words import pluralize
 
 CONNECT_SECONDS = 5.0
 STORAGE_PROBE = b"Can be deleted: adapm-bench doctor checked whether it can write here."
@@ -81,7 +82,7 @@ def cluster(address: str, ours: str) -> Check:
     if nodes == 0:
         way = f"on every machine that trains: ray start --address={address}"
         return notice(name, f"{ours}, no node at {address}: runs wait", way)
-    return passes(name, f"{ours}, {nodes} node{'s' if nodes != 1 else ''} at {address}")
+    return passes(name, f"{ours}, {pluralize(nodes, 'node')} at {address}")
 
 
 _TOKEN = "give this process the cluster's token: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"  # noqa: S105 - words

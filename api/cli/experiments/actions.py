@@ -18,6 +18,7 @@ from dashboards.text import formats
 from orchestrator.external_runs import ExternalExperiment
 from orchestrator.jobs import RunAction
 from orchestrator.records import AnyExperiment, RunRecord
+from worker.words import pluralize
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 External = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name, for good.")]
@@ -98,7 +99,7 @@ def delete(id: Id, yes: Yes = False, external: External = False, url: Url = None
             return
         if not yes:
             known = client.experiment(id)
-            _confirm(f"Delete experiment {known.id}, {known.name!r}, {known.counts.total} runs?", yes=yes)
+            _confirm(f"Delete experiment {known.id}, {known.name!r}, {pluralize(known.counts.total, 'run')}?", yes=yes)
         experiment = client.delete_experiment(id)
     if json:
         print_json(experiment)
@@ -112,7 +113,9 @@ def delete(id: Id, yes: Yes = False, external: External = False, url: Url = None
 
 def _delete_external(client: Client, id: str, *, yes: bool, json: bool) -> None:
     known = client.external_experiment(id)
-    _confirm(f"Delete external experiment {known.id}, {known.name!r}, {known.runs} runs, for good?", yes=yes)
+    _confirm(
+        f"Delete external experiment {known.id}, {known.name!r}, {pluralize(known.runs, 'run')}, for good?", yes=yes
+    )
     deleted = client.delete_external_experiment(known.id)
     print_json(deleted) if json else print(f"external experiment {deleted.id} is deleted for good")
 
@@ -149,7 +152,7 @@ def clone(
     else:
         copy = submission.experiment
         known = "" if submission.created else " (cloned before)"
-        print(f"experiment {copy.id} is a clone of {id}: {copy.counts.total} runs{known}")
+        print(f"experiment {copy.id} is a clone of {id}: {pluralize(copy.counts.total, 'run')}{known}")
 
 
 class LabelAct(StrEnum):

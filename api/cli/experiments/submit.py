@@ -21,6 +21,7 @@ from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
 from worker.data.prepared import missing_data
+from worker.words import pluralize
 
 Key = Annotated[str | None, typer.Option(help="Idempotency key: submitting again with the same key changes nothing.")]
 
@@ -114,7 +115,7 @@ def _hours(found: Preview) -> str:
     if cost is None:
         budget = found.device_hours_budget
         return "unknown: no such run was measured here" if budget is None else f"at most {formats.hours(budget)}"
-    notes = [f"by {cost.measured_runs} measured run{'s' if cost.measured_runs != 1 else ''} on {cost.device}"]
+    notes = [f"by {pluralize(cost.measured_runs, 'measured run')} on {cost.device}"]
     notes += [f"{', '.join(map(plain, cost.assumed))}: the mean of the others"] if cost.assumed else []
     notes += [f"without {', '.join(cost.unmeasured)}, never measured here"] if cost.unmeasured else []
     return f"{'at most' if found.growing else 'about'} {formats.hours(cost.device_hours)}, {'; '.join(notes)}"

@@ -18,9 +18,10 @@ from api.bundles.verification import Verification
 from api.bundles.verification import verify as verify_bundle
 from api.cli.console import FAILED, Json, complain, console, fail, plain, print_json, refuse, sentences
 from api.cli.experiments.show import Id
-from api.cli.service import Url, environment_settings, open_client
+from api.cli.service import Data, Url, environment_settings, open_client
 from dashboards.text import formats
 from worker.errors import WorkerError
+from worker.words import pluralize
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write, which must not exist.", metavar="DIR")]
 SigningKeyFile = Annotated[
@@ -48,12 +49,14 @@ RerunOption = Annotated[bool, typer.Option("--rerun", help="Train a run of it ag
 RunOption = Annotated[str | None, typer.Option("--run", help="With --rerun: train this one.", metavar="RUN")]
 
 
-def publish(id: Id, out: Out, signing_key: SigningKeyFile = None, url: Url = None, json: Json = False) -> None:
+def publish(
+    id: Id, out: Out, signing_key: SigningKeyFile = None, data: Data = None, url: Url = None, json: Json = False
+) -> None:
     """Publish a finished experiment: raw figures, answers and provenance as a signed folder that anybody can check."""
     if out.exists():
         refuse(f"{out} exists already; choose another folder with --out")
     try:
-        key = read_key(signing_key or environment_settings().data_folder / KEY_NAME)
+        key = read_key(signing_key or environment_settings(data_folder=data).data_folder / KEY_NAME)
         with open_client(url) as client:
             written = write_bundle(client, id, out, key)
     except BundleKeyError as error:
@@ -65,7 +68,7 @@ def publish(id: Id, out: Out, signing_key: SigningKeyFile = None, url: Url = Non
     if json:
         print_json({"folder": str(out), **_facts(written)})
         return
-    print(f"{out}: {plain(written.bundle.experiment.name)}, {formats.count(len(written.bundle.runs))} runs")
+    print(f"{out}: {plain(written.bundle.experiment.name)}, {pluralize(len(written.bundle.runs), 'run')}")
     print(f"signed by {written.signer}")
     print(f"  adapm-bench verify {out} --signer {written.signer}")
 
@@ -118,7 +121,7 @@ def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles 
         index = str(out / "index.html")
         print_json({"board": index, "submissions": count, "rules": ranked, "refused": written.refused})
         return
-    print(f"{out / 'index.html'}: {formats.count(count)} submission{'' if count == 1 else 's'}")
+    print(f"{out / 'index.html'}: {pluralize(count, 'submission')}")
     for path, why in written.refused.items():
         complain(f"refused: {path}: {why}")
 

@@ -28,6 +28,7 @@ from api.client.spool import FOLDER, FOLDER_VARIABLE, RunSpool, SpoolError, find
 from dashboards.text import formats
 from dashboards.text.words import external_facts
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement
+from worker.words import pluralize
 
 Folder = Annotated[
     Path | None,
@@ -74,7 +75,7 @@ def sync(folder: Folder = None, url: Url = None, json: Json = False) -> None:
         for name in dict.fromkeys(each.experiment for each in sent):
             runs = {each.run_id for each in sent if each.experiment == name}
             lines = sum(each.sent for each in sent if each.experiment == name)
-            print(f"{plain(name)}: {formats.count(len(runs))} runs, {formats.count(lines)} new lines")
+            print(f"{plain(name)}: {pluralize(len(runs), 'run')}, {pluralize(lines, 'new line')}")
             print(f"  adapm-bench judge '{plain(name)}'")
         if not paths:
             print(f"{where} has no runs; start_run of api.client makes them")
@@ -141,7 +142,7 @@ def judgement_view(judged: ExternalJudgement) -> RenderableType:
             "0" if loss is None else str(loss.n),
             str(len(row.learning_rates)),
         )
-    lines = [("first", formats.sentence(each)) for each in judged.concerns]
+    lines = [("concern", formats.sentence(each)) for each in judged.concerns]
     verdicts = [(row.candidate, formats.sentence(row.verdict)) for row in judged.rows]
     verdicts += [("not checked", formats.sentence(each)) for each in judged.unchecked]
     verdicts += [("note", formats.sentence(each)) for each in judged.notes]

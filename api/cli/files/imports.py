@@ -13,8 +13,8 @@ from api.imports.mapping import NAMES, PROPOSALS, FieldMapping, MappedRun, apply
 from api.imports.readers import choose_reader
 from api.imports.source import SourceError, SourceRun
 from api.imports.transfer import send_run
-from dashboards.text import formats
 from orchestrator.external_runs import IMPORTED, RunHeader
+from worker.words import pluralize
 
 Words = Annotated[
     list[str],
@@ -91,7 +91,8 @@ def import_runs(
             mine = [each for each in sent if each.experiment == name]
             new = sum(each.is_new for each in mine)
             values = sum(each.new_values for each in mine)
-            print(f"{plain(name)}: {_runs(len(mine))}, {new} of them new, {formats.count(values)} new values")
+            runs_sent, new_values = pluralize(len(mine), "run"), pluralize(values, "new value")
+            print(f"{plain(name)}: {runs_sent}, {new} of them new, {new_values}")
             print(f"  adapm-bench judge '{plain(name)}'")
     if refused:
         raise typer.Exit(FAILED)
@@ -108,7 +109,7 @@ def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str]) -> di
 
 
 def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun], runs: Sequence[MappedRun]) -> None:
-    print(f"{source}: {_runs(len(found))}")
+    print(f"{source}: {pluralize(len(found), 'run')}")
     table = plain_table("field", "from", "values")
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
@@ -120,14 +121,12 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
     console().print(table)
     others = sorted({metric for run in runs for point in run.points for metric in point.metrics} - {*NAMES})
     settings = {name for run in runs for name in run.header.config} - {IMPORTED}
-    print(f"kept as well: {len(settings)} settings, {len(others)} other metrics ({plain(', '.join(others[:8]))})")
+    kept = f"{pluralize(len(settings), 'setting')}, {pluralize(len(others), 'other metric')}"
+    print(f"kept as well: {kept} ({plain(', '.join(others[:8]))})")
     left_out = sorted({name for each in found for name in each.not_numbers})
     if left_out:
         print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}")
     without = [run.name for run in runs if run.header.lr is None or run.header.seed is None]
     if without:
-        print(f"not judged, without a learning rate or a seed: {_runs(len(without))} ({plain(', '.join(without[:4]))})")
-
-
-def _runs(count: int) -> str:
-    return f"{formats.count(count)} run{'s' if count != 1 else ''}"
+        unjudged = f"{pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})"
+        print(f"not judged, without a learning rate or a seed: {unjudged}")

@@ -25,7 +25,8 @@ from api.cli.service import Url, open_client
 from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
-from orchestrator.analysis.campaigns import CampaignRecord, HeldOutVerdicts, Ledger, TryRecord
+from orchestrator.analysis.campaigns import CampaignRecord, HeldOutWorkloads, Ledger, TryRecord
+from worker.words import pluralize
 
 Id = Annotated[str, typer.Argument(help="A campaign's id.", metavar="ID")]
 Place = Annotated[int, typer.Argument(help="The try's place, from 1.", min=1, metavar="TRY")]
@@ -59,7 +60,7 @@ def ls(url: Url = None, json: Json = False) -> None:
     """List the campaigns, newest first."""
     with open_client(url, listed_by="campaign ls") as client:
         found = client.campaigns()
-    print_json(found) if json else console().print(_campaigns(found))
+    print_json(found) if json else console().print(_campaigns_table(found))
 
 
 @verbs.command()
@@ -114,7 +115,7 @@ def ledger(campaign_id: Id, url: Url = None, json: Json = False) -> None:
     """Print every step of a campaign, judged again from the stored results; exit code 1 where one does not follow."""
     with open_client(url, listed_by="campaign ls") as client:
         found = client.ledger(campaign_id)
-    print_json(found) if json else console().print(_ledger(found))
+    print_json(found) if json else console().print(_ledger_view(found))
     if found.faults:
         if not json:
             complain("\n".join(found.faults))
@@ -122,11 +123,11 @@ def ledger(campaign_id: Id, url: Url = None, json: Json = False) -> None:
 
 
 @verbs.command("held-out")
-def held_out_verdicts(campaign_id: Id, url: Url = None, json: Json = False) -> None:
+def held_out_workloads(campaign_id: Id, url: Url = None, json: Json = False) -> None:
     """Show how tries stand on the held-out workloads. For admins."""
     with open_client(url, listed_by="campaign ls") as client:
-        found = client.held_out_verdicts(campaign_id)
-    print_json(found) if json else console().print(_held_out_table(found))
+        found = client.held_out_workloads(campaign_id)
+    print_json(found) if json else console().print(_held_out_tries_table(found))
 
 
 def _apply(
@@ -155,7 +156,7 @@ def _print_try(found: TryRecord, *, as_json: bool) -> None:
     console().print(Text(plain(found.verdict)))
 
 
-def _campaigns(found: tuple[CampaignRecord, ...]) -> RenderableType:
+def _campaigns_table(found: tuple[CampaignRecord, ...]) -> RenderableType:
     if not found:
         return Text("no campaigns yet; adapm-bench campaign new FILE opens one")
     rows = (
@@ -169,8 +170,9 @@ def campaign_view(found: CampaignRecord, tries: tuple[TryRecord, ...]) -> Render
     """The facts, the table of tries, their verdicts."""
     head = Text(plain(found.name), style="bold")
     head.append(
-        f"  error {found.error:g}, of which {found.error_spent:.2g} is spent by {formats.count(found.tries)} tries; "
-        f"{formats.count(found.runs)} runs; {found.held_out} workloads held out",
+        f"  error {found.error:g}, of which {found.error_spent:.2g} is spent by "
+        f"{pluralize(found.tries, 'try', 'tries')}; {pluralize(found.runs, 'run')}; "
+        f"{pluralize(found.held_out, 'workload')} held out",
         style="dim",
     )
     table = plain_table("try", "optimizer", "lr", "state", "pairs", "difference", "level")
@@ -188,7 +190,7 @@ def campaign_view(found: CampaignRecord, tries: tuple[TryRecord, ...]) -> Render
     return Group(head, table, sentences((f"try {each.place}", each.verdict) for each in tries))
 
 
-def _ledger(found: Ledger) -> RenderableType:
+def _ledger_view(found: Ledger) -> RenderableType:
     rows = (
         (
             str(entry.number),
@@ -204,7 +206,7 @@ def _ledger(found: Ledger) -> RenderableType:
     return Group(text_table(("entry", "at", "step", "try", "what", "hash"), rows), Text(f"The ledger {said}."))
 
 
-def _held_out_table(found: HeldOutVerdicts) -> RenderableType:
+def _held_out_tries_table(found: HeldOutWorkloads) -> RenderableType:
     rows = (
         (
             str(each.place),

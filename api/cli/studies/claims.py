@@ -15,6 +15,7 @@ from orchestrator.studies.claim_file import (
     registered_claim,
 )
 from orchestrator.studies.evidence import StudyScale
+from worker.words import pluralize
 
 FEWEST_SEEDS = 3
 """With two the interval is six times as wide as with many, and rests on one difference."""
@@ -35,8 +36,8 @@ def design_claim(client: Client, claim: ClaimSpec, scale: StudyScale, folder: Pa
     given, known = claim.scales[scale].design, registered.scales[scale].design
     if given is not None and known is not None and given != known:
         raise ClaimError(
-            f"{claim.name} was registered with {known.seeds} seeds at the {scale.value} scale, before they were run; "
-            "to ask again, give the claim another name and another first_seed"
+            f"{claim.name} was registered with {pluralize(known.seeds, 'seed')} at the {scale.value} scale, before "
+            "they were run; to ask again, give the claim another name and another first_seed"
         )
     design, why = given or known, "as the claim says"
     if design is None:
@@ -99,13 +100,16 @@ def _sequential(
     runs = fixed.seeds * len(spec.candidates)
     if power.detectable_difference > min(each.gap() for each in bounds) or power.expected_runs >= runs:
         return None
-    return design, f"{why}; added one after another, {power.expected_runs} runs on average instead of {runs}"
+    return (
+        design,
+        f"{why}; added one after another, {pluralize(power.expected_runs, 'run')} on average instead of {runs}",
+    )
 
 
 def _power_sentence(bound: ClaimedBound, power: DesignPower) -> str:
     return (
         f"they show with 80 % that {bound.candidate}'s difference of {bound.expected or 0:g}{power.loss_unit} is "
-        f"{bound.words()}, by the noise of {power.experiments} earlier experiment{'s' * (power.experiments != 1)} "
+        f"{bound.words()}, by the noise of {pluralize(power.experiments, 'earlier experiment')} "
         f"(standard deviation {power.paired_sd:.3g}{power.loss_unit})"
     )
 

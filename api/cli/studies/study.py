@@ -52,6 +52,7 @@ from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
 from orchestrator.studies.results import StoredFinding, best, stored_findings, write_evidence
 from orchestrator.studies.study import Study
+from worker.words import pluralize
 
 Names = Annotated[
     list[str] | None,
@@ -266,14 +267,17 @@ class StudyRunner:
 
     def _submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
-        known = self._known_experiments(client, study)
+        known = self._newest_experiment_by_part(client, study)
         ids: dict[str, str] = {}
         for part in study.plans[self.scale].parts:
             found = known.get(part.name)
             if found is None or self._again:
                 key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
                 found = client.submit(part.spec, key=key).experiment.id
-                print(f"{study.name}: submitted {found} ({part.name}), {part.spec.run_count()} runs", flush=True)
+                print(
+                    f"{study.name}: submitted {found} ({part.name}), {pluralize(part.spec.run_count(), 'run')}",
+                    flush=True,
+                )
             else:
                 print(f"{study.name}: using {found} ({part.name})", flush=True)
                 # Whoever runs a study wants its answer: what was paused, cancelled or has failed goes on.
@@ -285,7 +289,7 @@ class StudyRunner:
             ids[part.name] = found
         return ids
 
-    def _known_experiments(self, client: Client, study: Study) -> dict[str, str | None]:
+    def _newest_experiment_by_part(self, client: Client, study: Study) -> dict[str, str | None]:
         """Part → its newest experiment. A claim may be registered here and not at a service elsewhere, which knows its
         experiments by their keys alone."""
         try:
@@ -303,7 +307,7 @@ class StudyRunner:
         claim, why = design_claim(client, claim, self.scale, self.folder)
         design = claim.scales[self.scale].design
         assert design is not None
-        print(f"{study.name}: {design.seeds} seed{'s' * (design.seeds != 1)}: {plain(why)}", flush=True)
+        print(f"{study.name}: {pluralize(design.seeds, 'seed')}: {plain(why)}", flush=True)
         return claim.study()
 
     def _store(self, study: Study, evidence: Evidence) -> None:

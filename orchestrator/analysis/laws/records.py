@@ -123,8 +123,12 @@ class TypicalDifference(Record):
     comparisons: int = 1
     """How many candidates' intervals hold at once."""
     spread: float | None
-    """Standard deviation of the true differences between sizes, nats: what is left without the seeds' noise; null where
-    a size has one seed."""
+    """Standard deviation of the true differences between sizes, nats: what is left without the seeds' noise, 0 where
+    sizes are not shown to differ; null where a size has fewer than two seeds with all that is averaged there."""
+    cells_left_out: int = 0
+    """Sizes at budgets that other sizes lack (of a law in tokens: budgets at sizes): they are not in it."""
+    in_common: bool = True
+    """Whether every size is averaged over the same budgets; else each over its own, having none in common."""
 
 
 class BatchPoint(Record):

@@ -7,6 +7,7 @@ from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Esti
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import p_text, signed_text, stability_text
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
+from worker.words import pluralize
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
@@ -26,10 +27,10 @@ def too_few(points: Sequence[ScalingPoint], form: LawForm) -> str | None:
         values = {(point.parameters, point.tokens)[variable] for point in points}
         needed = 3 if len(form.variables) == 2 else form.size() + 1
         if len(values) < needed:
-            have = f"{len(values)} {names[variable]}{'s' if len(values) != 1 else ''}"
+            have = pluralize(len(values), names[variable])
             return f"Not fitted: {have}; {form.formula} needs at least {needed}."
     if len(points) <= form.size():
-        return f"Not fitted: {len(points)} points; {form.formula} needs at least {form.size() + 1}."
+        return f"Not fitted: {pluralize(len(points), 'point')}; {form.formula} needs at least {form.size() + 1}."
     return None
 
 
@@ -53,7 +54,9 @@ def critical_batch_verdict(row: CriticalBatch) -> str:
     lost = f" Not reached by every run with {_tokens_each(row.not_reached)}." if row.not_reached else ""
     found = row.critical_batch_tokens
     if found is None:
-        return f"No critical batch: {len(row.points)} batches reached the loss, 4 are needed.{lost}"
+        return (
+            f"No critical batch: {pluralize(len(row.points), 'batch', 'batches')} reached the loss, 4 are needed.{lost}"
+        )
     if found.high is None and found.low is None:
         said = "The critical batch is not told by these batches."
     elif found.high is None:
@@ -103,15 +106,22 @@ def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
     spread = (
         ""
         if found.spread is None
-        else f"; between {noun} it varies by {found.spread:.4f} beyond the seeds' noise"
+        else f"; between {noun} it varies by {signed_text(found.spread)[1:]} beyond the seeds' noise"
         if found.spread
         else f"; {noun} are not told apart"
     )
     kind = "simultaneous 95 % interval" if found.comparisons > 1 else "95 % interval"
     where = "above" if mean > 0 else "below"
+    other = "budgets" if noun == "sizes" else "sizes"
+    over = ""
+    if not found.in_common:
+        over = f" Each is over its own {other}: no {other[:-1]} is one of all {noun}."
+    elif found.cells_left_out:
+        left_out = pluralize(found.cells_left_out, "cell is", "cells are")
+        over = f" That is over the {other} that all {noun} have: {left_out} left out."
     return [
         f"At a typical one of {found.difference.n} {noun} it lies {abs(mean):.4f} nats {where} the baseline ({kind} "
-        f"{signed_text(low)} to {signed_text(high)}{spread})."
+        f"{signed_text(low)} to {signed_text(high)}{spread}).{over}"
     ]
 
 

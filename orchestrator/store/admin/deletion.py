@@ -41,6 +41,7 @@ from orchestrator.store.tables import (
     webhook_messages,
     webhooks,
 )
+from worker.words import pluralize
 
 ADDRESS = "housekeeping"
 """Who removes for good, in the audit log."""
@@ -188,7 +189,7 @@ def _lock_experiment(connection: Connection, number: int) -> sa.Row[Any]:
 def _active_message(experiment_id: str, active: int) -> str:
     if not active:
         return f"experiment {experiment_id} may still get runs; cancel it first (`adapm-bench cancel {experiment_id}`)"
-    runs_of = f"{active} run{'s' if active != 1 else ''} of experiment {experiment_id}"
+    runs_of = f"{pluralize(active, 'run')} of experiment {experiment_id}"
     have = "have" if active != 1 else "has"
     return f"{runs_of} {have} not ended; cancel it first (`adapm-bench cancel {experiment_id}`)"
 

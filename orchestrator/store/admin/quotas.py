@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.store.database import Database
 from orchestrator.store.run_rows import RunRow, lock
 from orchestrator.store.tables import attempts, experiments, keys, runs
+from worker.words import pluralize
 
 DAY_SECONDS = 86_400.0
 HOUR_SECONDS = 3_600.0
@@ -50,7 +51,8 @@ class Quota:
         if self.device_hours_a_day is not None and self.used.device_hours >= self.device_hours_a_day:
             used = f"{self.used.device_hours:.4g} of {self.device_hours_a_day:.4g} device-hours of 24 hours are used"
             return f"waits for the quota of the key {self.label!r}: {used}"
-        return f"waits for the quota of the key {self.label!r}: {self.used.runs} of {self.runs_at_once} runs at work"
+        at_once = pluralize(self.runs_at_once or 0, "run")
+        return f"waits for the quota of the key {self.label!r}: {self.used.runs} of {at_once} at work"
 
 
 def quotas(connection: Connection, now: float) -> dict[str, Quota]:

@@ -38,6 +38,7 @@ from orchestrator.store.notifications import count_change
 from orchestrator.store.queue.submission import Submittal, store_experiments
 from orchestrator.store.tables import campaign_entries, campaign_experiments, campaigns, experiments, runs
 from worker.schema import canonical_json, trust_stored_names
+from worker.words import pluralize
 
 SEEDS = 2**31
 """Seeds are below it."""
@@ -138,7 +139,7 @@ def submit_try(database: Database, campaign_id: str, place: int, *, by: str | No
             return
         if (used := runs_used(connection, campaign.number)) >= campaign.spec.most_runs:
             raise ConflictError(
-                f"campaign {campaign.id} may have {campaign.spec.most_runs:,} runs, and has had {used:,}"
+                f"campaign {campaign.id} may have {pluralize(campaign.spec.most_runs, 'run')}, and has had {used:,}"
             )
         now = database.read_clock(connection)
         experiment_id = _submit(connection, campaign.number, found, now, by, most_waiting)

@@ -21,6 +21,7 @@ from orchestrator.store.tables import checkpoints, events, results, run_specs
 from worker.records.protocol import Command, Failure, FailureKind, Stopped
 from worker.records.result import Result, Verdict
 from worker.spec.run import RunSpec
+from worker.words import pluralize
 
 ROOM_SECONDS = 30.0
 """Pause of a run whose machine's disk was full: nobody is to blame, and somebody has to make room first."""
@@ -154,7 +155,7 @@ def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float)
     less = halve_micro_batch(spec, run.micro_batch_sequences)
     if less is None:
         return None
-    reason = f"out of memory; the next attempt takes micro-batches of {less} {'sequence' if less == 1 else 'sequences'}"
+    reason = f"out of memory; the next attempt takes micro-batches of {pluralize(less, 'sequence')}"
     return replace(run, status=RunStatus.RETRY_WAIT, reason=reason, micro_batch_sequences=less, available_at=now)
 
 

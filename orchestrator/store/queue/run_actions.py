@@ -26,6 +26,7 @@ from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, tra
 from orchestrator.store.tables import attempts, experiments, is_in_sight, run_specs, runs
 from worker.schema import canonical_json
 from worker.spec.run import RunSpec
+from worker.words import pluralize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ def _set_processes(connection: Connection, before: RunRow, after: RunRow, proces
         count_change(connection)  # else `move` does it
     # A limit of time is for each process: what the run has had so far stays what it was.
     spent = (after.device_seconds - after.max_seconds_from) * processes / before.processes
-    text = f"goes on with {processes} {'process' if processes == 1 else 'processes'} instead of {before.processes}"
+    text = f"goes on with {pluralize(processes, 'process', 'processes')} instead of {before.processes}"
     limit_from = after.device_seconds - spent
     return replace(after, cpus=cpus, gpus=gpus, processes=processes, max_seconds_from=limit_from, reason=text)
 

@@ -5,6 +5,7 @@ from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import Judgement, differences, incomplete, missing, nobody_lower
 from orchestrator.studies.scales import GPT2, plans, tuned_comparison
 from orchestrator.studies.study import Study
+from worker.words import pluralize
 
 OPTIMIZERS = (
     "adamw", "adapm", "adapm-mini", "muon", "soap", "lion", "apollo", "scale", "fira", "adamw-8bit", "adamw-4bit",
@@ -29,7 +30,7 @@ def judge(evidence: Evidence) -> Judgement:
         for each in part.candidates
         if not each.is_baseline and each.state_bytes is not None and each.state_bytes <= mine.state_bytes
     ]
-    among = f"{len(rivals)} optimizers with no more state than AdaPM"
+    among = f"{pluralize(len(rivals), 'optimizer')} with no more state than AdaPM"
     return nobody_lower(rivals, among=among, measures=differences(part))
 
 

@@ -7,11 +7,12 @@ from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
     MARGIN_NATS,
     Judgement,
-    all_hold,
+    all_hold_together,
     difference,
     figure_sentence,
     incomplete,
     is_on_par,
+    together_notes,
 )
 from orchestrator.studies.scales import comparison, plans, tuned_candidate, workload
 from orchestrator.studies.study import Study, StudyPart
@@ -41,10 +42,12 @@ def judge(evidence: Evidence) -> Judgement:
     measures = [
         difference(adapm).model_copy(update={"name": f"AdaPM, {name}"}) for name, adapm in found if adapm is not None
     ]
+    measured = all_hold_together(lambda tests: [is_on_par(adapm, tests) for _, adapm in found], len(found))
     return Judgement(
-        measured=all_hold(is_on_par(adapm) for _, adapm in found),
+        measured=measured,
         sentence=f"Against AdamW: {'; '.join(figure_sentence(each, unit=' nats') for each in measures)}.",
         measures=tuple(measures),
+        notes=together_notes(len(found), measured),
     )
 
 

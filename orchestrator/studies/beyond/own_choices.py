@@ -5,6 +5,7 @@ from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import Judgement, differences, incomplete, nobody_lower
 from orchestrator.studies.scales import GPT2, Variant, ablation, plans
 from orchestrator.studies.study import Study, StudyPart
+from worker.words import pluralize
 
 PAPER = "paper's setting"
 REFRESH_STEPS = {StudyScale.TINY: (20, 0), StudyScale.MIDDLE: (20, 0), StudyScale.PAPER: (1000, 0)}
@@ -32,7 +33,9 @@ def judge(evidence: Evidence) -> Judgement:
         return lacking
     (part,) = evidence.parts
     changes = [each for each in part.candidates if not each.is_baseline]
-    return nobody_lower(changes, among=f"{len(changes)} changes of the paper's setting", measures=differences(part))
+    return nobody_lower(
+        changes, among=f"{pluralize(len(changes), 'change')} of the paper's setting", measures=differences(part)
+    )
 
 
 STUDY = Study(

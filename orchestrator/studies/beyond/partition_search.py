@@ -26,6 +26,7 @@ from orchestrator.studies.findings import (
     opposite,
 )
 from orchestrator.studies.study import Study, StudyPart
+from worker.words import pluralize
 
 # Main effects: what each value of each hyperparameter adds to the loss, by least squares over a sweep's trials. Pure.
 #
@@ -203,12 +204,13 @@ def judge(evidence: Evidence) -> Judgement:
     differs = f"other than AdaPM's plan for {', '.join(role.name for role in changed)}" if changed else "AdaPM's plan"
     rules = [f"--rule '{role.pattern}={found[role]}'" for role in changed]
     lost = sum(len(part.runs) for part in evidence.parts) - len(trials)
+    without_model = pluralize(lost, "trial without a trained model is", "trials without a trained model are")
     notes = (
         f"Effects of each role by itself, over {effects.trials} trials of {len(SEEDS)} seeds; what roles do to each "
         f"other is in the intervals, of which {len(ROLES)}, one a role, hold together.",
         "The plan is found on every other trial and judged on the rest: by its own trials the best of many plans looks "
         "better than it is.",
-        *([f"{lost} trials without a trained model are left out."] if lost else []),
+        *([f"{without_model} left out."] if lost else []),
         *([f"The plan found, as rules: {' '.join(rules)}"] if changed else []),
     )
     return Judgement(

@@ -15,7 +15,7 @@ from orchestrator.studies.findings import (
     differences,
     figure_sentence,
     incomplete,
-    is_within,
+    is_on_par,
     judge_with_state,
     missing,
     on_par_with_adamw,
@@ -143,10 +143,9 @@ def reward_is_kept(evidence: Evidence) -> Judgement:
         return lacking
     (part,) = evidence.parts
     adapm = part.candidate("adapm")
-    if adapm is None or adapm.difference is None:
+    if adapm is None or (adapm.difference is None and not adapm.lost):
         return missing("no pair of runs has a reward")
-    # A run that lowers the reward is "diverged" for a table of losses; here it is an answer.
-    kept = is_within(adapm.difference, MARGIN_REWARD)
+    kept = is_on_par(adapm, margin=MARGIN_REWARD)
     share = state_share(part, "adapm", MOST_STATE)
     sentence = f"Reward that AdaPM lacks against AdamW, of 1 at most: {figure_sentence(difference(adapm))}"
     return judge_with_state(kept, share, sentence, differences(part))

@@ -7,13 +7,15 @@ from orchestrator.studies.findings import (
     ClaimVerdict,
     Judgement,
     Measure,
-    all_hold,
+    all_hold_together,
+    count_lost,
     ended_well,
     incomplete,
     lies_above,
     measure,
     missing,
     opposite,
+    together_notes,
 )
 from orchestrator.studies.study import Numbers, Study, StudyPart
 from worker.records.result import Result
@@ -69,7 +71,7 @@ def judge(evidence: Evidence) -> Judgement:
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
     measures: list[Measure] = []
-    answers: list[ClaimVerdict] = []
+    judged: list[tuple[PartEvidence, str]] = []
     told: list[str] = []
     for part in evidence.parts:
         batches = {name: _micro_batch(part, name) for name in OPTIMIZERS}
@@ -78,29 +80,36 @@ def judge(evidence: Evidence) -> Judgement:
             hours = next((h for model, h in CLAIMED_HOURS.items() if part.name == f"{model}, 80 GiB"), None)
             claimed = hours[name] / hours["adamw"] if hours else None
             note = f"micro-batch {_words(batches[name])} against {_words(batches['adamw'])}"
-            share = measure(f"{name}, {part.name}", geometric_mean(_shares(part, name)), claimed=claimed, note=note)
-            measures.append(share)
+            share = geometric_mean(_shares(part, name))
+            measures.append(measure(f"{name}, {part.name}", share, claimed=claimed, note=note))
             if name.startswith("adapm"):
-                answers.append(_answer(share, batches[name], batches["adamw"]))
+                judged.append((part, name))
     if not any(ended_well(part.runs) for part in evidence.parts):
         return missing("no run was trained under any cap")
+    measured = all_hold_together(lambda tests: [_answer(*each, tests) for each in judged], len(judged))
     return Judgement(
-        measured=all_hold(answers),
+        measured=measured,
         sentence=f"Largest micro-batch by cap: {'; '.join(told)}.",
         measures=tuple(measures),
         notes=("Measured: AdamW's tokens a second by the optimizer's, which is the share of its device-hours for equal "
-               "tokens; the geometric mean over the seeds.",),
+               "tokens; the geometric mean over the seeds.", *together_notes(len(judged), measured)),
     )  # fmt: skip
 
 
-def _answer(share: Measure, batch: float | None, baseline: float | None) -> ClaimVerdict:
-    if batch is None:
-        return ClaimVerdict.FAILS
+def _answer(part: PartEvidence, name: str, tests: int) -> ClaimVerdict:
+    """Of a candidate under one cap. It does not fit where any of its runs was lost; where AdamW lost some as well,
+    nothing is told."""
+    batch, baseline = _micro_batch(part, name), _micro_batch(part, "adamw")
+    lost, baseline_lost = count_lost(part.runs_of(name)), count_lost(part.runs_of("adamw"))
+    if lost:
+        return ClaimVerdict.UNDECIDED if baseline_lost else ClaimVerdict.FAILS
+    if batch is None or (baseline is None and not baseline_lost):
+        return ClaimVerdict.MISSING
     if baseline is None:
         return ClaimVerdict.HOLDS  # it trains where AdamW does not fit
     if batch < baseline:
         return ClaimVerdict.FAILS
-    return opposite(lies_above(share, 1.0))
+    return opposite(lies_above(measure("", geometric_mean(_shares(part, name), tests)), 1.0))
 
 
 def _micro_batch(part: PartEvidence, candidate: str) -> float | None:

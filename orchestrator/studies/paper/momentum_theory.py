@@ -11,14 +11,16 @@ from orchestrator.studies.findings import (
     ClaimVerdict,
     Judgement,
     Measure,
-    all_hold,
+    all_hold_together,
     better,
+    count_lost,
     difference,
     ended_well,
     figure_sentence,
     incomplete,
     measure,
     missing,
+    together_notes,
     worse,
 )
 from orchestrator.studies.study import Plan, Study, StudyPart
@@ -96,29 +98,44 @@ def judge(evidence: Evidence) -> Judgement:
     """Exponents no slower than the bounds; momentum helps at the largest T where a > b, and not where a <= b."""
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
-    measures: list[Measure] = []
-    bounds: list[ClaimVerdict] = []
-    for regime, b in REGIMES.items():
-        for name in (SGD, ASGD):
-            slopes = _slopes(evidence, regime, name)
-            if len(slopes) < 2:
-                return missing(f"fewer than two seeds of {name} ended well at every T where {regime}")
-            found = measure(f"exponent of {name}, {regime}", mean_interval(slopes), claimed=exponent(b))
-            measures.append(found)
-            bounds.append(_judge_bound(found))
+    slopes = {(regime, name): _slopes(evidence, regime, name) for regime in REGIMES for name in (SGD, ASGD)}
+    for (regime, name), each in slopes.items():
+        if len(each) < 2:
+            return missing(f"fewer than two seeds of {name} ended well at every T where {regime}")
+
+    def exponents(tests: int) -> list[Measure]:
+        return [
+            measure(f"exponent of {name}, {regime}", mean_interval(each, tests), claimed=exponent(REGIMES[regime]))
+            for (regime, name), each in slopes.items()
+        ]
+
+    def bounds(tests: int) -> list[ClaimVerdict]:
+        return [
+            _judge_bound(each, lost=_lost_runs(evidence, *of))
+            for each, of in zip(exponents(tests), slopes, strict=True)
+        ]
+
     gains = {regime: _largest_outcome(evidence, regime) for regime in REGIMES}
     helped, hindered = gains["a > b"], gains["a <= b"]
     if helped is None or hindered is None:
         return missing("the largest T has no accelerated SGD")
     gain = difference(helped).model_copy(update={"name": "ASGD − SGD, a > b", "claimed": None})
     harm = difference(hindered).model_copy(update={"name": "ASGD − SGD, a <= b", "claimed": None})
-    measures += [gain, harm]
-    measured = all_hold([*bounds, better(helped), worse(hindered)])
-    slower = [each.name for each, answer in zip(measures, bounds, strict=False) if answer is not ClaimVerdict.HOLDS]
+    tests = len(slopes) + len(gains)
+    measured = all_hold_together(lambda of: [*bounds(of), better(helped, of), worse(hindered, of)], tests)
+    measures = exponents(1)
+    slower = [each.name for each, answer in zip(measures, bounds(1), strict=True) if answer is not ClaimVerdict.HOLDS]
     sentence = f"At the largest T: {figure_sentence(gain, 4)}, {figure_sentence(harm, 4)}; " + (
         f"not shown to be below its bound: {', '.join(slower)}." if slower else "every exponent is below its bound."
     )
-    return Judgement(measured=measured, sentence=sentence, measures=tuple(measures), notes=_NOTES)
+    lost = [f"{name}, {regime}" for regime, name in slopes if _lost_runs(evidence, regime, name)]
+    notes = (f"Nothing is said of an exponent of which a run diverged: {'; '.join(lost)}.",) if lost else ()
+    return Judgement(
+        measured=measured,
+        sentence=sentence,
+        measures=(*measures, gain, harm),
+        notes=(*_NOTES, *notes, *together_notes(tests, measured)),
+    )
 
 
 _NOTES = (
@@ -134,10 +151,18 @@ def _largest_outcome(evidence: Evidence, regime: str) -> CandidateOutcome | None
     return largest.candidate(ASGD)
 
 
-def _judge_bound(found: Measure) -> ClaimVerdict:
-    """Whether an exponent is no slower than its bound: the whole interval, or its mean where the interval is open."""
+def _lost_runs(evidence: Evidence, regime: str, candidate: str) -> int:
+    """At any T."""
+    return sum(count_lost(part.runs_of(candidate)) for part in evidence.parts if part.name.startswith(f"{regime},"))
+
+
+def _judge_bound(found: Measure, *, lost: int) -> ClaimVerdict:
+    """Whether an exponent is no slower than its bound: the whole interval, or its mean where the interval is open.
+    Undecided where runs were lost: those that are left say nothing of all."""
     if found.value is None or found.claimed is None:
         return ClaimVerdict.MISSING
+    if lost:
+        return ClaimVerdict.UNDECIDED
     low, high = (found.value if edge is None else edge for edge in (found.low, found.high))
     if high <= found.claimed:
         return ClaimVerdict.HOLDS

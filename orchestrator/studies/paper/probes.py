@@ -15,7 +15,7 @@ from orchestrator.studies.findings import (
     ClaimVerdict,
     Judgement,
     Measure,
-    all_hold,
+    all_hold_together,
     ended_well,
     figure_sentence,
     incomplete,
@@ -23,6 +23,7 @@ from orchestrator.studies.findings import (
     measure,
     missing,
     opposite,
+    together_notes,
 )
 from orchestrator.studies.scales import GPT2
 from orchestrator.studies.study import Numbers, Plan, Study, StudyPart
@@ -80,14 +81,14 @@ def _values_by_role(
     return {role: fmean(values) for role, values in found.items() if values}
 
 
-def _mean_over_runs(evidence: Evidence) -> dict[str, Measure]:
-    """Name of a figure → its mean over the seeds, with interval."""
+def _mean_over_runs(evidence: Evidence, comparisons: int = 1) -> dict[str, Measure]:
+    """Name of a figure → its mean over the seeds, with an interval that is one of so many."""
     values: dict[str, list[float]] = {}
     for part in evidence.parts:
         for run in ended_well(part.runs):
             for name, value in run.observed.items():
                 values.setdefault(name, []).append(value)
-    return {name: measure(name, mean_interval(each)) for name, each in values.items()}
+    return {name: measure(name, mean_interval(each, comparisons)) for name, each in values.items()}
 
 
 def _most_in_every_role(roles: Sequence[str], figure: str) -> Callable[[Evidence], Judgement]:
@@ -100,10 +101,17 @@ def _most_in_every_role(roles: Sequence[str], figure: str) -> Callable[[Evidence
         if any(role not in found for role in roles):
             return missing("no run that ended well was observed")
         shares = "; ".join(figure_sentence(each, 2) for each in found.values())
+        measured = all_hold_together(
+            lambda tests: [
+                lies_above(each[role], MOST) for each in [_mean_over_runs(evidence, tests)] for role in roles
+            ],
+            len(roles),
+        )
         return Judgement(
-            measured=all_hold(lies_above(found[role], MOST) for role in roles),
+            measured=measured,
             sentence=f"{figure}, at a tenth of the training: {shares}.",
             measures=tuple(found.values()),
+            notes=together_notes(len(roles), measured),
         )
 
     return judge
@@ -183,13 +191,21 @@ def _are_stationary(evidence: Evidence) -> Judgement:
     found = _mean_over_runs(evidence)
     if any(role not in found for role in LOW_RANK_ROLES):
         return missing("no run that ended well was observed over a whole window")
-    answers: list[ClaimVerdict] = [opposite(lies_above(found[role], MOST_DRIFT)) for role in LOW_RANK_ROLES]
+
+    def answers(tests: int) -> list[ClaimVerdict]:
+        means = _mean_over_runs(evidence, tests)
+        return [opposite(lies_above(means[role], MOST_DRIFT)) for role in LOW_RANK_ROLES]
+
+    measured = all_hold_together(answers, len(LOW_RANK_ROLES))
     drifts = "; ".join(figure_sentence(found[role], 3) for role in LOW_RANK_ROLES)
     return Judgement(
-        measured=all_hold(answers),
+        measured=measured,
         sentence=f"Largest relative drift of a quantile of |r| within {WINDOW_STEPS} steps: {drifts}.",
         measures=tuple(found[role] for role in LOW_RANK_ROLES),
-        notes=("The quantiles are of the residuals' sizes: the mean, of which the theorem speaks, is not tested.",),
+        notes=(
+            "The quantiles are of the residuals' sizes: the mean, of which the theorem speaks, is not tested.",
+            *together_notes(len(LOW_RANK_ROLES), measured),
+        ),
     )
 
 

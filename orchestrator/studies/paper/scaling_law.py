@@ -1,6 +1,7 @@
 """`scaling-law`: whether AdaPM's loss falls with size as AdamW's does, by the laws fitted over several comparisons."""
 
 from orchestrator.analysis.laws.records import CandidateFit
+from orchestrator.analysis.statistics import widen
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
@@ -9,9 +10,12 @@ from orchestrator.studies.findings import (
     Judgement,
     Measure,
     all_hold,
+    all_hold_together,
     figure_sentence,
     incomplete,
     missing,
+    opposite,
+    worse_by_lost_runs,
 )
 from orchestrator.studies.scales import plans, tuned_comparison
 from orchestrator.studies.study import Study
@@ -55,7 +59,7 @@ def judge(evidence: Evidence) -> Judgement:
         )
         for each in mine.loss_differences
     ]
-    follows, kept = _follows(evidence, mine), _keeps_up(mine)
+    follows, kept = _follows(evidence, mine), _keeps_up(evidence, mine)
     told = {
         ClaimVerdict.HOLDS: "does not fall behind AdamW with size",
         ClaimVerdict.FAILS: "falls behind AdamW with size",
@@ -83,26 +87,40 @@ def _follows(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:
         exponents = [mine.coefficients[name] for name in EXPONENTS if name in mine.coefficients]
         rises = any(each.high is not None and each.high < 0 for each in exponents)
         return ClaimVerdict.FAILS if rises else ClaimVerdict.UNDECIDED
-    answers = []
-    for point in mine.points:
-        losses = [
-            found.loss
-            for part in evidence.parts
-            if (found := part.candidate("adapm")) is not None
-            and found.loss is not None
-            and any(run.parameters == point.parameters and run.tokens == point.tokens for run in part.runs)
-        ]
-        for loss in losses:
+    pairs = [
+        (point.fitted or 0.0, found.loss)
+        for point in mine.points
+        for part in evidence.parts
+        if (found := part.candidate("adapm")) is not None
+        and found.loss is not None
+        and any(run.parameters == point.parameters and run.tokens == point.tokens for run in part.runs)
+    ]
+
+    def answers(tests: int) -> list[ClaimVerdict]:
+        found = []
+        for fitted, mean in pairs:
+            loss = widen(mean, tests)
             low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
-            least, most = ((1 + sign * TOLERANCE) * (point.fitted or 0.0) for sign in (-1, 1))
+            least, most = ((1 + sign * TOLERANCE) * fitted for sign in (-1, 1))
             inside, outside = least <= low and high <= most, high < least or most < low
-            answers.append(ClaimVerdict.HOLDS if inside else ClaimVerdict.FAILS if outside else ClaimVerdict.UNDECIDED)
-    return ClaimVerdict.FAILS if ClaimVerdict.FAILS in answers else all_hold(answers)
+            found.append(ClaimVerdict.HOLDS if inside else ClaimVerdict.FAILS if outside else ClaimVerdict.UNDECIDED)
+        return found
+
+    together = all_hold_together(answers, len(pairs))
+    return ClaimVerdict.FAILS if together is ClaimVerdict.IN_PART else together
 
 
-def _keeps_up(mine: CandidateFit) -> ClaimVerdict:
+def _keeps_up(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:
     """Whether AdaPM loses no more than the margin to AdamW from the smallest size to the largest, or is on par at each;
-    it falls behind where the drift is shown, and ends above the margin."""
+    it falls behind where the drift is shown, and ends above the margin. Laws are those of the runs that were trained:
+    where it lost some at a size and AdamW none, it does not keep up."""
+    by_lost_runs = [
+        opposite(each)
+        for part in evidence.parts
+        if (found := part.candidate("adapm")) is not None and (each := worse_by_lost_runs(found)) is not None
+    ]
+    if by_lost_runs:
+        return ClaimVerdict.FAILS if ClaimVerdict.FAILS in by_lost_runs else ClaimVerdict.UNDECIDED
     if mine.drift is None:
         return ClaimVerdict.UNDECIDED
     low, high = mine.drift.change.low, mine.drift.change.high

@@ -212,6 +212,18 @@ def test_losses_within_the_noise_share_a_place_and_make_no_record(folder: Path, 
         assert [each.place for each in places_of(entries, floor)] == places
 
 
+def test_a_mean_of_the_runs_that_did_not_diverge_has_no_place_and_is_no_record(folder: Path, tmp_path: Path) -> None:
+    (whole,) = rankings_by_workload(write_board([folder / "ours"], tmp_path, rules=[]).submissions)
+    first, second = (place.entry for place in whole.places)
+    assert first.row.final is not None
+    lost = first.row.model_copy(update={"final": first.row.final.model_copy(update={"diverged": 1})})
+    places = places_of([replace(first, row=lost), second], 0.0)
+    assert [(each.place, each.entry.row.candidate) for each in places] == [
+        (1, second.row.candidate),
+        (None, first.row.candidate),
+    ]
+
+
 def test_losses_on_other_data_of_the_same_name_stand_apart(tmp_path: Path) -> None:
     """As the interpreter's own library is another text in another Python."""
     ours = trained_content(OTHER)

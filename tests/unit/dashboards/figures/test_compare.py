@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dashboards.data.compared import ComparedRun
 from dashboards.data.reader import Reader
 from dashboards.figures.compare import CompareView, difference_rows, metric_title, overlay, result_rows, run_styles
 from orchestrator.specs.differences import spec_differences
@@ -16,6 +17,10 @@ def runs(services, finished):
     return list(services.runs.page(experiment_id=finished))
 
 
+def compared(*runs):
+    return [ComparedRun(record=run, experiment="") for run in runs]
+
+
 def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
     view = CompareView.parse([("runs", "a,b"), ("runs", "c a"), ("x", "hours"), ("metric", "lr"), ("log", "1")])
     assert view == CompareView(runs=("a", "b", "c"), x="hours", metric="lr", log=True)
@@ -25,21 +30,21 @@ def test_the_view_survives_its_url_and_takes_ids_in_both_ways():
 
 
 def test_only_what_differs_is_listed(runs):
-    found = spec_differences(runs[:2])
-    assert {row.name: row.values for row in difference_rows(found)} == {"optimizer.name": ("adamw", "adapm")}
-    assert difference_rows(spec_differences(runs[:1])) == ()
+    found = difference_rows(spec_differences(runs[:2]))
+    assert {row.name: row.values for row in found.different} == {"optimizer.name": ("adamw", "adapm")}
+    assert difference_rows(spec_differences(runs[:1])).different == found.one_sided == ()
 
 
 def test_the_lowest_loss_is_marked_and_a_diverged_run_never(runs):
     chosen = [run for run in runs if run.seed == 1]
-    row = next(row for row in result_rows(chosen) if row.name == "validation loss")
+    row = next(row for row in result_rows(compared(*chosen)) if row.name == "validation loss")
     assert row.best is not None
     assert row.values[row.best] == min(value for value in row.values if value != "—")
 
 
 def test_runs_of_different_optimizers_keep_their_colours_and_others_get_one_each(runs):
-    assert run_styles(runs[:2])[runs[0].id].hue == "slate"
-    assert len({style.hue for style in run_styles(runs[:9]).values()}) == 9
+    assert run_styles(compared(*runs[:2]))[runs[0].id].hue == "slate"
+    assert len({style.hue for style in run_styles(compared(*runs[:9])).values()}) == 9
 
 
 def test_relatives_of_several_experiments_keep_the_optimizers_colour(runs):
@@ -47,18 +52,18 @@ def test_relatives_of_several_experiments_keep_the_optimizers_colour(runs):
     first = next(run for run in runs if run.optimizer == "adapm")
     other = next(run for run in runs if run.optimizer == "adamw")
     second = first.model_copy(update={"id": "b", "experiment_id": "b", "candidate": "adapm at rank 1/8"})
-    shown = run_styles([first, second, other])
+    shown = run_styles(compared(first, second, other))
     assert [shown[run.id].hue for run in (first, second, other)] == ["blue", "blue", "slate"]
     assert shown[first.id].dash != shown[second.id].dash
     again = first.model_copy(update={"id": "c", "experiment_id": "c"})
-    assert len({style.hue for style in run_styles([first, again, other]).values()}) == 3
+    assert len({style.hue for style in run_styles(compared(first, again, other)).values()}) == 3
 
 
 @pytest.mark.parametrize("metric", ["loss", "grad_norm", "lr", "step_seconds"])
 def test_every_metric_has_a_line_for_every_run(services, runs, metric):
     reader = Reader(services.experiments, services.runs, services.analysis)
     view = CompareView(runs=tuple(run.id for run in runs[:3]), metric=metric, x="hours", log=True)
-    figure = overlay(runs[:3], [reader.own_series(run) for run in runs[:3]], view, "light")
+    figure = overlay(compared(*runs[:3]), [reader.own_series(run) for run in runs[:3]], view, "light")
     lines = [trace for trace in figure["data"] if trace["mode"] == "lines"]
     assert len(lines) == 3
     assert all(
@@ -102,10 +107,10 @@ def test_a_run_that_diverges_leaves_the_figure_instead_of_flattening_it(services
     hot = next(run for run in runs if run.result and run.result.final_val_loss is None)
     calm = next(run for run in runs if run.result and run.result.final_val_loss is not None)
     view = CompareView(runs=(calm.id, hot.id))
-    layout = overlay([calm, hot], [reader.own_series(calm), reader.own_series(hot)], view, "light")["layout"]
+    layout = overlay(compared(calm, hot), [reader.own_series(calm), reader.own_series(hot)], view, "light")["layout"]
     low, high = layout["yaxis"]["range"]
     assert low < calm.result.final_val_loss < high < 10
-    assert "range" not in overlay([calm], [reader.own_series(calm)], view, "light")["layout"]["yaxis"]
+    assert "range" not in overlay(compared(calm), [reader.own_series(calm)], view, "light")["layout"]["yaxis"]
 
 
 def of_task(run, task):
@@ -115,17 +120,17 @@ def of_task(run, task):
 
 def test_a_loss_is_called_what_the_task_calls_it(runs):
     rewarded = of_task(runs[0], RlhfTask())
-    assert metric_title(runs[:2], "loss") == "loss, nats per token"
-    assert metric_title([rewarded], "loss") == "negated reward of held-out answers"
-    assert metric_title([rewarded, runs[1]], "loss") == "loss"
-    assert metric_title([rewarded, runs[1]], "lr") == "learning rate"
+    assert metric_title(compared(*runs[:2]), "loss") == "loss, nats per token"
+    assert metric_title(compared(rewarded), "loss") == "negated reward of held-out answers"
+    assert metric_title(compared(rewarded, runs[1]), "loss") == "loss"
+    assert metric_title(compared(rewarded, runs[1]), "lr") == "learning rate"
 
 
 def test_losses_of_different_measures_have_no_best(runs):
     """An excess risk of 0.003 is no better than a loss of 2.6 nats; nor are nats of other tokens."""
 
     def best(chosen):
-        return next(row for row in result_rows(chosen) if row.name == "validation loss").best
+        return next(row for row in result_rows(compared(*chosen)) if row.name == "validation loss").best
 
     one, other, *_ = (run for run in runs if run.seed == 1 and run.result and run.result.final_val_loss)
     assert best([one, other]) is not None
@@ -137,5 +142,5 @@ def test_rewards_are_all_in_sight(services, runs):
     series = [Reader(services.experiments, services.runs, services.analysis).own_series(run) for run in runs[:2]]
     below = [replace(one, smoothed=one.smoothed - 20, val_loss=one.val_loss - 20) for one in series]
     spiked = replace(below[0], smoothed=np.where(below[0].steps == below[0].steps[2], 5.0, below[0].smoothed))
-    axis = overlay(runs[:2], [spiked, below[1]], CompareView(log=True), "light")["layout"]["yaxis"]
+    axis = overlay(compared(*runs[:2]), [spiked, below[1]], CompareView(log=True), "light")["layout"]["yaxis"]
     assert axis.get("type") != "log" and "range" not in axis

@@ -4,15 +4,22 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from dashboards.data.compared import group_fields
 from dashboards.data.reader import Reader
-from dashboards.figures.panels import METRICS, Panel, edit_panels, group_fields, panel_figure
+from dashboards.figures.base import Figure
+from dashboards.figures.panels import METRICS, Panel, draw_panel, edit_panels, run_lines
 from dashboards.files.vector import vector
+from dashboards.palette import ThemeName
 from tests.factories.scaling import scaling_spec
 
 
 @pytest.fixture
 def runs(services, finished):
     return list(services.runs.page(experiment_id=finished))
+
+
+def panel_figure(reader: Reader, runs, panel: Panel, theme: ThemeName = "light") -> Figure:
+    return draw_panel(run_lines(reader, runs, panel, {}).values(), panel, theme)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +41,7 @@ def test_a_word_that_is_not_understood_opens_all_the_same(word: str, services, r
     panel = Panel.parse(word)
     assert (panel.metric, panel.x) == ("train_loss", "steps") and panel.smooth <= 30 and len(panel.by) <= 80
     reader = Reader(services.experiments, services.runs, services.analysis)
-    drawn = panel_figure(reader, runs[:2], panel, {}, "light")
+    drawn = panel_figure(reader, runs[:2], panel)
     assert drawn["data"] and "<b>" not in str(drawn["data"])
 
 
@@ -50,14 +57,14 @@ def test_a_form_changes_one_panel_or_adds_one() -> None:
 
 def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -> None:
     reader = Reader(services.experiments, services.runs, services.analysis)
-    own = panel_figure(reader, runs[:3], Panel(metric="lr", smooth=0), {}, "light")
+    own = panel_figure(reader, runs[:3], Panel(metric="lr", smooth=0))
     assert len(own["data"]) == 3
     points = services.runs.points(runs[0].id)
     told = {point.step: point.lr for point in points if point.lr is not None}
     line = own["data"][0]
     assert line["y"] == pytest.approx([told[int(step)] for step in line["x"]], rel=1e-4)
 
-    means = panel_figure(reader, runs, Panel(metric="val_loss", smooth=0, by="candidate"), {}, "dark")
+    means = panel_figure(reader, runs, Panel(metric="val_loss", smooth=0, by="candidate"), "dark")
     named = [each for each in means["data"] if "name" in each]
     assert len(named) == len({run.candidate for run in runs})
     first = [run for run in runs if run.candidate == runs[0].candidate]
@@ -68,7 +75,7 @@ def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -
         known = [value for value in values if value is not None]
         assert len(known) == len(first) > 1
         assert named[0]["y"][place] == pytest.approx(float(np.mean(known)), rel=1e-4)
-    by_seed = panel_figure(reader, runs, Panel(by="seed"), {}, "light")
+    by_seed = panel_figure(reader, runs, Panel(by="seed"))
     names = [each["name"] for each in by_seed["data"] if "name" in each]
     assert len(names) == len({(run.candidate, run.seed) for run in runs}), "no mean over different candidates"
 
@@ -77,16 +84,16 @@ def test_the_vertical_range_holds_on_both_scales_and_an_impossible_one_is_left_o
     reader = Reader(services.experiments, services.runs, services.analysis)
 
     def axis(**fields):
-        return panel_figure(reader, runs[:1], Panel(**fields), {}, "light")["layout"]["yaxis"]
+        return panel_figure(reader, runs[:1], Panel(**fields))["layout"]["yaxis"]
 
     assert axis(low=1.0, high=10.0)["range"] == [1.0, 10.0]
     assert axis(low=1.0, high=10.0, log=True)["range"] == [0.0, 1.0]
     assert axis(low=1.0)["range"][0] == 1.0 and axis(high=9.0)["range"][1] == 9.0
     for fields in ({"low": 5.0, "high": 1.0}, {"low": -1.0, "high": 1.0, "log": True}):
         assert "range" not in axis(**fields)
-    nothing = panel_figure(reader, runs, Panel(metric="kl_nats"), {}, "light")
+    nothing = panel_figure(reader, runs, Panel(metric="kl_nats"))
     assert nothing["data"] == [] and "reported" in str(nothing["layout"]["annotations"])
-    drawn = panel_figure(reader, runs, Panel(by="lr", log=True, log_x=True, low=1.0), {}, "light")
+    drawn = panel_figure(reader, runs, Panel(by="lr", log=True, log_x=True, low=1.0))
     assert vector(drawn, "svg", title="a panel", theme="light").startswith(b"<?xml")
 
 

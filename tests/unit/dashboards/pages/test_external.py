@@ -58,8 +58,8 @@ def test_external_runs_have_pages_of_their_own_that_say_so(tmp_path: Path) -> No
         panel = f"/external/{found.id}/figures/panel"
         means = browser.get(f"{panel}.json?panel=val_loss*steps*s0*by-candidate").json()["data"]
         named = {each["name"]: each for each in means if "name" in each}
-        assert set(named) == {"&lt;b&gt;muon&lt;/b&gt; (n = 2)", "AdamW (n = 2)"}
-        assert named["AdamW (n = 2)"]["y"] == pytest.approx([5.0, 3.0 + 0.002 + 0.015])
+        assert set(named) == {"&lt;b&gt;muon&lt;/b&gt; · external (n = 2)", "adamw · external (n = 2)"}
+        assert named["adamw · external (n = 2)"]["y"] == pytest.approx([5.0, 3.0 + 0.002 + 0.015])
         assert browser.get(f"{panel}.svg?panel=val_loss*steps*s0").text.startswith("<?xml")
         assert len(browser.get(f"{panel}.json?panel=none").json()["data"]) == 4, "the first metric in place of none"
 

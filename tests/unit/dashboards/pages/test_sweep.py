@@ -288,7 +288,7 @@ def test_the_best_trials_become_a_comparison_over_fresh_seeds(client: TestClient
     assert spec == services.analysis.sweep_comparison(swept, 4) and len(spec.seeds) == 4 and 0 not in spec.seeds
     assert 'class="chip good">valid' in page
     refused = client.get(f"/new?best_of={swept}&trials=2")
-    assert refused.status_code == 409 and "1 trials of" in refused.text and "not 2" in refused.text
+    assert refused.status_code == 409 and "1 trial of" in refused.text and "not 2" in refused.text
     assert client.get("/new?best_of=none").status_code == 404
     assert f'name="best_of" value="{swept}"' in client.get(f"/experiments/{swept}").text
 

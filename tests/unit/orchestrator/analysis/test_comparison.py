@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.analysis.comparison import ValidationCurve, compare, evaluation_error
-from orchestrator.analysis.statistics import paired_difference
+from orchestrator.analysis.statistics import mean_interval, paired_difference
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
-from tests.factories.comparison import Outcome, records
+from tests.factories.comparison import Outcome, falling, records
 from tests.factories.stores import comparison_spec, result
 from tests.twins import statistics as reference
 from worker.records.result import Result, Verdict
@@ -676,6 +677,36 @@ def test_who_is_at_the_edge_of_its_grid_is_not_shown_to_be_behind_the_front() ->
     assert found.difference is not None and found.difference.low is not None
     assert found.edge_of_grid and not found.on_pareto_front
     assert not found.pareto_front_shown, "a lower loss beyond the edge would put it on the front"
+
+
+def test_a_speed_up_covers_what_the_choice_of_the_rate_took_off_the_loss() -> None:
+    """Of an untuned grid: as the interval of the losses does, that of the speed-up reaches as far as if either's loss
+    were higher by what the choices of the other seeds lose."""
+    of = long_evaluation(comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(5)))
+    random = np.random.default_rng(27)
+    losses = {
+        (name, lr, seed): level + 0.008 * (lr != 2e-3) + 0.015 * random.standard_normal()
+        for name, level in (("adamw", 2.5), ("adapm", 2.0))
+        for lr in (1e-3, 2e-3, 4e-3)
+        for seed in range(5)
+    }
+    experiment, runs = records(of, lambda *run: float(losses[run]))
+    found = compare(experiment, runs, {run.id: falling(run) for run in runs})
+    adamw, adapm = row(found, "adamw"), row(found, "adapm")
+    assert adapm.time_to_target is not None and (told := adapm.time_to_target.speed_up) is not None
+    assert adapm.difference is not None and adapm.best_lr is not None and adamw.best_lr is not None
+    assert adapm.selection_gain and adapm.selection_gain > 0.003 and adamw.selection_gain and told.low and told.high
+    pairs = [(losses["adapm", adapm.best_lr, seed], losses["adamw", adamw.best_lr, seed]) for seed in range(5)]
+
+    def logs(higher: float) -> list[float]:
+        """The ratios, where AdaPM's curve, which falls on a line from 5, lies so much higher."""
+        return [math.log((5 - mine) / (5 - theirs + higher)) for mine, theirs in pairs]
+
+    by_seeds = mean_interval(logs(0.0))
+    assert by_seeds is not None and by_seeds.low is not None and by_seeds.high is not None
+    low = by_seeds.low - by_seeds.mean + fmean(logs(adapm.difference.baseline_regret + adapm.selection_gain))
+    high = by_seeds.high - by_seeds.mean + fmean(logs(-adapm.difference.regret - adamw.selection_gain))
+    assert (math.log(told.low), math.log(told.high)) == pytest.approx((low, high), rel=1e-3)
 
 
 def test_a_speed_up_is_no_surer_than_the_losses_that_it_is_read_from() -> None:

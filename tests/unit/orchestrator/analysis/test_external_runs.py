@@ -50,6 +50,21 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert any("at the edge of the grid" in note for note in judge(EXPERIMENT, several).notes)
 
 
+def test_a_baseline_that_was_chosen_with_the_results_in_sight_costs_what_all_pairs_do() -> None:
+    """As of our own comparisons: of three candidates any of three pairs could have been chosen, and not of two."""
+    runs = grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}, "lion": {0.001: [loss - 0.02 for loss in ADAMW[::-1]]}})
+    usual = judge(EXPERIMENT, runs)
+    assert [row.difference.comparisons for row in usual.rows if row.difference] == [2, 2]
+    chosen = judge(EXPERIMENT, runs, baseline="muon")
+    assert [row.difference.comparisons for row in chosen.rows if row.difference] == [3, 3]
+    assert chosen.notes[0].startswith("the baseline muon was chosen after the fact, without a choice it is adamw")
+    assert "3 differences count as tested instead of 2" in chosen.notes[0]
+    assert judge(EXPERIMENT, runs, baseline="adamw") == usual, "who names the first one has chosen nothing"
+    two = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), baseline="muon")
+    assert [row.difference.comparisons for row in two.rows if row.difference] == [1]
+    assert not any("chosen after the fact" in note for note in two.notes)
+
+
 def test_notebooks_show_names_as_text() -> None:
     runs = grid({"<script>a</script>": {0.002: ADAMW}, "muon": {0.02: MUON}})
     for record in (judge(EXPERIMENT, runs), runs[0], EXPERIMENT.model_copy(update={"name": "<script>"})):

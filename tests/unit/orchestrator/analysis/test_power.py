@@ -11,6 +11,7 @@ from scipy import stats
 
 from benchmarks.searched_verdicts import World, conducted, simulate
 from benchmarks.verdicts import PAIRED_SPREAD
+from dashboards.text.words import power_text
 from orchestrator.analysis.comparison import compare, comparison_spec
 from orchestrator.analysis.power import (
     MOST_SEEDS,
@@ -182,7 +183,13 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
     assert isinstance(unlike, DesignPower) and (unlike.searches, unlike.left_open) == (0, None)
     going_on = experiment.model_copy(update={"counts": experiment.counts.model_copy(update={"growing": True})})
     not_ended = design_power(spec, runs, [(going_on, runs)])
-    assert isinstance(not_ended, DesignPower) and not_ended.searches == 0
+    assert isinstance(not_ended, DesignPower)
+    assert (not_ended.searches, not_ended.searches_left_out) == (0, 1)
+    assert "(1 search like it left out: not ended, or nobody knows" in power_text(not_ended)
+    both = design_power(spec, runs, [(experiment, runs), (going_on, runs), ended_search("alike", 1)])
+    assert isinstance(both, DesignPower) and (both.searches, both.searches_left_out) == (2, 1)
+    assert "by what 2 earlier searches like it left open" in power_text(both)
+    assert (found.searches_left_out, unlike.searches_left_out) == (0, 0)
 
 
 def test_advice_on_a_search_is_that_of_simulated_ones_within_a_seed() -> None:

@@ -201,3 +201,6 @@ def test_a_search_that_says_nothing_of_what_it_missed_does_not_say_that_it_misse
     assert openings_of(spec, experiment, runs) == []
     found = design_power(spec, (), [(experiment, runs)])
     assert isinstance(found, DesignPower) and (found.searches, found.left_open) == (0, None)
+    assert found.searches_left_out == 1
+    told = design_power(spec, (), [(experiment, runs), descent(alike, lost=lambda *_: False)])
+    assert isinstance(told, DesignPower) and (told.searches, told.searches_left_out) == (1, 1)

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.specs.differences import SpecDifferences, differences_of
+from orchestrator.specs.differences import SpecDifferences, differences_of, spec_fields
 from tests.factories.specification import made_spec
 from worker.spec.run import RunSpec
 
 
 def differences(*specs: RunSpec | None) -> SpecDifferences:
-    return differences_of({f"run-{number}": spec for number, spec in enumerate(specs)})
+    return differences_of(
+        {f"run-{number}": None if spec is None else spec_fields(spec) for number, spec in enumerate(specs)}
+    )
 
 
 SPECS = st.builds(

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +31,7 @@ def near(change: float) -> tuple[float, ...]:
 STATE_SHARES = {"adapm": 0.5, "adapm-mini": 0.05}
 
 
-def judged(name: str, ends: dict[str, Any], **more: Any) -> Any:
+def judged(name: str, ends: dict[str, Any] | Callable[[str], Any], **more: Any) -> Any:
     """Where the memory is a part of the claim, AdaPM's state is as small as the paper says."""
     shares = STATE_SHARES if name in ("adapm-mini", "sft", "rlhf") else None
     return study(name).judge(made_evidence(study(name), ends, **({"state_shares": shares} | more)))
@@ -69,6 +69,54 @@ def test_where_all_diverged_nothing_is_told() -> None:
     """It is no draw, and the candidate is no worse either."""
     ends = dict.fromkeys(("adamw", "adam-mini", "adapm-mini"), (DIVERGED,))
     assert judged("adapm-mini", ends).measured is ClaimVerdict.UNDECIDED
+
+
+LOST = (DIVERGED, *BASE[1:])
+"""One seed of three."""
+
+
+def ends_of_all(name: str, outcomes: Sequence[Outcome]) -> dict[str, Sequence[Outcome]]:
+    spec = study(name).plans[StudyScale.TINY].parts[0].spec
+    return {each.name(): outcomes for each in spec.candidates if isinstance(spec, ComparisonSpec)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "adapm-mini", "sft", "rlhf", "solver", "block-partition", "rank-and-interval", "full-tuning",
+        "bias-correction", "field", "own-choices", "loss-curves", "gpu-hours",
+    ],
+)  # fmt: skip
+def test_where_each_lost_a_run_nobody_is_shown_to_be_worse(name: str) -> None:
+    """The baseline among them: whoever else diverged is no worse for it, and no better either."""
+    assert judged(name, ends_of_all(name, LOST)).measured is ClaimVerdict.UNDECIDED
+
+
+@pytest.mark.parametrize("name", ["sft", "rlhf", "solver", "full-tuning"])
+def test_who_lost_runs_alone_does_not_keep_up(name: str) -> None:
+    spec = study(name).plans[StudyScale.TINY].parts[0].spec
+    assert isinstance(spec, ComparisonSpec)
+    ends = ends_of_all(name, LOST) | {spec.baseline_name(): BASE}
+    found = judged(name, ends)
+    assert found.measured is ClaimVerdict.FAILS
+    runs = "1 run" if len(spec.seeds) == len(LOST) else "2 runs"
+    assert f": {runs} diverged or ran out of memory" in found.sentence
+
+
+def test_exponents_over_the_runs_that_are_left_say_nothing_of_those_that_diverged() -> None:
+    def risk(regime: str, name: str, steps: int, seed: int) -> float:
+        rate, factor = {"a > b": (-0.3, 0.6), "a <= b": (-0.6, 1.7)}[regime]
+        return float((factor if name == "ASGD" else 1.0) * steps**rate * (1 + 0.01 * seed))
+
+    found = theory(risk, lost={("ASGD", 1)})
+    assert found.measured is ClaimVerdict.IN_PART, "it is worse where a <= b, and so it should be; where a > b, too"
+    assert theory(risk, lost={("ASGD", 1), ("SGD", 1)}).measured is ClaimVerdict.UNDECIDED
+
+
+def test_a_law_over_the_runs_that_are_left_says_nothing_of_those_that_diverged() -> None:
+    assert scaling(fall, lambda _size: 0.0).measured is ClaimVerdict.HOLDS
+    assert scaling(fall, lambda _size: 0.0, lost=("adapm",)).measured is ClaimVerdict.FAILS
+    assert scaling(fall, lambda _size: 0.0, lost=("adamw", "adapm")).measured is ClaimVerdict.UNDECIDED
 
 
 def test_runs_that_failed_leave_nothing_to_say() -> None:
@@ -179,14 +227,17 @@ def test_a_tiny_model_is_no_evidence_for_a_large_one() -> None:
     }
 
 
-def theory(risks: Any) -> Any:
-    """Theorem 1's evidence with `risks(regime, candidate, steps, seed)`."""
+def theory(risks: Any, lost: Collection[tuple[str, int]] = ()) -> Any:
+    """Theorem 1's evidence with `risks(regime, candidate, steps, seed)`; `lost`: whose runs of which seeds diverged."""
     one = study("momentum-theory")
     parts: list[PartEvidence] = []
     for part in one.plans[StudyScale.TINY].parts:
         regime, steps = part.name.split(", ")[0], part.spec.workload.budget.steps
         ends = {
-            name: [with_tokens(risks(regime, name, steps, seed), steps) for seed in part.spec.seeds]
+            name: [
+                DIVERGED if (name, seed) in lost else with_tokens(risks(regime, name, steps, seed), steps)
+                for seed in part.spec.seeds
+            ]
             for name in ("SGD", "ASGD")
         }
         parts += made_evidence(one, ends, only=[part.name]).parts
@@ -311,19 +362,27 @@ SIZES = {"gpt2-nano": 81_216, "gpt2-micro": 274_640, "gpt2-tiny": 859_392}
 
 
 def scaling(
-    law: Callable[[float], float], lead: Callable[[float], float], noise: float = 0.002, own: float = 0.002
+    law: Callable[[float], float],
+    lead: Callable[[float], float],
+    noise: float = 0.002,
+    own: float = 0.002,
+    lost: Collection[str] = (),
 ) -> Any:
-    """AdamW's losses by size and by how much AdaPM's lie above them, each with three seeds whose luck both share."""
+    """AdamW's losses by size and by how much AdaPM's lie above them, each with three seeds whose luck both share;
+    `lost`: whose first run at the largest size diverged."""
     one, chance = study("scaling-law"), random.Random(1)
 
     def ends(model: str) -> dict[str, list[Outcome]]:
         size = SIZES[model]
         luck = [chance.gauss(0, noise) for _ in range(3)]
-        losses = {
+        losses: dict[str, list[float]] = {
             "adamw": [law(size) + each for each in luck],
             "adapm": [law(size) + lead(size) + each + chance.gauss(0, own) for each in luck],
         }
-        return {name: [with_tokens(each, 10**6, size) for each in found] for name, found in losses.items()}
+        ended: dict[str, list[Outcome]] = {
+            name: [with_tokens(each, 10**6, size) for each in found] for name, found in losses.items()
+        }
+        return ended | {name: [DIVERGED, *ended[name][1:]] for name in lost if model == "gpt2-tiny"}
 
     return one.judge(made_evidence(one, ends))
 
@@ -383,10 +442,13 @@ def test_hours_under_a_cap() -> None:
         capped(small | {"adapm": 3}, {name: 100.0 * size for name, size in small.items()}).measured
         is ClaimVerdict.IN_PART
     )
-    only = {"adapm-mini": 2.0}
-    found = capped(only, {"adapm-mini": 10.0})
-    assert found.measured is ClaimVerdict.IN_PART
+    fits = {"adapm": 2.0, "adapm-mini": 2.0}
+    found = capped(fits, dict.fromkeys(fits, 10.0))
+    assert found.measured is ClaimVerdict.HOLDS
     assert "adamw does not fit" in found.sentence
+    only = {"adapm-mini": 2.0}
+    neither = capped(only, {"adapm-mini": 10.0}).measured
+    assert neither is ClaimVerdict.UNDECIDED, "where AdamW does not fit, AdaPM is no worse for it"
     assert capped({}, {}).measured is ClaimVerdict.MISSING
 
 
@@ -575,6 +637,73 @@ WORLDS: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any] 
 }
 """Of each study a world in which its claim is true, one in which it is false, and one that leaves it open; what is
 counted leaves nothing open."""
+
+
+def with_state(name: str, share: float) -> Any:
+    """As good a loss as the baseline's, with so large a share of its state."""
+    spec = study(name).plans[StudyScale.TINY].parts[0].spec
+    assert isinstance(spec, ComparisonSpec)
+    ends = {each.name(): near(0.001) for each in spec.candidates} | {spec.baseline_name(): BASE}
+    return judged(name, ends, state_shares={"adapm": share, "adapm-mini": share})
+
+
+def unlike_roles(name: str, probe: str, block: str, other: float, **values: float) -> Any:
+    """What every block shows, and one of them another value of."""
+    seen = observed(probe, 20, **values)
+    blocks = {**seen.blocks, block: dict.fromkeys(values, other)}
+    return judged(name, {"adamw": BASE}, observations=[seen.model_copy(update={"blocks": blocks})])
+
+
+def one_drifts() -> Any:
+    def at(step: int) -> Observation:
+        seen = observed("residual", step, **dict.fromkeys(probes.QUANTILES, 1.0))
+        drift = dict.fromkeys(probes.QUANTILES, math.exp(0.05 * step))
+        return seen.model_copy(update={"blocks": {**seen.blocks, "h.0.mlp.c_fc.weight": drift}})
+
+    return judged("residual-stationarity", {"adapm": BASE}, observations=[at(step) for step in range(20)])
+
+
+IN_PART: dict[str, Callable[[], Any] | None] = {
+    "memory-table": lambda: memory({"adapm-mini": 1.1}),
+    "gpu-hours": lambda: hours({"adapm": 150.0, "adapm-mini": 50.0}),
+    "momentum-theory": lambda: momentum(0.6, 0.6),
+    "debias-theorem": lambda: debias(1.2),
+    "loss-curves": lambda: ablation("loss-curves", {"adapm": 0.0, "galore": -0.2}, 0.2),
+    "bias-correction": lambda: correction(*near(-1.0)),
+    "block-partition": lambda: ablation("block-partition", {"V low too": -0.2}),
+    "rank-and-interval": lambda: ablation("rank-and-interval", {"r = 2 %": 0.3}),
+    "adapm-mini": lambda: with_state("adapm-mini", 0.9),
+    "gradient-sparsity": lambda: unlike_roles(
+        "gradient-sparsity",
+        "gradient-sparsity",
+        "transformer.wte.weight",
+        0.1,
+        rows_near_zero=0.8,
+        columns_near_zero=0.8,
+    ),
+    "momentum-spectrum": lambda: unlike_roles(
+        "momentum-spectrum", "momentum-spectrum", "h.0.mlp.c_fc.weight", 0.1, energy_top_5_percent=0.8
+    ),
+    "residual-stationarity": one_drifts,
+    "scaling-law": None,
+    "sft": lambda: with_state("sft", 0.9),
+    "rlhf": lambda: with_state("rlhf", 0.9),
+    "solver": None,
+    "field": None,
+    "full-tuning": lambda: judged(
+        "full-tuning", lambda part: {"adamw": BASE, "adapm": near(0.2 if part == "gpt2-tiny" else 0.0)}
+    ),
+    "own-choices": None,
+    "partition-search": lambda: partition(dear((*KEPT_FULL, "query")), 0.005),
+}
+"""Of each study a world in which one part of its claim is true and another one false; None where it has no parts, or
+one that is false makes all of it false."""
+
+
+def test_a_judge_tells_where_one_part_holds_and_another_does_not() -> None:
+    assert IN_PART.keys() == WORLDS.keys()
+    for name, in_part in IN_PART.items():
+        assert in_part is None or in_part().measured is ClaimVerdict.IN_PART, name
 
 
 def test_every_study_has_its_worlds() -> None:

@@ -66,7 +66,7 @@ def test_only_trials_that_ran_their_budget_and_learned_rank():
     assert (finding.converged, finding.stopped_early, finding.diverged) == (2, 1, 1)
     assert found.device_hours == pytest.approx(4 * 36 / 3600)
     assert found.device == "cpu"
-    assert any("1 of 4 trials were stopped early" in note for note in found.notes)
+    assert any("1 of 4 trials was stopped early" in note for note in found.notes)
 
 
 def test_a_best_value_at_the_end_of_its_range_is_said():

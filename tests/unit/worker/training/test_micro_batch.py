@@ -72,7 +72,7 @@ def test_the_whole_batch_is_tried_although_its_half_fails() -> None:
 
 def test_where_nothing_fits_it_says_so() -> None:
     """An out-of-memory error, and with it a verdict."""
-    with pytest.raises(OverMemoryCapError, match="not even a micro-batch of 1 sequences fits"):
+    with pytest.raises(OverMemoryCapError, match="not even a micro-batch of 1 sequence fits"):
         largest_fitting_size(candidates(8), linear_trial(0, []), None)
 
 
@@ -151,7 +151,7 @@ def test_a_run_over_its_cap_is_out_of_memory_with_the_peak_reached(folders: Fold
     nothing, losses = result_of(folders, tmp_path / "nothing", micro_batch_sequences="auto", memory_cap_gib=0.001)
     assert (nothing.verdict, nothing.steps, losses) == (Verdict.OUT_OF_MEMORY, 0, [])
     assert nothing.parameters == result.parameters
-    assert "not even a micro-batch of 1 sequences fits" in nothing.verdict_reason
+    assert "not even a micro-batch of 1 sequence fits" in nothing.verdict_reason
 
 
 def test_half_the_micro_batch_is_asked_for_where_the_caller_makes_another_attempt(

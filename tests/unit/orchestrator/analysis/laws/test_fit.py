@@ -435,6 +435,19 @@ def test_data_efficiency_has_the_errors_of_the_candidates_law_too() -> None:
     assert min(widths) > 0.01
 
 
+def test_a_typical_size_is_one_at_the_budgets_that_all_sizes_have() -> None:
+    """AdaPM loses at the largest budget alone, which two sizes were never trained with."""
+
+    def law(name: str, n: float, d: float) -> float:
+        return power("adamw", n, d) + 0.3 * (name == "adapm" and d == 10**10)
+
+    grid = {n: budgets if n > 10**7 else budgets[:2] for n, budgets in GRID.items()}
+    found = of(fit_experiments(measured(grid, law), form="n0", draws=50), "adapm")
+    assert found.typical_difference is not None
+    assert found.typical_difference.difference.mean == pytest.approx(0, abs=0.005)
+    assert "That is over the budgets that all sizes have: 2 cells are left out." in found.verdict
+
+
 def test_runs_of_two_experiments_with_the_same_cells_are_paired_within_each() -> None:
     """Two equal optimizers, each 0.2 nats higher in the second experiment: paired across, one lies 0.1 below."""
 

@@ -1,0 +1,155 @@
+"""External runs beside measured ones: both are found, drawn and listed, each says what it is, and nothing is mixed."""
+
+import pytest
+from fastapi.testclient import TestClient
+
+from orchestrator.external_runs import ExternalState, LinesBatch, RunHeader, SpoolLine
+from orchestrator.services.composition import Services
+from tests.factories.external_runs import BEGAN, batch, header
+
+STEPS = (0, 4, 8)
+
+
+@pytest.fixture
+def told(services: Services) -> str:
+    """The key of an external run that told losses and tokens, whose candidate is named as one that was measured."""
+    config = {"batch": 512, "note": "<b>"}
+    run = header("adamw", lr=0.002, seed=1, workload="a line", config=config)
+    lines = [
+        SpoolLine(at=BEGAN + step, step=step, metrics={"val_loss": 3.0 - step / 8, "tokens": 100.0 * step, "gap": step})
+        for step in STEPS
+    ]
+    lines.append(SpoolLine(at=BEGAN + 9, step=6, metrics={"train_loss": 2.0}))
+    lines.append(SpoolLine(at=BEGAN + 10, state=ExternalState.FINISHED))
+    services.external_runs.append("mine", LinesBatch(run=run, part="first", lines=tuple(lines)))
+    return "external:mine"
+
+
+@pytest.fixture
+def measured(services: Services, finished: str) -> str:
+    """The id of a run that was measured, of the candidate of the same name."""
+    runs = services.runs.page(experiment_id=finished)
+    return next(run.id for run in runs if run.candidate == "adamw" and run.result and run.result.final_val_loss)
+
+
+def test_an_external_run_stands_beside_a_measured_one_and_says_so(client: TestClient, measured: str, told: str) -> None:
+    page = client.get(f"/compare?runs={measured},{told}").text
+    legend, results = page.partition('id="results"')[::2]
+    for part in (legend.partition('id="compare-head"')[2], results.partition('id="differences"')[0]):
+        assert part.count(">external</span>") == 1, "one of the two"
+    assert "1 of the 2 runs is external" in page and 'href="/external/' in page
+    row = results.partition(">validation loss<")[2].partition("</tr>")[0]
+    assert ">2.0000<" in row and "chosen" not in row, "no loss is the lowest of both origins"
+    assert (
+        ">optimizer state<" in results and "&lt;b&gt;" in results and "<b>" not in results.partition("config.note")[2]
+    )
+
+
+def test_all_fields_of_both_stand_in_the_tables(client: TestClient, measured: str, told: str) -> None:
+    page = client.get(f"/compare?runs={measured},{told}").text
+    differing, _, folded = page.partition('id="differences"')[2].partition('id="one-sided-fields"')
+    shared, equal = folded.partition('id="equal-fields"')[::2]
+    assert ">config.batch<" in shared and ">workload<" in shared and ">workload.budget.steps<" in shared
+    assert ">seed<" in differing + equal and ">optimizer.lr<" in differing + equal and ">seed<" not in shared
+    assert ">config.batch<" not in differing and ">workload.budget.steps<" not in differing
+
+
+def test_two_external_runs_differ_in_what_they_told(client: TestClient, told: str, services: Services) -> None:
+    services.external_runs.append("other", batch({0: 3.0, 8: 1.0}, run=header(config={"batch": 64}, workload="a line")))
+    page = client.get(f"/compare?runs={told},external:other,external:none").text
+    differing = page.partition('id="differences"')[2].partition('id="equal-fields"')[0]
+    assert ">config.batch<" in differing and ">512<" in differing and ">64<" in differing
+    assert ">config.note<" in differing and "one-sided-fields" not in page, (
+        "of one origin what one lacks is a difference"
+    )
+    assert "There is no run <bdi>external:none</bdi>" in page and "2 of the 2 runs are external" in page
+
+
+def test_its_curve_is_what_it_told(client: TestClient, measured: str, told: str) -> None:
+    drawn = {
+        each["name"]: each
+        for each in client.get(f"/compare/figures/overlay.json?runs={measured},{told}&x=tokens").json()["data"]
+        if each["name"] != "validation"
+    }
+    assert len(drawn) == 2 and [name.endswith(" · external") for name in drawn] == [False, True]
+    losses = client.get(f"/compare/figures/overlay.json?runs={told}").json()["data"]
+    line, marks = losses
+    assert line["y"] == [2.0] and line["x"] == [6], "its training loss, where it told one"
+    assert marks["x"] == [4, 8] and marks["y"] == [2.5, 2.0]
+    (over_tokens,) = (each for each in drawn.values() if each["name"].endswith("external"))
+    assert over_tokens["x"] == [600], "between steps 4 and 8 at which it told its tokens"
+
+
+def test_what_a_loop_never_told_is_not_drawn_and_the_page_names_it(
+    client: TestClient, measured: str, told: str
+) -> None:
+    for x, axis in (("hours", "device-hours"), ("seconds", "training seconds")):
+        drawn = client.get(f"/compare/figures/overlay.json?runs={measured},{told}&x={x}").json()["data"]
+        assert not any("external" in each["name"] for each in drawn)
+        assert (
+            f"its loop did not tell {axis}: <bdi>adamw</bdi>"
+            in client.get(f"/compare?runs={measured},{told}&x={x}").text
+        )
+    assert "did not tell" not in client.get(f"/compare?runs={measured},{told}&x=tokens").text
+
+
+def test_a_validation_loss_alone_is_a_line(client: TestClient, services: Services) -> None:
+    services.external_runs.append("alone", batch({0: 3.0, 4: 2.0, 8: 1.0}, run=header()))
+    (line,) = client.get("/compare/figures/overlay.json?runs=external:alone").json()["data"]
+    assert line["mode"] == "lines+markers" and line["y"] == [2.0, 1.0] and line["name"].endswith("· external")
+
+
+def test_panels_draw_both_and_average_them_apart(client: TestClient, measured: str, told: str) -> None:
+    path = f"/compare/figures/panel.json?runs={measured},{told}&panel="
+    lines = client.get(f"{path}val_loss*steps*s0").json()["data"]
+    assert len(lines) == 2 and lines[1]["y"] == [3.0, 2.5, 2.0]
+    means = [each["name"] for each in client.get(f"{path}val_loss*steps*s0*by-candidate").json()["data"]]
+    assert means == ["AdamW (n = 1)", "adamw · external (n = 1)"], "one name, two origins, two means"
+    (own,) = client.get(f"{path}gap*steps*s0").json()["data"]
+    assert own["y"] == [0, 4, 8], "a metric of its own"
+    assert client.get(f"{path}val_loss*hours*s0").json()["data"][0]["name"].startswith("AdamW")
+    page = client.get(f"/compare?runs={measured},{told}").text
+    assert '<option value="gap">' in page and '<option value="grad_norm">' in page
+
+
+def test_training_time_is_the_sum_of_the_steps_that_were_told(client: TestClient, services: Services) -> None:
+    told = {10: {"step_seconds": 0.5}, 15: {"val_loss": 2.0}, 20: {"step_seconds": 1.0}, 30: {"val_loss": 1.0}}
+    lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics=metrics) for step, metrics in told.items())
+    services.external_runs.append("timed", LinesBatch(run=header(), part="first", lines=lines))
+    (line,) = client.get("/compare/figures/overlay.json?runs=external:timed&x=seconds").json()["data"]
+    assert line["x"] == [5.0] and line["y"] == [2.0], (
+        "half of the ten seconds after step 10; nobody told those after 20"
+    )
+
+
+def test_both_are_found_by_the_search_and_an_id_of_one_is_not_the_others(
+    client: TestClient, measured: str, told: str, services: Services
+) -> None:
+    services.external_runs.append(measured, batch({0: 3.0}, run=RunHeader(experiment="another", candidate="twin")))
+    page = client.get(f"/compare?runs={measured}&find=adamw").text
+    assert f'type="checkbox" name="runs" value="{told}"' in page and ">external</span>" in page
+    assert (
+        f'type="checkbox" name="runs" value="external:{measured}"'
+        in client.get(f"/compare?runs={measured}&find=twin").text
+    )
+    assert "1 of the 2 runs is external" in client.get(f"/compare?runs={measured},external:{measured}").text
+    only = client.get("/compare", params={"find": "origin=external and candidate=adamw"}).text
+    assert only.count('type="checkbox" name="runs"') == 1
+
+
+def test_a_figure_is_drawn_anew_once_its_external_run_goes_on(
+    client: TestClient, told: str, services: Services
+) -> None:
+    path = f"/compare/figures/overlay.json?runs={told}"
+    tag = client.get(path).headers["ETag"]
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
+    more = batch({12: 1.0}, run=header("adamw", lr=0.002, seed=1, workload="a line"), part="second")
+    services.external_runs.append("mine", more)
+    again = client.get(path, headers={"If-None-Match": tag})
+    assert again.status_code == 200 and again.json()["data"][1]["x"] == [4, 8, 12]
+
+
+def test_a_malformed_id_names_no_run(client: TestClient) -> None:
+    for key in ("external:", "external:%00", "external:" + "x" * 999):
+        answer = client.get(f"/compare?runs={key}")
+        assert answer.status_code == 200 and "There is no run" in answer.text
