@@ -198,6 +198,10 @@ def test_pages_fit_a_phone(eyes, site):
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    larger = eyes.look(width=500, height=900).open(f"{site.url}/runs/{run.id}", figures=2)
+    assert larger.evaluate("document.documentElement.scrollHeight") <= 3.5 * 900, "its long parts are folded"
+    larger.get_by_text("host, versions, commit").click()
+    expect(larger.get_by_text("Platform", exact=True)).to_be_visible()
 
 
 def test_the_whole_leaderboard_is_seen_on_a_laptop(eyes, finished):
