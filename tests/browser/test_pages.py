@@ -275,6 +275,14 @@ def test_a_refresh_keeps_what_the_reader_is_doing(eyes, site):
     assert page.locator("#rates").is_visible()
 
 
+def test_nothing_moves_where_less_motion_is_asked_for(eyes, site):
+    page = eyes.look().open(site.url + "/")
+    expect(page.locator("#live")).to_have_text("Live")
+    assert page.evaluate("document.getAnimations().length") == 0
+    page.emulate_media(reduced_motion="no-preference")
+    page.wait_for_function("document.getAnimations().length > 0")
+
+
 def test_keyboard_focus_is_visible(eyes, finished):
     page = eyes.look().open(finished, figures=FIGURES)
     page.keyboard.press("Tab")
