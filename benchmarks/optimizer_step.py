@@ -26,7 +26,10 @@ from time import perf_counter, process_time
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+from transformers.models.llama.configuration_llama import LlamaConfig
 
 from benchmarks.result_file import processor
 from benchmarks.transient_memory import peak_transient_bytes

@@ -14,7 +14,7 @@ StateFilter = Literal["all", "active", "done", "failed"]
 STATES: tuple[StateFilter, ...] = get_args(StateFilter)
 SORT_KEYS: Mapping[str, Callable[[AnyExperiment], Any]] = {
     "submitted": lambda one: (one.created_at,),
-    "name": lambda one: (one.name.casefold(), one.name),
+    "name": lambda one: _alphabetic(one.name),
     "state": lambda one: (one.counts.done(), one.counts.by_status.get(RunStatus.FAILED, 0) == 0),
     "runs": lambda one: (one.counts.total,),
 }
@@ -101,6 +101,11 @@ def find_experiments(experiments: Experiments, query: Search, limit: int) -> lis
     """The experiments that fit, at most `limit`, in the order that is asked for; unasked the newest first."""
     if replace(query, labels=()) == Search():
         return list(experiments.page(limit=limit, labels=query.labels))
+    descending = query.sort.startswith("-")
+    if query.sort.removeprefix("-") == "name" and not query.narrows_by_more_than_labels():
+        named = experiments.names(limit=MOST_SEARCHED, labels=query.labels)
+        named.sort(key=lambda each: _alphabetic(each[1]), reverse=descending)
+        return list(experiments.several([experiment_id for experiment_id, _ in named[:limit]]))
     fitting: list[AnyExperiment] = []
     before, looked = None, 0
     while (
@@ -111,8 +116,12 @@ def find_experiments(experiments: Experiments, query: Search, limit: int) -> lis
         fitting += [one for one in page if query.fits(one)]
         before, looked = page[-1].id, looked + len(page)
     if query.sort != NEWEST_FIRST:
-        fitting.sort(key=SORT_KEYS[query.sort.removeprefix("-")], reverse=query.sort.startswith("-"))
+        fitting.sort(key=SORT_KEYS[query.sort.removeprefix("-")], reverse=descending)
     return fitting[:limit]
+
+
+def _alphabetic(name: str) -> tuple[str, str]:
+    return name.casefold(), name
 
 
 def _labels(text: str) -> tuple[str, ...]:

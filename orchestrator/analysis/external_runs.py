@@ -74,8 +74,9 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
     spec = _comparison_spec(experiment.name, told.judged, names, choice.margin)
     chosen: tuple[str, ...] = ()
     if baseline is not None and baseline != names[0]:
+        # Of two candidates there is one pair, whoever is the baseline.
         without_choice = f"without a choice it is {names[0]}, whose first run began first"
-        chosen = (note_on_baseline(spec, baseline, without_choice),)
+        chosen = (note_on_baseline(spec, baseline, without_choice),) if len(names) > 2 else ()
         spec = spec.hold_against(baseline)
     records = [_record(run, experiment.id, metric) for run in told.judged]
     standings = standings_of(spec, summaries(spec, [*records, *_missing_runs(spec, records)]))

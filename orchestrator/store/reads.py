@@ -81,10 +81,7 @@ def experiment_page(
     older than that one. Raises `NotFoundError`."""
     # The few deleted ones by their index: in the order of submissions all others would be looked at for them.
     query = _EXPERIMENTS.where(experiments.c.number.in_(_DELETED) if deleted else ~is_deleted, is_in_sight)
-    query = query.order_by(experiments.c.number.desc()).limit(limit)
-    for label in labelled:
-        having = sa.select(labels.c.experiment_number).where(labels.c.label == validate_id(label))
-        query = query.where(experiments.c.number.in_(having))
+    query = query.order_by(experiments.c.number.desc()).limit(limit).where(*_having(labelled))
     if before is not None:
         # A page goes on behind one that has been deleted since.
         row = connection.execute(_NUMBER, {"this": validate_id(before)}).one_or_none()
@@ -92,6 +89,27 @@ def experiment_page(
             raise NotFoundError(f"there is no experiment {before!r}")
         query = query.where(experiments.c.number < row.number)
     return _experiment_records(connection, connection.execute(query).all())
+
+
+def experiment_names(connection: Connection, limit: int, labelled: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """(id, name) of experiments that have all of these labels, newest first."""
+    query = sa.select(experiments.c.id, experiments.c.name).where(~is_deleted, is_in_sight, *_having(labelled))
+    rows = connection.execute(query.order_by(experiments.c.number.desc()).limit(limit))
+    return [(row.id, row.name) for row in rows]
+
+
+def several_experiments(connection: Connection, experiment_ids: Sequence[str]) -> tuple[AnyExperiment, ...]:
+    """Experiments in the order of these ids, damaged or not; one that there is not is left out."""
+    wanted = [validate_id(each) for each in experiment_ids]
+    query = _EXPERIMENTS.where(experiments.c.id.in_(wanted), ~is_deleted, is_in_sight)
+    found = {one.id: one for one in _experiment_records(connection, connection.execute(query).all())}
+    return tuple(found[each] for each in experiment_ids if each in found)
+
+
+def _having(labelled: Iterable[str]) -> list[sa.ColumnElement[bool]]:
+    """That an experiment has each of these labels."""
+    numbers = sa.select(labels.c.experiment_number)
+    return [experiments.c.number.in_(numbers.where(labels.c.label == validate_id(label))) for label in labelled]
 
 
 def run(connection: Connection, run_id: str) -> RunRecord:

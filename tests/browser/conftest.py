@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.factories.serving import Site, served
+from tests.factories.serving import Site, listen, served
 
 expect.set_options(timeout=60_000)  # a busy machine is not a fault
 
@@ -37,10 +38,49 @@ def browser() -> Iterator[Browser]:
         opened.close()
 
 
+@dataclass
+class Profiles:
+    """A browser's profiles of one origin: what all its pages load is read and compiled once in each."""
+
+    browser: Browser
+    contexts: dict[bool, BrowserContext] = field(default_factory=dict)
+
+    def get(self, *, scripts: bool) -> BrowserContext:
+        """The profile whose pages carry out scripts, or the one whose pages do not."""
+        if scripts not in self.contexts:
+            # Without a GPU, what moves without end costs a fifth of a processor.
+            self.contexts[scripts] = self.browser.new_context(java_script_enabled=scripts, reduced_motion="reduce")
+            self.contexts[scripts].set_default_timeout(60_000)
+        return self.contexts[scripts]
+
+    def forget(self, origin: str) -> None:
+        """Close all pages, and leave nothing that they stored or were allowed but the cache of what never changes."""
+        for context in self.contexts.values():
+            context.set_offline(False)
+            context.clear_permissions()
+            for number, page in enumerate(context.pages):
+                if number == 0:
+                    stored = {"origin": origin, "storageTypes": "cookies,local_storage,indexeddb,service_workers"}
+                    context.new_cdp_session(page).send("Storage.clearDataForOrigin", stored)
+                page.close()
+
+
+@pytest.fixture(scope="module")
+def profiles(browser: Browser) -> Profiles:
+    return Profiles(browser)
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[socket.socket]:
+    """One origin for the sites of a module."""
+    with listen() as found:
+        yield found
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path, listener: socket.socket) -> Iterator[Site]:
     """An empty service behind a server."""
-    with served(tmp_path) as found:
+    with served(tmp_path, listener) as found:
         yield found
 
 
@@ -72,25 +112,18 @@ class Watched:
 class Eyes:
     """Opens watched pages of a kind of screen."""
 
-    browser: Browser
-    contexts: list[BrowserContext] = field(default_factory=list)
+    profiles: Profiles
 
     def look(self, *, width: int = 1440, height: int = 900, theme: str = "light", scripts: bool = True) -> Watched:
-        """A fresh page of a fresh profile."""
-        context = self.browser.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if theme == "dark" else "light",
-            java_script_enabled=scripts,
-        )
-        context.set_default_timeout(60_000)
-        self.contexts.append(context)
-        return Watched(context.new_page())
+        """A fresh page."""
+        page = self.profiles.get(scripts=scripts).new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+        return Watched(page)
 
 
 @pytest.fixture
-def eyes(browser: Browser, site: Site) -> Iterator[Eyes]:
+def eyes(profiles: Profiles, site: Site) -> Iterator[Eyes]:
     """Pages that are closed after the test, before their site is."""
-    found = Eyes(browser)
-    yield found
-    for context in found.contexts:
-        context.close()
+    yield Eyes(profiles)
+    profiles.forget(site.url)

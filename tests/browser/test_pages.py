@@ -198,6 +198,10 @@ def test_pages_fit_a_phone(eyes, site):
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    larger = eyes.look(width=500, height=900).open(f"{site.url}/runs/{run.id}", figures=2)
+    assert larger.evaluate("document.documentElement.scrollHeight") <= 3.5 * 900, "its long parts are folded"
+    larger.get_by_text("host, versions, commit").click()
+    expect(larger.get_by_text("Platform", exact=True)).to_be_visible()
 
 
 def test_the_whole_leaderboard_is_seen_on_a_laptop(eyes, finished):
@@ -269,6 +273,14 @@ def test_a_refresh_keeps_what_the_reader_is_doing(eyes, site):
     expect(page.locator("#runs tbody tr").first).to_contain_text("60/240")
     assert page.evaluate("document.activeElement.closest('tr')?.rowIndex") == 4
     assert page.locator("#rates").is_visible()
+
+
+def test_nothing_moves_where_less_motion_is_asked_for(eyes, site):
+    page = eyes.look().open(site.url + "/")
+    expect(page.locator("#live")).to_have_text("Live")
+    assert page.evaluate("document.getAnimations().length") == 0
+    page.emulate_media(reduced_motion="no-preference")
+    page.wait_for_function("document.getAnimations().length > 0")
 
 
 def test_keyboard_focus_is_visible(eyes, finished):

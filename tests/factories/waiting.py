@@ -12,7 +12,10 @@ Found = TypeVar("Found")
 
 PAUSE_SHARE = 0.02
 """Of the time that was waited so far: what comes at once is seen at once, what takes long is not asked for all the
-time, since each look may list processes or ask a service."""
+time, …"""
+PAUSE_LOOKS = 4
+"""… and a pause is as long as so many looks take of the processor: one may list processes or ask a service, and what is
+waited for needs the processor, too."""
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.2
 
 
@@ -31,10 +34,13 @@ def until(
     """
     started = time.monotonic()
     while True:
+        began = time.thread_time()
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
             if found := look():
                 return found
         waited_seconds = time.monotonic() - started
         assert or_ended is None or or_ended.poll() is None, f"{or_ended} ended before {what}"
         assert waited_seconds < seconds, f"waited {seconds:.0f} s in vain until {what}"
-        time.sleep(min(max(PAUSE_SHARE * waited_seconds, SHORTEST_PAUSE_SECONDS), longest_pause_seconds))
+        looks_seconds = PAUSE_LOOKS * (time.thread_time() - began)
+        pause_seconds = max(PAUSE_SHARE * waited_seconds, looks_seconds, SHORTEST_PAUSE_SECONDS)
+        time.sleep(min(pause_seconds, longest_pause_seconds))

@@ -1,6 +1,5 @@
 """The real web service for tests: uvicorn on a free loopback port over a real SQLite file, or over a given database."""
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
+from tests.factories.serving import listen
 from tests.factories.stores import sqlite_database
 
 
@@ -36,10 +36,7 @@ def serving(
     database = database or sqlite_database(folder)
     policy = policy or LeasePolicy()
     services = make_services(database, folder, policy, **settings)
-    # With the protocol named, asyncio sets TCP_NODELAY on connections; without it every answer waits 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(128)
+    listener = listen()
     stopping = threading.Event()
     app = create_app(services, stopping=stopping.is_set)
     server = uvicorn.Server(server_config(app))

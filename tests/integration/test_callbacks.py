@@ -11,8 +11,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from torch import nn
-from transformers import Trainer, TrainingArguments
+from transformers.trainer import Trainer
 from transformers.trainer_callback import ProgressCallback
+from transformers.training_args import TrainingArguments
 
 from api.client.callbacks.accelerate import BenchTracker
 from api.client.callbacks.hugging_face import BenchCallback

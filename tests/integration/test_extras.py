@@ -93,14 +93,15 @@ def test_an_api_without_torch_serves_a_client_without_anything(python: Path, tmp
         call = (python, "-m", "api.cli")
         example = REPOSITORY / "docs" / "example.yaml"
         run(*call, "submit", example, "--url", url, cwd=tmp_path, path=client)
-        (experiment,) = [each["id"] for each in httpx2.get(f"{url}/v1/experiments", trust_env=False).json()["items"]]
+        listed = httpx2.get(f"{url}/v1/experiments", trust_env=False, timeout=60).json()
+        (experiment,) = [each["id"] for each in listed["items"]]
         assert experiment in run(*call, "ls", "--url", url, cwd=tmp_path, path=client)
         pages = ("/", f"/experiments/{experiment}", "/queue", "/memory", "/studies", "/new", "/docs", "/metrics")
-        answers = {page: httpx2.get(url + page, follow_redirects=True).status_code for page in pages}
+        answers = {page: httpx2.get(url + page, follow_redirects=True, timeout=60).status_code for page in pages}
         assert answers == dict.fromkeys(pages, 200)
 
         def why_not() -> bool:
-            return "adapm-bench[worker]" in httpx2.get(f"{url}/memory").text
+            return "adapm-bench[worker]" in httpx2.get(f"{url}/memory", timeout=60).text
 
         until(why_not, "the memory page says what is missing")
 

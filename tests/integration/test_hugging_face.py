@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers.trainer import Trainer
 from transformers.trainer_callback import ProgressCallback
+from transformers.training_args import TrainingArguments
 
 from optim.adapm import AdaPM, AdaPMMini
 from worker.checks.tiny_models import batch, tiny_gpt2, tiny_llama

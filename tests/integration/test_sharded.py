@@ -36,7 +36,10 @@ OPTIONS: dict[str, Any] = {"lr": 3e-3, "rank_ratio": 0.1, "refresh_interval": 10
 def model_of(family: str, dtype: torch.dtype = torch.float64) -> nn.Module:
     """d = 32; grouped queries but for GPT-2, whose matrices are in × out. Phi-3's are fused, out × in."""
     load_transformers()
-    import transformers
+    from transformers.models.gpt2 import configuration_gpt2, modeling_gpt2
+    from transformers.models.llama import configuration_llama, modeling_llama
+    from transformers.models.mixtral import configuration_mixtral, modeling_mixtral
+    from transformers.models.phi3 import configuration_phi3, modeling_phi3
 
     sizes: dict[str, Any] = {
         "vocab_size": VOCABULARY,
@@ -55,16 +58,16 @@ def model_of(family: str, dtype: torch.dtype = torch.float64) -> nn.Module:
     if family == "gpt2":
         named: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 32}
         named |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 0, "eos_token_id": 0}
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=VOCABULARY, **named))
+        model = modeling_gpt2.GPT2LMHeadModel(configuration_gpt2.GPT2Config(vocab_size=VOCABULARY, **named))
     elif family == "phi3":
-        model = transformers.Phi3ForCausalLM(transformers.Phi3Config(**sizes))
+        model = modeling_phi3.Phi3ForCausalLM(configuration_phi3.Phi3Config(**sizes))
     elif family == "mixtral":
-        model = transformers.MixtralForCausalLM(
-            transformers.MixtralConfig(num_local_experts=3, num_experts_per_tok=2, **sizes)
+        model = modeling_mixtral.MixtralForCausalLM(
+            configuration_mixtral.MixtralConfig(num_local_experts=3, num_experts_per_tok=2, **sizes)
         )
         model.set_experts_implementation("eager")  # grouped products have no float64
     else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
+        model = modeling_llama.LlamaForCausalLM(configuration_llama.LlamaConfig(**sizes))
     return nn.Module.to(model, dtype)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import (
-    AutoConfig,
+from transformers.models.auto.configuration_auto import AutoConfig
+from transformers.models.auto.modeling_auto import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForCTC,

@@ -57,7 +57,8 @@ def write_csv(folder: Path) -> None:
 def write_trainer_states(folder: Path) -> None:
     """By two trainings of Hugging Face's Trainer with two checkpoints each, of which the JSON is kept."""
     import torch
-    from transformers import Trainer, TrainingArguments
+    from transformers.trainer import Trainer
+    from transformers.training_args import TrainingArguments
 
     class Line(torch.nn.Module):
         def __init__(self) -> None:

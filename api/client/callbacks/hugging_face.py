@@ -7,7 +7,8 @@ trainer.train()
 from functools import partial
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import TrainerCallback, TrainerControl, TrainerState
+from transformers.training_args import TrainingArguments
 
 from api.client.callbacks.late_run import LateRun
 

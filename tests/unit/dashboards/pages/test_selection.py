@@ -4,6 +4,8 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
+from dashboards.data.search import Search, find_experiments
+from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import RunAction, RunStatus
 from tests.factories.external_runs import batch, header
 from tests.factories.serving import application, open_services
@@ -70,6 +72,14 @@ def test_the_first_page_sorts_and_selects(tmp_path: Path) -> None:
         assert order("") == order("sort=secret") == ["gamma", "Alpha", "beta"], "the newest first"
         assert order("sort=name") == ["Alpha", "beta", "gamma"] and order("sort=-runs") == ["Alpha", "gamma", "beta"]
         assert order("sort=submitted") == ["beta", "Alpha", "gamma"] and order("sort=state")[-1] == "gamma"
+        for sort in ("name", "-name"):  # by names alone, and by all that a search for words reads
+            by_names = find_experiments(services.experiments, Search(sort=sort), 2)
+            assert by_names == find_experiments(services.experiments, Search(sort=sort, text="a"), 2)
+            assert [one.name for one in by_names] == {"name": ["Alpha", "beta"], "-name": ["gamma", "beta"]}[sort]
+        paper = AnnotationChange(labels=("paper",))
+        services.experiments.annotate(ids["beta"], paper)
+        (labelled,) = find_experiments(services.experiments, Search(sort="name", labels=("paper",)), 2)
+        assert labelled.name == "beta"
         page = browser.get("/?sort=name").text
         assert 'href="/?sort=-name"' in page and 'aria-sort="ascending"' in page
         assert 'name="back" value="/?sort=name"' in page and 'formaction="/profiles" form="selection"' in page

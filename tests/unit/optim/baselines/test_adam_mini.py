@@ -63,7 +63,8 @@ def test_the_momentum_is_full_and_the_rest_is_small(make):
 
 
 def test_gpt2_124m_keeps_4_bytes_a_parameter():
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
 
     with torch.device("meta"):
         model = GPT2LMHeadModel(GPT2Config())

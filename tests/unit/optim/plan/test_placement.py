@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers.models.gpt2.configuration_gpt2 import GPT2Config
+from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
+from transformers.models.llama.configuration_llama import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Block, BlockKind, FirstMoment, SecondMoment, Slice

@@ -60,6 +60,9 @@ def test_a_baseline_that_was_chosen_with_the_results_in_sight_costs_what_all_pai
     assert chosen.notes[0].startswith("the baseline muon was chosen after the fact, without a choice it is adamw")
     assert "3 differences count as tested instead of 2" in chosen.notes[0]
     assert judge(EXPERIMENT, runs, baseline="adamw") == usual, "who names the first one has chosen nothing"
+    two = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), baseline="muon")
+    assert [row.difference.comparisons for row in two.rows if row.difference] == [1]
+    assert not any("chosen after the fact" in note for note in two.notes)
 
 
 def test_notebooks_show_names_as_text() -> None:

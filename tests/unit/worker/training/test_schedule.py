@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import get_linear_schedule_with_warmup, get_wsd_schedule
+from transformers.optimization import get_linear_schedule_with_warmup, get_wsd_schedule
 
 from worker.spec.run import Schedule
 from worker.training.schedule import LearningRateScheduler, lr_factor
