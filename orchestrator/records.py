@@ -584,7 +584,7 @@ class CandidateRow(Record):
         return self.final or next((rate for rate in self.learning_rates if rate.lr == self.best_lr), None)
 
     def lost_runs(self) -> int:
-        """Of `best`, how many diverged or ran out of memory: `val_loss` is the mean of the others alone."""
+        """Of `best`, how many diverged or ran out of memory; `val_loss` holds their losses where finite."""
         best = self.best()
         return best.diverged + best.out_of_memory if best else 0
 

@@ -84,7 +84,7 @@ class BoardEntry:
         return formats.sentence(self.row.verdict)
 
     def loss(self) -> tuple[bool, float]:
-        """To sort by: last without a finite loss, or with a mean of those runs alone that did not diverge."""
+        """To sort by: last without a finite loss, or where a run of it diverged or ran out of memory."""
         loss = self.row.val_loss
         return loss is None or self.row.lost_runs() > 0, loss.mean if loss else 0.0
 
@@ -95,7 +95,7 @@ class Place:
 
     entry: BoardEntry
     place: int | None
-    """Equal ones share it; None without a finite loss of every run at that rate."""
+    """Equal ones share it; None without a finite loss, or where a run at that rate diverged."""
     shown: str
     """What its place rests on, in a sentence."""
 

@@ -194,6 +194,7 @@ def test_pages_fit_a_phone(eyes, site):
         boxes = page.locator("input[type=checkbox]:visible").all()
         sizes = [each.bounding_box() for each in boxes]
         assert all(size and min(size["width"], size["height"]) >= 24 for size in sizes), "each takes a finger"
+        assert all(size and size["x"] + size["width"] <= 390 - 16 for size in sizes), "none is cut at its card's edge"
         assert sizes or path != "/"
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)

@@ -212,7 +212,7 @@ def test_losses_within_the_noise_share_a_place_and_make_no_record(folder: Path, 
         assert [each.place for each in places_of(entries, floor)] == places
 
 
-def test_a_mean_of_the_runs_that_did_not_diverge_has_no_place_and_is_no_record(folder: Path, tmp_path: Path) -> None:
+def test_who_lost_a_run_has_no_place_and_is_no_record(folder: Path, tmp_path: Path) -> None:
     (whole,) = rankings_by_workload(write_board([folder / "ours"], tmp_path, rules=[]).submissions)
     first, second = (place.entry for place in whole.places)
     assert first.row.final is not None
