@@ -163,7 +163,8 @@ def _connected_server() -> socket.socket:
         environment |= {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "worker.fork_server", str(address), str(os.getppid())]
         nothing = subprocess.DEVNULL
-        subprocess.run(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing, check=False)
+        # Errors go into this process's log: whoever ends all that writes in the folder of a dead Ray ends the server.
+        subprocess.run(command, env=environment, stdin=nothing, stdout=nothing, check=False)
         return _connect(address)
 
 

@@ -17,6 +17,7 @@ from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
+from orchestrator.dispatch import ray_session
 from worker import fork_server
 from worker.fork_server import ForkRequest, ForkServerError, execute_in_fork
 from worker.records.protocol import Assignment
@@ -133,13 +134,18 @@ def test_a_killed_attempt_is_lost_and_so_are_all_of_a_killed_server(silent: str)
         until(lambda: not attempt.is_running(), "it has ended, too")
 
 
-def test_a_server_ends_with_its_raylet(silent: str, folder: Path) -> None:
-    """And leaves nothing behind."""
-    with subprocess.Popen([sys.executable, "-c", OWN, ASK, silent, TOKEN], stdout=subprocess.PIPE, text=True) as owner:
+def test_a_server_ends_with_its_raylet(silent: str, folder: Path, tmp_path: Path) -> None:
+    """And leaves nothing behind. Who ends a dead Ray at once, with all that writes in its folder, ends it, too."""
+    command = [sys.executable, "-c", OWN, ASK, silent, TOKEN]
+    with (
+        (tmp_path / "raylet.err").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as owner,
+    ):
         assert owner.stdout is not None
         actor = psutil.Process(int(owner.stdout.readline()))
         until(lambda: attempts_of(owner.pid), "it has been forked")
         left = [actor, *servers_of(owner.pid), *attempts_of(owner.pid)]
+        assert {*left} <= ray_session._writers(tmp_path)
         owner.kill()
     until(lambda: not any(each.is_running() and each.status() != "zombie" for each in left), "all have ended")
     assert not [each for each in folder.iterdir() if each.name.startswith(f"{owner.pid}-")]
