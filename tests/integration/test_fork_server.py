@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orchestrator.dispatch import ray_session
 from tests.factories.dataset import prepare_made_dataset
 from tests.factories.specification import made_spec
 from tests.factories.waiting import until
 from tests.fakes.attempt_service import TOKEN, AttemptService
-from orchestrator.dispatch import ray_session
 from worker import fork_server
 from worker.fork_server import ForkRequest, ForkServerError, execute_in_fork
 from worker.records.protocol import Assignment
