@@ -10,6 +10,7 @@ from optim.catalog.records import Scalar
 from orchestrator.analysis.laws.records import FitReport
 from orchestrator.records import Difference, Interval
 from worker.records.result import Finite, Record
+from worker.words import pluralize
 
 
 class StudyScale(StrEnum):
@@ -116,7 +117,11 @@ class Machine(Record):
     def sentence(self, commits: Sequence[str] = ()) -> str:
         """One line for people. `commits`: of the code that was measured, where it was more than this one."""
         commits = commits or ([self.commit] if self.commit else [])
-        parts = [f"{self.device_name} ({self.device})", f"{self.threads} threads a run", f"Python {self.python}"]
+        parts = [
+            f"{self.device_name} ({self.device})",
+            f"{pluralize(self.threads, 'thread')} a run",
+            f"Python {self.python}",
+        ]
         parts += [f"torch {self.torch}", f"transformers {self.transformers}"]
         parts += [f"driver {self.driver}"] if self.driver else []
         parts += (
