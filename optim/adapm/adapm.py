@@ -52,7 +52,7 @@ from .eight_bit import pair_with_scales
 from .low_rank_groups import suits_group, update_low_rank
 from .master_weights import KEY as MASTER_WEIGHT
 from .master_weights import MasterWeights, has_master_weight
-from .options import Options, StepOptions, StepSettings, check_options
+from .options import Options, StepOptions, StepSettings, check_group, check_options
 from .sharded import SharedMember, check_sharded, needs_exchange, update_together
 from .step import (
     Member,
@@ -84,7 +84,7 @@ class AdaPM(ClosureStep):
         rank_ratio, state_dtype, unknown, rules: As for `for_model`, where there is no plan.
         betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
         eps: Added to the root of the second moment.
-        weight_decay: Decoupled, on matrices; vectors never decay. Scaled by the block's learning rate, as in AdamW.
+        weight_decay: Decoupled, on matrices but tables of relative position biases; vectors never decay. Scaled by the block's learning rate, as in AdamW.
         solver: "subspace"; "svd" (exact and slow); "gd", the paper's algorithm 2 made to work, and "scaled_gd", its
             preconditioned form (`solvers.py`).
         inner_iterations: The solver's iterations a step; None for its own default: 1 for "subspace", which is nearly
@@ -315,6 +315,7 @@ class AdaPM(ClosureStep):
         They must be in the plan, if the optimizer was given one; else they are planned from the model, or by names.
         Parameters that were there before keep their blocks.
         """
+        check_group(param_group)
         check_options({**self.defaults, **param_group})
         check_torch_flags(type(self).__name__, param_group, taken=("capturable",))
         super().add_param_group(param_group)

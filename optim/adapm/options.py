@@ -1,7 +1,9 @@
 """The options of an AdaPM step, which groups of parameters may have of their own, and what a step makes of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from numbers import Integral, Real
 from typing import Any, Self, TypedDict
 
 from torch import Tensor
@@ -41,29 +43,41 @@ class Options(StepOptions, total=False):
     differentiable: bool
 
 
+FLAGS = ("bias_correction", "debias_moments", "master_weights", "bf16_stochastic_round", "capturable")
+
+
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise ValueError, in torch's own manner, for the first option out of its bounds."""
-    (beta1, beta2), free_scale = options["betas"], options["momentum_free_lr_scale"]
-    clip, iterations, interval = options["clip"], options["inner_iterations"], options["refresh_interval"]
-    precision, known = options["matmul_precision"], (None, *MATMUL_PRECISIONS)
-    known_iterations = iterations is None or (isinstance(iterations, int) and iterations >= 1)
-    if isinstance(options["lr"], str):  # YAML reads 1e-3 as one
-        raise ValueError(f"Invalid learning rate: {options['lr']!r}; it must be a number, and is text")
+    """Raise ValueError, in torch's own manner, for the first option out of its bounds or of another type."""
+    betas, lr, clip = options["betas"], options["lr"], options["clip"]
+    if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
+        raise ValueError(f"Invalid betas: {betas!r}; they must be two numbers in [0, 1)")
+    solver, precision, known = options["solver"], options["matmul_precision"], (None, *MATMUL_PRECISIONS)
+    iterations, interval = options["inner_iterations"], options["refresh_interval"]
+    free_scale = options["momentum_free_lr_scale"]
     for valid, name, value, allowed in (
-        (float(options["lr"]) >= 0.0, "learning rate", options["lr"], "at least 0"),
-        (0.0 <= beta1 < 1.0, "beta parameter at index 0", beta1, "in [0, 1)"),
-        (0.0 <= beta2 < 1.0, "beta parameter at index 1", beta2, "in [0, 1)"),
-        (options["eps"] >= 0.0, "epsilon value", options["eps"], "at least 0"),
-        (options["weight_decay"] >= 0.0, "weight_decay value", options["weight_decay"], "at least 0"),
-        (options["solver"] in SOLVERS, "solver", options["solver"], f"one of {', '.join(SOLVERS)}"),
-        (known_iterations, "inner_iterations", iterations, "a whole number from 1, or None for the solver's own"),
-        (isinstance(interval, int) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
-        (clip is None or clip > 0.0, "clip", clip, "above 0, or None for no clipping"),
+        (_is_number(lr) and 0.0 <= float(lr) < inf, "learning rate", lr, "a finite number, at least 0"),
+        (_is_number(betas[0]) and 0.0 <= betas[0] < 1.0, "beta parameter at index 0", betas[0], "in [0, 1)"),
+        (_is_number(betas[1]) and 0.0 <= betas[1] < 1.0, "beta parameter at index 1", betas[1], "in [0, 1)"),
+        *(
+            (_is_number(options[name]) and 0.0 <= options[name] < inf, title, options[name], "finite, at least 0")
+            for name, title in (("eps", "epsilon value"), ("weight_decay", "weight_decay value"))
+        ),
+        (isinstance(solver, str) and solver in SOLVERS, "solver", solver, f"one of {', '.join(SOLVERS)}"),
+        (
+            iterations is None or (_is_whole(iterations) and iterations >= 1),
+            "inner_iterations",
+            iterations,
+            "a whole number from 1, or None for the solver's own",
+        ),
+        (_is_whole(interval) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
+        (clip is None or (_is_number(clip) and clip > 0.0), "clip", clip, "above 0, or None for no clipping"),
         (precision in known, "matmul_precision", precision, f"{' or '.join(MATMUL_PRECISIONS)}, or None for torch's"),
-        (free_scale > 0.0, "momentum_free_lr_scale", free_scale, "above 0"),
+        (_is_number(free_scale) and 0.0 < free_scale < inf, "momentum_free_lr_scale", free_scale, "finite, above 0"),
+        (_is_whole(options["seed"]), "seed", options["seed"], "a whole number"),
+        *((isinstance(options[name], bool), name, options[name], "True or False") for name in FLAGS),
     ):
         if not valid:
-            raise ValueError(f"Invalid {name}: {value}; it must be {allowed}")
+            raise ValueError(f"Invalid {name}: {value!r}; it must be {allowed}")
     if options["master_weights"] and options["bf16_stochastic_round"]:
         raise ValueError(
             "master_weights and bf16_stochastic_round are two ways to the same end, and exclude each other; take "
@@ -79,6 +93,28 @@ def check_options(options: Mapping[str, Any]) -> None:
             "capturable does not go with bf16_stochastic_round: a CUDA graph would round by the chances of the step "
             "that it captured, over and over; take master_weights"
         )
+
+
+def check_group(group: Mapping[str, Any]) -> None:
+    """Raise ValueError for what a group of parameters cannot have of its own."""
+    if common := [name for name in _OF_ALL if name in group]:
+        raise ValueError(
+            f"a group of parameters has no {common[0]} of its own: give it to the optimizer; rules=[Rule(pattern, …)] "
+            f"say what single blocks keep"
+        )
+
+
+_OF_ALL = ("plan", "heads", "rank_ratio", "state_dtype", "unknown", "rules", "compile")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is one, a tensor of one included; YAML reads 1e-3 as text."""
+    is_single = isinstance(value, Tensor) and value.numel() == 1
+    return is_single or (isinstance(value, Real) and not isinstance(value, bool))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)

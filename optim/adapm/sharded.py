@@ -197,8 +197,8 @@ def _divisor(member: Member, portion: Portion, settings: StepSettings) -> Exchan
         squares = squares.new_zeros(block.shape[outputs] // block.head_size).index_add_(0, heads, squares)
         groups = (*groups, *portion.groups[outputs])
     total = yield from _total(squares.double(), groups)
-    mean = total.to(squares.dtype) / (block.head_size * block.shape[1 - outputs])
-    root = move_shared_moment([member.state["exp_avg_sq"]], mean, settings)
+    added = total.to(squares.dtype) * ((1.0 - settings.beta2) / (block.head_size * block.shape[1 - outputs]))
+    root = move_shared_moment([member.state["exp_avg_sq"]], added, settings)
     return (root if heads is None else root[heads]).unsqueeze(outputs - 1)
 
 

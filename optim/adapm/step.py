@@ -498,7 +498,7 @@ def shared_divisor(block: Block, stored: Sequence[Stored], squares: Tensor, sett
     """
     if block.head_size > 1:
         squares = squares.view(*squares.shape[:-1], -1, block.head_size).mean(dim=-1)
-    root = move_shared_moment(stored, squares / block.shape[1 - block.output_axis], settings)
+    root = move_shared_moment(stored, squares * ((1.0 - settings.beta2) / block.shape[1 - block.output_axis]), settings)
     neurons = root.repeat_interleave(block.head_size, dim=-1) if block.head_size > 1 else root
     return neurons.unsqueeze(-1 if block.output_axis == 0 else -2)
 
@@ -512,9 +512,13 @@ def _square_sums(block: Block, gradient: Tensor, *, compiles: bool) -> Tensor:
     return column_square_sums(gradient)
 
 
-def move_shared_moment(stored: Sequence[Stored], mean: Tensor, settings: StepSettings) -> Tensor:
-    """sqrt(v / debias) + eps of each group, with v moved on by the mean of its squares."""
-    moment = read(stored, mean.dtype).lerp_(mean, 1.0 - settings.beta2)
+def move_shared_moment(stored: Sequence[Stored], added: Tensor, settings: StepSettings) -> Tensor:
+    """sqrt(v / debias) + eps of each group, with v <- b2 v + added: (1 - b2) times the mean of its squares.
+
+    Once v is infinite it stays so, and the group at rest, as in Adam; `lerp` would make NaN of it.
+    """
+    moment = read(stored, added.dtype)
+    torch.add(added, moment, alpha=settings.beta2, out=moment)
     round_into(stored, moment)
     return _root(moment, settings)
 

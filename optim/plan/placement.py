@@ -129,8 +129,11 @@ class _Policy:
     rules: Rules = ()
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.rank_ratio <= 1.0:
-            raise ValueError(f"Invalid rank_ratio: {self.rank_ratio}; it is a share of min(m, n), in (0, 1]")
+        is_list = isinstance(self.rules, Sequence) and not isinstance(self.rules, str)
+        if not is_list or not all(isinstance(rule, Rule) for rule in self.rules):
+            raise ValueError(f"Invalid rules: {self.rules!r}; they are a list of Rule(pattern, …)")
+        if not isinstance(self.rank_ratio, int | float) or not 0.0 < self.rank_ratio <= 1.0:
+            raise ValueError(f"Invalid rank_ratio: {self.rank_ratio!r}; it is a share of min(m, n), in (0, 1]")
         if self.state_dtype not in _STATE_DTYPES:
             known = ", ".join(str(dtype) for dtype in _STATE_DTYPES)
             raise ValueError(f"Invalid state_dtype: {self.state_dtype!r}; it is one of {known}")

@@ -26,6 +26,16 @@ class Rule:
     """Rank of a low-rank momentum, from 1 to min(m, n); it asks for `FirstMoment.LOW_RANK` where nothing else does."""
 
     def __post_init__(self) -> None:
+        for name, kind in (("first_moment", FirstMoment), ("second_moment", SecondMoment)):
+            if (given := getattr(self, name)) is None or isinstance(given, kind):
+                continue
+            if given not in list(kind):
+                raise RuleError(
+                    f"the rule {self.pattern!r} has {name}={given!r}; it must be one of {', '.join(map(str, kind))}"
+                )
+            object.__setattr__(self, name, kind(given))
+        if self.rank is not None and (isinstance(self.rank, bool) or not isinstance(self.rank, int)):
+            raise RuleError(f"the rule {self.pattern!r} has rank={self.rank!r}; it must be a whole number from 1")
         if self.first_moment is None and self.second_moment is None and self.rank is None:
             raise RuleError(f"the rule {self.pattern!r} states nothing; give it a first_moment, second_moment or rank")
         if self.rank is not None and self.first_moment not in (None, FirstMoment.LOW_RANK):

@@ -370,23 +370,23 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lr": -0.1}, "Invalid learning rate: -0.1; it must be at least 0"),
-        ({"lr": float("nan")}, "Invalid learning rate: nan; it must be at least 0"),
+        ({"lr": -0.1}, "Invalid learning rate: -0.1; it must be a finite number, at least 0"),
+        ({"lr": float("nan")}, "Invalid learning rate: nan; it must be a finite number, at least 0"),
         ({"betas": (1.0, 0.95)}, "Invalid beta parameter at index 0: 1.0; it must be in [0, 1)"),
         ({"betas": (0.9, -1.0)}, "Invalid beta parameter at index 1: -1.0; it must be in [0, 1)"),
-        ({"eps": -1e-8}, "Invalid epsilon value: -1e-08; it must be at least 0"),
-        ({"weight_decay": -1.0}, "Invalid weight_decay value: -1.0; it must be at least 0"),
-        ({"solver": "magic"}, "Invalid solver: magic; it must be one of subspace, scaled_gd, gd, svd"),
+        ({"eps": -1e-8}, "Invalid epsilon value: -1e-08; it must be finite, at least 0"),
+        ({"weight_decay": -1.0}, "Invalid weight_decay value: -1.0; it must be finite, at least 0"),
+        ({"solver": "magic"}, "Invalid solver: 'magic'; it must be one of subspace, scaled_gd, gd, svd"),
         (
             {"inner_iterations": 0},
             "Invalid inner_iterations: 0; it must be a whole number from 1, or None for the solver's own",
         ),
         ({"refresh_interval": -1}, "Invalid refresh_interval: -1; it must be a whole number from 0 (never)"),
         ({"clip": 0.0}, "Invalid clip: 0.0; it must be above 0, or None for no clipping"),
-        ({"momentum_free_lr_scale": 0.0}, "Invalid momentum_free_lr_scale: 0.0; it must be above 0"),
+        ({"momentum_free_lr_scale": 0.0}, "Invalid momentum_free_lr_scale: 0.0; it must be finite, above 0"),
         (
             {"matmul_precision": "tf32"},
-            "Invalid matmul_precision: tf32; it must be highest or high, or None for torch's",
+            "Invalid matmul_precision: 'tf32'; it must be highest or high, or None for torch's",
         ),
         ({"rank_ratio": 0.0}, "Invalid rank_ratio: 0.0; it is a share of min(m, n), in (0, 1]"),
         ({"rank_ratio": 1.5}, "Invalid rank_ratio: 1.5; it is a share of min(m, n), in (0, 1]"),
@@ -433,7 +433,7 @@ def test_two_parameters_of_one_name_are_refused_with_the_way_out():
 
 
 def test_a_learning_rate_that_is_text_is_refused():
-    with pytest.raises(ValueError, match="Invalid learning rate: '1e-3'; it must be a number, and is text"):
+    with pytest.raises(ValueError, match="Invalid learning rate: '1e-3'; it must be a finite number"):
         AdaPM.for_model(tiny_gpt2(), "1e-3")  # type: ignore[arg-type]
 
 

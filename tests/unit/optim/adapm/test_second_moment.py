@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from optim.adapm import AdaPM
+from optim.adapm import AdaPM, AdaPMMini
 from optim.adapm.options import StepSettings
 from optim.adapm.step import element_divisor, shared_divisor
 from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
@@ -70,3 +70,17 @@ def test_bfloat16_state_is_averaged_in_float32_and_rounded_once():
     stored, found = after_one_step(block(SecondMoment.ELEMENT, torch.bfloat16))
     assert torch.equal(stored, (0.5 * G * G).to(torch.bfloat16))
     assert found.dtype is torch.float32
+
+
+@pytest.mark.parametrize("cls", [AdaPM, AdaPMMini])
+def test_a_second_moment_that_overflows_leaves_its_weights_where_they_are(cls):
+    """As AdamW does: v is infinite from then on, and no gradient makes NaN of it."""
+    named = [(f"layers.0.self_attn.{kind}_proj.weight", nn.Parameter(torch.randn(8, 8))) for kind in "qkvo"]
+    optimizer = cls(named, lr=1e-3, heads=2, weight_decay=0.0)
+    for size in (0.01, 1e20, 0.01, 0.01):
+        before = [value.detach().clone() for _, value in named]
+        for _, value in named:
+            value.grad = torch.full_like(value, size)
+        optimizer.step()
+    assert all(value.isfinite().all() for _, value in named)
+    assert all(torch.equal(value, old) for (_, value), old in zip(named, before, strict=True))

@@ -106,3 +106,23 @@ def test_the_optimizer_keeps_what_the_rules_say():
         "exp_avg": (128, 32),
         "exp_avg_sq": (128, 32),
     }
+
+
+def test_a_moment_may_be_named_by_its_text():
+    rule = Rule("*.mlp.c_proj.weight", first_moment="full", second_moment="element")  # type: ignore[arg-type]
+    assert rule == Rule("*.mlp.c_proj.weight", first_moment=FirstMoment.FULL, second_moment=SecondMoment.ELEMENT)
+    assert rule.first_moment is FirstMoment.FULL and rule.second_moment is SecondMoment.ELEMENT
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"first_moment": "fulll"}, "has first_moment='fulll'; it must be one of full, low rank, none"),
+        ({"second_moment": "xyz"}, "has second_moment='xyz'; it must be one of element"),
+        ({"rank": True}, "has rank=True; it must be a whole number from 1"),
+        ({"rank": "8"}, "has rank='8'; it must be a whole number from 1"),
+    ],
+)
+def test_what_no_block_can_keep_is_refused_at_once(asked, said):
+    with pytest.raises(RuleError, match=said):
+        Rule("*.mlp.c_proj.weight", **asked)

@@ -1,0 +1,43 @@
+"""Options of another type, or out of their bounds, are refused: what, the value, what it must be."""
+
+import pytest
+import torch
+from torch import nn
+
+from optim.adapm import AdaPM
+from optim.plan.rules import Rule
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"betas": 0.9}, "Invalid betas: 0.9; they must be two numbers"),
+        ({"betas": ("0.9", "0.95")}, "Invalid beta parameter at index 0: '0.9'"),
+        ({"eps": "1e-8"}, "Invalid epsilon value: '1e-8'; it must be finite, at least 0"),
+        ({"weight_decay": None}, "Invalid weight_decay value: None"),
+        ({"weight_decay": float("inf")}, "Invalid weight_decay value: inf"),
+        ({"lr": None}, "Invalid learning rate: None; it must be a finite number"),
+        ({"lr": float("inf")}, "Invalid learning rate: inf"),
+        ({"clip": "1"}, "Invalid clip: '1'"),
+        ({"solver": ["svd"]}, r"Invalid solver: \['svd'\]; it must be one of subspace"),
+        ({"seed": 1.5}, "Invalid seed: 1.5; it must be a whole number"),
+        ({"debias_moments": "False"}, "Invalid debias_moments: 'False'; it must be True or False"),
+        ({"capturable": 1}, "Invalid capturable: 1; it must be True or False"),
+        ({"rank_ratio": "0.05"}, "Invalid rank_ratio: '0.05'"),
+        ({"rules": "*.mlp=full"}, r"Invalid rules: '\*.mlp=full'; they are a list of Rule"),
+        ({"rules": ["*.mlp=full"]}, "they are a list of Rule"),
+        ({"rules": Rule("*", rank=1)}, "they are a list of Rule"),
+        ({"rules": None}, "Invalid rules: None"),
+    ],
+)
+def test_options_of_another_type_are_refused_with_the_way_out(options, said):
+    with pytest.raises(ValueError, match=said):
+        AdaPM([("layers.0.mlp.fc.weight", nn.Parameter(torch.ones(4, 4)))], **{"lr": 1e-3} | options, unknown="full")
+
+
+def test_a_group_has_no_plan_of_its_own():
+    group = {"params": [("layers.0.mlp.fc.weight", nn.Parameter(torch.ones(4, 4)))], "rank_ratio": 0.5}
+    with pytest.raises(
+        ValueError, match="a group of parameters has no rank_ratio of its own: give it to the optimizer"
+    ):
+        AdaPM([group], lr=1e-3, unknown="full")
