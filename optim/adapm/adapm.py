@@ -84,7 +84,8 @@ class AdaPM(ClosureStep):
         rank_ratio, state_dtype, unknown, rules: As for `for_model`, where there is no plan.
         betas: Decay rates b1 of the momentum and b2 of the second moment, in [0, 1).
         eps: Added to the root of the second moment.
-        weight_decay: Decoupled, on matrices but tables of relative position biases; vectors never decay. Scaled by the block's learning rate, as in AdamW.
+        weight_decay: Decoupled, on matrices; vectors and tables of relative position biases never decay. Scaled by the
+            block's learning rate, as in AdamW.
         solver: "subspace"; "svd" (exact and slow); "gd", the paper's algorithm 2 made to work, and "scaled_gd", its
             preconditioned form (`solvers.py`).
         inner_iterations: The solver's iterations a step; None for its own default: 1 for "subspace", which is nearly
