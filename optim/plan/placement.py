@@ -5,7 +5,9 @@ to look at, names and shapes (`skeleton.py`).
 such weights are named in one error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict, Unpack
 
@@ -33,6 +35,7 @@ from .skeleton import skeleton
 
 Unknown = Literal["error", "full"]
 Rules = Sequence[Rule]
+_Roles = Mapping[str, tuple[BlockRole, ...]]
 _STATE_DTYPES = (None, torch.float32, torch.float64, torch.bfloat16, torch.float16, EIGHT_BIT)
 
 
@@ -144,17 +147,42 @@ class _Policy:
 def _make_plan(model: nn.Module, policy: _Policy) -> tuple[BlockPlan, list[str]]:
     """(plan, what fits no role and is kept like Adam's in it)."""
     trainable = {plain_name(name): value for name, value in model.named_parameters() if value.requires_grad}
-    where, known = sites(model), vocabularies(model)
+    roles = _roles_of(model, trainable)
     blocks: list[Block] = []
     unplaced: list[str] = []
     for name, parameter in trainable.items():
-        parts = find_roles(where[id(parameter)], known)
+        parts = roles[name]
         if not parts and merge_rules(policy.rules, name, name)[0] is None:
             unplaced.append(f"{name} {tuple(parameter.shape)}")
         for place in parts or (BlockRole(kind=BlockKind.OTHER),):
             blocks.append(_block(name, parameter, place, policy))
     check_rules(policy.rules, blocks)
     return BlockPlan(tuple(blocks)), unplaced
+
+
+_REMEMBERED: ContextVar[dict[int, tuple[nn.Module, _Roles]] | None] = ContextVar("roles by model", default=None)
+
+
+@contextmanager
+def remember_roles() -> Iterator[None]:
+    """Within, the roles of a model's parameters are found once: for many optimizers of one that nobody changes."""
+    token = _REMEMBERED.set({})
+    try:
+        yield
+    finally:
+        _REMEMBERED.reset(token)
+
+
+def _roles_of(model: nn.Module, trainable: Mapping[str, Tensor]) -> _Roles:
+    """The blocks of each trainable parameter, by its name."""
+    remembered = _REMEMBERED.get()
+    if remembered is not None and id(model) in remembered:
+        return remembered[id(model)][1]
+    where, known = sites(model), vocabularies(model)
+    found = {name: find_roles(where[id(parameter)], known) for name, parameter in trainable.items()}
+    if remembered is not None:
+        remembered[id(model)] = model, found
+    return found
 
 
 def _block(name: str, parameter: nn.Parameter, place: BlockRole, policy: _Policy) -> Block:

@@ -12,7 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from optim.errors import UnplacedWeightsError
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS, Block, BlockKind, FirstMoment, SecondMoment, Slice
-from optim.plan.placement import plan_blocks
+from optim.plan.placement import plan_blocks, remember_roles
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama
 
 
@@ -252,3 +252,13 @@ def test_the_real_gpt2_sizes_are_placed_without_remainder(config, blocks):
     planned = {name: sum(torch.Size(b.shape).numel() for b in parts) for name, parts in plan.by_parameter.items()}
     assert planned == sizes
     assert len(plan) == blocks
+
+
+def test_remembered_roles_give_the_same_plans_and_are_forgotten() -> None:
+    model = tiny_gpt2()
+    expected = [plan_blocks(model), plan_blocks(model, unknown="full", rank_ratio=0.5)]
+    with remember_roles():
+        assert [plan_blocks(model), plan_blocks(model, unknown="full", rank_ratio=0.5)] == expected
+        assert plan_blocks(tiny_llama()) == plan_blocks(tiny_llama())
+    model.get_parameter("transformer.h.0.mlp.c_fc.weight").requires_grad_(False)
+    assert len(plan_blocks(model)) == len(expected[0]) - 1
