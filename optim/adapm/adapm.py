@@ -232,7 +232,10 @@ class AdaPM(ClosureStep):
         plan = plan_blocks(model, **cls._plan_options(planning))
         if params is None:
             params = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-        made = cls(name_groups(model, as_groups(params)), lr, plan=plan, compile=compile, **options)
+        groups = as_groups(params)
+        for group in groups:
+            check_group(group, planning)
+        made = cls(name_groups(model, groups), lr, plan=plan, compile=compile, **options)
         made._planning, made._model = planning, ref(model)
         return made
 
@@ -316,7 +319,8 @@ class AdaPM(ClosureStep):
         They must be in the plan, if the optimizer was given one; else they are planned from the model, or by names.
         Parameters that were there before keep their blocks.
         """
-        check_group(param_group)
+        if self._planning is not None:
+            check_group(param_group, {**self._planning, "heads": self._heads})
         check_options({**self.defaults, **param_group})
         check_torch_flags(type(self).__name__, param_group, taken=("capturable",))
         super().add_param_group(param_group)

@@ -95,16 +95,14 @@ def check_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def check_group(group: Mapping[str, Any]) -> None:
-    """Raise ValueError for what a group of parameters cannot have of its own."""
-    if common := [name for name in _OF_ALL if name in group]:
-        raise ValueError(
-            f"a group of parameters has no {common[0]} of its own: give it to the optimizer; rules=[Rule(pattern, …)] "
-            f"say what single blocks keep"
-        )
-
-
-_OF_ALL = ("plan", "heads", "rank_ratio", "state_dtype", "unknown", "rules", "compile")
+def check_group(group: Mapping[str, Any], plan_options: Mapping[str, Any]) -> None:
+    """Raise ValueError for a group of parameters that asks for another plan than the optimizer's."""
+    for name, value in plan_options.items():
+        if name in group and group[name] != value:
+            raise ValueError(
+                f"a group of parameters has no {name} of its own: give {group[name]!r} to the optimizer, or say what "
+                f"single blocks keep by rules=[Rule(pattern, …)]"
+            )
 
 
 def _is_number(value: object) -> bool:

@@ -6,6 +6,7 @@ from torch import nn
 
 from optim.adapm import AdaPM
 from optim.plan.rules import Rule
+from worker.checks.tiny_models import tiny_gpt2
 
 
 @pytest.mark.parametrize(
@@ -36,8 +37,12 @@ def test_options_of_another_type_are_refused_with_the_way_out(options, said):
 
 
 def test_a_group_has_no_plan_of_its_own():
-    group = {"params": [("layers.0.mlp.fc.weight", nn.Parameter(torch.ones(4, 4)))], "rank_ratio": 0.5}
-    with pytest.raises(
-        ValueError, match="a group of parameters has no rank_ratio of its own: give it to the optimizer"
-    ):
-        AdaPM([group], lr=1e-3, unknown="full")
+    """But may name the optimizer's, as ZeroRedundancyOptimizer makes all of its groups do."""
+    model = tiny_gpt2()
+    for rank_ratio, group in ((0.05, 0.5), (0.5, 0.05)):
+        groups = [{"params": [*model.named_parameters()], "rank_ratio": group}]
+        with pytest.raises(ValueError, match=f"a group of parameters has no rank_ratio of its own: give {group} to"):
+            AdaPM.for_model(model, lr=1e-3, params=groups, rank_ratio=rank_ratio)
+        with pytest.raises(ValueError, match=f"a group of parameters has no rank_ratio of its own: give {group} to"):
+            AdaPM(groups, lr=1e-3, rank_ratio=rank_ratio, heads=2)
+        AdaPM.for_model(model, lr=1e-3, params=groups, rank_ratio=group)
