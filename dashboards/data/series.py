@@ -91,10 +91,10 @@ def series(columns: Columns, *, ended: bool, device_seconds: float = 0.0) -> Ser
     )
 
 
-def told_columns(told: ExternalSeries, names: Sequence[str]) -> Columns:
+def external_columns(told: ExternalSeries, names: Sequence[str]) -> Columns:
     """What another loop told, with a row for each step at which it told any of these metrics; NaN is what it did not
     tell there."""
-    sources = {name: source for name in names if (source := told_name(told.steps, name)) is not None}
+    sources = {name: source for name in names if (source := external_metric(told.steps, name)) is not None}
     steps = np.unique(np.array([step for source in sources.values() for step in told.steps[source]], dtype=float))
     values = {name: np.full(steps.size, np.nan) for name in names}
     for name, source in sources.items():
@@ -102,13 +102,13 @@ def told_columns(told: ExternalSeries, names: Sequence[str]) -> Columns:
     return Columns(step=steps, values=values)
 
 
-def told_name(names: Container[str], metric: str) -> str | None:
+def external_metric(names: Container[str], metric: str) -> str | None:
     """What a loop that told metrics of these names calls one of ours; None where it did not tell it."""
     usual = USUAL_METRICS if metric == "val_loss" else ()
     return next((each for each in (metric, *usual) if each in names), None)
 
 
-def told_series(columns: Columns, *, ended: bool) -> Series:
+def external_series(columns: Columns, *, ended: bool) -> Series:
     """The rows of a run that another loop told of. Its device time nobody measured; its tokens and its training time
     are known as far as it told `tokens` and `step_seconds`, and rise evenly between two steps at which it did."""
     timed = np.isfinite(columns.column("step_seconds"))

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from dashboards.data.compared import ComparedRun
-from dashboards.data.series import Series, told_name
+from dashboards.data.series import Series, external_metric
 from dashboards.figures.base import HEADROOM, Figure, figure, layout_of, line, plain
 from dashboards.palette import Style, ThemeName, numbered_style, styles
 from dashboards.text import formats
@@ -263,7 +263,7 @@ LOSSES = frozenset({"validation loss", "training loss"})
 
 
 def _last_told(run: ExternalRun | None, name: str) -> float | None:
-    if run is None or name not in TOLD or (metric := told_name(run.metrics, TOLD[name])) is None:
+    if run is None or name not in TOLD or (metric := external_metric(run.metrics, TOLD[name])) is None:
         return None
     return run.metrics[metric].last
 

@@ -21,13 +21,13 @@ from dashboards.data.series import (
     Series,
     across_seeds,
     even_indices,
+    external_columns,
+    external_metric,
+    external_series,
     numbers,
     series,
     smooth,
     thin_band,
-    told_columns,
-    told_name,
-    told_series,
     window_of,
 )
 from dashboards.data.trials import brushed_trials
@@ -257,12 +257,12 @@ def external_lines(
     its id. One that did not tell what the panel goes over has no line."""
     lines: dict[str, PanelLine] = {}
     for run in runs:
-        if told_name(run.metrics, panel.metric) is None or len(lines) == MOST_LINES:
+        if external_metric(run.metrics, panel.metric) is None or len(lines) == MOST_LINES:
             continue
         names = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
-        columns = told_columns(told(run.id), names)
+        columns = external_columns(told(run.id), names)
         values = columns.column(panel.metric)
-        whole = told_series(columns, ended=run.state is not ExternalState.RUNNING)
+        whole = external_series(columns, ended=run.state is not ExternalState.RUNNING)
         if not np.isfinite(values[np.isfinite(getattr(whole, panel.x))]).any():
             continue
         lines[EXTERNAL + run.id] = PanelLine(

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from dashboards.data.compared import ComparedRun, group_fields
 from dashboards.data.reader import Reader
-from dashboards.data.series import OWN_FIELDS, Series, spiky_rows, told_columns, told_series
+from dashboards.data.series import OWN_FIELDS, Series, external_columns, external_series, spiky_rows
 from dashboards.figures import compare
 from dashboards.figures.compare import METRICS, X_TITLES, CompareView
 from dashboards.figures.panels import METRICS as PANEL_METRICS
@@ -158,8 +158,8 @@ class ComparePages:
         if (told := run.external) is None:
             assert run.measured is not None
             return self._reader.own_series(run.measured)
-        columns = told_columns(self._external_runs.series(told.id), OWN_FIELDS)
-        return spiky_rows(told_series(columns, ended=told.state is not ExternalState.RUNNING), columns)
+        columns = external_columns(self._external_runs.series(told.id), OWN_FIELDS)
+        return spiky_rows(external_series(columns, ended=told.state is not ExternalState.RUNNING), columns)
 
     def _tag(self, runs: Iterable[ComparedRun]) -> str:
         """The versions of the runs' experiments, and of external runs: what happens in others costs no points."""

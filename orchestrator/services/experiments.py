@@ -207,7 +207,7 @@ class Experiments:
             settings = self._chosen_settings(source.id)
             assert isinstance(spec, ComparisonSpec)  # others have no chosen settings
             try:
-                spec = spec.at_settings(settings)
+                spec = spec.with_settings(settings)
             except ValueError as error:
                 raise ConflictError(
                     f"the rates of experiment {source.id} cannot be kept: {error}; clone all of it"

@@ -433,15 +433,15 @@ def _in_common(cells: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     cells = list(cells)
     sizes = {size for size, _ in cells}
 
-    def kept(budget: Callable[[int, int], float]) -> set[tuple[int, int]]:
+    def shared_cells(budget: Callable[[int, int], float]) -> set[tuple[int, int]]:
         having: dict[float, set[int]] = {}
         for cell in cells:
             having.setdefault(budget(*cell), set()).add(cell[0])
         return {cell for cell in cells if having[budget(*cell)] == sizes}
 
     return max(
-        kept(lambda _size, budget: float(budget)),
-        kept(lambda size, budget: float(f"{budget / size:.2g}")),
+        shared_cells(lambda _size, budget: float(budget)),
+        shared_cells(lambda size, budget: float(f"{budget / size:.2g}")),
         key=len,
     )
 

@@ -109,7 +109,8 @@ def test_the_optimizer_keeps_what_the_rules_say():
 
 
 def test_a_moment_may_be_named_by_its_text():
-    rule = Rule("*.mlp.c_proj.weight", first_moment="full", second_moment="element")  # type: ignore[arg-type]
+    texts: dict[str, Any] = {"first_moment": "full", "second_moment": "element"}
+    rule = Rule("*.mlp.c_proj.weight", **texts)
     assert rule == Rule("*.mlp.c_proj.weight", first_moment=FirstMoment.FULL, second_moment=SecondMoment.ELEMENT)
     assert rule.first_moment is FirstMoment.FULL and rule.second_moment is SecondMoment.ELEMENT
 
