@@ -33,6 +33,8 @@ from optim.adapm.step import _on_device
 
 MODELS = ("124m", "1.5b", "llama-1b")
 RESULT = Path("benchmarks/results/step-operations.json")
+PROCESSORS, CACHE_BYTES = 132, 40e6
+"""Of an H200, whose second-level cache has 50 MB."""
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _WRITES_ONLY = {"copy_", "_foreach_copy_", "fill_", "zero_"}
 
@@ -226,6 +228,23 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         read = _tensors((changed, gradients, factors, old, divisor, numbers))
         counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
 
+    def launch_projection(
+        blocks: kernels.Blocks,
+        chosen: Sequence[int],
+        projection: kernels.Projection,
+        through: Tensor,
+        divisor: Tensor | None,
+        numbers: Tensor,
+        chances: kernels.Chances | None,
+        precision: str,
+    ) -> None:
+        changed = [each[index] for each in (blocks.weights, blocks.moments) if each for index in chosen]
+        gradients = [blocks.gradients[index] for index in chosen]
+        again = _again(blocks.weights[chosen[0]]) * sum(_extent(tensor) for tensor in gradients)
+        read = _tensors((changed, gradients, list(projection), through, divisor, numbers))
+        moved = sum(_extent(tensor) for tensor in (*read, *changed, projection.right))
+        counted.found.add("our projection", moved + round(again))
+
     def launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tensor, axis: int) -> None:
         assert len(chosen) == len(gradients)
         counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
@@ -251,6 +270,7 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
             stack.enter_context(patch(f"optim.adapm.{module}.gaussian_sketch", draw))
         stack.enter_context(patch.object(compiled, "kernels_for", lambda device: kernels))
         stack.enter_context(patch.object(kernels, "_launch", launch))
+        stack.enter_context(patch.object(kernels, "_launch_projection", launch_projection))
         stack.enter_context(patch.object(kernels, "_launch_sums", launch_sums))
         stack.enter_context(patch.object(kernels, "_launch_product", launch_product))
         yield stack.enter_context(counted)
@@ -258,6 +278,13 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
 
 def _tensors(nested: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(nested) if isinstance(leaf, Tensor)]
+
+
+def _again(weight: Tensor) -> float:
+    """Which part of G `kernels.project_and_move` reads from memory a second time: what of its strips is not cached."""
+    rows, columns = weight.shape
+    in_flight = PROCESSORS * rows * kernels._strip(rows, columns) * torch.float32.itemsize
+    return max(0.0, 1.0 - CACHE_BYTES / in_flight)
 
 
 def _are_alike(lists: Sequence[Sequence[Tensor]]) -> bool:

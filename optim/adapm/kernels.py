@@ -6,8 +6,9 @@
     v = v + (1 - b2) (mean of a row of G * G - v)     where each row keeps one; other shared v are worked out before
     W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
 
-Two read gradients alone: their products with thin matrices, with the sums of squares that a shared v needs, and those
-sums by themselves. Products are in TF32, or each of a float32's two parts in TF32, which tensor cores do in a third of
+Another does so where it is R = Q^T M that is still to be found (`low_rank.py`), so that no step reads a gradient more than
+twice. Two read gradients alone: their products with thin matrices, with the sums of squares that a shared v needs, and
+those sums by themselves. Products are in TF32, or each of a float32's two parts in TF32, which tensor cores do in a third of
 the time of one in IEEE float32.
 
 A batch is one launch: the addresses of its blocks are a table on the device, so that they lie wherever their parameters
@@ -45,6 +46,8 @@ _SUM_TILES = ((4, 1024), (64, 64))
 """Sums at a time, and squares of each at a time: where squares lie side by side, and where sums do."""
 _MOST_ROWS = 128
 """Of thin matrices, that a program multiplies at a time."""
+_ROWS_OF_WIDE_STRIPS = 1024
+"""Strips of 64 columns and so many rows of float32 on each of an H200's 132 processors take 35 of its cache's 50 MB."""
 _WARPS = 8
 _INPUTS = {"highest": "tf32x3", "high": "tf32"}
 """What a tensor core is given for a float32: its first 11 bits, or those and the next 11 apart, three products in all.
@@ -100,6 +103,16 @@ class Chances(NamedTuple):
     """Row and column of the whole block at which each of these blocks begins; empty for 0, 0."""
     columns: int
     """Of the whole block."""
+    is_turned: bool = False
+    """Whether the rows that are given are columns of it."""
+
+    @property
+    def places(self) -> tuple[int, int, int]:
+        """What chances are drawn by: the place in the whole block of the first weight, and from row to row and column
+        to column."""
+        row, column = self.origin or (0, 0)
+        steps = (1, self.columns) if self.is_turned else (self.columns, 1)
+        return row * self.columns + column, *steps
 
 
 def move(
@@ -128,6 +141,56 @@ def move(
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
             _launch(blocks, chosen, factors, old, divisor, numbers, chances, precision)
+
+
+class Projection(NamedTuple):
+    """The low-rank momentum of B blocks, outputs × inputs, whose L is known and whose R = Q^T M is not."""
+
+    basis: Tensor
+    """Q^T: r orthonormal rows for each block, B × r × m."""
+    left: Tensor
+    """L, B × m × r: Q as it will be carried."""
+    carried_left: Tensor
+    """L', B × m × r."""
+    right: Tensor
+    """R' as it is stored, B × r × n; changed to R in place, rounded to its type before weights are moved by it."""
+    beta1: float
+
+
+def suits_projection(rank: int, dtype: torch.dtype) -> bool:
+    """Whether `project_and_move` takes factors of that rank, stored in that type."""
+    return rank <= _MOST_ROWS and is_supported(dtype)
+
+
+def project_and_move(
+    blocks: Blocks,
+    projection: Projection,
+    divisor: Tensor | None,
+    numbers: Tensor,
+    *,
+    chances: Chances | None = None,
+    precision: str = "highest",
+) -> None:
+    """Find R of low-rank blocks and move them, in one launch for those that are laid out alike.
+
+    A program has a strip of inputs: R of those needs their columns of G, and nothing else of G. They are then read
+    again, the last rows first, from the cache where all strips that are worked on at a time fit into it.
+
+    Args:
+        blocks: What is moved, outputs × inputs; v of each element, or none.
+        projection: Their momentum.
+        divisor: As for `move`, B × m × 1.
+        numbers: As for `move`.
+        chances: As for `move`; its origin and columns are those of the block as it lies in memory, `is_turned` where
+            that is inputs × outputs.
+        precision: As for `move`.
+    """
+    if blocks.weights[0].numel() == 0:
+        return
+    through = times(projection.basis, projection.carried_left)
+    with _current(numbers.device):
+        for chosen in _group_by_layout(*(each for each in blocks if each)):
+            _launch_projection(blocks, chosen, projection, through, divisor, numbers, chances, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,8 +330,7 @@ def _launch(
         *_strides(old_left),
         *_strides(old_right),
         *_strides(divisor),
-        *(chances.origin if chances is not None and chances.origin else (0, 0)),
-        0 if chances is None else chances.columns,
+        *(chances.places if chances is not None else (0, 0, 0)),
         HAS_AVERAGE=average is not None,
         V="given" if moment is None else "row" if means_rows else "element",
         BY_CHANCE=chances is not None,
@@ -281,6 +343,61 @@ def _launch(
         TILE_ROWS=tile_rows,
         TILE_COLUMNS=tile_columns,
         TILE_DEPTH=_PRODUCT_DEPTH,
+        num_warps=_WARPS,
+        num_stages=2,
+    )
+
+
+def _launch_projection(
+    blocks: Blocks,
+    chosen: Sequence[int],
+    projection: Projection,
+    through: Tensor,
+    divisor: Tensor | None,
+    numbers: Tensor,
+    chances: Chances | None,
+    precision: str,
+) -> None:
+    """Move those of the blocks, whose values lie the same strides apart."""
+    addresses = tuple(each[index].data_ptr() if each else 0 for each in blocks for index in chosen)
+    keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
+    weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
+    moment = blocks.moments[chosen[0]] if blocks.moments else None
+    rows, columns = weight.shape
+    rank = projection.basis.shape[-2]
+    strip = _strip(rows, columns)
+    strips = triton.cdiv(columns, strip)
+    place = chances.places if chances is not None else (0, 0, 0)
+    thin = (projection.basis, projection.left, projection.carried_left, projection.right)
+    _project_and_move[(strips * len(chosen),)](
+        _on_device((*addresses, *chosen, *keys), weight.device),
+        *thin,
+        through,
+        divisor,
+        numbers,
+        len(chosen),
+        strips,
+        rows,
+        columns,
+        rank,
+        *(step for each in (*thin, through) for step in _strides(each)),
+        *weight.stride(),
+        *gradient.stride(),
+        *(moment.stride() if moment is not None else (0, 0)),
+        *_strides(divisor)[:2],
+        *place,
+        projection.beta1,
+        HAS_MOMENT=moment is not None,
+        BY_CHANCE=chances is not None,
+        PRECISION=_INPUTS[precision],
+        WEIGHT=_DTYPES[weight.dtype],
+        GRADIENT=_DTYPES[gradient.dtype],
+        STATE=_DTYPES[torch.float32 if moment is None else moment.dtype],
+        INDEX=_index_type([weight, gradient, *thin, *([] if moment is None else [moment])]),
+        IS_ALIGNED=all(address % 16 == 0 for address in addresses),
+        RANK=max(16, triton.next_power_of_2(rank)),
+        TILE_ROWS=_SUMMED,
+        STRIP=strip,
         num_warps=_WARPS,
         num_stages=2,
     )
@@ -371,6 +488,12 @@ def _index_type(tensors: Sequence[Tensor]) -> tl.dtype:
     return tl.int32 if max(last) < 2**31 else tl.int64
 
 
+def _strip(rows: int, columns: int) -> int:
+    """How many columns a program of `_project_and_move` has: half as many where the strips would not fit the cache."""
+    widest = _PRODUCT_TILE if rows <= _ROWS_OF_WIDE_STRIPS else _PRODUCT_TILE // 2
+    return int(max(16, min(widest, triton.next_power_of_2(columns))))
+
+
 def _tile(rows: int, columns: int, *, is_product: bool) -> tuple[int, int]:
     """Rows and columns that a program moves at a time; a product needs 16 of both."""
     if is_product:
@@ -433,9 +556,9 @@ def _move(
     divisor_block: tl.tensor,
     divisor_row: tl.tensor,
     divisor_column: tl.tensor,
-    origin_row: tl.tensor,
-    origin_column: tl.tensor,
-    whole_columns: tl.tensor,
+    first_place: tl.tensor,
+    place_row: tl.tensor,
+    place_column: tl.tensor,
     HAS_AVERAGE: tl.constexpr,
     V: tl.constexpr,
     BY_CHANCE: tl.constexpr,
@@ -520,27 +643,160 @@ def _move(
 
         if V == "element":
             places = row[:, None] * moment_row + column[None, :] * moment_column
-            moment = tl.load(moments + places, mask=there, other=0.0).to(tl.float32)
-            moment = moment * tl.load(numbers + 2) + gradient * gradient * tl.load(numbers + 3)
-            tl.store(moments + places, _to_state(moment, STATE), mask=there)
-            root = tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5)
+            root = _element_root(moments + places, gradient, there, numbers)
         if V == "given":
             places = place_of_block * divisor_block + row[:, None] * divisor_row + column[None, :] * divisor_column
             root = tl.load(divisor + places, mask=there, other=1.0)
-
-        bound = tl.load(numbers + 6)
-        update = tl.clamp(tl.div_rn(numerator, root), -bound, bound, propagate_nan=tl.PropagateNan.ALL)
         places = row[:, None] * weight_row + column[None, :] * weight_column
-        weight = tl.load(weights + places, mask=there, other=0.0).to(tl.float32)
-        weight = weight * tl.load(numbers + 7) - update * tl.load(numbers + 8)
-        if BY_CHANCE:
-            factor = tl.load(table + 5 * blocks + block).to(tl.int32)
-            addend = tl.load(table + 6 * blocks + block).to(tl.int32)
-            place = (row + origin_row)[:, None] * whole_columns + (column + origin_column)[None, :]
-            bits = _hash(place.to(tl.int32), factor, addend) >> 16 & 0xFFFF
-            tl.store(weights + places, _round_by_chance(weight, bits), mask=there)
+        place = first_place + row[:, None] * place_row + column[None, :] * place_column
+        keys = table + 5 * blocks + block
+        _descend(weights + places, numerator, root, there, numbers, place, keys, blocks, BY_CHANCE)
+
+
+@triton.jit
+def _project_and_move(
+    table: tl.tensor,
+    basis: tl.tensor,
+    left: tl.tensor,
+    carried_left: tl.tensor,
+    right: tl.tensor,
+    through: tl.tensor,
+    divisor: tl.tensor,
+    numbers: tl.tensor,
+    blocks: tl.tensor,
+    strips: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.tensor,
+    rank: tl.tensor,
+    basis_block: tl.tensor,
+    basis_depth: tl.tensor,
+    basis_row: tl.tensor,
+    left_block: tl.tensor,
+    left_row: tl.tensor,
+    left_depth: tl.tensor,
+    carried_left_block: tl.tensor,
+    carried_left_row: tl.tensor,
+    carried_left_depth: tl.tensor,
+    right_block: tl.tensor,
+    right_depth: tl.tensor,
+    right_column: tl.tensor,
+    through_block: tl.tensor,
+    through_depth: tl.tensor,
+    through_column: tl.tensor,
+    weight_row: tl.tensor,
+    weight_column: tl.tensor,
+    gradient_row: tl.tensor,
+    gradient_column: tl.tensor,
+    moment_row: tl.tensor,
+    moment_column: tl.tensor,
+    divisor_block: tl.tensor,
+    divisor_row: tl.tensor,
+    first_place: tl.tensor,
+    place_row: tl.tensor,
+    place_column: tl.tensor,
+    beta1: tl.tensor,
+    HAS_MOMENT: tl.constexpr,
+    BY_CHANCE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    STATE: tl.constexpr,
+    INDEX: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
+    RANK: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    STRIP: tl.constexpr,
+) -> None:
+    """Find R of some inputs of one block, and move all weights of those."""
+    block = tl.program_id(0) // strips
+    column = ((tl.program_id(0) % strips) * STRIP + tl.arange(0, STRIP)).to(INDEX)
+    depth = tl.arange(0, RANK).to(INDEX)
+    weights = _pointer(table, block, WEIGHT, IS_ALIGNED)
+    gradients = _pointer(table + blocks, block, GRADIENT, IS_ALIGNED)
+    moments = _pointer(table + 3 * blocks, block, STATE, IS_ALIGNED)
+    place_of_block = tl.load(table + 4 * blocks + block)
+    bases = basis + place_of_block * basis_block + depth[:, None] * basis_depth
+    lefts = left + place_of_block * left_block + depth[None, :] * left_depth
+    carried_lefts = carried_left + place_of_block * carried_left_block + depth[None, :] * carried_left_depth
+
+    product = tl.zeros((RANK, STRIP), dtype=tl.float32)
+    for start in range(0, rows, TILE_ROWS):
+        row = (start + tl.arange(0, TILE_ROWS)).to(INDEX)
+        there = (row < rows)[:, None] & (column < columns)[None, :]
+        places = row[:, None] * gradient_row + column[None, :] * gradient_column
+        gradient = tl.load(gradients + places, mask=there, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        q = tl.load(
+            bases + row[None, :] * basis_row, mask=(depth < rank)[:, None] & (row < rows)[None, :], other=0.0
+        )
+        product = tl.dot(q, gradient, product, input_precision=PRECISION)
+
+    there_right = (depth < rank)[:, None] & (column < columns)[None, :]
+    rights = right + place_of_block * right_block + depth[:, None] * right_depth + column[None, :] * right_column
+    carried = tl.load(rights, mask=there_right, other=0.0).to(tl.float32)
+    there_through = (depth < rank)[:, None] & (depth < rank)[None, :]
+    places = place_of_block * through_block + depth[:, None] * through_depth + depth[None, :] * through_column
+    t = tl.load(through + places, mask=there_through, other=0.0)
+    found = product * (1.0 - beta1) + tl.dot(t, carried, input_precision="tf32x3") * beta1
+    stored = _to_state(found, right.dtype.element_ty)
+    tl.store(rights, stored, mask=there_right)
+    current = stored.to(tl.float32) * tl.load(numbers + 11)
+    carried *= tl.load(numbers + 10)
+
+    for back in range(0, rows, TILE_ROWS):
+        row = ((tl.cdiv(rows, TILE_ROWS) - 1) * TILE_ROWS - back + tl.arange(0, TILE_ROWS)).to(INDEX)
+        there = (row < rows)[:, None] & (column < columns)[None, :]
+        places = row[:, None] * gradient_row + column[None, :] * gradient_column
+        gradient = tl.load(gradients + places, mask=there, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        there_left = (row < rows)[:, None] & (depth < rank)[None, :]
+        a = tl.load(lefts + row[:, None] * left_row, mask=there_left, other=0.0)
+        numerator = tl.dot(a, current, gradient * tl.load(numbers), input_precision=PRECISION)
+        a = tl.load(carried_lefts + row[:, None] * carried_left_row, mask=there_left, other=0.0)
+        numerator = tl.dot(a, carried, numerator, input_precision=PRECISION)
+        if HAS_MOMENT:
+            places = row[:, None] * moment_row + column[None, :] * moment_column
+            root = _element_root(moments + places, gradient, there, numbers)
         else:
-            tl.store(weights + places, _to_state(weight, WEIGHT), mask=there)
+            root = tl.load(divisor + place_of_block * divisor_block + row * divisor_row, mask=row < rows, other=1.0)
+            root = root[:, None]
+        places = row[:, None] * weight_row + column[None, :] * weight_column
+        place = first_place + row[:, None] * place_row + column[None, :] * place_column
+        keys = table + 5 * blocks + block
+        _descend(weights + places, numerator, root, there, numbers, place, keys, blocks, BY_CHANCE)
+
+
+@triton.jit
+def _element_root(moments: tl.tensor, gradient: tl.tensor, there: tl.tensor, numbers: tl.tensor) -> tl.tensor:
+    """sqrt(v / debias) + eps where each element keeps one v, with v moved on."""
+    moment = tl.load(moments, mask=there, other=0.0).to(tl.float32)
+    moment = moment * tl.load(numbers + 2) + gradient * gradient * tl.load(numbers + 3)
+    tl.store(moments, _to_state(moment, moments.dtype.element_ty), mask=there)
+    return tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5)
+
+
+@triton.jit
+def _descend(
+    weights: tl.tensor,
+    numerator: tl.tensor,
+    root: tl.tensor,
+    there: tl.tensor,
+    numbers: tl.tensor,
+    place: tl.tensor,
+    keys: tl.tensor,
+    blocks: tl.tensor,
+    BY_CHANCE: tl.constexpr,
+) -> None:
+    """Move a tile of weights; `place` is what chances are drawn by, and `keys` where those of the block are."""
+    bound = tl.load(numbers + 6)
+    update = tl.clamp(tl.div_rn(numerator, root), -bound, bound, propagate_nan=tl.PropagateNan.ALL)
+    weight = tl.load(weights, mask=there, other=0.0).to(tl.float32)
+    weight = weight * tl.load(numbers + 7) - update * tl.load(numbers + 8)
+    if BY_CHANCE:
+        factor = tl.load(keys).to(tl.int32)
+        addend = tl.load(keys + blocks).to(tl.int32)
+        bits = _hash(place.to(tl.int32), factor, addend) >> 16 & 0xFFFF
+        tl.store(weights, _round_by_chance(weight, bits), mask=there)
+    else:
+        tl.store(weights, _to_state(weight, weights.dtype.element_ty), mask=there)
 
 
 @triton.jit

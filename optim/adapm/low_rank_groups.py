@@ -7,9 +7,10 @@ of the plan's largest block. In a group
 * the blocks of one shape have their factors side by side, B × m × r and B × r × n: the state of each block is a view;
 * gradients stay where they are. Products with them are written side by side: by our kernel for all blocks of a shape;
   else block by block, but for blocks so small that a launch would take longer than a copy of them;
-* the r × r matrices of all blocks are worked out together (`solvers.subspace_together`), with no word to the host.
+* the r × r matrices of all blocks are worked out together (`solvers.subspace_bases`), with no word to the host.
 
-Weights and second moments are moved by `step.update_batch`: where our kernel does it, all blocks of a shape at once.
+Weights and second moments are moved by `step.update_batch`: where our kernel does it, all blocks of a shape at once. If
+the solver finds L first, as `subspace` does, that kernel finds R as well.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,6 +71,9 @@ def update_low_rank(
     """
     for group in _split_into_groups(lists, limit=allowed_elements(largest) // _BLOCKS_TO_FACTORS):
         kernels = kernels_for(group[0][0]) if compiles and all(kernels_for(batch[0]) for batch in group) else None
+        if kernels is not None and _suits_projection(group, settings, kernels):
+            _project_and_move(group, settings, kernels, largest=largest)
+            continue
         changes = _find_factors(group, settings, kernels, largest=largest)
         group.clear()
         while changes:
@@ -145,18 +149,60 @@ class _Change(NamedTuple):
             round_into([whole] if _shares_storage(parts[0], whole) else parts, factor)
 
 
+def _suits_projection(group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType) -> bool:
+    """Whether the kernel that moves those weights finds R as well."""
+    block = group[0][0].block
+    dtypes = {part.dtype if isinstance(part, Tensor) else None for batch in group for part in _stored_factors(batch)[0]}
+    suits = all(dtype is not None and kernels.suits_projection(block.rank, dtype) for dtype in dtypes)
+    return suits and SOLVERS[settings.solver].bases is not None
+
+
+def _project_and_move(
+    group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType, *, largest: int
+) -> None:
+    """Find L of all blocks of a group, and R on the way of their weights."""
+    stored, carried = _read_factors(group)
+    momenta = _momenta_of(group, carried, settings, kernels, largest=largest)
+    find_bases, sketches = SOLVERS[settings.solver].bases, _sketches(group, carried, settings)
+    assert find_bases is not None
+    bases = find_bases(momenta, iterations=settings.iterations, fresh=settings.fresh, sketches=sketches)
+    for batch, wholes, momentum, basis in zip(group, stored, momenta, bases, strict=True):
+        state = Factors(*(whole for whole in wholes if isinstance(whole, Tensor)))
+        if batch[0].block.output_axis == 1:
+            state = state.transpose()
+        left = round_as_stored([state.left], basis.mT)
+        projection = kernels.Projection(basis, left, momentum.carried.left, state.right, settings.beta1)
+        squares = kernels.square_sums_of(momentum)
+        update_batch(batch, settings, largest=largest, compiles=True, projection=projection, squares=squares)
+        state.left.copy_(left)
+        for parts, whole in zip(_stored_factors(batch), wholes, strict=True):
+            if not _shares_storage(parts[0], whole):
+                round_into(parts, whole)
+
+
+def _read_factors(group: Sequence[Sequence[Member]]) -> tuple[list[list[Stored]], list[Factors]]:
+    """L and R of each batch as state keeps them, side by side, and in the type of the arithmetic."""
+    compute = torch.promote_types(group[0][0].weight.dtype, torch.float32)
+    stored = [[_stack_stored(parts) for parts in _stored_factors(batch)] for batch in group]
+    return stored, [Factors(*(read([whole], compute) for whole in wholes)) for wholes in stored]
+
+
+def _sketches(
+    group: Sequence[Sequence[Member]], carried: Sequence[Factors], settings: StepSettings
+) -> list[Callable[[], Tensor]]:
+    return [partial(_start_of, batch, factors, settings) for batch, factors in zip(group, carried, strict=True)]
+
+
 def _find_factors(
     group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType | None, *, largest: int
 ) -> list[_Change]:
-    compute = torch.promote_types(group[0][0].weight.dtype, torch.float32)
-    stored = [[_stack_stored(parts) for parts in _stored_factors(batch)] for batch in group]
-    carried = [Factors(*(read([whole], compute) for whole in wholes)) for wholes in stored]
+    stored, carried = _read_factors(group)
     momenta = _momenta_of(group, carried, settings, kernels, largest=largest)
     found = SOLVERS[settings.solver].solve_together(
         momenta,
         iterations=settings.iterations,
         fresh=settings.fresh,
-        sketches=[partial(_start_of, batch, factors, settings) for batch, factors in zip(group, carried, strict=True)],
+        sketches=_sketches(group, carried, settings),
     )
     squares = [None if kernels is None else kernels.square_sums_of(momentum) for momentum in momenta]
     momenta.clear()  # and with them copies of gradients

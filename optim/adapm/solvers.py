@@ -77,24 +77,26 @@ def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch
         L with orthonormal columns, and R. Where M has fewer than r directions, the columns and rows that are left over
         are zero, and start from a sketch at the next step.
     """
-    return subspace_together([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])[0]
+    (basis,) = subspace_bases([momentum], iterations=iterations, fresh=fresh, sketches=[sketch])
+    return Factors(basis.mT, momentum.rows_times(basis))
 
 
-def subspace_together(
+def subspace_bases(
     momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
-) -> list[Factors]:
-    """As `subspace`, of batches of several shapes and one rank: what is r × r they work out in one call."""
+) -> list[Tensor]:
+    """Q^T of `subspace` (L = Q, R = Q^T M) for batches of several shapes and one rank: what is r × r they work out in
+    one call."""
     rows = [momentum.carried.right for momentum in momenta]
-    bases = [momentum.carried.left.mT for momentum in momenta]
     for k in range(iterations):
+        if k > 0:
+            rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
         # Of rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
         starts = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketches=sketches)
         products = [one.rows_times_transposed(start) for one, start in zip(momenta, starts, strict=True)]
         del starts
         bases = orthonormal_rows_together(products)
         del products
-        rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
-    return [Factors(basis.mT, found) for basis, found in zip(bases, rows, strict=True)]
+    return bases
 
 
 def svd(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch) -> Factors:
@@ -186,8 +188,8 @@ class SolverEntry:
     solve: Solver
     inner_iterations: int
     """Iterations a step where the user does not say."""
-    shares_calls: Callable[..., list[Factors]] | None = None
-    """Finds those of several momenta, as `subspace_together` does."""
+    bases: Callable[..., list[Tensor]] | None = None
+    """Where L is a basis Q and R is Q^T M: finds Q^T of several momenta, as `subspace_bases` does."""
     forms_momentum: bool = False
     """Whether it needs M itself, which is as large as the gradient."""
     reads_back: bool = False
@@ -197,15 +199,16 @@ class SolverEntry:
         self, momenta: Sequence[Momentum], *, iterations: int, fresh: bool, sketches: Sequence[Sketch]
     ) -> list[Factors]:
         """The factors of batches of several shapes and one rank."""
-        if self.shares_calls is not None:
-            return self.shares_calls(momenta, iterations=iterations, fresh=fresh, sketches=sketches)
+        if self.bases is not None:
+            bases = self.bases(momenta, iterations=iterations, fresh=fresh, sketches=sketches)
+            return [Factors(basis.mT, one.rows_times(basis)) for one, basis in zip(momenta, bases, strict=True)]
         each = zip(momenta, sketches, strict=True)
         return [self.solve(one, iterations=iterations, fresh=fresh, sketch=sketch) for one, sketch in each]
 
 
 SOLVERS: dict[str, SolverEntry] = {
     # docs/LOG.md: one iteration is nearly as good as the exact SVD
-    "subspace": SolverEntry(solve=subspace, inner_iterations=1, shares_calls=subspace_together),
+    "subspace": SolverEntry(solve=subspace, inner_iterations=1, bases=subspace_bases),
     "scaled_gd": SolverEntry(solve=scaled_gd, inner_iterations=5),  # the paper's K
     "gd": SolverEntry(solve=gd, inner_iterations=5, reads_back=True),  # the paper's K
     "svd": SolverEntry(solve=svd, inner_iterations=1, forms_momentum=True, reads_back=True),  # exact at once

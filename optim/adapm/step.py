@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
 from types import ModuleType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -249,6 +249,7 @@ def update_batch(
     compiles: bool = False,
     factors: Factors | None = None,
     old: Factors | None = None,
+    projection: Any = None,
     squares: Tensor | None = None,
 ) -> None:
     """Move a batch of like blocks, and their state.
@@ -261,6 +262,7 @@ def update_batch(
         compiles: Whether large blocks are moved by compiled code.
         factors: A and B of low-rank blocks where they have been found before, so that m is A B and the gradient's part.
         old: L' and R' where `factors` are L and R, which our kernel mixes.
+        projection: A `kernels.Projection` instead, where our kernel is to find R.
         squares: The sums of squares of each output of G, where they have.
     """
     block = batch[0].block
@@ -269,7 +271,7 @@ def update_batch(
     stored = [member.state["exp_avg_sq"] for member in batch]
     kernels = kernels_for(batch[0]) if compiles else None
     if kernels is not None:
-        if low_rank and factors is None:
+        if low_rank and factors is None and projection is None:
             factors = _factors_of(batch, join([member.gradient for member in batch]), settings)
         if shares and squares is None and (low_rank or block.output_axis == 1 or block.head_size > 1):
             gradients = [single.gradient for member in batch for single in cut_stack(member, 1)]
@@ -278,7 +280,7 @@ def update_batch(
         # What is None here, v of each row of a block that is not of low rank, is found on the way.
         if shares and squares is not None:
             divisor = shared_divisor(block, stored, squares if len(squares) > 1 else squares[0], settings)
-        _move_by_kernel(kernels, batch, settings, factors, divisor, old=old)
+        _move_by_kernel(kernels, batch, settings, factors, divisor, old=old, projection=projection)
         return
     gradient = join([member.gradient for member in batch])
     divisor = None
@@ -371,29 +373,33 @@ def _move_by_kernel(
     divisor: Tensor | None,
     *,
     old: Factors | None = None,
+    projection: Any = None,
 ) -> None:
     """As the loop above, all blocks at once; v that is not behind the divisor is found on the way."""
     first, block = batch[0], batch[0].block
     full = block.first_moment is FirstMoment.FULL
+    turned = projection is not None and block.output_axis == 1
     singles = [single for member in batch for single in cut_stack(member, 1)]
     chances = None
     if _rounds_by_chance(first.weight, settings):
         keys = [rounding_key(settings.seed, settings.step, single.block.name) for single in singles]
-        chances = kernels.Chances(keys, first.origin, block.shape[1])
-    kernels.move(
-        kernels.Blocks(
-            [single.weight.detach() for single in singles],
-            [single.gradient for single in singles],
-            [tensors_of(single.state)["exp_avg"] for single in singles] if full else [],
-            [tensors_of(single.state)["exp_avg_sq"] for single in singles] if divisor is None else [],
-        ),
-        factors,
-        divisor,
-        _numbers(settings, block.first_moment, block.decays, torch.float32, first.weight.device),
-        old=old,
-        chances=chances,
-        precision=settings.matmul_precision,
-    )
+        chances = kernels.Chances(keys, first.origin, block.shape[1], turned)
+    kept = [tensors_of(single.state) for single in singles]
+    blocks = [
+        [single.weight.detach() for single in singles],
+        [single.gradient for single in singles],
+        [state["exp_avg"] for state in kept] if full else [],
+        [state["exp_avg_sq"] for state in kept] if divisor is None else [],
+    ]
+    if turned:
+        blocks = [[tensor.mT for tensor in tensors] for tensors in blocks]
+        divisor = None if divisor is None else divisor.mT
+    numbers = _numbers(settings, block.first_moment, block.decays, torch.float32, first.weight.device)
+    how = {"chances": chances, "precision": settings.matmul_precision}
+    if projection is not None:
+        kernels.project_and_move(kernels.Blocks(*blocks), projection, divisor, numbers, **how)
+    else:
+        kernels.move(kernels.Blocks(*blocks), factors, divisor, numbers, old=old, **how)
 
 
 def _move_compiled(

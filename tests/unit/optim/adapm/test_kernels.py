@@ -7,12 +7,13 @@ On a GPU these run as they are; without one Triton's interpreter runs the kernel
 import itertools
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from optim.adapm import AdaPM, AdaPMMini, compiled
+from optim.adapm import AdaPM, AdaPMMini, compiled, devices
 from optim.adapm.low_rank import Factors
 from optim.adapm.rounding import round_stochastically, rounding_key
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
@@ -254,6 +255,81 @@ def test_old_and_new_factors_are_mixed_on_the_way(kernels, turned):
         torch.testing.assert_close(found.double(), weight, rtol=2e-5, atol=1e-4)
 
 
+def orthonormal(rows: int, rank: int) -> Tensor:
+    drawn = torch.randn(2, rows, rank, generator=torch.Generator().manual_seed(2))
+    return torch.linalg.qr(drawn)[0].to(DEVICE)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (65, 129), (130, 40), (1050, 33)], ids=str)
+@pytest.mark.parametrize("second", ["element", "given rows"])
+@pytest.mark.parametrize(
+    ("rank", "state", "precision"),
+    [(1, torch.float32, "highest"), (5, torch.bfloat16, "highest"), (16, torch.float32, "high")],
+)
+def test_what_is_projected_on_the_way_moves_weights_as_if_it_were_known(
+    kernels, shape, second, rank, state, precision
+):
+    """R = Q^T M, of M = (1 - b1) G + b1 L' R', is stored; weights are moved by a G + b L' R' + c L R."""
+    case = make_case(shape, kind="none", second=second, blocks=2)
+    case.gradients[1] = case.gradients[1].t().contiguous().t()
+    basis, old_left = orthonormal(shape[0], rank), orthonormal(shape[0], rank).flip(1)
+    left = basis.to(state).float()
+    old_right = torch.randn(2, shape[1], rank, generator=torch.Generator().manual_seed(3)).to(DEVICE, state).mT
+    G = torch.stack(case.gradients).double()
+    carried = old_left.double() @ old_right.double()
+    expected_right = basis.double().mT @ (0.1 * G + 0.9 * carried)
+    of_carried, of_current = 0.3, -0.7
+    stored = expected_right.to(state).double()
+    case.factors = Factors(
+        torch.cat((of_carried * old_left, of_current * left), dim=-1).double(),
+        torch.cat((old_right.double(), stored), dim=-2),
+    )
+    expected = case.moved((NUMBERS[0], 1.0, *NUMBERS[2:]))
+    right = old_right.clone(memory_format=torch.preserve_format)
+    kernels.project_and_move(
+        kernels.Blocks(case.weights, case.gradients, [], case.moments),
+        kernels.Projection(basis.mT, left, old_left, right, 0.9),
+        case.divisor,
+        torch.tensor((*NUMBERS, of_carried, of_current), device=DEVICE),
+        precision=precision,
+    )
+    atol = 2e-2 if precision == "high" and not INTERPRETED else 1e-4
+    # Rounded to a neighbour where sums in another order are.
+    rtol = torch.finfo(state).eps if state is torch.bfloat16 else 1e-4
+    torch.testing.assert_close(right.double(), expected_right, rtol=rtol, atol=atol)
+    for k, (weight, _, moment) in enumerate(expected):
+        torch.testing.assert_close(case.weights[k].double(), weight, rtol=2e-5, atol=max(atol, rtol / 10))
+        if moment is not None:
+            torch.testing.assert_close(case.moments[k].double(), moment, rtol=2e-5, atol=1e-5)
+
+
+def test_blocks_that_lie_inputs_by_outputs_round_by_the_chances_of_where_they_lie(kernels):
+    """The same update, of weights of bfloat16, given as they lie and turned."""
+    rank, key = 3, rounding_key(3, 5, "block")
+    case = make_case((40, 50), kind="none", second="element", dtype=torch.bfloat16)
+    basis, zeros = orthonormal(50, rank)[:1], torch.zeros(1, 50, rank, device=DEVICE)
+    numbers = torch.tensor((1.0, *NUMBERS[1:], 0.0, 0.0), device=DEVICE)
+    plain, turned = case.weights[0].clone(), case.weights[0].clone()
+    moments = [case.moments[0].clone(), case.moments[0].clone()]
+    kernels.move(
+        kernels.Blocks([plain], case.gradients, [], moments[:1]),
+        None,
+        None,
+        numbers,
+        chances=kernels.Chances([key], (4, 60), 200),
+    )
+    kernels.project_and_move(
+        kernels.Blocks([turned.mT], [case.gradients[0].mT], [], [moments[1].mT]),
+        kernels.Projection(basis.mT, zeros, zeros, torch.zeros(1, rank, 40, device=DEVICE), 0.9),
+        None,
+        numbers,
+        chances=kernels.Chances([key], (4, 60), 200, is_turned=True),
+    )
+    assert torch.equal(plain, turned)
+    assert torch.equal(moments[0], moments[1])
+    assert not torch.equal(plain, case.weights[0])
+
+
 def test_a_product_in_tf32_is_as_far_off_as_its_mantissa_is_short(kernels):
     case = make_case((70, 80), kind="low rank", second="element")
     ((expected, _, _),) = case.moved()
@@ -313,18 +389,19 @@ def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
 
 @pytest.fixture
 def uses_kernels(monkeypatch, kernels):
-    """The precision of the products, each time that the kernel moved something."""
-    calls: list[object] = []
-    move = kernels.move
+    """The name of a kernel and the precision of its products, each time that one moved something."""
+    calls: list[tuple[str, object]] = []
     monkeypatch.setattr(compiled, "kernels_for", lambda device: kernels)
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
+    for name in ("move", "project_and_move"):
 
-    def count(*arguments: object, **options: object) -> None:
-        calls.append(options["precision"])
-        move(*arguments, **options)
+        def count(*arguments: object, _name: str = name, _move: Any = getattr(kernels, name), **options: object) -> None:
+            calls.append((_name, options["precision"]))
+            _move(*arguments, **options)
 
-    monkeypatch.setattr(kernels, "move", count)
-    return calls
+        monkeypatch.setattr(kernels, name, count)
+    with devices.simulate_accelerator():
+        yield calls
 
 
 @pytest.mark.parametrize(
@@ -336,6 +413,9 @@ def uses_kernels(monkeypatch, kernels):
         (AdaPMMini, tiny_llama, {"matmul_precision": "high"}),
         (AdaPMMini, tiny_gpt2, {"matmul_precision": "high"}),
         (AdaPM, tiny_gpt2, {"matmul_precision": "high", "solver": "scaled_gd"}),
+        (AdaPMMini, tiny_gpt2, {"state_dtype": torch.int8}),
+        (AdaPMMini, tiny_gpt2, {"state_dtype": torch.bfloat16}),
+        (AdaPM, tiny_llama, {"inner_iterations": 2}),
     ],
 )
 def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, options):
@@ -343,7 +423,10 @@ def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, opti
     train(plain, cls.for_model(plain, 1e-3, compile=False, **options), range(2))
     assert not uses_kernels
     train(other, cls.for_model(other, 1e-3, compile=True, **options), range(2))
-    assert set(uses_kernels) == {options.get("matmul_precision", "highest")}
+    names, precisions = map(set, zip(*uses_kernels, strict=True))
+    assert precisions == {options.get("matmul_precision", "highest")}
+    projects = "solver" not in options and options.get("state_dtype") is not torch.int8
+    assert names == ({"move", "project_and_move"} if projects else {"move"})
     for one, two in zip(plain.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-3, atol=2e-5)
 
