@@ -8,7 +8,9 @@ an accelerator's ways, and a value that the host wanted to read is an error: the
 what torch dispatches and does not only view a tensor, or a launch of one of our kernels (`optim/adapm/kernels.py`);
 some of those of linear algebra are several kernels inside. One on lists of tensors (`_foreach_…`) is one launch where
 torch's own rules let it be, and else as many as there are tensors. An operation moves each of its operands once, in or
-out: what caches hold between operations is not known here. Fused AdamW is one operation, of 28 bytes a float32 weight.
+out: what caches hold between operations is not known here. Where a kernel reads a gradient twice, the second time
+counts as far as what all programs work on at a time does not fit into the cache of an H200. Fused AdamW is one
+operation, of 28 bytes a float32 weight.
 """
 
 import argparse
@@ -233,6 +235,7 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         chosen: Sequence[int],
         projection: kernels.Projection,
         through: Tensor,
+        carried_right: Tensor,
         divisor: Tensor | None,
         numbers: Tensor,
         chances: kernels.Chances | None,
@@ -241,8 +244,10 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         changed = [each[index] for each in (blocks.weights, blocks.moments) if each for index in chosen]
         gradients = [blocks.gradients[index] for index in chosen]
         again = _again(blocks.weights[chosen[0]]) * sum(_extent(tensor) for tensor in gradients)
-        read = _tensors((changed, gradients, list(projection), through, divisor, numbers))
-        moved = sum(_extent(tensor) for tensor in (*read, *changed, projection.right))
+        thin = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors(list(projection))}  # L may be Q
+        read = _tensors((changed, gradients, list(thin.values()), through, divisor, numbers))
+        written = (*changed, projection.right, carried_right)
+        moved = sum(_extent(tensor) for tensor in (*read, *written))
         counted.found.add("our projection", moved + round(again))
 
     def launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tensor, axis: int) -> None:

@@ -6,10 +6,10 @@
     v = v + (1 - b2) (mean of a row of G * G - v)     where each row keeps one; other shared v are worked out before
     W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
 
-Another does so where it is R = Q^T M that is still to be found (`low_rank.py`), so that no step reads a gradient more than
-twice. Two read gradients alone: their products with thin matrices, with the sums of squares that a shared v needs, and
-those sums by themselves. Products are in TF32, or each of a float32's two parts in TF32, which tensor cores do in a third of
-the time of one in IEEE float32.
+Another does so where R = Q^T M is still to be found (`low_rank.py`), in one launch that reads its part of a gradient
+again while a cache has it. Two read gradients alone: their products with thin matrices, with the sums of squares that a
+shared v needs, and those sums by themselves. Products are in TF32, or each of a float32's two parts in TF32, which
+tensor cores do in a third of the time of one in IEEE float32.
 
 A batch is one launch: the addresses of its blocks are a table on the device, so that they lie wherever their parameters
 do. A program moves a tile of a block, or whole rows where each row keeps one v: what it reads of G a second time is in
@@ -67,19 +67,28 @@ def try_on(device: torch.device) -> None:
         TritonError: a kernel cannot be compiled for that device, or needs more of it than it has.
     """
     weight, gradient, moment = (torch.linspace(-1.0, 1.0, 33 * 70, device=device).view(33, 70) for _ in range(3))
-    factors = Factors(gradient[:, :5].contiguous(), gradient[:5].contiguous())
     moment = moment.square() + 0.1
+    basis, carried = torch.eye(5, 33, device=device)[None], gradient[:5].contiguous()[None]
+    found = 0.1 * gradient[:5] + 0.9 * carried[0]
     numbers = torch.tensor([0.5, 1.0, 0.9, 0.1, 1.0, 1e-8, 1.0, 0.9, 0.1, 0.1, 1.5, 0.5], device=device)
+    numerator = 0.5 * gradient
+    numerator[:5] += 1.5 * carried[0] + 0.5 * found
     root = (0.9 * moment + 0.1 * gradient.square()).sqrt() + 1e-8
-    expected = 0.9 * weight - 0.1 * ((0.5 * gradient + 2.0 * factors.left @ factors.right) / root).clamp(-1.0, 1.0)
-    move(Blocks([weight], [gradient.clone()], [], [moment]), factors, None, numbers, old=factors)
+    expected = 0.9 * weight - 0.1 * (numerator / root).clamp(-1.0, 1.0)
+    old, new = Factors(basis.mT, carried.clone()), Factors(basis.mT, found[None])
+    for projects in (False, True):
+        blocks = Blocks([weight.clone()], [gradient.clone()], [], [moment.clone()])
+        if projects:
+            project_and_move(blocks, Projection(basis, basis.mT, basis.mT, carried, 0.9), None, numbers)
+        else:
+            move(blocks, new, None, numbers, old=old)
+        if not torch.allclose(blocks.weights[0], expected, rtol=1e-3, atol=1e-3):
+            raise RuntimeError("it does not agree with torch's operators")
     rows = torch.linspace(-1.0, 1.0, _MOST_ROWS * 70, device=device).view(1, -1, 70)
     for precision in _INPUTS:  # with all the rows that a tile may have
         product = multiply(rows, [gradient], axis=0, precision=precision)
         if not torch.allclose(product, rows @ gradient.mT, rtol=1e-2, atol=1e-1):
             raise RuntimeError("its products do not agree with torch's")
-    if not torch.allclose(weight, expected, rtol=1e-3, atol=1e-3):
-        raise RuntimeError("it does not agree with torch's operators")
 
 
 class Blocks(NamedTuple):
@@ -188,9 +197,11 @@ def project_and_move(
     if blocks.weights[0].numel() == 0:
         return
     through = times(projection.basis, projection.carried_left)
+    # R' of each strip, which is overwritten: written and read by one program, so that it need not leave the cache.
+    carried_right = through.new_empty(projection.right.shape)
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
-            _launch_projection(blocks, chosen, projection, through, divisor, numbers, chances, precision)
+            _launch_projection(blocks, chosen, projection, through, carried_right, divisor, numbers, chances, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,6 +364,7 @@ def _launch_projection(
     chosen: Sequence[int],
     projection: Projection,
     through: Tensor,
+    carried_right: Tensor,
     divisor: Tensor | None,
     numbers: Tensor,
     chances: Chances | None,
@@ -372,7 +384,8 @@ def _launch_projection(
     _project_and_move[(strips * len(chosen),)](
         _on_device((*addresses, *chosen, *keys), weight.device),
         *thin,
-        through,
+        carried_right,
+        through.contiguous(),
         divisor,
         numbers,
         len(chosen),
@@ -380,7 +393,7 @@ def _launch_projection(
         rows,
         columns,
         rank,
-        *(step for each in (*thin, through) for step in _strides(each)),
+        *(step for each in thin for step in _strides(each)),
         *weight.stride(),
         *gradient.stride(),
         *(moment.stride() if moment is not None else (0, 0)),
@@ -396,7 +409,9 @@ def _launch_projection(
         INDEX=_index_type([weight, gradient, *thin, *([] if moment is None else [moment])]),
         IS_ALIGNED=all(address % 16 == 0 for address in addresses),
         RANK=max(16, triton.next_power_of_2(rank)),
-        TILE_ROWS=_SUMMED,
+        TILE_ROWS=_PRODUCT_TILE,
+        TILE_SUMMED=_SUMMED,
+        TILE_DEPTH=_PRODUCT_DEPTH,
         STRIP=strip,
         num_warps=_WARPS,
         num_stages=2,
@@ -617,28 +632,24 @@ def _move(
             if left is not None:
                 lefts = left + place_of_block * left_block + row * left_row
                 rights = right + place_of_block * right_block + column * right_column
-                product = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
-                for start_depth in range(0, depth, TILE_DEPTH):
-                    inner = start_depth + tl.arange(0, TILE_DEPTH)
-                    there_left = row_is_there[:, None] & (inner < depth)[None, :]
-                    there_right = (inner < depth)[:, None] & (column < columns)[None, :]
-                    a = tl.load(lefts[:, None] + inner[None, :] * left_depth, mask=there_left, other=0.0)
-                    b = tl.load(rights[None, :] + inner[:, None] * right_depth, mask=there_right, other=0.0)
-                    product = tl.dot(a, b, product, input_precision=PRECISION)
-                if old_left is None:
-                    numerator += product * tl.load(numbers + 1)
-                else:
-                    numerator += product * tl.load(numbers + 11)
+                product = _product_of_thin(
+                    lefts, left_depth, row < rows, rights, right_depth, column < columns, depth, PRECISION, TILE_DEPTH
+                )
+                numerator += product * tl.load(numbers + (1 if old_left is None else 11))
+                if old_left is not None:
                     lefts = old_left + place_of_block * old_left_block + row * old_left_row
                     rights = old_right + place_of_block * old_right_block + column * old_right_column
-                    product = tl.zeros((TILE_ROWS, TILE_COLUMNS), dtype=tl.float32)
-                    for start_depth in range(0, depth, TILE_DEPTH):
-                        inner = start_depth + tl.arange(0, TILE_DEPTH)
-                        there_left = row_is_there[:, None] & (inner < depth)[None, :]
-                        there_right = (inner < depth)[:, None] & (column < columns)[None, :]
-                        a = tl.load(lefts[:, None] + inner[None, :] * old_left_depth, mask=there_left, other=0.0)
-                        b = tl.load(rights[None, :] + inner[:, None] * old_right_depth, mask=there_right, other=0.0)
-                        product = tl.dot(a, b, product, input_precision=PRECISION)
+                    product = _product_of_thin(
+                        lefts,
+                        old_left_depth,
+                        row < rows,
+                        rights,
+                        old_right_depth,
+                        column < columns,
+                        depth,
+                        PRECISION,
+                        TILE_DEPTH,
+                    )
                     numerator += product * tl.load(numbers + 10)
 
         if V == "element":
@@ -660,6 +671,7 @@ def _project_and_move(
     left: tl.tensor,
     carried_left: tl.tensor,
     right: tl.tensor,
+    carried_right: tl.tensor,
     through: tl.tensor,
     divisor: tl.tensor,
     numbers: tl.tensor,
@@ -680,9 +692,6 @@ def _project_and_move(
     right_block: tl.tensor,
     right_depth: tl.tensor,
     right_column: tl.tensor,
-    through_block: tl.tensor,
-    through_depth: tl.tensor,
-    through_column: tl.tensor,
     weight_row: tl.tensor,
     weight_column: tl.tensor,
     gradient_row: tl.tensor,
@@ -705,6 +714,8 @@ def _project_and_move(
     IS_ALIGNED: tl.constexpr,
     RANK: tl.constexpr,
     TILE_ROWS: tl.constexpr,
+    TILE_SUMMED: tl.constexpr,
+    TILE_DEPTH: tl.constexpr,
     STRIP: tl.constexpr,
 ) -> None:
     """Find R of some inputs of one block, and move all weights of those."""
@@ -715,53 +726,92 @@ def _project_and_move(
     gradients = _pointer(table + blocks, block, GRADIENT, IS_ALIGNED)
     moments = _pointer(table + 3 * blocks, block, STATE, IS_ALIGNED)
     place_of_block = tl.load(table + 4 * blocks + block)
-    bases = basis + place_of_block * basis_block + depth[:, None] * basis_depth
-    lefts = left + place_of_block * left_block + depth[None, :] * left_depth
-    carried_lefts = carried_left + place_of_block * carried_left_block + depth[None, :] * carried_left_depth
-
-    product = tl.zeros((RANK, STRIP), dtype=tl.float32)
-    for start in range(0, rows, TILE_ROWS):
-        row = (start + tl.arange(0, TILE_ROWS)).to(INDEX)
-        there = (row < rows)[:, None] & (column < columns)[None, :]
-        places = row[:, None] * gradient_row + column[None, :] * gradient_column
-        gradient = tl.load(gradients + places, mask=there, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        q = tl.load(
-            bases + row[None, :] * basis_row, mask=(depth < rank)[:, None] & (row < rows)[None, :], other=0.0
-        )
-        product = tl.dot(q, gradient, product, input_precision=PRECISION)
-
-    there_right = (depth < rank)[:, None] & (column < columns)[None, :]
-    rights = right + place_of_block * right_block + depth[:, None] * right_depth + column[None, :] * right_column
-    carried = tl.load(rights, mask=there_right, other=0.0).to(tl.float32)
-    there_through = (depth < rank)[:, None] & (depth < rank)[None, :]
-    places = place_of_block * through_block + depth[:, None] * through_depth + depth[None, :] * through_column
-    t = tl.load(through + places, mask=there_through, other=0.0)
-    found = product * (1.0 - beta1) + tl.dot(t, carried, input_precision="tf32x3") * beta1
+    bases = basis + place_of_block * basis_block + depth * basis_depth
+    rights = right + place_of_block * right_block + column * right_column
+    copies = carried_right + place_of_block * rank * columns + column
+    found = tl.zeros((RANK, STRIP), dtype=tl.float32)
+    for start in range(0, rows, TILE_SUMMED):
+        other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
+        there = (other < rows)[:, None] & (column < columns)[None, :]
+        value = tl.load(
+            gradients + other[:, None] * gradient_row + column[None, :] * gradient_column,
+            mask=there,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(tl.float32)
+        there = (depth < rank)[:, None] & (other < rows)[None, :]
+        q = tl.load(bases[:, None] + other[None, :] * basis_row, mask=there, other=0.0)
+        found = tl.dot(q, value, found, input_precision=PRECISION)
+    throughs = through + place_of_block * rank * rank + depth * rank
+    other_part = tl.zeros((RANK, STRIP), dtype=tl.float32)
+    for start in range(0, rank, TILE_DEPTH):
+        inner = (start + tl.arange(0, TILE_DEPTH)).to(INDEX)
+        there = (depth < rank)[:, None] & (inner < rank)[None, :]
+        t = tl.load(throughs[:, None] + inner[None, :], mask=there, other=0.0)
+        there = (inner < rank)[:, None] & (column < columns)[None, :]
+        value = tl.load(rights[None, :] + inner[:, None] * right_depth, mask=there, other=0.0).to(tl.float32)
+        tl.store(copies[None, :] + inner[:, None] * columns, value, mask=there)
+        other_part = tl.dot(t, value, other_part, input_precision="tf32x3")
+    found = found * (1.0 - beta1) + other_part * beta1
+    tl.debug_barrier()  # R' is read by all threads before any writes R
+    is_right = (depth < rank)[:, None] & (column < columns)[None, :]
     stored = _to_state(found, right.dtype.element_ty)
-    tl.store(rights, stored, mask=there_right)
-    current = stored.to(tl.float32) * tl.load(numbers + 11)
-    carried *= tl.load(numbers + 10)
+    tl.store(rights[None, :] + depth[:, None] * right_depth, stored, mask=is_right)
+    tl.debug_barrier()
 
     for back in range(0, rows, TILE_ROWS):
         row = ((tl.cdiv(rows, TILE_ROWS) - 1) * TILE_ROWS - back + tl.arange(0, TILE_ROWS)).to(INDEX)
         there = (row < rows)[:, None] & (column < columns)[None, :]
-        places = row[:, None] * gradient_row + column[None, :] * gradient_column
-        gradient = tl.load(gradients + places, mask=there, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        there_left = (row < rows)[:, None] & (depth < rank)[None, :]
-        a = tl.load(lefts + row[:, None] * left_row, mask=there_left, other=0.0)
-        numerator = tl.dot(a, current, gradient * tl.load(numbers), input_precision=PRECISION)
-        a = tl.load(carried_lefts + row[:, None] * carried_left_row, mask=there_left, other=0.0)
-        numerator = tl.dot(a, carried, numerator, input_precision=PRECISION)
+        gradient = tl.load(
+            gradients + row[:, None] * gradient_row + column[None, :] * gradient_column,
+            mask=there,
+            other=0.0,
+            eviction_policy="evict_first",
+        ).to(tl.float32)
+        is_row, is_column = row < rows, column < columns
+        numerator = gradient * tl.load(numbers)
+        lefts = left + place_of_block * left_block + row * left_row
+        product = _product_of_thin(
+            lefts, left_depth, is_row, rights, right_depth, is_column, rank, PRECISION, TILE_DEPTH
+        )
+        numerator += product * tl.load(numbers + 11)
+        lefts = carried_left + place_of_block * carried_left_block + row * carried_left_row
+        product = _product_of_thin(
+            lefts, carried_left_depth, is_row, copies, columns, is_column, rank, PRECISION, TILE_DEPTH
+        )
+        numerator += product * tl.load(numbers + 10)
         if HAS_MOMENT:
-            places = row[:, None] * moment_row + column[None, :] * moment_column
-            root = _element_root(moments + places, gradient, there, numbers)
+            reached = moments + row[:, None] * moment_row + column[None, :] * moment_column
+            root = _element_root(reached, gradient, there, numbers)
         else:
             root = tl.load(divisor + place_of_block * divisor_block + row * divisor_row, mask=row < rows, other=1.0)
             root = root[:, None]
-        places = row[:, None] * weight_row + column[None, :] * weight_column
+        reached = weights + row[:, None] * weight_row + column[None, :] * weight_column
         place = first_place + row[:, None] * place_row + column[None, :] * place_column
-        keys = table + 5 * blocks + block
-        _descend(weights + places, numerator, root, there, numbers, place, keys, blocks, BY_CHANCE)
+        _descend(reached, numerator, root, there, numbers, place, table + 5 * blocks + block, blocks, BY_CHANCE)
+
+
+@triton.jit
+def _product_of_thin(
+    lefts: tl.tensor,
+    left_depth: tl.tensor,
+    is_row: tl.tensor,
+    rights: tl.tensor,
+    right_depth: tl.tensor,
+    is_column: tl.tensor,
+    depth: tl.tensor,
+    PRECISION: tl.constexpr,
+    TILE_DEPTH: tl.constexpr,
+) -> tl.tensor:
+    """A tile of A B, for the rows of A and columns of B that begin there."""
+    product = tl.zeros((lefts.shape[0], rights.shape[0]), dtype=tl.float32)
+    for start in range(0, depth, TILE_DEPTH):
+        inner = start + tl.arange(0, TILE_DEPTH)
+        is_left, is_right = is_row[:, None] & (inner < depth)[None, :], (inner < depth)[:, None] & is_column[None, :]
+        a = tl.load(lefts[:, None] + inner[None, :] * left_depth, mask=is_left, other=0.0)
+        b = tl.load(rights[None, :] + inner[:, None] * right_depth, mask=is_right, other=0.0).to(tl.float32)
+        product = tl.dot(a, b, product, input_precision=PRECISION)
+    return product
 
 
 @triton.jit

@@ -167,7 +167,8 @@ def _project_and_move(
     assert find_bases is not None
     bases = find_bases(momenta, iterations=settings.iterations, fresh=settings.fresh, sketches=sketches)
     for batch, wholes, momentum, basis in zip(group, stored, momenta, bases, strict=True):
-        state = Factors(*(whole for whole in wholes if isinstance(whole, Tensor)))
+        plain = [whole for whole in wholes if isinstance(whole, Tensor)]
+        state = Factors(*plain)
         if batch[0].block.output_axis == 1:
             state = state.transpose()
         left = round_as_stored([state.left], basis.mT)
@@ -175,9 +176,9 @@ def _project_and_move(
         squares = kernels.square_sums_of(momentum)
         update_batch(batch, settings, largest=largest, compiles=True, projection=projection, squares=squares)
         state.left.copy_(left)
-        for parts, whole in zip(_stored_factors(batch), wholes, strict=True):
-            if not _shares_storage(parts[0], whole):
-                round_into(parts, whole)
+        for parts, tensor in zip(_stored_factors(batch), plain, strict=True):
+            if not _shares_storage(parts[0], tensor):
+                round_into(parts, tensor)
 
 
 def _read_factors(group: Sequence[Sequence[Member]]) -> tuple[list[list[Stored]], list[Factors]]:

@@ -86,7 +86,7 @@ def subspace_bases(
 ) -> list[Tensor]:
     """Q^T of `subspace` (L = Q, R = Q^T M) for batches of several shapes and one rank: what is r × r they work out in
     one call."""
-    rows = [momentum.carried.right for momentum in momenta]
+    rows, bases = [momentum.carried.right for momentum in momenta], list[Tensor]()
     for k in range(iterations):
         if k > 0:
             rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]

@@ -136,6 +136,58 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
     assert ".local" not in made.asm["ptx"]
 
 
+@pytest.mark.parametrize(
+    ("capability", "turned", "precision"),
+    [(80, True, "tf32x3"), (90, False, "tf32x3"), (90, True, "tf32"), (100, True, "tf32x3")],
+)
+def test_the_kernel_that_projects_is_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision):
+    """Of the highest rank that it takes; what is in local memory would be registers that spilled."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as build
+
+    from optim.adapm import kernels
+
+    tl = triton.language
+    steps = ("weight_row", "gradient_row", "moment_row") if turned else ("weight_column", "gradient_column")
+    constants = {
+        "HAS_MOMENT": True,
+        "BY_CHANCE": True,
+        "PRECISION": precision,
+        "WEIGHT": tl.bfloat16,
+        "GRADIENT": tl.bfloat16,
+        "STATE": tl.float32,
+        "INDEX": tl.int32,
+        "IS_ALIGNED": True,
+        "RANK": kernels._MOST_ROWS,
+        "TILE_ROWS": kernels._PRODUCT_TILE,
+        "TILE_SUMMED": kernels._SUMMED,
+        "TILE_DEPTH": kernels._PRODUCT_DEPTH,
+        "STRIP": kernels._strip(768, 3072),
+        "divisor": None,
+        **dict.fromkeys((*steps, "basis_row", "left_row", "carried_left_depth", "right_column"), 1),
+    }
+    names = [parameter.name for parameter in kernels._project_and_move.params]
+    floats = ("basis", "left", "carried_left", "right", "carried_right", "through", "numbers")
+    types = {"table": "*i64", "beta1": "fp32", **dict.fromkeys(floats, "*fp32")}
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
+    aligned = {
+        (index,): [["tt.divisibility", 16]]
+        for index, name in enumerate(names)
+        if signature[name] not in ("constexpr", "fp32") and "place" not in name
+    }
+    made = build(
+        ASTSource(kernels._project_and_move, signature, {(names.index(k),): v for k, v in constants.items()}, aligned),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": kernels._WARPS, "num_stages": 2},
+    )
+    assert made.asm["cubin"]
+    assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
+    assert made.metadata.shared <= 64 * 1024, "two programs fit on a processor"
+    assert ".local" not in made.asm["ptx"]
+
+
 def test_places_beyond_two_billion_are_counted_in_64_bits():
     from optim.adapm import kernels
 

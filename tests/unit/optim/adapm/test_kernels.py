@@ -6,8 +6,8 @@ On a GPU these run as they are; without one Triton's interpreter runs the kernel
 
 import itertools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import torch
@@ -257,7 +257,8 @@ def test_old_and_new_factors_are_mixed_on_the_way(kernels, turned):
 
 def orthonormal(rows: int, rank: int) -> Tensor:
     drawn = torch.randn(2, rows, rank, generator=torch.Generator().manual_seed(2))
-    return torch.linalg.qr(drawn)[0].to(DEVICE)
+    basis: Tensor = torch.linalg.qr(drawn)[0].to(DEVICE)
+    return basis
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (65, 129), (130, 40), (1050, 33)], ids=str)
@@ -266,9 +267,7 @@ def orthonormal(rows: int, rank: int) -> Tensor:
     ("rank", "state", "precision"),
     [(1, torch.float32, "highest"), (5, torch.bfloat16, "highest"), (16, torch.float32, "high")],
 )
-def test_what_is_projected_on_the_way_moves_weights_as_if_it_were_known(
-    kernels, shape, second, rank, state, precision
-):
+def test_what_is_projected_on_the_way_moves_weights_as_if_it_were_known(kernels, shape, second, rank, state, precision):
     """R = Q^T M, of M = (1 - b1) G + b1 L' R', is stored; weights are moved by a G + b L' R' + c L R."""
     case = make_case(shape, kind="none", second=second, blocks=2)
     case.gradients[1] = case.gradients[1].t().contiguous().t()
@@ -379,9 +378,11 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
     kernels.try_on(DEVICE)
-    monkeypatch.setattr(kernels, "move", lambda blocks, *rest, old: blocks.weights[0].add_(1.0))
-    with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
-        kernels.try_on(DEVICE)
+    for name in ("move", "project_and_move"):
+        with monkeypatch.context() as patched:
+            patched.setattr(kernels, name, lambda blocks, *rest, **how: blocks.weights[0].add_(1.0))
+            with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
+                kernels.try_on(DEVICE)
     monkeypatch.setattr(kernels, "multiply", lambda rows, *rest, **how: torch.zeros(1, 1, 1, device=DEVICE))
     with pytest.raises(RuntimeError, match="its products do not agree"):
         kernels.try_on(DEVICE)
@@ -393,13 +394,16 @@ def uses_kernels(monkeypatch, kernels):
     calls: list[tuple[str, object]] = []
     monkeypatch.setattr(compiled, "kernels_for", lambda device: kernels)
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
+
+    def counted(name: str, move: Callable[..., None]) -> Callable[..., None]:
+        def count(*arguments: object, **options: object) -> None:
+            calls.append((name, options["precision"]))
+            move(*arguments, **options)
+
+        return count
+
     for name in ("move", "project_and_move"):
-
-        def count(*arguments: object, _name: str = name, _move: Any = getattr(kernels, name), **options: object) -> None:
-            calls.append((_name, options["precision"]))
-            _move(*arguments, **options)
-
-        monkeypatch.setattr(kernels, name, count)
+        monkeypatch.setattr(kernels, name, counted(name, getattr(kernels, name)))
     with devices.simulate_accelerator():
         yield calls
 
