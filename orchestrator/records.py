@@ -372,8 +372,8 @@ class Difference(TestedDifference):
     n: int
     regret: float = 0.0
     """How much lower the candidate's loss may be at a better learning rate, as far as tuning left that open: `low` is
-    lower by so much. Of drawn settings, what ever more draws would take off it beyond what they take off the
-    baseline's."""
+    lower by so much. Of drawn settings, what ever more draws may take off it, at 95 %, beyond what they take off
+    the baseline's and beyond `luck_of_draws`."""
     baseline_regret: float = 0.0
     """The same of the baseline: `high` is higher by so much."""
     spiked: int = 0
