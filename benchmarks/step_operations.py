@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.optimizer_step import CONFIGS, new_model
 from benchmarks.result_file import write_result
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
-from optim.adapm.low_rank import Factors
+from optim.adapm.low_rank import Factors, Projection
 from optim.adapm.step import _on_device
 
 MODELS = ("124m", "1.5b", "llama-1b")
@@ -233,7 +233,7 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
     def launch_projection(
         blocks: kernels.Blocks,
         chosen: Sequence[int],
-        projection: kernels.Projection,
+        projection: Projection,
         through: Tensor,
         carried_right: Tensor,
         divisor: Tensor | None,

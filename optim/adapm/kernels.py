@@ -23,7 +23,7 @@ torch's operators. Under `TRITON_INTERPRET=1` it runs on a CPU.
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -31,7 +31,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .devices import cache_tensors, times, times_transposed
-from .low_rank import Factors, Momentum
+from .low_rank import Factors, Momentum, Projection
 from .rounding import RoundingKey
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -150,20 +150,6 @@ def move(
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
             _launch(blocks, chosen, factors, old, divisor, numbers, chances, precision)
-
-
-class Projection(NamedTuple):
-    """The low-rank momentum of B blocks, outputs × inputs, whose L is known and whose R = Q^T M is not."""
-
-    basis: Tensor
-    """Q^T: r orthonormal rows for each block, B × r × m."""
-    left: Tensor
-    """L, B × m × r: Q as it will be carried."""
-    carried_left: Tensor
-    """L', B × m × r."""
-    right: Tensor
-    """R' as it is stored, B × r × n; changed to R in place, rounded to its type before weights are moved by it."""
-    beta1: float
 
 
 def suits_projection(rank: int, dtype: torch.dtype) -> bool:
@@ -306,21 +292,18 @@ def _launch(
     precision: str,
 ) -> None:
     """Move those of the blocks in one launch: their values lie the same strides apart."""
-    addresses = tuple(each[index].data_ptr() if each else 0 for each in blocks for index in chosen)
-    keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
+    table, compiled_for = _table(blocks, chosen, chances, precision)
     weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
-    average = blocks.averages[chosen[0]] if blocks.averages else None
-    moment = blocks.moments[chosen[0]] if blocks.moments else None
+    average, moment = (each[chosen[0]] if each else None for each in (blocks.averages, blocks.moments))
     rows, columns = weight.shape
     means_rows = moment is not None and moment.ndim == 1
     left, right = factors or (None, None)
     old_left, old_right = old or (None, None)
     tile_rows, tile_columns = _tile(rows, columns, is_product=factors is not None)
     tiles = triton.cdiv(rows, tile_rows) * (1 if means_rows else triton.cdiv(columns, tile_columns))
-    state = moment if moment is not None else average
     reached = (weight, gradient, average, moment, left, right, old_left, old_right)
     _move[(tiles * len(chosen),)](
-        _on_device((*addresses, *chosen, *keys), weight.device),
+        table,
         left,
         right,
         old_left,
@@ -344,18 +327,10 @@ def _launch(
         *(chances.places if chances is not None else (0, 0, 0)),
         HAS_AVERAGE=average is not None,
         V="given" if moment is None else "row" if means_rows else "element",
-        BY_CHANCE=chances is not None,
-        PRECISION=_INPUTS[precision],
-        WEIGHT=_DTYPES[weight.dtype],
-        GRADIENT=_DTYPES[gradient.dtype],
-        STATE=_DTYPES[torch.float32 if state is None else state.dtype],
         INDEX=_index_type([each for each in reached if each is not None]),
-        IS_ALIGNED=all(address % 16 == 0 for address in addresses),
         TILE_ROWS=tile_rows,
         TILE_COLUMNS=tile_columns,
-        TILE_DEPTH=_PRODUCT_DEPTH,
-        num_warps=_WARPS,
-        num_stages=2,
+        **compiled_for,
     )
 
 
@@ -371,18 +346,16 @@ def _launch_projection(
     precision: str,
 ) -> None:
     """Move those of the blocks, whose values lie the same strides apart."""
-    addresses = tuple(each[index].data_ptr() if each else 0 for each in blocks for index in chosen)
-    keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
+    table, compiled_for = _table(blocks, chosen, chances, precision)
     weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
     moment = blocks.moments[chosen[0]] if blocks.moments else None
     rows, columns = weight.shape
     rank = projection.basis.shape[-2]
     strip = _strip(rows, columns)
     strips = triton.cdiv(columns, strip)
-    place = chances.places if chances is not None else (0, 0, 0)
     thin = (projection.basis, projection.left, projection.carried_left, projection.right)
     _project_and_move[(strips * len(chosen),)](
-        _on_device((*addresses, *chosen, *keys), weight.device),
+        table,
         *thin,
         carried_right,
         through.contiguous(),
@@ -398,24 +371,37 @@ def _launch_projection(
         *gradient.stride(),
         *(moment.stride() if moment is not None else (0, 0)),
         *_strides(divisor)[:2],
-        *place,
+        *(chances.places if chances is not None else (0, 0, 0)),
         projection.beta1,
         HAS_MOMENT=moment is not None,
-        BY_CHANCE=chances is not None,
-        PRECISION=_INPUTS[precision],
-        WEIGHT=_DTYPES[weight.dtype],
-        GRADIENT=_DTYPES[gradient.dtype],
-        STATE=_DTYPES[torch.float32 if moment is None else moment.dtype],
         INDEX=_index_type([weight, gradient, *thin, *([] if moment is None else [moment])]),
-        IS_ALIGNED=all(address % 16 == 0 for address in addresses),
         RANK=max(16, triton.next_power_of_2(rank)),
         TILE_ROWS=_PRODUCT_TILE,
         TILE_SUMMED=_SUMMED,
-        TILE_DEPTH=_PRODUCT_DEPTH,
         STRIP=strip,
-        num_warps=_WARPS,
-        num_stages=2,
+        **compiled_for,
     )
+
+
+def _table(
+    blocks: Blocks, chosen: Sequence[int], chances: Chances | None, precision: str
+) -> tuple[Tensor, dict[str, Any]]:
+    """The addresses, places and keys of those of the blocks, on their device; and what a kernel is compiled for."""
+    addresses = tuple(each[index].data_ptr() if each else 0 for each in blocks for index in chosen)
+    keys = () if chances is None else tuple(chances.keys[index][part] for part in (0, 1) for index in chosen)
+    state = next((each[chosen[0]].dtype for each in (blocks.moments, blocks.averages) if each), torch.float32)
+    weight = blocks.weights[chosen[0]]
+    return _on_device((*addresses, *chosen, *keys), weight.device), {
+        "BY_CHANCE": chances is not None,
+        "PRECISION": _INPUTS[precision],
+        "WEIGHT": _DTYPES[weight.dtype],
+        "GRADIENT": _DTYPES[blocks.gradients[chosen[0]].dtype],
+        "STATE": _DTYPES[state],
+        "IS_ALIGNED": all(address % 16 == 0 for address in addresses),
+        "TILE_DEPTH": _PRODUCT_DEPTH,
+        "num_warps": _WARPS,
+        "num_stages": 2,
+    }
 
 
 def _launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tensor, axis: int) -> None:

@@ -26,7 +26,7 @@ from ..plan.blocks import FirstMoment
 from . import devices
 from .devices import lerp_product, times, times_transposed
 from .eight_bit import EightBit, Stored
-from .low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, sketch_to_start_from, spare_sketch
+from .low_rank import Factors, Momentum, Projection, gaussian_sketch, mixed_factors, sketch_to_start_from, spare_sketch
 from .options import StepSettings
 from .solvers import SOLVERS
 from .step import (
@@ -172,7 +172,7 @@ def _project_and_move(
         if batch[0].block.output_axis == 1:
             state = state.transpose()
         left = round_as_stored([state.left], basis.mT)
-        projection = kernels.Projection(basis, left, momentum.carried.left, state.right, settings.beta1)
+        projection = Projection(basis, left, momentum.carried.left, state.right, settings.beta1)
         squares = kernels.square_sums_of(momentum)
         update_batch(batch, settings, largest=largest, compiles=True, projection=projection, squares=squares)
         state.left.copy_(left)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf, prod
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ from ..plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
 from . import compiled
 from .devices import Rows, cache_tensors, chunk_elements, constant, pack, row_chunks, times
 from .eight_bit import EightBit, Stored, pair_with_scales, tensors_of
-from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
+from .low_rank import Factors, Momentum, Projection, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
 from .solvers import SOLVERS
@@ -249,7 +249,7 @@ def update_batch(
     compiles: bool = False,
     factors: Factors | None = None,
     old: Factors | None = None,
-    projection: Any = None,
+    projection: Projection | None = None,
     squares: Tensor | None = None,
 ) -> None:
     """Move a batch of like blocks, and their state.
@@ -262,7 +262,7 @@ def update_batch(
         compiles: Whether large blocks are moved by compiled code.
         factors: A and B of low-rank blocks where they have been found before, so that m is A B and the gradient's part.
         old: L' and R' where `factors` are L and R, which our kernel mixes.
-        projection: A `kernels.Projection` instead, where our kernel is to find R.
+        projection: The momentum instead, where our kernel is to find R.
         squares: The sums of squares of each output of G, where they have.
     """
     block = batch[0].block
@@ -373,7 +373,7 @@ def _move_by_kernel(
     divisor: Tensor | None,
     *,
     old: Factors | None = None,
-    projection: Any = None,
+    projection: Projection | None = None,
 ) -> None:
     """As the loop above, all blocks at once; v that is not behind the divisor is found on the way."""
     first, block = batch[0], batch[0].block

@@ -207,9 +207,9 @@ class LuckOfDraws:
 
     moved: float = 0.0
     """How far it moves, at 95 %, where a random half of the draws is left out of both."""
-    one: float = 0.0
+    one_missed: float = 0.0
     """How much farther than `moved` ever more draws may take it down, at 95 %, the one being the more sensitive."""
-    other: float = 0.0
+    other_missed: float = 0.0
     """How much farther they may take it up, the other being so."""
 
 
@@ -244,7 +244,9 @@ def luck_of_draws(one: CandidateSummary, other: CandidateSummary) -> LuckOfDraws
     moved = float(np.quantile(np.abs(half), 1 - SIGNIFICANCE)) if half.size else 0.0
     rise = float(eighth.mean()) if eighth.size else 0.0
     most = missed_at_most(fewest, part, axes)
-    return LuckOfDraws(moved=moved, one=max(most * rise - moved, 0.0), other=max(-most * rise - moved, 0.0))
+    return LuckOfDraws(
+        moved=moved, one_missed=max(most * rise - moved, 0.0), other_missed=max(-most * rise - moved, 0.0)
+    )
 
 
 @cache

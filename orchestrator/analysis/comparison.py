@@ -294,8 +294,8 @@ def _difference(
         loss, the truth lies below the difference as well; where the candidate's, above."""
         nonlocal regrets
         regrets = (
-            each.regret(variance / 2, degrees) + luck.one,
-            baseline.regret(variance / 2, degrees) + luck.other,
+            each.regret(variance / 2, degrees) + luck.one_missed,
+            baseline.regret(variance / 2, degrees) + luck.other_missed,
         )
         moved = luck.moved
         return regrets[0] + moved + (baseline.selection() or 0.0), regrets[1] + moved + (each.selection() or 0.0)

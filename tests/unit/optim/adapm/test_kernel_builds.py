@@ -1,6 +1,7 @@
 """The Triton kernel without a GPU: interpreted, and compiled for GPUs that are not here."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,40 @@ def test_the_interpreter_finds_what_torch_finds():
     assert " passed" in found.stdout
 
 
+def build_for(
+    capability: int, kernel: Any, constants: dict[str, Any], types: dict[str, str], *, unaligned: str, stages: int = 2
+) -> Any:
+    """Compile a kernel to machine code; all it is given is aligned but for floats and what is named so."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as build
+
+    from optim.adapm import kernels
+
+    names = [parameter.name for parameter in kernel.params]
+    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
+    aligned = {
+        (index,): [["tt.divisibility", 16]]
+        for index, name in enumerate(names)
+        if signature[name] not in ("constexpr", "fp32") and (not unaligned or unaligned not in name)
+    }
+    return build(
+        ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()}, aligned),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": kernels._WARPS, "num_stages": stages},
+    )
+
+
+def stack_bytes(made: Any, folder: Path) -> int:
+    """What a thread keeps in memory, registers that spilled above all; PTX does not tell, for it has no end of them."""
+    binary = folder / "kernel.cubin"
+    binary.write_bytes(made.asm["cubin"])
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    told = subprocess.run([tool, "-res-usage", binary], capture_output=True, text=True, check=True).stdout
+    (found,) = re.findall(r"STACK:(\d+)", told)
+    return int(found)
+
+
 _FLOATS = ("left", "right", "old_left", "old_right", "divisor", "numbers")
 _POINTERS = {"table": "*i64", **dict.fromkeys(_FLOATS, "*fp32")}
 
@@ -45,10 +80,6 @@ _POINTERS = {"table": "*i64", **dict.fromkeys(_FLOATS, "*fp32")}
 def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capability: int, kind: dict[str, Any]):
     """To machine code; nothing spills, and tiles are read 16 bytes at a time."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.compiler import compile as build
-
     from optim.adapm import kernels
 
     tl, has_product = triton.language, "product" in kind
@@ -71,20 +102,10 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
         **dict.fromkeys(() if has_product else ("left", "right", "old_left", "old_right")),
         **({} if kind["v"] == "given" else {"divisor": None}),
     }
-    signature, attributes = {}, {}
-    for index, parameter in enumerate(kernels._move.params):
-        name = parameter.name
-        signature[name] = "constexpr" if name in constants else _POINTERS.get(name, "i32")
-        if signature[name] != "constexpr" and not name.startswith("origin"):
-            attributes[(index,)] = [["tt.divisibility", 16]]
-    made = build(
-        ASTSource(kernels._move, signature, {(list(signature).index(k),): v for k, v in constants.items()}, attributes),
-        target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": kernels._WARPS, "num_stages": 2},
-    )
+    made = build_for(capability, kernels._move, constants, _POINTERS, unaligned="place")
     assert made.asm["cubin"]
     assert "ld.global.v4" in made.asm["ptx"]
-    assert ".local" not in made.asm["ptx"]
+    assert stack_bytes(made, tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -100,10 +121,6 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
 )  # each two of the three in every combination
 def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.compiler import compile as build
-
     from optim.adapm import kernels
 
     constants = {
@@ -117,23 +134,12 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
         "rows_column": 1,
         "PRECISION": precision,
     }
-    names = [parameter.name for parameter in kernels._multiply.params]
     floats = ("rows", "found", "sums", "through", "thin")
     types = {"table": "*i64", "weight": "fp32", **dict.fromkeys(floats, "*fp32")}
-    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
-    aligned = {
-        (index,): [["tt.divisibility", 16]]
-        for index, name in enumerate(names)
-        if signature[name] not in ("constexpr", "fp32")
-    }
-    made = build(
-        ASTSource(kernels._multiply, signature, {(names.index(k),): v for k, v in constants.items()}, aligned),
-        target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": kernels._WARPS, "num_stages": 3},
-    )
+    made = build_for(capability, kernels._multiply, constants, types, unaligned="", stages=3)
     assert made.asm["cubin"]
     assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
-    assert ".local" not in made.asm["ptx"]
+    assert stack_bytes(made, tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -141,12 +147,8 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
     [(80, True, "tf32x3"), (90, False, "tf32x3"), (90, True, "tf32"), (100, True, "tf32x3")],
 )
 def test_the_kernel_that_projects_is_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision):
-    """Of the highest rank that it takes; what is in local memory would be registers that spilled."""
+    """Of the highest rank that it takes, and nothing spills."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-    from triton.compiler import compile as build
-
     from optim.adapm import kernels
 
     tl = triton.language
@@ -168,24 +170,13 @@ def test_the_kernel_that_projects_is_compiled_to_tensor_cores(tmp_path, monkeypa
         "divisor": None,
         **dict.fromkeys((*steps, "basis_row", "left_row", "carried_left_depth", "right_column"), 1),
     }
-    names = [parameter.name for parameter in kernels._project_and_move.params]
     floats = ("basis", "left", "carried_left", "right", "carried_right", "through", "numbers")
     types = {"table": "*i64", "beta1": "fp32", **dict.fromkeys(floats, "*fp32")}
-    signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
-    aligned = {
-        (index,): [["tt.divisibility", 16]]
-        for index, name in enumerate(names)
-        if signature[name] not in ("constexpr", "fp32") and "place" not in name
-    }
-    made = build(
-        ASTSource(kernels._project_and_move, signature, {(names.index(k),): v for k, v in constants.items()}, aligned),
-        target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": kernels._WARPS, "num_stages": 2},
-    )
+    made = build_for(capability, kernels._project_and_move, constants, types, unaligned="place")
     assert made.asm["cubin"]
     assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
     assert made.metadata.shared <= 64 * 1024, "two programs fit on a processor"
-    assert ".local" not in made.asm["ptx"]
+    assert stack_bytes(made, tmp_path) == 0
 
 
 def test_places_beyond_two_billion_are_counted_in_64_bits():

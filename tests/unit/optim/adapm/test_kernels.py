@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices
-from optim.adapm.low_rank import Factors
+from optim.adapm.low_rank import Factors, Projection
 from optim.adapm.rounding import round_stochastically, rounding_key
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
@@ -287,7 +287,7 @@ def test_what_is_projected_on_the_way_moves_weights_as_if_it_were_known(kernels,
     right = old_right.clone(memory_format=torch.preserve_format)
     kernels.project_and_move(
         kernels.Blocks(case.weights, case.gradients, [], case.moments),
-        kernels.Projection(basis.mT, left, old_left, right, 0.9),
+        Projection(basis.mT, left, old_left, right, 0.9),
         case.divisor,
         torch.tensor((*NUMBERS, of_carried, of_current), device=DEVICE),
         precision=precision,
@@ -319,7 +319,7 @@ def test_blocks_that_lie_inputs_by_outputs_round_by_the_chances_of_where_they_li
     )
     kernels.project_and_move(
         kernels.Blocks([turned.mT], [case.gradients[0].mT], [], [moments[1].mT]),
-        kernels.Projection(basis.mT, zeros, zeros, torch.zeros(1, rank, 40, device=DEVICE), 0.9),
+        Projection(basis.mT, zeros, zeros, torch.zeros(1, rank, 40, device=DEVICE), 0.9),
         None,
         numbers,
         chances=kernels.Chances([key], (4, 60), 200, is_turned=True),
