@@ -243,13 +243,21 @@ def no_lower(candidate: CandidateOutcome) -> ClaimVerdict:
 def nobody_lower(candidates: Sequence[CandidateOutcome], *, among: str, measures: tuple[Measure, ...]) -> Judgement:
     """Whether none of the candidates ends below the baseline. `among`: the words for them, as `3 optimizers …`."""
     lower, unknown = (
-        [each.title for each in candidates if no_lower(each) is wanted]
+        [each for each in candidates if no_lower(each) is wanted]
         for wanted in (ClaimVerdict.FAILS, ClaimVerdict.UNDECIDED)
     )
+    compared = [each for each in unknown if each.difference is not None and each.difference.low is not None]
+
+    def titles(chosen: Iterable[CandidateOutcome]) -> str:
+        return ", ".join(each.title for each in chosen) or "none"
+
     sentence = (
-        f"Of {among}, shown to end below it: {', '.join(lower) or 'none'}; not told apart from it to within "
-        f"{MARGIN_NATS} nats: {', '.join(unknown) or 'none'}."
+        f"Of {among}, shown to end below it: {titles(lower)}; not told apart from it to within {MARGIN_NATS} nats: "
+        f"{titles(compared)}"
     )
+    if without := [each for each in unknown if each not in compared]:
+        sentence += f"; without an interval, because runs spiked or are missing: {titles(without)}"
+    sentence += "."
     open_or_empty = bool(unknown) or not candidates
     measured = ClaimVerdict.FAILS if lower else ClaimVerdict.UNDECIDED if open_or_empty else ClaimVerdict.HOLDS
     return Judgement(measured=measured, sentence=sentence, measures=measures)
@@ -271,8 +279,10 @@ def difference(candidate: CandidateOutcome) -> Measure:
         note = f"{pluralize(candidate.lost, 'run')} diverged or ran out of memory"
         return Measure(name=candidate.title, value=None, note=note)
     found = candidate.difference
-    note = "best rate at the edge of the grid" if candidate.edge_of_grid else ""
-    return measure(candidate.title, found, note=note)
+    notes = ["best rate at the edge of the grid"] if candidate.edge_of_grid else []
+    if found is not None and found.spiked:
+        notes.append(f"{pluralize(found.spiked, 'run')} spiked")
+    return measure(candidate.title, found, note="; ".join(notes))
 
 
 def measure(name: str, found: Interval | Difference | None, *, claimed: float | None = None, note: str = "") -> Measure:

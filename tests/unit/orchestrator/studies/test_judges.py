@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import Difference, RunRecord
+from orchestrator.records import Difference, Interval, RunRecord
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, StudyScale
-from orchestrator.studies.findings import SCALE_WORDS, ClaimVerdict, finding, no_lower
+from orchestrator.studies.findings import SCALE_WORDS, ClaimVerdict, difference, finding, no_lower, nobody_lower
 from orchestrator.studies.paper import debias_theorem, memory_table, momentum_theory, probes
 from orchestrator.studies.registry import CLAIMS, names, study
 from tests.factories.comparison import Outcome
@@ -184,6 +184,19 @@ def test_the_field_has_somebody_better_and_smaller_or_not() -> None:
     ends: dict[str, Sequence[Outcome]] = {"adapm": BASE, "muon": (DIVERGED,)}
     lost = field(lambda name: ends.get(name, near(0.1)))
     assert lost.measured is ClaimVerdict.HOLDS, "who diverged is not better"
+
+
+def test_who_has_no_interval_is_not_said_to_be_as_good() -> None:
+    unstable = Difference(mean=0.3, low=None, high=None, p_value=None, n=4, spiked=1)
+    close = Difference(mean=0.0, low=-0.05, high=0.05, p_value=0.9, n=5)
+    candidates = [
+        CandidateOutcome(candidate=name, title=name, loss=Interval(mean=2.0, low=1.9, high=2.1, n=5), difference=found)
+        for name, found in (("lion", unstable), ("apollo", close))
+    ]
+    found = nobody_lower(candidates, among="2 optimizers", measures=())
+    assert found.measured is ClaimVerdict.UNDECIDED
+    assert "0.01 nats: apollo; without an interval, because runs spiked or are missing: lion." in found.sentence
+    assert [difference(each).note for each in candidates] == ["1 run spiked", ""]
 
 
 def test_of_equal_optimizers_nobody_is_better() -> None:
