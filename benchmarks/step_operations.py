@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.optimizer_step import CONFIGS, new_model
 from benchmarks.result_file import write_result
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
-from optim.adapm.low_rank import Factors, Projection
+from optim.adapm.low_rank import Factors, Projection, Start
 from optim.adapm.step import _on_device
 
 MODELS = ("124m", "1.5b", "llama-1b")
@@ -254,8 +254,12 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         assert len(chosen) == len(gradients)
         counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
 
+    def launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
+        read = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors((list(start), others))}  # X may be Y
+        counted.found.add("our inner products", sum(_extent(tensor) for tensor in (*read.values(), found)))
+
     def launch_product(
-        rows: Tensor,
+        start: Start,
         matrices: Sequence[Tensor],
         chosen: Sequence[int],
         found: Tensor,
@@ -265,7 +269,7 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         precision: str,
     ) -> None:
         assert len(chosen) == len(matrices)
-        moved = _tensors((rows, matrices, carried, found, sums))
+        moved = _tensors((list(start), matrices, carried, found, sums))
         counted.found.add("our product", sum(_extent(tensor) for tensor in moved))
 
     with ExitStack() as stack:
@@ -277,6 +281,7 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         stack.enter_context(patch.object(kernels, "_launch", launch))
         stack.enter_context(patch.object(kernels, "_launch_projection", launch_projection))
         stack.enter_context(patch.object(kernels, "_launch_sums", launch_sums))
+        stack.enter_context(patch.object(kernels, "_launch_inner", launch_inner))
         stack.enter_context(patch.object(kernels, "_launch_product", launch_product))
         yield stack.enter_context(counted)
 

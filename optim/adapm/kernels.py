@@ -3,7 +3,7 @@
     m = A B + weight_of_gradient G                    low-rank momentum; the 2r-deep product never leaves the chip
     m = m + (1 - b1) (G - m)                          full momentum
     v = b2 v + (1 - b2) G * G                         where v is kept for each element
-    v = v + (1 - b2) (mean of a row of G * G - v)     where each row keeps one; other shared v are worked out before
+    v = b2 v + (1 - b2) (mean of a row of G * G)      where each row keeps one; other shared v are worked out before
     W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
 
 Another does so where R = Q^T M is still to be found (`low_rank.py`), in one launch that reads its part of a gradient
@@ -30,8 +30,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .devices import cache_tensors, times, times_transposed
-from .low_rank import Factors, Momentum, Projection
+from .devices import cache_tensors, times
+from .low_rank import Factors, Momentum, Projection, Start
 from .rounding import RoundingKey
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -44,11 +44,15 @@ _SUMMED = 32
 """Products with a gradient that are added up at a time."""
 _SUM_TILES = ((4, 1024), (64, 64))
 """Sums at a time, and squares of each at a time: where squares lie side by side, and where sums do."""
+_INNER_TILE = 64
+"""Products of thin rows with others, by so many of each, that a program sums up."""
+_LEAST_SPLIT, _ENOUGH_PROGRAMS = 512, 264
+"""Rows are cut no shorter for such sums, and no more often than two programs for each of 132 processors need."""
 _MOST_ROWS = 128
 """Of thin matrices, that a program multiplies at a time."""
 _ROWS_OF_WIDE_STRIPS = 1024
 """Strips of 64 columns and so many rows of float32 on each of an H200's 132 processors take 35 of its cache's 50 MB."""
-_WARPS = 8
+_WARPS, _INNER_WARPS = 8, 4
 _INPUTS = {"highest": "tf32x3", "high": "tf32"}
 """What a tensor core is given for a float32: its first 11 bits, or those and the next 11 apart, three products in all.
 They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
@@ -85,10 +89,16 @@ def try_on(device: torch.device) -> None:
         if not torch.allclose(blocks.weights[0], expected, rtol=1e-3, atol=1e-3):
             raise RuntimeError("it does not agree with torch's operators")
     rows = torch.linspace(-1.0, 1.0, _MOST_ROWS * 70, device=device).view(1, -1, 70)
-    for precision in _INPUTS:  # with all the rows that a tile may have
-        product = multiply(rows, [gradient], axis=0, precision=precision)
-        if not torch.allclose(product, rows @ gradient.mT, rtol=1e-2, atol=1e-1):
-            raise RuntimeError("its products do not agree with torch's")
+    some_weak = 2.0 * (torch.arange(_MOST_ROWS, device=device) % 3 > 0).float().view(1, -1, 1)
+    for start in (Start(rows), Start(rows, some_weak, rows[0].flip(1))):
+        for precision in _INPUTS:  # with all the rows that a tile may have
+            product = multiply(start, [gradient], axis=0, precision=precision)
+            if not torch.allclose(product, start.dense() @ gradient.mT, rtol=1e-2, atol=1e-1):
+                raise RuntimeError("its products do not agree with torch's")
+        for dtype, error in ((torch.float64, 1e-12), (torch.float32, 1e-3)):
+            product = inner_products(start, rows, dtype)
+            if not torch.allclose(product, start.dense().to(dtype) @ rows.to(dtype).mT, rtol=error, atol=error):
+                raise RuntimeError("its inner products do not agree with torch's")
 
 
 class Blocks(NamedTuple):
@@ -201,17 +211,26 @@ class SpreadMomentum(Momentum):
 
     def rows_times_transposed(self, rows: Tensor) -> Tensor:
         """X M^T (B × r × outputs), for r rows X of each."""
-        carried = Carried(times_transposed(rows, self.carried.right), self.carried.left.mT, self.beta1)
+        return self.start_times_transposed(Start(rows))
+
+    def start_times_transposed(self, start: Start) -> Tensor:
+        """X M^T (B × r × outputs), for the r rows X of each, which are made of R' wherever they are read."""
+        through = inner_products(start, self.carried.right, torch.float32)
+        carried = Carried(through, self.carried.left.mT, self.beta1)
         sums = None
         if not self.square_sums:
-            sums = rows.new_empty((len(self.gradients), self.gradients[0].shape[0]))
+            sums = through.new_empty((len(self.gradients), self.gradients[0].shape[0]))
             self.square_sums.append(sums)
-        return multiply(rows, self.gradients, axis=0, sums=sums, carried=carried, precision=self.precision)
+        return multiply(start, self.gradients, axis=0, sums=sums, carried=carried, precision=self.precision)
+
+    def gram(self, rows: Tensor) -> Tensor:
+        """X X^T (B × r × r) in float64, without a copy of X in it."""
+        return inner_products(Start(rows), rows, torch.float64)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (B × r × inputs), for r rows X of each."""
         carried = Carried(times(rows, self.carried.left), self.carried.right, self.beta1)
-        return multiply(rows, self.gradients, axis=1, carried=carried, precision=self.precision)
+        return multiply(Start(rows), self.gradients, axis=1, carried=carried, precision=self.precision)
 
 
 def square_sums_of(momentum: Momentum) -> Tensor | None:
@@ -230,8 +249,27 @@ class Carried(NamedTuple):
     """b1: of this part; the product with G has the rest."""
 
 
+def inner_products(start: Start, others: Tensor, dtype: torch.dtype) -> Tensor:
+    """X Y^T of B blocks, B × r × r, worked out in float32 or float64.
+
+    Where there are too few blocks to keep a device busy, each is cut along its rows, and the parts are added up.
+
+    Args:
+        start: X, B × r × n.
+        others: Y, B × r × n, in float32.
+        dtype: Of the products.
+    """
+    blocks, rank, length = others.shape
+    tiles = triton.cdiv(rank, _INNER_TILE)
+    splits = min(triton.cdiv(_ENOUGH_PROGRAMS, blocks * tiles**2), triton.cdiv(length, _LEAST_SPLIT))
+    found = torch.empty((max(1, splits), blocks, rank, rank), dtype=dtype, device=others.device)
+    with _current(others.device):
+        _launch_inner(start, others, found)
+    return found[0] if len(found) == 1 else found.sum(dim=0)
+
+
 def multiply(
-    rows: Tensor,
+    start: Start,
     matrices: Sequence[Tensor],
     *,
     axis: int,
@@ -242,7 +280,7 @@ def multiply(
     """X G^T (axis 0) or X G (axis 1), in one launch where the matrices' values lie the same strides apart.
 
     Args:
-        rows: X of each, B × r × n (or m).
+        start: X of each, B × r × n (or m).
         matrices: G of each, m × n.
         axis: Of G that stays.
         sums: B × m (or n): the sums of squares along the other axis are written here.
@@ -252,10 +290,10 @@ def multiply(
     Returns:
         B × r × m (or n).
     """
-    found = rows.new_empty((*rows.shape[:2], matrices[0].shape[axis]))
-    with _current(rows.device):
+    found = start.rows.new_empty((*start.rows.shape[:2], matrices[0].shape[axis]))
+    with _current(found.device):
         for chosen in _group_by_layout(matrices):
-            _launch_product(rows, matrices, chosen, found, sums, axis, carried, precision)
+            _launch_product(start, matrices, chosen, found, sums, axis, carried, precision)
     return found
 
 
@@ -430,8 +468,34 @@ def _launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tenso
         )
 
 
+def _launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
+    """Fill in X Y^T, splits × B × r × r."""
+    splits, blocks, rank, _ = found.shape
+    length = others.shape[-1]
+    tile = min(_INNER_TILE, max(16, triton.next_power_of_2(rank)))
+    tiles = triton.cdiv(rank, tile)
+    _inner_products[(blocks * splits * tiles**2,)](
+        *start,
+        others,
+        found,
+        blocks,
+        tiles,
+        triton.cdiv(triton.cdiv(length, splits), _SUMMED) * _SUMMED,
+        rank,
+        length,
+        *start.rows.stride(),
+        *_strides(start.sketch),
+        *others.stride(),
+        INDEX=_index_type([each for each in (start.rows, start.sketch, others) if each is not None]),
+        TILE=tile,
+        TILE_SUMMED=_SUMMED,
+        num_warps=_INNER_WARPS,
+        num_stages=2,
+    )
+
+
 def _launch_product(
-    rows: Tensor,
+    start: Start,
     matrices: Sequence[Tensor],
     chosen: Sequence[int],
     found: Tensor,
@@ -442,16 +506,16 @@ def _launch_product(
 ) -> None:
     """Fill in the products, and sums, of those of the matrices, whose values lie the same strides apart."""
     addresses = tuple(matrices[index].data_ptr() for index in chosen)
-    matrix, rank = matrices[chosen[0]], rows.shape[1]
+    matrix, rows, rank = matrices[chosen[0]], start.rows, start.rows.shape[1]
     shape, steps = matrix.shape, matrix.stride()
     tile_rows = min(_MOST_ROWS, max(16, triton.next_power_of_2(rank)))
     tiles, tiles_down = triton.cdiv(shape[axis], _PRODUCT_TILE), triton.cdiv(rank, tile_rows)
     through, thin, weight = carried or (None, None, 0.0)
-    reached = (matrix, rows, found, *(each for each in (through, thin) if each is not None))
+    reached = [each for each in (matrix, rows, start.sketch, found, through, thin) if each is not None]
     if tiles > 0:
         _multiply[(tiles * tiles_down * len(chosen),)](
             _on_device((*addresses, *chosen), rows.device),
-            rows,
+            *start,
             found,
             sums,
             through,
@@ -463,6 +527,7 @@ def _launch_product(
             shape[axis],
             shape[1 - axis],
             *rows.stride(),
+            *_strides(start.sketch),
             *_strides(through),
             *_strides(thin),
             steps[axis],
@@ -597,7 +662,7 @@ def _move(
             squares += gradient * gradient
         mean = tl.sum(squares, axis=1) / columns
         moment = tl.load(moments + row * moment_row, mask=row_is_there, other=0.0).to(tl.float32)
-        moment += tl.load(numbers + 3) * (mean - moment)
+        moment = moment * tl.load(numbers + 2) + mean * tl.load(numbers + 3)
         tl.store(moments + row * moment_row, _to_state(moment, STATE), mask=row_is_there)
         root = (tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5))[:, None]
 
@@ -868,6 +933,8 @@ def _sum_squares(
 def _multiply(
     table: tl.tensor,
     rows: tl.tensor,
+    inverse: tl.tensor,
+    sketch: tl.tensor,
     found: tl.tensor,
     sums: tl.tensor,
     through: tl.tensor,
@@ -881,6 +948,9 @@ def _multiply(
     rows_block: tl.tensor,
     rows_row: tl.tensor,
     rows_column: tl.tensor,
+    sketch_block: tl.tensor,
+    sketch_row: tl.tensor,
+    sketch_column: tl.tensor,
     through_block: tl.tensor,
     through_row: tl.tensor,
     through_column: tl.tensor,
@@ -906,6 +976,11 @@ def _multiply(
     matrix = _pointer(table, block, TYPE, IS_ALIGNED)
     place_of_block = tl.load(table + blocks + block)
     xs = rows + place_of_block * rows_block + row * rows_row
+    scale = tl.full((TILE_ROWS,), 1.0, dtype=tl.float32)
+    ss = xs
+    if inverse is not None:
+        scale = tl.load(inverse + place_of_block * count + row, mask=row < count, other=1.0)
+        ss = sketch + place_of_block * sketch_block + row * sketch_row
     product = tl.zeros((TILE_ROWS, TILE), dtype=tl.float32)
     squares = tl.zeros((TILE_SUMMED, TILE), dtype=tl.float32)
     for start in range(0, summed, TILE_SUMMED):
@@ -914,7 +989,10 @@ def _multiply(
         value = tl.load(matrix + other[:, None] * step_summed + column[None, :] * step, mask=there, other=0.0)
         value = value.to(tl.float32)
         there = (row < count)[:, None] & (other < summed)[None, :]
-        x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=there, other=0.0)
+        if inverse is not None:
+            x = _load_start(xs, rows_column, ss, sketch_column, scale, other, there)
+        else:
+            x = tl.load(xs[:, None] + other[None, :] * rows_column, mask=there, other=0.0)
         product = tl.dot(x, value, product, input_precision=PRECISION)
         if sums is not None:
             squares += value * value
@@ -935,6 +1013,80 @@ def _multiply(
     if sums is not None:
         is_here = (column < length) & (tile % tiles_down == 0)
         tl.store(sums + place_of_block * length + column, tl.sum(squares, axis=0), mask=is_here)
+
+
+@triton.jit
+def _inner_products(
+    rows: tl.tensor,
+    inverse: tl.tensor,
+    sketch: tl.tensor,
+    others: tl.tensor,
+    found: tl.tensor,
+    blocks: tl.tensor,
+    tiles: tl.tensor,
+    longest: tl.tensor,
+    count: tl.tensor,
+    length: tl.tensor,
+    rows_block: tl.tensor,
+    rows_row: tl.tensor,
+    rows_column: tl.tensor,
+    sketch_block: tl.tensor,
+    sketch_row: tl.tensor,
+    sketch_column: tl.tensor,
+    others_block: tl.tensor,
+    others_row: tl.tensor,
+    others_column: tl.tensor,
+    INDEX: tl.constexpr,
+    TILE: tl.constexpr,
+    TILE_SUMMED: tl.constexpr,
+) -> None:
+    """Some products of the rows of one block with others, as far as `longest` of their elements."""
+    TYPE: tl.constexpr = found.dtype.element_ty
+    tile = tl.program_id(0) % (tiles * tiles)
+    block = (tl.program_id(0) // (tiles * tiles) % blocks).to(tl.int64)
+    split = tl.program_id(0) // (tiles * tiles * blocks)
+    row = ((tile // tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
+    other = ((tile % tiles) * TILE + tl.arange(0, TILE)).to(INDEX)
+    xs = rows + block * rows_block + row * rows_row
+    ys = others + block * others_block + other * others_row
+    scale = tl.full((TILE,), 1.0, dtype=tl.float32)
+    ss = xs
+    if inverse is not None:
+        scale = tl.load(inverse + block * count + row, mask=row < count, other=1.0)
+        ss = sketch + block * sketch_block + row * sketch_row
+    product = tl.zeros((TILE, TILE), dtype=TYPE)
+    for start in range(split * longest, tl.minimum((split + 1) * longest, length), TILE_SUMMED):
+        column = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
+        there = (row < count)[:, None] & (column < length)[None, :]
+        if inverse is not None:
+            x = _load_start(xs, rows_column, ss, sketch_column, scale, column, there)
+        else:
+            x = tl.load(xs[:, None] + column[None, :] * rows_column, mask=there, other=0.0)
+        there = (column < length)[:, None] & (other < count)[None, :]
+        y = tl.load(ys[None, :] + column[:, None] * others_column, mask=there, other=0.0)
+        if tl.float64 == TYPE:
+            product = tl.dot(x.to(TYPE), y.to(TYPE), product, input_precision="ieee", out_dtype=TYPE)
+        else:
+            product = tl.dot(x, y, product, input_precision="tf32x3")
+    places = found + (split * blocks + block) * count * count + row[:, None] * count + other[None, :]
+    tl.store(places, product, mask=(row < count)[:, None] & (other < count)[None, :])
+
+
+@triton.jit
+def _load_start(
+    rows: tl.tensor,
+    rows_column: tl.tensor,
+    sketches: tl.tensor,
+    sketch_column: tl.tensor,
+    scale: tl.tensor,
+    column: tl.tensor,
+    there: tl.tensor,
+) -> tl.tensor:
+    """Some columns of some rows to iterate from: scaled rows of R', and of the sketch where the scale is 0."""
+    is_weak = (scale == 0.0)[:, None]
+    x = tl.load(rows[:, None] + column[None, :] * rows_column, mask=there & (scale != 0.0)[:, None], other=0.0)
+    s = tl.load(sketches[:, None] + column[None, :] * sketch_column, mask=there & is_weak, other=0.0)
+    return tl.where(is_weak, s, x * scale[:, None])
 
 
 @triton.jit

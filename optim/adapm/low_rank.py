@@ -49,6 +49,23 @@ class Factors(NamedTuple):
         return Factors(self.right.mT, self.left.mT)
 
 
+class Start(NamedTuple):
+    """The rows X that an iteration starts from: R' at ordinary size, with rows of a sketch in the places of weak ones."""
+
+    rows: Tensor
+    """R', B × r × n; or X itself, where there is nothing else."""
+    inverse: Tensor | None = None
+    """What R' is multiplied by, row by row, B × r × 1; 0 for weak rows."""
+    sketch: Tensor | None = None
+    """B × r × n, or r × n for all blocks."""
+
+    def dense(self) -> Tensor:
+        """X itself."""
+        if self.inverse is None or self.sketch is None:
+            return self.rows
+        return torch.where(self.inverse == 0.0, self.sketch, self.rows * self.inverse)
+
+
 class Projection(NamedTuple):
     """The low-rank momentum of B blocks, outputs × inputs, whose L is known and whose R = Q^T M is not."""
 
@@ -79,6 +96,14 @@ class Momentum:
         """X M^T (r × m), for r rows X of length n."""
         through_carried = times_transposed(times_transposed(rows, self.carried.right), self.carried.left)
         return times_transposed(rows, self.gradient, precision=self.precision).lerp_(through_carried, self.beta1)
+
+    def start_times_transposed(self, start: Start) -> Tensor:
+        """X M^T (r × m), for the r rows X of a start."""
+        return self.rows_times_transposed(start.dense())
+
+    def gram(self, rows: Tensor) -> Tensor:
+        """X X^T in float64, for r rows X as those of a product with M^T."""
+        return gram_matrix(rows)
 
     def rows_times(self, rows: Tensor) -> Tensor:
         """X M (r × n), for r rows X of length m."""
@@ -208,7 +233,7 @@ def scaled_rows(rows: Tensor, *, together: bool = False) -> tuple[Tensor, Tensor
     return rows / size, size
 
 
-def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Sequence[Sketch]) -> list[Tensor]:
+def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Sequence[Sketch]) -> list[Start]:
     """R' at ordinary size for subspace iteration: a sketch where asked for, and row by row where R' is weak.
 
     So are directions that `orthonormal_rows` left out, and all of a block that has been idle for long.
@@ -219,10 +244,10 @@ def rows_to_iterate_from(rows: Sequence[Tensor], *, fresh: bool, sketches: Seque
         sketches: One a batch.
     """
     if fresh:
-        return [scaled_rows(sketch())[0] for sketch in sketches]
+        return [Start(scaled_rows(sketch())[0]) for sketch in sketches]
     if devices.is_accelerator(rows[0].device):
         return _rows_or_sketches(rows, sketches)
-    return [_rows_unless_weak(one, sketch) for one, sketch in zip(rows, sketches, strict=True)]
+    return [Start(_rows_unless_weak(one, sketch)) for one, sketch in zip(rows, sketches, strict=True)]
 
 
 def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
@@ -237,15 +262,16 @@ def _rows_unless_weak(rows: Tensor, sketch: Sketch) -> Tensor:
     return torch.where(are_weak(squares, rows.dtype), sketch(), even)
 
 
-def _rows_or_sketches(rows: Sequence[Tensor], sketches: Sequence[Sketch]) -> list[Tensor]:
+def _rows_or_sketches(rows: Sequence[Tensor], sketches: Sequence[Sketch]) -> list[Start]:
     """Nobody looks whether a row is weak: the host would have to wait."""
     dtype = rows[0].dtype
     wide = [torch.linalg.vector_norm(one, dim=-1, keepdim=True, dtype=_gram_dtype(one)) for one in rows]
     lengths = _join_blocks(wide)
     weak = are_weak(lengths.square(), dtype)
-    sizes = lengths.clamp_(_negligible_size(dtype), torch.finfo(dtype).max).to(dtype)
-    parts = zip(rows, sketches, _split_blocks(weak, rows), _split_blocks(sizes, rows), strict=True)
-    return [torch.where(is_weak, sketch(), one / size) for one, sketch, is_weak, size in parts]
+    # Of rows near the end of the range the inverse is none of the ordinary numbers.
+    inverse = lengths.reciprocal_().to(dtype).clamp_min_(torch.finfo(dtype).tiny).masked_fill_(weak, 0.0)
+    parts = zip(rows, _split_blocks(inverse, rows), sketches, strict=True)
+    return [Start(one, part, sketch()) for one, part, sketch in parts]
 
 
 def orthonormal_rows(rows: Tensor) -> Tensor:
@@ -272,33 +298,24 @@ def orthonormal_rows(rows: Tensor) -> Tensor:
     return basis
 
 
-def orthonormal_rows_together(rows: Sequence[Tensor]) -> list[Tensor]:
-    """As `orthonormal_rows`, of batches of several shapes and one rank.
+def orthonormal_rows_together(
+    rows: Sequence[Tensor], *, gram: Callable[[Tensor], Tensor] | None = None
+) -> list[Tensor]:
+    """As `orthonormal_rows`, of batches of several shapes and one rank; `gram` is used instead of `gram_matrix`.
 
     On an accelerator their r × r matrices are worked out in one call. The first pass is that for rows of any size that
     may depend on each other: with Gram matrices in float64 it is as exact as the other, and no other is needed.
     """
     if not devices.is_accelerator(rows[0].device):
         return [orthonormal_rows(one) for one in rows]
-    wide = _gram_dtype(rows[0])
     # No square of a float32 leaves the range of float64; rows of the widest type are scaled instead.
-    even = [scaled_rows(one)[0] if one.dtype is wide else one for one in rows]
-    gram = _gram_matrices([one.to(wide) for one in even])
-    negligible = are_negligible(gram.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
-    transforms = _split_blocks(spanning_transform(gram, negligible).to(rows[0].dtype), rows)
+    even = [scaled_rows(one)[0] if one.dtype is _gram_dtype(one) else one for one in rows]
+    grams = _join_blocks([(gram or gram_matrix)(one) for one in even])
+    negligible = are_negligible(grams.diagonal(dim1=-2, dim2=-1)[..., None], rows[0].dtype)
+    transforms = _split_blocks(spanning_transform(grams, negligible).to(rows[0].dtype), rows)
     first = [transform @ one for transform, one in zip(transforms, even, strict=True)]
-    inverses = _split_blocks(inverse_of(second_factor(_gram_matrices(first))), rows)
+    inverses = _split_blocks(inverse_of(second_factor(_join_blocks([_own_products(one) for one in first]))), rows)
     return [inverse @ one for inverse, one in zip(inverses, first, strict=True)]
-
-
-def _gram_matrices(rows: Sequence[Tensor]) -> Tensor:
-    """X X^T of all blocks of all batches, r × r each, one behind the other."""
-    rank, counts = rows[0].shape[-2], [_blocks_of(one) for one in rows]
-    found = rows[0].new_empty((sum(counts), rank, rank))
-    for one, part in zip(rows, torch.split(found, counts), strict=True):
-        batch = one.reshape(-1, *one.shape[-2:])
-        torch.bmm(batch, batch.mT, out=part)
-    return found
 
 
 def _join_blocks(values: Sequence[Tensor]) -> Tensor:
@@ -400,8 +417,12 @@ def _spanning_rows(even: Tensor, size: Tensor) -> Tensor:
 
 def gram_matrix(rows: Tensor) -> Tensor:
     """X X^T in float64, where the device has it."""
-    wide = rows.to(_gram_dtype(rows))
-    return wide @ wide.mT
+    return _own_products(rows.to(_gram_dtype(rows)))
+
+
+def _own_products(rows: Tensor) -> Tensor:
+    found: Tensor = torch.bmm(rows, rows.mT) if rows.ndim == 3 else rows @ rows.mT
+    return found
 
 
 def _gram_dtype(rows: Tensor) -> torch.dtype:

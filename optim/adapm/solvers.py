@@ -92,9 +92,9 @@ def subspace_bases(
             rows = [one.rows_times(basis) for one, basis in zip(momenta, bases, strict=True)]
         # Of rows of ordinary size: R' is as small as M, whose product with it would be as small as the square of M.
         starts = rows_to_iterate_from(rows, fresh=fresh and k == 0, sketches=sketches)
-        products = [one.rows_times_transposed(start) for one, start in zip(momenta, starts, strict=True)]
+        products = [one.start_times_transposed(start) for one, start in zip(momenta, starts, strict=True)]
         del starts
-        bases = orthonormal_rows_together(products)
+        bases = orthonormal_rows_together(products, gram=momenta[0].gram)
         del products
     return bases
 

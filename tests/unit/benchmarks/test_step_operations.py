@@ -32,8 +32,9 @@ def test_a_block_without_momentum_is_one_launch_of_20_bytes_a_weight_and_one_cop
 
 
 LIMITS = {
-    "124m": {"adapm": (84, 0.91), "adapm-mini": (118, 0.64), "adapm, captured": (112, 0.91)},
-    "llama-1b": {"adapm": (128, 0.98), "adapm-mini": (157, 0.69), "adapm, captured": (153, 0.98)},
+    "124m": {"adapm": (84, 0.89), "adapm-mini": (118, 0.62), "adapm, captured": (112, 0.89)},
+    "1.5b": {"adapm": (278, 0.97), "adapm-mini": (338, 0.71), "adapm, captured": (318, 0.97)},
+    "llama-1b": {"adapm": (128, 0.95), "adapm-mini": (157, 0.66), "adapm, captured": (153, 0.95)},
 }
 """Launches of a step, and bytes by those of fused AdamW."""
 

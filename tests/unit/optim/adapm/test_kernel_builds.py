@@ -30,14 +30,19 @@ def test_the_interpreter_finds_what_torch_finds():
 
 
 def build_for(
-    capability: int, kernel: Any, constants: dict[str, Any], types: dict[str, str], *, unaligned: str, stages: int = 2
+    capability: int,
+    kernel: Any,
+    constants: dict[str, Any],
+    types: dict[str, str],
+    *,
+    unaligned: str,
+    warps: int,
+    stages: int = 2,
 ) -> Any:
     """Compile a kernel to machine code; all it is given is aligned but for floats and what is named so."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as build
-
-    from optim.adapm import kernels
 
     names = [parameter.name for parameter in kernel.params]
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in names}
@@ -49,7 +54,7 @@ def build_for(
     return build(
         ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()}, aligned),
         target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": kernels._WARPS, "num_stages": stages},
+        options={"num_warps": warps, "num_stages": stages},
     )
 
 
@@ -102,24 +107,25 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
         **dict.fromkeys(() if has_product else ("left", "right", "old_left", "old_right")),
         **({} if kind["v"] == "given" else {"divisor": None}),
     }
-    made = build_for(capability, kernels._move, constants, _POINTERS, unaligned="place")
+    made = build_for(capability, kernels._move, constants, _POINTERS, unaligned="place", warps=kernels._WARPS)
     assert made.asm["cubin"]
     assert "ld.global.v4" in made.asm["ptx"]
     assert stack_bytes(made, tmp_path) == 0
 
 
 @pytest.mark.parametrize(
-    ("capability", "turned", "precision"),
+    ("capability", "turned", "precision", "has_sketch"),
     [
-        (80, False, "tf32"),
-        (80, True, "tf32x3"),
-        (90, True, "tf32"),
-        (90, False, "tf32x3"),
-        (100, True, "tf32"),
-        (100, False, "tf32x3"),
+        (80, False, "tf32", True),
+        (80, True, "tf32x3", False),
+        (90, True, "tf32", True),
+        (90, False, "tf32x3", True),
+        (90, True, "tf32x3", True),
+        (100, True, "tf32", True),
+        (100, False, "tf32x3", False),
     ],
-)  # each two of the three in every combination
-def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision):
+)
+def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capability, turned, precision, has_sketch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from optim.adapm import kernels
 
@@ -133,12 +139,40 @@ def test_thin_products_are_compiled_to_tensor_cores(tmp_path, monkeypatch, capab
         "step" if turned else "step_summed": 1,
         "rows_column": 1,
         "PRECISION": precision,
+        **({"sketch_column": 1} if has_sketch else {"inverse": None, "sketch": None}),
     }
-    floats = ("rows", "found", "sums", "through", "thin")
+    floats = ("rows", "inverse", "sketch", "found", "sums", "through", "thin")
     types = {"table": "*i64", "weight": "fp32", **dict.fromkeys(floats, "*fp32")}
-    made = build_for(capability, kernels._multiply, constants, types, unaligned="", stages=3)
+    made = build_for(capability, kernels._multiply, constants, types, unaligned="", warps=kernels._WARPS, stages=3)
     assert made.asm["cubin"]
     assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
+    assert stack_bytes(made, tmp_path) == 0
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kind", ["gram", "through factors"])
+def test_inner_products_are_compiled(tmp_path, monkeypatch, capability, turned, kind):
+    """To tensor cores, in float64 as well where they have it, without spilling."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from optim.adapm import kernels
+
+    is_gram = kind == "gram"
+    steps = ("rows_row", "others_row") if turned else ("rows_column", "others_column")
+    constants = {
+        "INDEX": triton.language.int32,
+        "TILE": kernels._INNER_TILE,
+        "TILE_SUMMED": kernels._SUMMED,
+        **dict.fromkeys((*steps, "sketch_column"), 1),
+        **({"inverse": None, "sketch": None} if is_gram else {}),
+    }
+    types = {
+        **dict.fromkeys(("rows", "inverse", "sketch", "others"), "*fp32"),
+        "found": "*fp64" if is_gram else "*fp32",
+    }
+    made = build_for(capability, kernels._inner_products, constants, types, unaligned="", warps=kernels._INNER_WARPS)
+    assert made.asm["cubin"]
+    assert "mma" in made.asm["ptx"] or (is_gram and capability == 100), "there it has none for float64"
     assert stack_bytes(made, tmp_path) == 0
 
 
@@ -172,7 +206,7 @@ def test_the_kernel_that_projects_is_compiled_to_tensor_cores(tmp_path, monkeypa
     }
     floats = ("basis", "left", "carried_left", "right", "carried_right", "through", "numbers")
     types = {"table": "*i64", "beta1": "fp32", **dict.fromkeys(floats, "*fp32")}
-    made = build_for(capability, kernels._project_and_move, constants, types, unaligned="place")
+    made = build_for(capability, kernels._project_and_move, constants, types, unaligned="place", warps=kernels._WARPS)
     assert made.asm["cubin"]
     assert "mma" in made.asm["ptx"], "wgmma, tcgen05.mma or mma.sync"
     assert made.metadata.shared <= 64 * 1024, "two programs fit on a processor"

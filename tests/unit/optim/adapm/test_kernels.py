@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices
-from optim.adapm.low_rank import Factors, Projection
+from optim.adapm.low_rank import Factors, Projection, Start
 from optim.adapm.rounding import round_stochastically, rounding_key
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
@@ -224,6 +224,19 @@ def test_a_gradient_that_is_not_finite_shows_and_spoils_no_other_value(kernels, 
     assert bool((case.weights[0] != before)[0].all())
 
 
+@pytest.mark.parametrize("second", ["element", "row"])
+def test_a_second_moment_that_is_infinite_stays_so_and_its_weights_at_rest(kernels, second):
+    """As in Adam: no update, and decay alone."""
+    case = make_case((5, 40), kind="none", second=second)
+    case.moments[0][2] = torch.inf
+    before = case.weights[0].clone()
+    kernels.move(
+        kernels.Blocks(case.weights, case.gradients, [], case.moments), None, None, torch.tensor(NUMBERS, device=DEVICE)
+    )
+    assert bool((case.moments[0][2] == torch.inf).all())
+    assert torch.equal(case.weights[0][2], before[2] * NUMBERS[7])
+
+
 def test_without_clipping_and_without_elements(kernels):
     check(
         kernels, make_case((20, 30), kind="low rank", second="element"), numbers=(*NUMBERS[:6], torch.inf, *NUMBERS[7:])
@@ -365,15 +378,56 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
         sums = torch.empty(2, shape[axis], device=DEVICE)
         through = torch.randn(2, rank, rank, generator=draw).to(DEVICE)
         thin = torch.randn(2, shape[axis], rank, generator=draw).to(DEVICE).mT
-        found = kernels.multiply(rows, case.gradients, axis=axis, sums=sums, precision=precision)
+        found = kernels.multiply(Start(rows), case.gradients, axis=axis, sums=sums, precision=precision)
         G = torch.stack([each.double() for each in case.gradients])
         wide = rows.double() @ (G.mT if axis == 0 else G)
         torch.testing.assert_close(found.double(), wide, rtol=1e-5, atol=atol)
         torch.testing.assert_close(sums.double(), G.square().sum(dim=2 - axis), rtol=1e-6, atol=0.0)
         carried = kernels.Carried(through, thin, 0.75)
-        both = kernels.multiply(rows, case.gradients, axis=axis, carried=carried, precision=precision)
+        both = kernels.multiply(Start(rows), case.gradients, axis=axis, carried=carried, precision=precision)
         wide = 0.25 * wide + 0.75 * through.double() @ thin.double()
         torch.testing.assert_close(both.double(), wide, rtol=1e-5, atol=atol)
+
+
+@pytest.mark.parametrize(("rank", "length", "blocks"), [(1, 3, 1), (5, 600, 3), (70, 1300, 1), (33, 97, 2)])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shares_sketch", [False, True])
+def test_rows_are_scaled_and_replaced_wherever_they_are_read(kernels, rank, length, blocks, turned, shares_sketch):
+    """Weak rows of R' are not read at all; others are multiplied before their product could leave the range."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(blocks, rank, length, generator=draw)
+    sizes = torch.logspace(-25.0, 30.0, rank)[:, None]
+    rows = (rows * sizes).to(DEVICE)
+    inverse = (1.0 / sizes).to(DEVICE).repeat(blocks, 1, 1)
+    inverse[:, 1::3], rows[:, 1::3] = 0.0, torch.nan
+    sketch = torch.randn((rank, length) if shares_sketch else (blocks, rank, length), generator=draw).to(DEVICE)
+    if turned:
+        rows = rows.mT.contiguous().mT
+    start = Start(rows, inverse, sketch)
+    others = torch.randn(blocks, length, rank, generator=draw).to(DEVICE).mT
+    exact = start.dense().double()
+    assert exact.isfinite().all()
+    for dtype, error in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+        found = kernels.inner_products(start, others, dtype)
+        assert found.dtype is dtype
+        torch.testing.assert_close(found.double(), exact @ others.double().mT, rtol=error, atol=error * length**0.5)
+    gradients = [torch.randn(40, length, generator=draw).to(DEVICE) for _ in range(blocks)]
+    found = kernels.multiply(start, gradients, axis=0)
+    expected = exact @ torch.stack(gradients).double().mT
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5 * length**0.5)
+
+
+def test_inner_products_of_long_rows_are_summed_in_parts_and_in_float64(kernels):
+    """Rows of which another is the sum but for a part in 10^10: in float32 nothing would be left of it."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(1, 2, 2000, generator=draw).to(DEVICE)
+    rows[:, 1] = rows[:, 0]
+    rows[0, 1, 0] += 1e-3
+    gram = kernels.inner_products(Start(rows), rows, torch.float64)[0]
+    left = gram[1, 1] - gram[0, 1] ** 2 / gram[0, 0]
+    wide = rows[0].double()
+    expected = (wide[1] - wide[0] * (wide[0] @ wide[1]) / (wide[0] @ wide[0])).square().sum()
+    torch.testing.assert_close(left, expected, rtol=1e-5, atol=0.0)
 
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
@@ -383,9 +437,12 @@ def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
             patched.setattr(kernels, name, lambda blocks, *rest, **how: blocks.weights[0].add_(1.0))
             with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
                 kernels.try_on(DEVICE)
-    monkeypatch.setattr(kernels, "multiply", lambda rows, *rest, **how: torch.zeros(1, 1, 1, device=DEVICE))
-    with pytest.raises(RuntimeError, match="its products do not agree"):
-        kernels.try_on(DEVICE)
+    for name, said in (("multiply", "its products do not agree"), ("inner_products", "its inner products do not")):
+        with monkeypatch.context() as patched:
+            found = getattr(kernels, name)
+            patched.setattr(kernels, name, lambda *given, _found=found, **how: _found(*given, **how) + 1.0)
+            with pytest.raises(RuntimeError, match=said):
+                kernels.try_on(DEVICE)
 
 
 @pytest.fixture
