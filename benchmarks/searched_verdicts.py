@@ -13,10 +13,10 @@ same for both candidates, "near" 0.2 apart at most on each axis, "apart" indepen
 `benchmarks.verdicts`.
 
 Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
-hold the true difference of the optimizers' minima; how often one that is truly better by 0.01 or 0.03 nats was found to
-be; then half the width of the interval and the mean of what the best trial lies above its optimizer's minimum, in
-thousandths of a nat; and the judged runs of an experiment with equal candidates, which are fewer than twice the seeds
-where they are added while it is open (`--sequential`).
+hold the true differences of the optimizers' minima, all of an experiment together; how often all that are truly better
+by 0.01 or 0.03 nats were found to be; then half the width of the interval and the mean of what the best trial lies
+above its optimizer's minimum, in thousandths of a nat; and the judged runs of an experiment with equal candidates,
+which are fewer than twice the seeds where they are added while it is open (`--sequential`).
 """
 
 import argparse
@@ -68,7 +68,13 @@ class World:
     kink: bool = False
     """Losses rise by the distance from the optimum, not by its square: as much where a range ends."""
     sensitivities: tuple[float, float] = (1.0, 1.0)
-    """What missing its optimum costs either candidate, in multiples of the above."""
+    """What missing its optimum costs the baseline, and the others, in multiples of the above."""
+    others: int = 1
+    """How many there are beside the baseline."""
+
+    def names(self) -> tuple[str, ...]:
+        """Of the candidates, the baseline first."""
+        return ("one", *(f"other {number}" for number in range(self.others)))
 
 
 def specification(world: World, first_seed: int) -> ComparisonSpec:
@@ -84,7 +90,7 @@ def specification(world: World, first_seed: int) -> ComparisonSpec:
         update={
             "workload": workload,
             "candidates": tuple(
-                Candidate(optimizer="adamw", label=name, learning_rates=(RATE,)) for name in ("one", "other")
+                Candidate(optimizer="adamw", label=name, learning_rates=(RATE,)) for name in world.names()
             ),
             "sequential": Sequential() if world.sequential else None,
             "tuning": Tuning(
@@ -124,10 +130,12 @@ def conducted(
     searched = [axis for axis in AXES if axis in spec.tuning.search]
     first = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
     reach = {"alike": 0.0, "near": 0.2, "apart": 0.0}[world.optima]
-    second = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
-    if world.optima == "apart":
-        second = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
-    truths = {"one": (first, 0.0, world.sensitivities[0]), "other": (second, -gain, world.sensitivities[1])}
+    truths = {"one": (first, 0.0, world.sensitivities[0])}
+    for name in world.names()[1:]:
+        optimum = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
+        if world.optima == "apart":
+            optimum = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
+        truths[name] = (optimum, -gain, world.sensitivities[1])
     effects: dict[int, float] = {}
     records: list[RunRecord] = []
 
@@ -162,7 +170,7 @@ def conducted(
 def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str, float]:
     """So many experiments whose second candidate is better by `gain`."""
     random = np.random.default_rng([seed, world.axes, world.trials, world.seeds, *world.optima.encode()])
-    decided = held = 0
+    decided = held = given = 0
     widths: list[float] = []
     missed: list[float] = []
     judged: list[int] = []
@@ -170,16 +178,20 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
         spec, records, missed_here = conducted(world, number, gain, random)
         missed += missed_here
         judged.append(sum(run.seed in spec.seeds for run in records))
-        row = next(
-            row for row in compare(experiment_record(spec, len(records), "e"), records).rows if not row.is_baseline
-        )
-        decided += row.conclusion.value == "better" or (gain == 0 and row.conclusion.value == "worse")
-        if row.difference and row.difference.low is not None and row.difference.high is not None:
-            held += row.difference.low <= (-gain if row.candidate == "other" else gain) <= row.difference.high
-            widths.append((row.difference.high - row.difference.low) / 2)
+        rows = [row for row in compare(experiment_record(spec, len(records), "e"), records).rows if not row.is_baseline]
+        told = ("better", "worse") if gain == 0 else ("better",)
+        decided += (any if gain == 0 else all)(row.conclusion.value in told for row in rows)
+        intervals = [
+            (row.difference.low, row.difference.high)
+            for row in rows
+            if row.difference and row.difference.low is not None and row.difference.high is not None
+        ]
+        held += len(intervals) == len(rows) and all(low <= -gain <= high for low, high in intervals)
+        given += len(intervals) == len(rows)
+        widths += [(high - low) / 2 for low, high in intervals]
     return {
         "decided": decided / experiments,
-        "held": held / len(widths),
+        "held": held / given,
         "half_width": float(np.median(widths)),
         "missed": float(np.mean(missed)),
         "judged_runs": float(np.mean(judged)),
@@ -194,6 +206,8 @@ def main() -> None:
     parser.add_argument("--method", choices=("random", "coordinate"), help="that one alone")
     parser.add_argument("--sequential", action="store_true", help="the worlds whose seeds are added alone")
     parser.add_argument("--unequal", action="store_true", help="the worlds of unequal sensitivities alone")
+    parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
+    parser.add_argument("--kinked", action="store_true", help="random search where losses have a kink alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
@@ -235,7 +249,22 @@ def main() -> None:
         for each in optima
         for axes, trials in ((3, 16), (6, 24))
     ]
+    worlds += [
+        World(axes=axes, trials=trials, optima=each, others=others, sensitivities=sensitivities)
+        for axes, trials in ((3, 16), (6, 24))
+        for each in ("near", "apart")
+        for others in (4, 9)
+        for sensitivities in ((1.0, 1.0), (1.0, 5.0), (5.0, 1.0))
+    ]
+    worlds += [
+        World(axes=axes, trials=trials, optima=each, kink=True, sensitivities=sensitivities)
+        for axes, trials in ((3, 16), (6, 24))
+        for each in ("near", "apart")
+        for sensitivities in ((1.0, 1.0), (1.0, 5.0))
+    ]
     worlds = [each for each in worlds if given.method in (None, each.method)]
+    worlds = [each for each in worlds if each.others > 1 or not given.several]
+    worlds = [each for each in worlds if (each.kink and each.method == "random") or not given.kinked]
     worlds = [each for each in worlds if each.sequential or not given.sequential]
     worlds = [each for each in worlds if len({*each.sensitivities}) > 1 or not given.unequal]
     for world in worlds:
@@ -245,10 +274,12 @@ def main() -> None:
         found.append(asdict(world) | {"false": equal["decided"], "power": power} | equal)
         seeds = f"{'up to ' * world.sequential}{world.seeds} seeds"
         title = f"{world.optima}, {world.axes} axes, {world.trials} trials, {seeds}"
+        title += f", {world.others + 1} candidates" * (world.others > 1)
         if world.sensitivities != (1.0, 1.0):
             title += ", sensitivities {:g} and {:g}".format(*world.sensitivities)
         if world.method == "coordinate":
-            title += ", descent" + ", together" * (world.together > 0) + ", kink" * world.kink
+            title += ", descent" + ", together" * (world.together > 0)
+        title += ", kink" * world.kink
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
         print(f"{title:80}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
