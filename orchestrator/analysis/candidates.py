@@ -36,7 +36,7 @@ Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 PARTS = 1000
 """Random parts of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
-PIVOTS = 50_000
+PIVOTS = 20_000
 """Simulated searches of a ratio whose 95 % point is asked for: its error is below 2 %."""
 SURFACE_DRAWS = 1000
 SAME_PLACE = 1e-3
@@ -206,17 +206,15 @@ class LuckOfDraws:
     """What two searches by the same draws leave open of the difference of their best losses."""
 
     moved: float = 0.0
-    """How far it moves, at the level, where a random half of the draws is left out of both."""
+    """How far it moves, at 95 %, where a random half of the draws is left out of both."""
     one_missed: float = 0.0
-    """How much farther than `moved` ever more draws may take it down, at the level, the one being the more sensitive.
-    """
+    """How much farther than `moved` ever more draws may take it down, at 95 %, the one being the more sensitive."""
     other_missed: float = 0.0
     """How much farther they may take it up, the other being so."""
 
 
-def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: int) -> LuckOfDraws:
-    """At a level that lets so many comparisons hold together at 95 %. Zeros without a random search, and where two
-    losses answer alike to every setting: draws are the same for both.
+def luck_of_draws(one: CandidateSummary, other: CandidateSummary) -> LuckOfDraws:
+    """Zeros without a random search, and where two losses answer alike to every setting: draws are the same for both.
 
     Who is more sensitive to its settings loses more by few draws. How far the difference rises from all draws to a
     random eighth of them tells how far it may still fall: by at most `missed_at_most` times as much."""
@@ -240,36 +238,31 @@ def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: i
         return np.asarray((lowest[0][trained] - lowest[1][trained]) - (whole[0] - whole[1]))
 
     fewest = max(min(int(np.isfinite(values).sum()) for values in means), 2)
-    half, eighth = moves((count + 1) // 2), moves(eighth_of(fewest))
+    part = (fewest + 7) // 8
+    half, eighth = moves((count + 1) // 2), moves(part)
     axes = max(len(setting) for each in (one, other) for setting in each.settings.values())
-    moved = float(np.quantile(np.abs(half), 1 - SIGNIFICANCE / comparisons)) if half.size else 0.0
+    moved = float(np.quantile(np.abs(half), 1 - SIGNIFICANCE)) if half.size else 0.0
     rise = float(eighth.mean()) if eighth.size else 0.0
-    most = missed_at_most(fewest, axes, comparisons)
+    most = missed_at_most(fewest, part, axes)
     return LuckOfDraws(
         moved=moved, one_missed=max(most * rise - moved, 0.0), other_missed=max(-most * rise - moved, 0.0)
     )
 
 
-def eighth_of(draws: int) -> int:
-    """An eighth of so many, rounded up."""
-    return (draws + 7) // 8
-
-
 @cache
-def missed_at_most(draws: int, axes: int, comparisons: int = 1) -> float:
-    """What the lowest of so many draws lies above the minimum, at most, in multiples of what the lowest of a random
-    eighth of them lies above it on average: with 95 %, or as many comparisons together with 95 %.
+def missed_at_most(draws: int, part: int, axes: int) -> float:
+    """What the lowest of so many draws lies above the minimum, at most with 95 %, in multiples of what the lowest of a
+    random part of them lies above it on average.
 
     About a minimum that is smooth in d axes, a loss is below `minimum + c v^(2/d)` in a share v of the ranges. The
     shares of n draws are uniform in (0, 1), so that the ratio has a known distribution, whatever minimum and c are, and
-    its quantiles are limits that hold for every n (after L. de Haan, "Estimation of the minimum of a function
+    its 95 % point is a limit that holds at 95 % for every n (after L. de Haan, "Estimation of the minimum of a function
     using order statistics", JASA 76, 1981, who takes the lowest two draws alone). The expected c n^(-2/d) is none: few
     draws tell c badly, and those that lie close together and far from the minimum tell too low a one."""
-    part = eighth_of(draws)
     shares = np.sort(np.random.default_rng(0).random((PIVOTS, draws)), axis=1)
     above = shares ** (2 / axes)
     lowest = [comb(draws - place, part - 1) / comb(draws, part) for place in range(1, draws + 1)]
-    return float(np.quantile(above[:, 0] / (above @ lowest - above[:, 0]), 1 - SIGNIFICANCE / comparisons))
+    return float(np.quantile(above[:, 0] / (above @ lowest - above[:, 0]), 1 - SIGNIFICANCE))
 
 
 def surface_regret(places: Sequence[Sequence[float]], losses: Sequence[float], judged: int, variance: float) -> float:

@@ -287,7 +287,7 @@ def _difference(
         return None
     degrees = len(pairs.losses) - 1
     regrets = (0.0, 0.0)
-    luck = luck_of_draws(each, baseline, spec.comparison_count())
+    luck = luck_of_draws(each, baseline)
 
     def regret(variance: float) -> tuple[float, float]:
         """Half of what the differences vary is the one's, half the other's. Where the choice flattered the baseline's

@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from orchestrator.analysis.candidates import missed_at_most, summaries
+from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import compare, comparison_spec, evaluation_error
 from orchestrator.analysis.sequential import FUTILE, chances_of_verdict, looks
 from orchestrator.analysis.statistics import normal_quantile, t_quantile
@@ -147,9 +147,8 @@ def design_power(
         openings_by_search = [openings_of(spec, experiment, mine) for experiment, mine in searches]
         telling = sum(map(bool, openings_by_search))
         if openings := [each for found_here in openings_by_search for each in found_here]:
-            reach = _reach_of_draws(spec)
-            design = replace(design, openness=openness_of_search(openings, reach))
-            left_open = reach * median(each.luck + max(each.candidate, each.baseline) for each in openings)
+            design = replace(design, openness=openness_of_search(openings))
+            left_open = median(max(each.luck + each.candidate, each.luck + each.baseline) for each in openings)
     elif spec.tuning and len(rates) > 1:
         open_rates = openness(found.paired_sd, len(spec.tuning.seeds), rates, curvature(spec.workload, runs))
         design = replace(design, openness=open_rates)
@@ -191,7 +190,7 @@ def is_like(spec: ComparisonSpec, earlier: ExperimentSpec) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What a search left open of one difference, were it the only one."""
+    """What a search left open of one difference."""
 
     luck: float
     """To either side."""
@@ -209,7 +208,6 @@ def openings_of(spec: ComparisonSpec, experiment: ExperimentRecord, runs: Iterab
         return []
     now, then = spec.tuning, comparison_spec(experiment).tuning
     share = ((then.trials or 1) / (now.trials or 1)) ** (2 / len(now.search)) if now and then else 1.0
-    share /= _reach_of_draws(comparison_spec(experiment))
     return [
         Opening(luck=share * of.luck_of_draws, candidate=share * of.regret, baseline=share * of.baseline_regret)
         for row in compare(experiment, runs).rows
@@ -217,21 +215,9 @@ def openings_of(spec: ComparisonSpec, experiment: ExperimentRecord, runs: Iterab
     ]
 
 
-def _reach_of_draws(spec: ComparisonSpec) -> float:
-    """How many times as far the limit of what drawn settings may have missed lies as for a single difference: as many
-    as are compared hold together."""
-    tuning = spec.tuning
-    if tuning is None or not tuning.search or spec.descends() or (tuning.trials or 0) < 2:
-        return 1.0
-    draws, axes = tuning.trials or 0, len(tuning.search)
-    return missed_at_most(draws, axes, spec.comparison_count()) / missed_at_most(draws, axes)
-
-
-def openness_of_search(
-    openings: Sequence[Opening], reach: float = 1.0, draws: int = DRAWS
-) -> tuple[Array, Array, Array]:
-    """As `openness`, of a search that leaves open what these did, so many times as far where several differences are to
-    hold together. Of drawn settings, the more sensitive one misses at most the luck and what lies beyond it."""
+def openness_of_search(openings: Sequence[Opening], draws: int = DRAWS) -> tuple[Array, Array, Array]:
+    """As `openness`, of a search that leaves open what these did. Of drawn settings, the more sensitive one misses at
+    most the luck and what lies beyond it."""
     luck, candidate, baseline = (
         np.resize(np.array([getattr(each, name) for each in openings]), max(draws, len(openings)))
         for name in ("luck", "candidate", "baseline")
@@ -239,7 +225,7 @@ def openness_of_search(
     missed = MISSED * luck * np.random.default_rng(0).standard_normal(luck.size)
     beyond = candidate - baseline
     expected = np.where(luck > 0, EXPECTED * (beyond + luck * np.sign(beyond)), beyond)
-    return reach * (luck + candidate), reach * (luck + baseline), missed + float(np.mean(expected))
+    return luck + candidate, luck + baseline, missed + float(np.mean(expected))
 
 
 def openness(

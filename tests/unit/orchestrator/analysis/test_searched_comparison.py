@@ -116,24 +116,19 @@ def test_who_is_more_sensitive_to_its_settings_is_not_called_worse_for_few_draws
 def test_what_few_draws_miss_at_most_is_exact_for_two_of_them() -> None:
     """About a minimum in two axes losses are uniform: the lower of two is a uniform share u of the higher one, and
     misses the minimum by u / (1 - u) times the step between them, which is twice that to either at random."""
-    assert missed_at_most(2, 2) == pytest.approx(2 * 0.95 / 0.05, rel=0.05)
-    assert missed_at_most(2, 2, 4) == pytest.approx(2 * (1 - 0.05 / 4) / (0.05 / 4), rel=0.1)
+    assert missed_at_most(2, 1, 2) == pytest.approx(2 * 0.95 / 0.05, rel=0.05)
 
 
-@pytest.mark.parametrize("comparisons", [1, 4])
 @pytest.mark.parametrize(("axes", "draws"), [(2, 8), (3, 16), (6, 24)])
-def test_what_few_draws_miss_at_most_holds_as_often_as_it_says(axes: int, draws: int, comparisons: int) -> None:
+def test_what_few_draws_miss_at_most_holds_at_95_percent(axes: int, draws: int) -> None:
     """Losses are squared distances from the middle of a ball, at places drawn within it."""
-    random, held, part = np.random.default_rng(1), 0, math.ceil(draws / 8)
-    # How often the place-th lowest of all is the lowest of a random part.
-    lowest = [math.comb(draws - place, part - 1) / math.comb(draws, part) for place in range(1, draws + 1)]
-    for _ in range(4000):
+    random, held = np.random.default_rng(1), 0
+    for _ in range(2000):
         places = random.standard_normal((draws, axes))
         radii = random.random(draws) ** (1 / axes)
         losses = np.sum((places / np.linalg.norm(places, axis=1, keepdims=True) * radii[:, None]) ** 2, axis=1)
-        rise = np.sort(losses) @ lowest - losses.min()
-        held += losses.min() <= missed_at_most(draws, axes, comparisons) * rise
-    assert held / 4000 == pytest.approx(1 - 0.05 / comparisons, abs=0.015 / comparisons)
+        held += losses.min() <= missed_at_most(draws, 1, axes) * (losses.mean() - losses.min())
+    assert held / 2000 == pytest.approx(0.95, abs=0.02)
 
 
 def test_what_more_draws_are_worth_is_said_of_the_more_sensitive_one() -> None:
