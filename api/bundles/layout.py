@@ -26,7 +26,7 @@ from orchestrator.columns import FIELDS, STEP, WHOLE_NUMBERS, Columns
 from orchestrator.errors import NotFoundError
 from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.records import AttemptRecord, ExperimentRecord, RunRecord
-from orchestrator.services.analysis import Analysis, ExperimentSource
+from orchestrator.services.analysis import NO_CURVE, Analysis, ExperimentSource, validation_curve
 from orchestrator.specs.footprints import Footprints
 from worker.schema import first_fault
 
@@ -162,15 +162,8 @@ class BundleSource(ExperimentSource):
 
     def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
         """From the points."""
-        found = {}
-        for run_id in run_ids:
-            steps: tuple[float, ...] = ()
-            losses: tuple[float, ...] = ()
-            if (columns := self._points.get(run_id)) is not None:
-                known = columns.rows(np.isfinite(columns.values["val_loss"]))
-                steps, losses = tuple(known.step.tolist()), tuple(known.values["val_loss"].tolist())
-            found[run_id] = ValidationCurve(steps=steps, losses=losses)
-        return found
+        points = self._points
+        return {each: validation_curve(points[each]) if each in points else NO_CURVE for each in run_ids}
 
 
 def derive_document(bundle: Bundle) -> ExperimentDocument:

@@ -20,7 +20,7 @@ from dashboards.assets import plotly_script
 from dashboards.data.reader import Reader, candidate_styles
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, page_figures
-from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish, spreadsheet_safe
+from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
 from dashboards.files.vector import FigureError, vector
 from dashboards.files.vector_parts import as_list, letters
@@ -28,6 +28,7 @@ from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
+from orchestrator.export.files import spreadsheet_safe
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison, ExperimentRecord
 

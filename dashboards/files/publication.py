@@ -13,6 +13,7 @@ from typing import Literal
 
 from dashboards.text import formats, words
 from orchestrator.analysis import verdicts
+from orchestrator.export.files import spreadsheet_safe
 from orchestrator.external_runs import ExternalRun
 from orchestrator.records import CandidatePair, CandidateRow, Comparison, Difference
 
@@ -52,8 +53,6 @@ LIGATURES = frozenset("-',")
 """Characters that TeX joins when they are doubled."""
 MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&$")
 """What Markdown, GitHub's tables and their mathematics take for markup."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would execute (OWASP, "CSV Injection")."""
 
 Cells = tuple[str, ...]
 LINES_AT_ONCE = 500
@@ -247,13 +246,6 @@ def _md_row(cells: Sequence[str]) -> str:
 
 
 Value = str | float | int | bool | None
-
-
-def spreadsheet_safe(value: Value) -> Value:
-    """A text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return value
 
 
 def run_table_csv(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> Iterator[str]:
