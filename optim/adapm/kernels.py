@@ -561,12 +561,17 @@ def _strip(rows: int, columns: int) -> int:
 
 
 def _tile(rows: int, columns: int, *, is_product: bool) -> tuple[int, int]:
-    """Rows and columns that a program moves at a time; a product needs 16 of both."""
+    """Rows and columns that a program moves at a time; a product needs 16 of both.
+
+    An element for each thread at least: of fewer, Triton has several threads read one, without a barrier before another
+    thread writes to it.
+    """
     if is_product:
         size = [max(16, min(_PRODUCT_TILE, triton.next_power_of_2(length))) for length in (rows, columns)]
         return size[0], size[1]
     across = min(1024, triton.next_power_of_2(columns))
-    return min(_TILE_ELEMENTS // across, triton.next_power_of_2(rows)), across
+    least = 32 * _WARPS // across
+    return max(least, min(_TILE_ELEMENTS // across, triton.next_power_of_2(rows))), across
 
 
 def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
@@ -663,6 +668,7 @@ def _move(
         mean = tl.sum(squares, axis=1) / columns
         moment = tl.load(moments + row * moment_row, mask=row_is_there, other=0.0).to(tl.float32)
         moment = moment * tl.load(numbers + 2) + mean * tl.load(numbers + 3)
+        tl.debug_barrier()  # v of a row is read by all threads before one writes it
         tl.store(moments + row * moment_row, _to_state(moment, STATE), mask=row_is_there)
         root = (tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5))[:, None]
 
