@@ -217,7 +217,6 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         blocks: kernels.Blocks,
         chosen: Sequence[int],
         factors: Factors | None,
-        old: Factors | None,
         divisor: Tensor | None,
         numbers: Tensor,
         chances: kernels.Chances | None,
@@ -227,7 +226,7 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
             each[index] for each in (blocks.weights, blocks.averages, blocks.moments) if each for index in chosen
         ]
         gradients = [blocks.gradients[index] for index in chosen]
-        read = _tensors((changed, gradients, factors, old, divisor, numbers))
+        read = _tensors((changed, gradients, factors, divisor, numbers))
         counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
 
     def launch_projection(

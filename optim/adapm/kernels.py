@@ -79,13 +79,13 @@ def try_on(device: torch.device) -> None:
     numerator[:5] += 1.5 * carried[0] + 0.5 * found
     root = (0.9 * moment + 0.1 * gradient.square()).sqrt() + 1e-8
     expected = 0.9 * weight - 0.1 * (numerator / root).clamp(-1.0, 1.0)
-    old, new = Factors(basis.mT, carried.clone()), Factors(basis.mT, found[None])
+    mixed = Factors(torch.cat((1.5 * basis, 0.5 * basis), dim=1).mT, torch.cat((carried, found[None]), dim=1))
     for projects in (False, True):
         blocks = Blocks([weight.clone()], [gradient.clone()], [], [moment.clone()])
         if projects:
             project_and_move(blocks, Projection(basis, basis.mT, basis.mT, carried, 0.9), None, numbers)
         else:
-            move(blocks, new, None, numbers, old=old)
+            move(blocks, mixed, None, numbers)
         if not torch.allclose(blocks.weights[0], expected, rtol=1e-3, atol=1e-3):
             raise RuntimeError("it does not agree with torch's operators")
     rows = torch.linspace(-1.0, 1.0, _MOST_ROWS * 70, device=device).view(1, -1, 70)
@@ -140,7 +140,6 @@ def move(
     divisor: Tensor | None,
     numbers: Tensor,
     *,
-    old: Factors | None = None,
     chances: Chances | None = None,
     precision: str = "highest",
 ) -> None:
@@ -148,10 +147,9 @@ def move(
 
     Args:
         blocks: What is moved.
-        factors: A (B × m × 2r) and B (B × 2r × n) of low-rank blocks; without the leading B for a single one, as `old`.
+        factors: A (B × m × 2r) and B (B × 2r × n) of low-rank blocks; without the leading B for a single one.
         divisor: sqrt(v / debias) + eps, B × m × 1 or B × 1 × n, where it has been worked out before; as for factors.
         numbers: On the device, in float32: as `compiled.move` has them, 1 - b1, and the weights of L' R' and of L R.
-        old: L' and R' where `factors` are L and R, and both products are to be weighted here.
         chances: Where weights are rounded by chance.
         precision: Of the products, in torch's words: those of `_INPUTS`.
     """
@@ -159,7 +157,7 @@ def move(
         return
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
-            _launch(blocks, chosen, factors, old, divisor, numbers, chances, precision)
+            _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
 
 
 def suits_projection(rank: int, dtype: torch.dtype) -> bool:
@@ -323,7 +321,6 @@ def _launch(
     blocks: Blocks,
     chosen: Sequence[int],
     factors: Factors | None,
-    old: Factors | None,
     divisor: Tensor | None,
     numbers: Tensor,
     chances: Chances | None,
@@ -336,16 +333,13 @@ def _launch(
     rows, columns = weight.shape
     means_rows = moment is not None and moment.ndim == 1
     left, right = factors or (None, None)
-    old_left, old_right = old or (None, None)
     tile_rows, tile_columns = _tile(rows, columns, is_product=factors is not None)
     tiles = triton.cdiv(rows, tile_rows) * (1 if means_rows else triton.cdiv(columns, tile_columns))
-    reached = (weight, gradient, average, moment, left, right, old_left, old_right)
+    reached = (weight, gradient, average, moment, left, right)
     _move[(tiles * len(chosen),)](
         table,
         left,
         right,
-        old_left,
-        old_right,
         divisor,
         numbers,
         len(chosen),
@@ -359,8 +353,6 @@ def _launch(
         *((0, 0) if moment is None else (*moment.stride(), 0)[:2]),
         *_strides(left),
         *_strides(right),
-        *_strides(old_left),
-        *_strides(old_right),
         *_strides(divisor),
         *(chances.places if chances is not None else (0, 0, 0)),
         HAS_AVERAGE=average is not None,
@@ -595,8 +587,6 @@ def _move(
     table: tl.tensor,
     left: tl.tensor,
     right: tl.tensor,
-    old_left: tl.tensor,
-    old_right: tl.tensor,
     divisor: tl.tensor,
     numbers: tl.tensor,
     blocks: tl.tensor,
@@ -618,12 +608,6 @@ def _move(
     right_block: tl.tensor,
     right_depth: tl.tensor,
     right_column: tl.tensor,
-    old_left_block: tl.tensor,
-    old_left_row: tl.tensor,
-    old_left_depth: tl.tensor,
-    old_right_block: tl.tensor,
-    old_right_depth: tl.tensor,
-    old_right_column: tl.tensor,
     divisor_block: tl.tensor,
     divisor_row: tl.tensor,
     divisor_column: tl.tensor,
@@ -684,30 +668,15 @@ def _move(
             average += tl.load(numbers + 9) * (gradient - average)
             tl.store(averages + places, _to_state(average, STATE), mask=there)
             numerator = average * tl.load(numbers + 1)
+        elif left is not None:
+            lefts = left + place_of_block * left_block + row * left_row
+            rights = right + place_of_block * right_block + column * right_column
+            product = _product_of_thin(
+                lefts, left_depth, row < rows, rights, right_depth, column < columns, depth, PRECISION, TILE_DEPTH
+            )
+            numerator = gradient * tl.load(numbers) + product * tl.load(numbers + 1)
         else:
             numerator = gradient * tl.load(numbers)
-            if left is not None:
-                lefts = left + place_of_block * left_block + row * left_row
-                rights = right + place_of_block * right_block + column * right_column
-                product = _product_of_thin(
-                    lefts, left_depth, row < rows, rights, right_depth, column < columns, depth, PRECISION, TILE_DEPTH
-                )
-                numerator += product * tl.load(numbers + (1 if old_left is None else 11))
-                if old_left is not None:
-                    lefts = old_left + place_of_block * old_left_block + row * old_left_row
-                    rights = old_right + place_of_block * old_right_block + column * old_right_column
-                    product = _product_of_thin(
-                        lefts,
-                        old_left_depth,
-                        row < rows,
-                        rights,
-                        old_right_depth,
-                        column < columns,
-                        depth,
-                        PRECISION,
-                        TILE_DEPTH,
-                    )
-                    numerator += product * tl.load(numbers + 10)
 
         if V == "element":
             places = row[:, None] * moment_row + column[None, :] * moment_column

@@ -50,7 +50,7 @@ class Factors(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The rows X that an iteration starts from: R' at ordinary size, with rows of a sketch in the places of weak ones."""
+    """The rows X that an iteration starts from: R' at ordinary size, and a sketch's rows in the places of weak ones."""
 
     rows: Tensor
     """R', B × r × n; or X itself, where there is nothing else."""

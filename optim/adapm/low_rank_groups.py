@@ -78,18 +78,16 @@ def update_low_rank(
         group.clear()
         while changes:
             change = changes.pop()
-            batch = change.batch
-            if kernels is not None:
-                factors, old, squares = change.current, change.carried, change.squares
-                update_batch(batch, settings, largest=largest, compiles=True, factors=factors, old=old, squares=squares)
-                change.store()
-                continue
             mixed = mixed_factors(change.carried, change.current, settings.mixture)
             change.store()
+            batch, squares = change.batch, change.squares
             del change
+            if kernels is not None:
+                update_batch(batch, settings, largest=largest, compiles=True, momentum=mixed, squares=squares)
+                continue
             for part, piece in _number_batches(split_into_batches(batch, largest=largest)):
                 some = Factors(mixed.left[part], mixed.right[part])
-                update_batch(piece, settings, largest=largest, compiles=compiles, factors=some)
+                update_batch(piece, settings, largest=largest, compiles=compiles, momentum=some)
             del mixed, some
 
 
@@ -174,7 +172,7 @@ def _project_and_move(
         left = round_as_stored([state.left], basis.mT)
         projection = Projection(basis, left, momentum.carried.left, state.right, settings.beta1)
         squares = kernels.square_sums_of(momentum)
-        update_batch(batch, settings, largest=largest, compiles=True, projection=projection, squares=squares)
+        update_batch(batch, settings, largest=largest, compiles=True, momentum=projection, squares=squares)
         state.left.copy_(left)
         for parts, tensor in zip(_stored_factors(batch), plain, strict=True):
             if not _shares_storage(parts[0], tensor):

@@ -247,9 +247,7 @@ def update_batch(
     *,
     largest: int,
     compiles: bool = False,
-    factors: Factors | None = None,
-    old: Factors | None = None,
-    projection: Projection | None = None,
+    momentum: Factors | Projection | None = None,
     squares: Tensor | None = None,
 ) -> None:
     """Move a batch of like blocks, and their state.
@@ -260,9 +258,8 @@ def update_batch(
         settings: Of the parameters' group at the parameters' step.
         largest: Elements of the plan's largest block.
         compiles: Whether large blocks are moved by compiled code.
-        factors: A and B of low-rank blocks where they have been found before, so that m is A B and the gradient's part.
-        old: L' and R' where `factors` are L and R, which our kernel mixes.
-        projection: The momentum instead, where our kernel is to find R.
+        momentum: Of low-rank blocks where it has been found before: A and B, so that m is A B and the gradient's part;
+            or what our kernel finds R of.
         squares: The sums of squares of each output of G, where they have.
     """
     block = batch[0].block
@@ -271,8 +268,8 @@ def update_batch(
     stored = [member.state["exp_avg_sq"] for member in batch]
     kernels = kernels_for(batch[0]) if compiles else None
     if kernels is not None:
-        if low_rank and factors is None and projection is None:
-            factors = _factors_of(batch, join([member.gradient for member in batch]), settings)
+        if low_rank and momentum is None:
+            momentum = _factors_of(batch, join([member.gradient for member in batch]), settings)
         if shares and squares is None and (low_rank or block.output_axis == 1 or block.head_size > 1):
             gradients = [single.gradient for member in batch for single in cut_stack(member, 1)]
             squares = kernels.square_sums(gradients, axis=block.output_axis)
@@ -280,15 +277,16 @@ def update_batch(
         # What is None here, v of each row of a block that is not of low rank, is found on the way.
         if shares and squares is not None:
             divisor = shared_divisor(block, stored, squares if len(squares) > 1 else squares[0], settings)
-        _move_by_kernel(kernels, batch, settings, factors, divisor, old=old, projection=projection)
+        _move_by_kernel(kernels, batch, settings, momentum, divisor)
         return
+    assert not isinstance(momentum, Projection)
     gradient = join([member.gradient for member in batch])
     divisor = None
     if shares:
         divisor = shared_divisor(block, stored, _square_sums(block, gradient, compiles=compiles), settings)
-    if low_rank and factors is None:
-        factors = _factors_of(batch, gradient, settings)
-    move_batch(batch, gradient, settings, factors, divisor, largest=largest, compiles=compiles)
+    if low_rank and momentum is None:
+        momentum = _factors_of(batch, gradient, settings)
+    move_batch(batch, gradient, settings, momentum, divisor, largest=largest, compiles=compiles)
 
 
 def move_batch(
@@ -369,16 +367,14 @@ def _move_by_kernel(
     kernels: ModuleType,
     batch: Sequence[Member],
     settings: StepSettings,
-    factors: Factors | None,
+    momentum: Factors | Projection | None,
     divisor: Tensor | None,
-    *,
-    old: Factors | None = None,
-    projection: Projection | None = None,
 ) -> None:
     """As the loop above, all blocks at once; v that is not behind the divisor is found on the way."""
     first, block = batch[0], batch[0].block
     full = block.first_moment is FirstMoment.FULL
-    turned = projection is not None and block.output_axis == 1
+    projects = isinstance(momentum, Projection)
+    turned = projects and block.output_axis == 1
     singles = [single for member in batch for single in cut_stack(member, 1)]
     chances = None
     if _rounds_by_chance(first.weight, settings):
@@ -396,10 +392,8 @@ def _move_by_kernel(
         divisor = None if divisor is None else divisor.mT
     numbers = _numbers(settings, block.first_moment, block.decays, torch.float32, first.weight.device)
     how = {"chances": chances, "precision": settings.matmul_precision}
-    if projection is not None:
-        kernels.project_and_move(kernels.Blocks(*blocks), projection, divisor, numbers, **how)
-    else:
-        kernels.move(kernels.Blocks(*blocks), factors, divisor, numbers, old=old, **how)
+    move = kernels.project_and_move if projects else kernels.move
+    move(kernels.Blocks(*blocks), momentum, divisor, numbers, **how)
 
 
 def _move_compiled(

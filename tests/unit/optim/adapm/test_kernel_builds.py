@@ -68,7 +68,7 @@ def stack_bytes(made: Any, folder: Path) -> int:
     return int(found)
 
 
-_FLOATS = ("left", "right", "old_left", "old_right", "divisor", "numbers")
+_FLOATS = ("left", "right", "divisor", "numbers")
 _POINTERS = {"table": "*i64", **dict.fromkeys(_FLOATS, "*fp32")}
 
 
@@ -104,7 +104,7 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
         "TILE_DEPTH": kernels._PRODUCT_DEPTH,
         # What Triton itself makes of steps of 1 and of tensors that are None.
         **dict.fromkeys(("weight_column", "gradient_column", "average_column", "moment_column", "right_column"), 1),
-        **dict.fromkeys(() if has_product else ("left", "right", "old_left", "old_right")),
+        **dict.fromkeys(() if has_product else ("left", "right")),
         **({} if kind["v"] == "given" else {"divisor": None}),
     }
     made = build_for(capability, kernels._move, constants, _POINTERS, unaligned="place", warps=kernels._WARPS)

@@ -245,29 +245,6 @@ def test_without_clipping_and_without_elements(kernels):
         check(kernels, make_case(shape, kind="none", second="element"))
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_old_and_new_factors_are_mixed_on_the_way(kernels, turned):
-    """As state keeps them, and as a solver of the other side gives them: turned."""
-    case = make_case((70, 80), kind="low rank", second="element", blocks=2, rank=19)
-    mixed = case.factors
-    assert mixed is not None
-    left, right = mixed.left.clone(), mixed.right.clone()
-    old, new = Factors(left[..., :19] / 0.3, right[..., :19, :]), Factors(left[..., 19:] / -0.7, right[..., 19:, :])
-    if turned:
-        new = Factors(new.left.mT.contiguous().mT, new.right.mT.contiguous().mT)
-    numbers = (NUMBERS[0], 1.0, *NUMBERS[2:])
-    expected = case.moved(numbers)
-    kernels.move(
-        kernels.Blocks(case.weights, case.gradients, [], case.moments),
-        new,
-        None,
-        torch.tensor((*NUMBERS, 0.3, -0.7), device=DEVICE),
-        old=old,
-    )
-    for found, (weight, _, _) in zip(case.weights, expected, strict=True):
-        torch.testing.assert_close(found.double(), weight, rtol=2e-5, atol=1e-4)
-
-
 def orthonormal(rows: int, rank: int) -> Tensor:
     drawn = torch.randn(2, rows, rank, generator=torch.Generator().manual_seed(2))
     basis: Tensor = torch.linalg.qr(drawn)[0].to(DEVICE)
