@@ -155,6 +155,7 @@ def move(
     """
     if blocks.weights[0].numel() == 0:
         return
+    torch.autograd.graph.increment_version(blocks.weights)  # as for whatever torch writes to
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
             _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
@@ -190,6 +191,7 @@ def project_and_move(
     """
     if blocks.weights[0].numel() == 0:
         return
+    torch.autograd.graph.increment_version(blocks.weights)  # as for whatever torch writes to
     through = times(projection.basis, projection.carried_left)
     # R' of each strip, which is overwritten: written and read by one program, so that it need not leave the cache.
     carried_right = through.new_empty(projection.right.shape)

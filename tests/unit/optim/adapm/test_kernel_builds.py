@@ -121,7 +121,6 @@ def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatc
     from optim.adapm import kernels
 
     tile_rows, tile_columns = kernels._tile(rows, columns, is_product=False)
-    absent = ("left", "right", "old_left", "old_right", "divisor")
     for v in ("row", "element"):
         constants: dict[str, object] = {
             "HAS_AVERAGE": True,
@@ -136,7 +135,7 @@ def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatc
             "TILE_COLUMNS": tile_columns,
             **dict.fromkeys(("weight_column", "average_column", "moment_row" if turned else "moment_column"), 1),
             "gradient_row" if turned else "gradient_column": 1,
-            **dict.fromkeys(absent),
+            **dict.fromkeys(("left", "right", "divisor")),
         }
         made = build_for(90, kernels._move, constants, _POINTERS, unaligned="_", warps=kernels._WARPS)
         read_before: dict[str, int] = {}
