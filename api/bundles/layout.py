@@ -28,6 +28,7 @@ from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.records import AttemptRecord, ExperimentRecord, RunRecord
 from orchestrator.services.analysis import Analysis, ExperimentSource
 from orchestrator.specs.footprints import Footprints
+from worker.schema import first_fault
 
 SCHEMA_VERSION: Final = 1
 DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
@@ -114,9 +115,7 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle:
         of_experiment = ExperimentDocument.model_validate_json(files[DOCUMENT])
         attempts = ATTEMPT_LIST.validate_json(files[ATTEMPTS])
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise BundleError("schema", f"{error.title}, {where}: {fault['msg']}") from error
+        raise BundleError("schema", f"{error.title}, {first_fault(error)}") from error
     for name, record in ((DOCUMENT, of_experiment), (ATTEMPTS, attempts)):
         if record_bytes(record) != files[name]:
             raise BundleError("schema", f"{name} is not written as its records are: something in it is not read")
