@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 from benchmarks.load_figures import Figure
+from benchmarks.load_paint import OPTIMIZERS, RATES, SEEDS
 from benchmarks.load_processes import Service, call, timed
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -14,9 +15,6 @@ from worker.records.protocol import PointsBatch
 from worker.records.result import Point
 from worker.spec.run import Budget, Workload
 
-OPTIMIZERS = ("adamw", "adapm", "adapm-mini", "adam-mini")
-RATES = (1e-3, 2e-3, 3e-3, 4e-3, 5e-3)
-SEEDS = 50
 THREADS = 32
 TIMES = 5
 

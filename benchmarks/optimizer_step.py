@@ -19,7 +19,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter, process_time
@@ -121,7 +120,7 @@ def measure(
             cpu_seconds=[cpu for _, cpu in times[name]],
             first_step_seconds=first[name],
             repetitions=repetitions,
-            transient_bytes=peak_transient_bytes(partial(_step, optimizer), device),
+            transient_bytes=peak_transient_bytes(optimizer.step, device),
             state_bytes=state_bytes(optimizer).total_bytes,
         )
         for name, optimizer in optimizers.items()
@@ -226,10 +225,6 @@ def _rotated(names: list[str], by: int) -> Iterator[str]:
     start = by % len(names)
     yield from names[start:]
     yield from names[:start]
-
-
-def _step(optimizer: torch.optim.Optimizer) -> None:
-    optimizer.step()
 
 
 def _timed(optimizer: torch.optim.Optimizer, device: torch.device) -> tuple[float, float]:

@@ -75,9 +75,9 @@ class World:
         return self.law.get("E", 0.0) + size_term + tokens_term
 
 
-def line(count: int, tokens_per_parameter: int = 20) -> tuple[tuple[int, int], ...]:
+def line(count: int) -> tuple[tuple[int, int], ...]:
     """Sizes over three decades and a half, each at its budget."""
-    return tuple((round(n), round(tokens_per_parameter * n)) for n in np.geomspace(1e6, 3e9, count))
+    return tuple((round(n), round(20 * n)) for n in np.geomspace(1e6, 3e9, count))
 
 
 def grid(sizes: int, budgets: int) -> tuple[tuple[int, int], ...]:

@@ -188,11 +188,6 @@ def requests(service: Service) -> Iterator[Figure]:
     )
 
 
-def watching(service: Service) -> Iterator[Figure]:
-    """Event streams."""
-    yield from streams(service, _lease(service, steps=POINTS))
-
-
 def mixing(service: Service, minutes: float) -> Iterator[Figure]:
     """All at once, at a pace that a service must keep for ever."""
     lease = _lease(service, steps=POINTS)
@@ -208,7 +203,7 @@ PARTS: dict[str, Callable[[Service], Iterator[Figure]]] = {
     "submission": submission,
     "lists": lists,
     "requests": requests,
-    "streams": watching,
+    "streams": lambda service: streams(service, _lease(service, steps=POINTS)),
     "comparisons": comparisons,
 }
 """In the order in which one needs the other's data."""

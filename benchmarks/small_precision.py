@@ -14,7 +14,6 @@ was fixed before the first run, and is the comparisons' own default.
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +109,14 @@ def _report(optimizer: str, losses: dict[str, list[float]]) -> list[dict[str, ob
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Train every way, print the verdicts and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*SEEDS])
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--optimizers", nargs="+", choices=OPTIMIZERS, default=[*OPTIMIZERS])
     parser.add_argument("--json", type=Path, default=RESULT, help="where to write the figures")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args()
     losses: dict[str, dict[str, list[float]]] = {
         name: {way: [] for way in OPTIMIZERS[name]} for name in chosen.optimizers
     }

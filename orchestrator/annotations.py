@@ -34,7 +34,9 @@ def plain_note(text: str) -> str:
     note = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     if len(note) > LONGEST_NOTE:
         raise ValueError(f"must have at most {LONGEST_NOTE:,} characters; this one has {len(note):,}")
-    if strange := next((letter for letter in note if _is_control(letter)), None):
+    if strange := next(
+        (each for each in note if unicodedata.category(each) in ("Cc", "Cs") and each not in "\n\t"), None
+    ):
         raise ValueError(f"must be plain text; it has the control character U+{ord(strange):04X}")
     return note
 
@@ -42,10 +44,6 @@ def plain_note(text: str) -> str:
 def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Each label once, by the alphabet, on every database alike."""
     return tuple(sorted(set(labels), key=lambda label: (label.casefold(), label)))
-
-
-def _is_control(letter: str) -> bool:
-    return unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t"
 
 
 Label = Annotated[str, AfterValidator(plain_label), Field(json_schema_extra={"minLength": 1, "pattern": "^[^,]*$"})]
@@ -80,11 +78,3 @@ class AnnotationChange(Record):
     and no comma; at most 20."""
     note: NoteText | None = None
     """Its note from now on, in Markdown of at most 10,000 characters; null or an empty text takes it away."""
-
-    def changes_labels(self) -> bool:
-        """Whether labels are spoken of."""
-        return "labels" in self.model_fields_set
-
-    def changes_note(self) -> bool:
-        """Whether the note is spoken of."""
-        return "note" in self.model_fields_set

@@ -219,11 +219,11 @@ def unknown_variables(names: Iterable[str]) -> tuple[str, ...]:
     otherwise be ignored in silence."""
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields} | OTHER_VARIABLES
     strangers = sorted(name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known)
-    return tuple(_sentence(name, get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.0)) for name in strangers)
-
-
-def _sentence(name: str, nearest: list[str]) -> str:
-    return f"{name} is no setting; did you mean {nearest[0]}? Unset it, or see docs/settings.md"
+    nearest = {name: get_close_matches(name.upper(), sorted(known), n=1, cutoff=0.0)[0] for name in strangers}
+    return tuple(
+        f"{name} is no setting; did you mean {meant}? Unset it, or see docs/settings.md"
+        for name, meant in nearest.items()
+    )
 
 
 def without_password(url: str) -> str:

@@ -153,3 +153,9 @@ def raise_faults(title: str, faults: list[SpecFault]) -> None:
         for where, value, allowed in faults
     ]
     raise ValidationError.from_exception_data(title, details)
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first of its faults, with where it is: `budget.steps: Input should be greater than 0`."""
+    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"

@@ -175,7 +175,7 @@ def _submission_page(submission: BoardSubmission, rankings: Iterable[Ranking]) -
         standings=standings,
         comparison=answer,
         head=publication.head(answer) if answer else (),
-        rows=[publication.cells(answer, row) for row in answer.rows] if answer else (),
+        rows=[publication.cells(row) for row in answer.rows] if answer else (),
         caption=publication.caption(answer) if answer else "",
         figures=_figures(submission, answer) if answer else (),
         facts=words.workload_facts(submission.experiment),

@@ -240,7 +240,7 @@ def check_points(bundle: Bundle) -> None:
         if run.spec is not None:
             tokens = steps * run.spec.workload.tokens() / run.steps_total
             check(bool(np.array_equal(columns.values["tokens"], tokens)), "its tokens are not those of its steps")
-        for name in ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds"):
+        for name in MEDIANS:
             negative = columns.values[name] < 0
             check(not bool(negative.any()), f"a step took less than no time ({name})")
 
@@ -297,7 +297,7 @@ def check_plan(bundle: Bundle) -> None:
         for added in _replay_additions(bundle, group, runs):
             planned |= added
             # What is added together is queued together: either all of it is here, or none, behind a run that failed.
-            if added - here.keys() and (_all_succeeded(runs) or added & here.keys()):
+            if added - here.keys() and (all_succeeded(runs) or added & here.keys()):
                 incomplete.append(group.candidate)
     if spec.adds_seeds():
         planned |= _runs_at_judged_rates(bundle, planned)
@@ -305,7 +305,7 @@ def check_plan(bundle: Bundle) -> None:
         raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
     if incomplete:
         raise BundleError("plan", f"{min(incomplete)} lacks a run that the tuning rule gives")
-    if spec.adds_seeds() and _all_succeeded(bundle.runs):
+    if spec.adds_seeds() and all_succeeded(bundle.runs):
         _check_looks(bundle)
 
 
@@ -390,12 +390,7 @@ def _tuning_run(run: RunRecord) -> TuningRun:
     return TuningRun(lr=run.lr, seed=run.seed, ended=True, verdict=verdict, loss=loss)
 
 
-def has_failed_runs(bundle: Bundle) -> bool:
-    """Whether what would have followed a run may be missing."""
-    return not _all_succeeded(bundle.runs)
-
-
-def _all_succeeded(runs: Iterable[RunRecord]) -> bool:
+def all_succeeded(runs: Iterable[RunRecord]) -> bool:
     """Whether no run failed or was cancelled: behind one that did, what would have followed need not be there."""
     return all(run.status is RunStatus.SUCCEEDED for run in runs)
 

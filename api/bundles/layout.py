@@ -26,8 +26,9 @@ from orchestrator.columns import FIELDS, STEP, WHOLE_NUMBERS, Columns
 from orchestrator.errors import NotFoundError
 from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.records import AttemptRecord, ExperimentRecord, RunRecord
-from orchestrator.services.analysis import Analysis, ExperimentSource
+from orchestrator.services.analysis import NO_CURVE, Analysis, ExperimentSource, validation_curve
 from orchestrator.specs.footprints import Footprints
+from worker.schema import first_fault
 
 SCHEMA_VERSION: Final = 1
 DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
@@ -114,9 +115,7 @@ def read_bundle(files: Mapping[str, bytes]) -> Bundle:
         of_experiment = ExperimentDocument.model_validate_json(files[DOCUMENT])
         attempts = ATTEMPT_LIST.validate_json(files[ATTEMPTS])
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, fault["loc"]))
-        raise BundleError("schema", f"{error.title}, {where}: {fault['msg']}") from error
+        raise BundleError("schema", f"{error.title}, {first_fault(error)}") from error
     for name, record in ((DOCUMENT, of_experiment), (ATTEMPTS, attempts)):
         if record_bytes(record) != files[name]:
             raise BundleError("schema", f"{name} is not written as its records are: something in it is not read")
@@ -163,15 +162,8 @@ class BundleSource(ExperimentSource):
 
     def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
         """From the points."""
-        found = {}
-        for run_id in run_ids:
-            steps: tuple[float, ...] = ()
-            losses: tuple[float, ...] = ()
-            if (columns := self._points.get(run_id)) is not None:
-                known = columns.rows(np.isfinite(columns.values["val_loss"]))
-                steps, losses = tuple(known.step.tolist()), tuple(known.values["val_loss"].tolist())
-            found[run_id] = ValidationCurve(steps=steps, losses=losses)
-        return found
+        points = self._points
+        return {each: validation_curve(points[each]) if each in points else NO_CURVE for each in run_ids}
 
 
 def derive_document(bundle: Bundle) -> ExperimentDocument:

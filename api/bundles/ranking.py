@@ -270,7 +270,7 @@ def _rank(
     match rules.record:
         case PairedRecord():
             places = places_of(entries, rules.noise_floor_nats)
-            shown = [each for each in places if _is_shown(each.entry)]
+            shown = [each for each in places if each.entry.row.conclusion in (Conclusion.BETTER, Conclusion.BASELINE)]
             return places, _records(shown, rules.noise_floor_nats), ()
         case TargetRecord() as record:
             places, out = _rank_by_target(entries, record)
@@ -289,10 +289,6 @@ def places_of(entries: Sequence[BoardEntry], floor: float) -> tuple[Place, ...]:
         place = None if without else 1 + lower
         found.append(Place(entry=entry, place=place, shown=entry.verdict))
     return tuple(found)
-
-
-def _is_shown(entry: BoardEntry) -> bool:
-    return entry.row.conclusion in (Conclusion.BETTER, Conclusion.BASELINE)
 
 
 def _records(

@@ -12,7 +12,7 @@ from api.bundles.layout import Bundle, BundleError
 from orchestrator.analysis.statistics import t_quantile
 from orchestrator.columns import Columns, columns_of
 from orchestrator.records import RunRecord
-from worker.records.result import Environment, Result, Verdict
+from worker.records.result import Result, Verdict
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders
 from worker.run import run as train
@@ -62,7 +62,8 @@ def compare(bundle: Bundle, run: RunRecord, result: Result, points: Columns) -> 
         raise BundleError(
             "rerun", f"{run.id}: the data here is another: {result.data_hash[:12]}, {said.data_hash[:12]}"
         )
-    if unequal := _differences(said.environment, result.environment):
+    here = result.environment
+    if unequal := [name for name in SAME_KIND if getattr(said.environment, name) != getattr(here, name)]:
         return _compare_elsewhere(bundle, run, result, unequal)
     theirs = bundle.points.get(run.id)
     for name in LOSSES:
@@ -76,10 +77,6 @@ def compare(bundle: Bundle, run: RunRecord, result: Result, points: Columns) -> 
         state = f"{said.optimizer_state_bytes:,} there, {result.optimizer_state_bytes:,} here"
         raise BundleError("rerun", f"{run.id}: its optimizer keeps another number of bytes: {state}")
     return Rerun(run=run, exact=True, told=f"{pluralize(len(points), 'point is', 'points are')} the same to the bit")
-
-
-def _differences(one: Environment, other: Environment) -> list[str]:
-    return [name.replace("_", " ") for name in SAME_KIND if getattr(one, name) != getattr(other, name)]
 
 
 def _compare_elsewhere(bundle: Bundle, run: RunRecord, result: Result, unequal: list[str]) -> Rerun:
@@ -96,7 +93,7 @@ def _compare_elsewhere(bundle: Bundle, run: RunRecord, result: Result, unequal: 
         and other.result is not None
         and other.result.final_val_loss is not None
     ]
-    where = f"on another kind of machine ({', '.join(unequal)})"
+    where = f"on another kind of machine ({', '.join(unequal).replace('_', ' ')})"
     if len(others) < 2:
         raise BundleError(
             "rerun", f"{run.id}: nothing says how far seeds differ, {where}; choose a run with two other seeds"

@@ -127,6 +127,6 @@ def _lines(bundle: Bundle, files: Mapping[str, bytes]) -> Iterable[tuple[str, st
     if checks.is_planned(bundle):
         planned = "every candidate has the runs that its grid and the tuning rule give, and no other"
         some_failed = "; what would follow a run that failed or was cancelled may be missing"
-        yield "tuning", planned + (some_failed if checks.has_failed_runs(bundle) else "")
+        yield "tuning", planned + ("" if checks.all_succeeded(bundle.runs) else some_failed)
     yield "figures", "every figure and sentence follows from the raw content, byte for byte"
     yield "not checked", "that the trainings were done: --rerun trains one of them again"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from orchestrator.external_runs import LinesBatch, RunHeader, SpoolLine
+from worker.schema import first_fault
 
 if TYPE_CHECKING:
     from api.client.client import Client
@@ -144,7 +145,4 @@ def _line(line: bytes) -> SpoolLine | None:
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-    return f"{type(error).__name__}: {error}"
+    return first_fault(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"

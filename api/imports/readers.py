@@ -1,6 +1,6 @@
 """Every format that is imported, by the word that the command line has for it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,4 @@ def choose_reader(words: Sequence[str]) -> tuple[SourceReader, Sequence[str]]:
 
 def _has(word: str, pattern: str) -> bool:
     path = Path(word)
-    return any(_files(path, pattern)) if path.is_dir() else path.match(pattern)
-
-
-def _files(folder: Path, pattern: str) -> Iterator[Path]:
-    return (each for each in folder.rglob(pattern) if each.is_file())
+    return any(each.is_file() for each in path.rglob(pattern)) if path.is_dir() else path.match(pattern)

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from dashboards.data.compared import ComparedRun
-from dashboards.data.series import Series, external_metric
+from dashboards.data.series import Series, XColumn, external_metric
 from dashboards.figures.base import HEADROOM, Figure, figure, layout_of, line, plain
 from dashboards.palette import Style, ThemeName, numbered_style, styles
 from dashboards.text import formats
@@ -33,8 +33,7 @@ METRICS: dict[Metric, str] = {
     "step_seconds": "step time, s",
 }
 MetricReader = Callable[[RunRecord], float | None]
-Across = Literal["steps", "tokens", "seconds", "hours"]
-X_TITLES: dict[Across, str] = {
+X_TITLES: dict[XColumn, str] = {
     "steps": "step", "tokens": "training tokens", "seconds": "training seconds", "hours": "device-hours",
 }  # fmt: skip
 
@@ -44,7 +43,7 @@ class CompareView:
     """What the page shows, kept in its URL."""
 
     runs: tuple[str, ...] = ()
-    x: Across = "steps"
+    x: XColumn = "steps"
     metric: Metric = "loss"
     log: bool = False
     panels: tuple[str, ...] = ()
@@ -62,7 +61,7 @@ class CompareView:
         return cls(
             runs=ids[:MOST_RUNS],
             left_out=len(ids[MOST_RUNS:]),
-            x=next((one for one in get_args(Across) if one == given.get("x")), "steps"),
+            x=next((one for one in get_args(XColumn) if one == given.get("x")), "steps"),
             metric=next((one for one in METRICS if one == given.get("metric")), "loss"),
             log=given.get("log") == "1",
             panels=panel_words(pairs),
@@ -169,7 +168,7 @@ def _loss_bounds(series: Sequence[Series]) -> tuple[float, float] | None:
     return low - 0.05 * (first - low), HEADROOM * first
 
 
-def undrawn_runs(runs: Iterable[ComparedRun], across: Across) -> tuple[ComparedRun, ...]:
+def undrawn_runs(runs: Iterable[ComparedRun], across: XColumn) -> tuple[ComparedRun, ...]:
     """The external runs that did not tell what an axis counts: nothing can be drawn over it.
     Device-hours nobody can tell."""
     told = {"tokens": "tokens", "seconds": "step_seconds", "hours": None}

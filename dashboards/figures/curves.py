@@ -19,6 +19,7 @@ from dashboards.data.series import (
     numbers,
     thin_band,
 )
+from dashboards.figures import compare
 from dashboards.figures.base import (
     HEADROOM,
     ExperimentView,
@@ -43,13 +44,7 @@ from orchestrator.external_runs import ExternalRun, ExternalSeries
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, RunRecord
 
-X_TITLES = {
-    "steps": "step",
-    "tokens": "training tokens",
-    "seconds": "training seconds",
-    "hours": "device-hours",
-    "flops": "model FLOPs",
-}
+X_TITLES = compare.X_TITLES | {"flops": "model FLOPs"}
 SMOOTHED: dict[Smoothing, LossColumn] = {"none": "train_loss", "light": "smoothed", "strong": "smoother"}
 NO_FLOPS = "FLOPs are known once a run of a language model has ended."
 SEED_POINTS, SEED_POINTS_LEAST = 30_000, 100

@@ -19,6 +19,7 @@ from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import (
     MAX_POINTS,
     Series,
+    XColumn,
     across_seeds,
     even_indices,
     external_columns,
@@ -32,7 +33,7 @@ from dashboards.data.series import (
 )
 from dashboards.data.trials import brushed_trials
 from dashboards.figures.base import ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
-from dashboards.figures.compare import X_TITLES, Across
+from dashboards.figures.compare import X_TITLES
 from dashboards.figures.sweep import parallel_candidate
 from dashboards.palette import Style, ThemeName, numbered_style
 from dashboards.text.words import candidate_title, run_title
@@ -78,7 +79,7 @@ class Panel:
     """One of them."""
 
     metric: str = "train_loss"
-    x: Across = "steps"
+    x: XColumn = "steps"
     smooth: int = 3
     """Per cent of the points; 0 leaves them as they were reported."""
     log: bool = False

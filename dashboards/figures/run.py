@@ -184,8 +184,3 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
         low, high = min(value for _, _, value in cells), max(value for _, _, value in cells)
         layout["annotations"] = [heading(f"dark {low:.3g} to bright {high:.3g}", 0.0, 1.0, theme)]
     return figure([bars], layout, theme, empty="No observations yet.")
-
-
-def last_observed(observations: Sequence[Observation], probe: str) -> Observation | None:
-    """The newest observation of a probe, for a table."""
-    return next((one for one in reversed(observations) if one.probe == probe), None)

@@ -20,14 +20,15 @@ from dashboards.assets import plotly_script
 from dashboards.data.reader import Reader, candidate_styles
 from dashboards.figures.base import ExperimentView, Figure
 from dashboards.figures.registry import BY_LAW, BY_SNAPSHOT, page_figures
-from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish, spreadsheet_safe
+from dashboards.files.publication import SUFFIXES, TABLE_MEDIA_TYPES, TableFormat, publish
 from dashboards.files.vector import MEDIA_TYPES as VECTOR_TYPES
-from dashboards.files.vector import FigureError, VectorFormat, vector
-from dashboards.files.vector_parts import letters
+from dashboards.files.vector import FigureError, vector
+from dashboards.files.vector_parts import as_list, letters
 from dashboards.palette import ThemeName
 from dashboards.render import environment
 from dashboards.view_state import ViewState
 from orchestrator.analysis.cells import one_comparison
+from orchestrator.export.files import spreadsheet_safe
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import Comparison, ExperimentRecord
 
@@ -94,7 +95,7 @@ def write(picture: Picture, form: FileForm, theme: ThemeName = "light") -> bytes
         return json.dumps(picture.figure, allow_nan=False).encode()
     if form == "html":
         return figure_html(picture, theme).encode()
-    return vector(picture.figure, _vector(form), title=picture.title, theme=theme)
+    return vector(picture.figure, form, title=picture.title, theme=theme)
 
 
 CSV_HEAD = ("trace", "name", "mode", "x", "y", "y_minus", "y_plus", "x_minus", "x_plus", "label", "text")
@@ -114,8 +115,8 @@ def figure_csv(figure: Figure) -> str:
             trace["y"],
             *_spread(trace.get("error_y"), count),
             *_spread(trace.get("error_x"), count),
-            _each(trace.get("customdata"), count),
-            _each(trace.get("text"), count),
+            as_list(trace.get("customdata"), count),
+            as_list(trace.get("text"), count),
         )
         for row in zip(*columns, strict=True):
             writer.writerow((number, name, kind, *map(_cell, row)))
@@ -126,10 +127,6 @@ def _spread(error: dict[str, Any] | None, count: int) -> tuple[list[Any], list[A
     """(below, above) of each point; one that is given once lies to both sides."""
     above = error["array"] if error else [None] * count
     return (error or {}).get("arrayminus", above), above
-
-
-def _each(words: Any, count: int) -> list[Any]:
-    return list(words) if isinstance(words, list | tuple) else [words] * count
 
 
 def figure_html(picture: Picture, theme: ThemeName) -> str:
@@ -149,11 +146,6 @@ def figure_html(picture: Picture, theme: ThemeName) -> str:
 def script_hash(script: str) -> str:
     """What a Content-Security-Policy calls an inline script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def _vector(form: FileForm) -> VectorFormat:
-    known: dict[str, VectorFormat] = {"svg": "svg", "png": "png", "pdf": "pdf"}
-    return known[form]
 
 
 def _cell(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from dashboards.text import formats, words
 from orchestrator.analysis import verdicts
+from orchestrator.export.files import spreadsheet_safe
 from orchestrator.external_runs import ExternalRun
 from orchestrator.records import CandidatePair, CandidateRow, Comparison, Difference
 
@@ -52,8 +53,6 @@ LIGATURES = frozenset("-',")
 """Characters that TeX joins when they are doubled."""
 MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&$")
 """What Markdown, GitHub's tables and their mathematics take for markup."""
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that a spreadsheet would execute (OWASP, "CSV Injection")."""
 
 Cells = tuple[str, ...]
 LINES_AT_ONCE = 500
@@ -77,7 +76,7 @@ def latex(comparison: Comparison) -> str:
         r"    \toprule",
         "    " + _tex_row(head(comparison)),
         r"    \midrule",
-        *("    " + _tex_row(cells(comparison, row)) for row in comparison.rows),
+        *("    " + _tex_row(cells(row)) for row in comparison.rows),
         r"    \bottomrule",
         r"  \end{tabular}",
         rf"  \caption{{{tex(caption(comparison))}}}",
@@ -91,7 +90,7 @@ def markdown(comparison: Comparison) -> str:
     """A table in GitHub's Markdown, with verdicts and notes below it."""
     heads = head(comparison)
     rows = [_md_row(heads), "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|"]
-    rows += [_md_row(cells(comparison, row)) for row in comparison.rows]
+    rows += [_md_row(cells(row)) for row in comparison.rows]
     pairs = [_md_row(PAIR_HEAD), "|---|---:|---:|---|", *(_md_row(pair_cells(pair)) for pair in comparison.pairs), ""]
     verdicts = [f"* **{md(row.title)}**: {md(formats.sentence(row.verdict))}" for row in comparison.rows]
     notes = [f"* {md(formats.sentence(note))}" for note in comparison.notes]
@@ -103,12 +102,8 @@ def markdown(comparison: Comparison) -> str:
 
 def table_csv(comparison: Comparison) -> str:
     """One line a candidate, every figure of the record at full precision; empty where it is unknown."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
-    writer.writerow([name for name, _ in COLUMNS])
-    for row in comparison.rows:
-        writer.writerow([spreadsheet_safe(read(row)) for _, read in COLUMNS])
-    return out.getvalue()
+    lines: list[Sequence[Value]] = [[name for name, _ in COLUMNS]]
+    return _csv_lines(lines + [[read(row) for _, read in COLUMNS] for row in comparison.rows])
 
 
 def tex(text: str) -> str:
@@ -151,7 +146,7 @@ def head(comparison: Comparison) -> Cells:
     )
 
 
-def cells(comparison: Comparison, row: CandidateRow) -> Cells:
+def cells(row: CandidateRow) -> Cells:
     """A candidate's cells below them."""
     difference = row.difference
     count, share = words.unstable_runs(row)
@@ -253,13 +248,6 @@ def _md_row(cells: Sequence[str]) -> str:
 Value = str | float | int | bool | None
 
 
-def spreadsheet_safe(value: Value) -> Value:
-    """A text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
-    if isinstance(value, str) and value.startswith(FORMULA):
-        return f"'{value}"
-    return value
-
-
 def run_table_csv(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> Iterator[str]:
     """The table of all runs, some hundred lines at a time; a row is id, origin, experiment and a value a column."""
     yield _csv_lines([["run", "is_external", "experiment_id", *columns]])
@@ -270,7 +258,7 @@ def run_table_csv(columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> It
 
 def _csv_lines(rows: Iterable[Sequence[Value]]) -> str:
     written = io.StringIO()
-    csv.writer(written, lineterminator="\r\n").writerows(map(spreadsheet_safe, row) for row in rows)
+    csv.writer(written, lineterminator="\r\n").writerows(map(spreadsheet_safe, row) for row in rows)  # RFC 4180
     return written.getvalue()
 
 
@@ -279,12 +267,10 @@ def external_runs_csv(runs: Sequence[ExternalRun]) -> str:
     that it was told, and not measured by the bench."""
     metrics = sorted({name for run in runs for name in run.metrics})
     settings = sorted({name for run in runs for name in run.config})
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
     heads = [*EXTERNAL_FIELDS, "tags", *(f"config.{name}" for name in settings)]
     for name in metrics:
         heads += [f"{name}.last", f"{name}.last_step"]
-    writer.writerow(map(spreadsheet_safe, heads))
+    rows: list[Sequence[Value]] = [heads]
     for run in runs:
         cells: list[Value] = [getattr(run, name) for name in EXTERNAL_FIELDS]
         cells += ["; ".join(run.tags), *(_setting(run.config.get(name)) for name in settings)]
@@ -292,8 +278,8 @@ def external_runs_csv(runs: Sequence[ExternalRun]) -> str:
             found = run.metrics.get(name)
             last = None if found is None else "not finite" if found.last is None else found.last
             cells += [last, None if found is None else found.last_step]
-        writer.writerow(map(spreadsheet_safe, cells))
-    return out.getvalue()
+        rows.append(cells)
+    return _csv_lines(rows)
 
 
 def _setting(value: object) -> Value:

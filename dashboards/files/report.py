@@ -184,7 +184,7 @@ def _leaderboard(subject: ReportSubject, cell: str, level: Literal[2, 3]) -> Sec
     comparison = subject.files.reader.analysis.compare(subject.experiment.id, cell or None)
     table = Table(
         head=publication.head(comparison),
-        rows=tuple(publication.cells(comparison, row) for row in comparison.rows),
+        rows=tuple(map(publication.cells, comparison.rows)),
         caption=publication.caption(comparison),
     )
     sentence = words.headline(comparison)

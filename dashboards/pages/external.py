@@ -38,8 +38,6 @@ EXPERIMENTS_SHOWN = 200
 RUNS_SHOWN = 500
 """Rows of the table of runs; the file has them all."""
 LONGEST_CHOICE = 128
-CHOSEN = ("metric", "baseline", "workload")
-"""What of a judgement stands in the address."""
 
 
 def external_pages(external_runs: ExternalRuns, saved_views: SavedViews) -> APIRouter:

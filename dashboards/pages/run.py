@@ -3,14 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import HTMLResponse
 
 from dashboards.data.reader import Reader
 from dashboards.data.series import even_indices
 from dashboards.figures.base import Figure
 from dashboards.figures.registry import METERS, PROBE, SERIES, FigureEntry
-from dashboards.figures.run import METER_TITLES, last_observed, probe_choices
+from dashboards.figures.run import METER_TITLES, probe_choices
 from dashboards.files.figures import FileForm, figure_answer
 from dashboards.pages.curation import or_not_found_page
 from dashboards.pages.service import Concern, silence
@@ -81,7 +81,6 @@ class RunHandlers:
     def page(
         self,
         run_id: str,
-        request: Request,
         probe: Chosen = None,
         quantity: Chosen = None,
         log: Text = "",
@@ -115,7 +114,7 @@ class RunHandlers:
             queue_position=runs.queue_position(run_id),
             probed=found,
             chosen=chosen,
-            observed=last_observed(seen, chosen[0]) if chosen else None,
+            observed=next((one for one in reversed(seen) if chosen and one.probe == chosen[0]), None),
         )
 
     def series(self, run_id: str, form: FileForm, theme: ThemeName = "light", narrow: bool = False) -> Response:

@@ -16,7 +16,8 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.figures.compare import X_TITLES, Across
+from dashboards.data.series import XColumn
+from dashboards.figures.compare import X_TITLES
 from dashboards.figures.panels import METRICS, MOST_SMOOTHING, Panel, edit_panels
 from dashboards.pages.submit import Pairs, read_form_pairs
 from dashboards.render import may_administer, or_missing_page, refused_page, visitor_id
@@ -71,7 +72,7 @@ class Panels:
     """What the form of a further one begins with."""
     metrics: Mapping[str, str]
     """What can be drawn, and what it is called."""
-    axes: Mapping[Across, str]
+    axes: Mapping[XColumn, str]
     most = MOST_PANELS
     most_smoothing = MOST_SMOOTHING
 
@@ -84,7 +85,7 @@ def page_panels(
     fresh: Panel,
     *,
     metrics: Mapping[str, str] = METRICS,
-    axes: Mapping[Across, str] = X_TITLES,
+    axes: Mapping[XColumn, str] = X_TITLES,
 ) -> Panels:
     """Those of the page at `path`; `figures` is the address of their figure, with what it needs besides."""
     panels = [Panel.parse(word, metrics) for word in view.panels]

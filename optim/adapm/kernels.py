@@ -155,6 +155,7 @@ def move(
     """
     if blocks.weights[0].numel() == 0:
         return
+    torch.autograd.graph.increment_version(blocks.weights)  # as for whatever torch writes to
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
             _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
@@ -190,6 +191,7 @@ def project_and_move(
     """
     if blocks.weights[0].numel() == 0:
         return
+    torch.autograd.graph.increment_version(blocks.weights)  # as for whatever torch writes to
     through = times(projection.basis, projection.carried_left)
     # R' of each strip, which is overwritten: written and read by one program, so that it need not leave the cache.
     carried_right = through.new_empty(projection.right.shape)
@@ -553,12 +555,17 @@ def _strip(rows: int, columns: int) -> int:
 
 
 def _tile(rows: int, columns: int, *, is_product: bool) -> tuple[int, int]:
-    """Rows and columns that a program moves at a time; a product needs 16 of both."""
+    """Rows and columns that a program moves at a time; a product needs 16 of both.
+
+    An element for each thread at least: of fewer, Triton has several threads read one, without a barrier before another
+    thread writes to it.
+    """
     if is_product:
         size = [max(16, min(_PRODUCT_TILE, triton.next_power_of_2(length))) for length in (rows, columns)]
         return size[0], size[1]
     across = min(1024, triton.next_power_of_2(columns))
-    return min(_TILE_ELEMENTS // across, triton.next_power_of_2(rows)), across
+    least = 32 * _WARPS // across
+    return max(least, min(_TILE_ELEMENTS // across, triton.next_power_of_2(rows))), across
 
 
 def _strides(tensor: Tensor | None) -> tuple[int, int, int]:
@@ -647,6 +654,7 @@ def _move(
         mean = tl.sum(squares, axis=1) / columns
         moment = tl.load(moments + row * moment_row, mask=row_is_there, other=0.0).to(tl.float32)
         moment = moment * tl.load(numbers + 2) + mean * tl.load(numbers + 3)
+        tl.debug_barrier()  # v of a row is read by all threads before one writes it
         tl.store(moments + row * moment_row, _to_state(moment, STATE), mask=row_is_there)
         root = (tl.sqrt_rn(moment) * tl.load(numbers + 4) + tl.load(numbers + 5))[:, None]
 

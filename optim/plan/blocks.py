@@ -185,8 +185,10 @@ class Block:
     def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The tensors kept for this block: state name → shape."""
         shapes = {**self._momentum_shapes(), "exp_avg_sq": self._second_moment_shape()}
-        scales = {f"{name}{SCALE}": _scales_of(shape) for name, shape in shapes.items() if self._is_coded(shape)}
-        return {**shapes, **scales}
+        for name, shape in [*shapes.items()]:
+            if self._is_coded(shape):
+                shapes[f"{name}{SCALE}"] = shape[0], ceil(prod(shape[1:]) / SCALED_ELEMENTS)
+        return shapes
 
     @cached_property
     def state_dtypes(self) -> Mapping[str, torch.dtype]:
@@ -259,7 +261,8 @@ class BlockPlan:
 
     def table(self) -> str:
         """The plan as text: parameter, slice, shape, block, first moment, second moment, rank, state bytes."""
-        rows = [_HEADINGS, *(_row(block) for block in self.blocks), _total_row(self)]
+        total = ("total", *[""] * (len(_HEADINGS) - 2), f"{self.state_bytes:,}")
+        rows = [_HEADINGS, *map(_row, self.blocks), total]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
         return "\n".join(_line(row, widths) for row in rows)
 
@@ -271,10 +274,6 @@ class BlockPlan:
 
     def __len__(self) -> int:
         return len(self.blocks)
-
-
-def _scales_of(shape: tuple[int, ...]) -> tuple[int, int]:
-    return shape[0], ceil(prod(shape[1:]) / SCALED_ELEMENTS)
 
 
 def rank_of(shape: tuple[int, ...], rank_ratio: float) -> int:
@@ -303,10 +302,6 @@ def _place_text(block: Block) -> str:
     """`[:, 0:768]` of a fused matrix, `[3]` of a stack, `[3][0:80]` of both."""
     index = "" if block.index is None else f"[{block.index}]"
     return index + ("" if block.part is None else str(block.part))
-
-
-def _total_row(plan: BlockPlan) -> tuple[str, ...]:
-    return ("total", *[""] * (len(_HEADINGS) - 2), f"{plan.state_bytes:,}")
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:

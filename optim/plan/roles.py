@@ -7,7 +7,7 @@ A role's function gives the parameter's places, or nothing where the role is not
 that the weight is unknown. The table (`role_table.py`) names what structure does not tell, by the class of a module.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from torch import nn
 
@@ -256,14 +256,9 @@ def _task_head(site: Site) -> Iterator[BlockRole]:
         yield BlockRole(kind=BlockKind.TASK_HEAD, output_axis=site.output_axis)
 
 
-def _table(site: Site) -> Iterator[BlockRole]:
-    """What the table of roles says."""
-    yield from table_roles(site)
+_Role = Callable[[Site], Iterable[BlockRole]]
 
-
-_Role = Callable[[Site], Iterator[BlockRole]]
-
-_WHEREVER_TIED: tuple[_Role, ...] = (_adapter, _vector, _table, _embedding)
+_WHEREVER_TIED: tuple[_Role, ...] = (_adapter, _vector, table_roles, _embedding)
 """Asked at every place of a tied parameter: a tied LM head is an embedding."""
 _INSIDE_LAYERS: tuple[_Role, ...] = (
     _convolution,

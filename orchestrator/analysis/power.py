@@ -215,11 +215,11 @@ def openings_of(spec: ComparisonSpec, experiment: ExperimentRecord, runs: Iterab
     ]
 
 
-def openness_of_search(openings: Sequence[Opening], draws: int = DRAWS) -> tuple[Array, Array, Array]:
+def openness_of_search(openings: Sequence[Opening]) -> tuple[Array, Array, Array]:
     """As `openness`, of a search that leaves open what these did. Of drawn settings, the more sensitive one misses at
     most the luck and what lies beyond it."""
     luck, candidate, baseline = (
-        np.resize(np.array([getattr(each, name) for each in openings]), max(draws, len(openings)))
+        np.resize(np.array([getattr(each, name) for each in openings]), max(DRAWS, len(openings)))
         for name in ("luck", "candidate", "baseline")
     )
     missed = MISSED * luck * np.random.default_rng(0).standard_normal(luck.size)
@@ -228,10 +228,8 @@ def openness_of_search(openings: Sequence[Opening], draws: int = DRAWS) -> tuple
     return luck + candidate, luck + baseline, missed + float(np.mean(expected))
 
 
-def openness(
-    noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: float, draws: int = DRAWS
-) -> tuple[Array, Array, Array]:
-    """What tuning on so many seeds leaves open, of `draws` pairs of equal candidates (`FixedDesign.openness`); `width`
+def openness(noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: float) -> tuple[Array, Array, Array]:
+    """What tuning on so many seeds leaves open, of `DRAWS` pairs of equal candidates (`FixedDesign.openness`); `width`
     is the basin's curvature in nats by squared log lr."""
     random = np.random.default_rng(0)
     gap = median(math.log(above / below) for below, above in pairwise(sorted(rates)))
@@ -241,7 +239,7 @@ def openness(
     sd = noise_sd / math.sqrt(2)
     regrets: list[float] = []
     missed: list[float] = []
-    while len(regrets) < 2 * draws:
+    while len(regrets) < 2 * DRAWS:
         best = random.uniform(-gap / 2, gap / 2)
         seen = [width * (place - best) ** 2 + sd * random.standard_normal(tuning_seeds) for place in places]
         losses = {math.exp(place): dict(enumerate(row.tolist())) for place, row in zip(places, seen, strict=True)}
@@ -250,9 +248,9 @@ def openness(
             regrets.append(found.regret(sd**2))
             missed.append(width * (math.log(found.vertex) - best) ** 2)
     return (
-        np.array(regrets[:draws]),
-        np.array(regrets[draws:]),
-        np.array(missed[:draws]) - np.array(missed[draws:]),
+        np.array(regrets[:DRAWS]),
+        np.array(regrets[DRAWS:]),
+        np.array(missed[:DRAWS]) - np.array(missed[DRAWS:]),
     )
 
 

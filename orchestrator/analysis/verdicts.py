@@ -67,7 +67,8 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, spec: Comparis
             return f"Not stable, so no verdict on its loss: {_stability(row, baseline)}."
         case Conclusion.BASELINE if best is not None:
             said = f"The baseline: {_loss(row, unit)} at lr {best.lr:g}."
-            return f"{said} {_capital(_stability(row, None))}." if row.instability and row.instability.lost else said
+            lost = _stability(row, None) if row.instability and row.instability.lost else ""
+            return f"{said} {lost[0].upper()}{lost[1:]}." if lost else said
         case Conclusion.UNEQUALLY_TUNED if found is not None:
             return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
         case Conclusion.BETTER | Conclusion.WORSE | Conclusion.AS_GOOD | Conclusion.UNDECIDED if found is not None:
@@ -256,18 +257,11 @@ def stability_text(mine: Instability | None, theirs: Instability | None, baselin
     """`2 of 10 runs spiked or diverged (95 % interval 3 to 56 %), 0 of 10 of AdamW's (p = 0.5)`."""
     if mine is None:
         return "no run has ended"
-    said = f"{mine.lost} of {pluralize(mine.runs, 'run')} spiked or diverged (95 % interval {_percent(mine)})"
+    interval = f"{100 * mine.low:.0f} to {100 * mine.high:.0f} %"
+    said = f"{mine.lost} of {pluralize(mine.runs, 'run')} spiked or diverged (95 % interval {interval})"
     if theirs is None or mine.p_value is None:
         return said
     return f"{said}, {theirs.lost} of {theirs.runs} of {baseline}'s ({p_text(mine.p_value)})"
-
-
-def _percent(share: Instability) -> str:
-    return f"{100 * share.low:.0f} to {100 * share.high:.0f} %"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, unit: str) -> str:

@@ -42,7 +42,7 @@ def lack_of_room(folders: Iterable[Path]) -> str | None:
     """
     for folder in folders:
         try:
-            with tempfile.TemporaryFile(dir=_nearest_folder(folder)) as file:
+            with tempfile.TemporaryFile(dir=nearest_folder(folder)) as file:
                 os.posix_fallocate(file.fileno(), 0, START_BYTES)
         except OSError as error:
             if is_disk_full(error):
@@ -53,6 +53,6 @@ def lack_of_room(folders: Iterable[Path]) -> str | None:
     return None
 
 
-def _nearest_folder(folder: Path) -> Path:
+def nearest_folder(folder: Path) -> Path:
     """The folder, or the nearest one above it that there is."""
     return next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -76,7 +76,8 @@ def write_series(read: Callable[[str], Columns], runs: Iterable[RunRecord], file
     with _writer(file, schema, form) as writer:
         for run in runs:
             columns = read(run.id)
-            known = [run.id, _cell(run.candidate, form), run.optimizer, run.lr, run.seed]
+            candidate = spreadsheet_safe(run.candidate) if form is Format.CSV else run.candidate
+            known = [run.id, candidate, run.optimizer, run.lr, run.seed]
             repeated = [
                 pa.repeat(pa.scalar(value, schema.field(n).type), len(columns)) for n, value in enumerate(known)
             ]
@@ -101,13 +102,12 @@ def _uniform(values: list[Any], form: Format) -> list[Any]:
         return [None if value is None else float(value) for value in values]
     if len(kinds) > 1:
         values = [None if value is None else str(value) for value in values]
-    return [_cell(value, form) for value in values]
+    return [spreadsheet_safe(value) for value in values] if form is Format.CSV else values
 
 
-def _cell(value: Any, form: Format) -> Any:
-    if form is Format.CSV and isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return f"'{value}"
-    return value
+def spreadsheet_safe(value: Any) -> Any:
+    """A text that a spreadsheet would execute gets an apostrophe before it; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
 def _arrays(columns: Columns) -> Iterator[Any]:

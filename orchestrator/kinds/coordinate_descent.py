@@ -37,11 +37,6 @@ Rank = Callable[[Sequence[float]], Mapping[float, tuple[float, float]]]
 """How trials stand against one another, by their rates: the least first; no entry for one without runs."""
 
 
-def least_trials(axes: int) -> int:
-    """Its own setting, and both sides of each axis: less leaves some axis unseen."""
-    return 1 + 2 * axes
-
-
 def descend(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
     """The path of a candidate through `count` trials, as far as the runs lead it."""
     best: Setting = {FIELDS[axis]: prior.own for axis, prior in priors.items()}

@@ -1,5 +1,6 @@
 """Fields that specifications of several kinds have, with what they mean and what is allowed."""
 
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field
@@ -20,19 +21,14 @@ def require_distinct(noun: str, values: tuple[Value, ...]) -> tuple[Value, ...]:
     return values
 
 
-def _require_distinct_rates(values: tuple[float, ...]) -> tuple[float, ...]:
-    return require_distinct("learning rate", values)
-
-
-def _require_distinct_seeds(values: tuple[int, ...]) -> tuple[int, ...]:
-    return require_distinct("seed", values)
-
-
+_DISTINCT_SEEDS = AfterValidator(partial(require_distinct, "seed"))
 LearningRates = Annotated[
-    tuple[LearningRate, ...], Field(min_length=1, max_length=64), AfterValidator(_require_distinct_rates)
+    tuple[LearningRate, ...],
+    Field(min_length=1, max_length=64),
+    AfterValidator(partial(require_distinct, "learning rate")),
 ]
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256), AfterValidator(_require_distinct_seeds)]
-TuningSeeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64), AfterValidator(_require_distinct_seeds)]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=256), _DISTINCT_SEEDS]
+TuningSeeds = Annotated[tuple[Seed, ...], Field(min_length=1, max_length=64), _DISTINCT_SEEDS]
 LimitSeconds = Annotated[float, Field(strict=True, gt=0, le=1e9)]
 Priority = Annotated[
     int,

@@ -57,10 +57,6 @@ class ScalingTuning(Tuning):
         raise_faults(type(self).__name__, [(("transfer",), self.transfer, needed if smallest else idle)])
         return self
 
-    def in_cell(self) -> Tuning:
-        """The tuning of a cell that tunes, as a comparison has it."""
-        return Tuning(seeds=self.seeds, extend_grid=self.extend_grid)
-
     def transferred_rate(self, rate: float, smallest: str, model: str) -> float:
         """The rate of a larger model, from the one that won at the smallest."""
         if self.transfer != "inverse-width":
@@ -311,7 +307,8 @@ class ScalingSpec(GridExperiment):
         }
         if self.tuning is None or self.tries_rates(cell):
             candidates = tuple(_replace_grid(each, size.learning_rates.get(each.name())) for each in self.candidates)
-            return ComparisonSpec(**common, candidates=candidates, tuning=self.tuning and self.tuning.in_cell())
+            tuning = self.tuning and Tuning(seeds=self.tuning.seeds, extend_grid=self.tuning.extend_grid)
+            return ComparisonSpec(**common, candidates=candidates, tuning=tuning)
         taken_over = rates or {}
         return TransferredSpec(
             **common,

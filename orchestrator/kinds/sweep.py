@@ -27,6 +27,7 @@ from orchestrator.kinds.search_spaces import (
     suggested_range,
     suggested_rates,
 )
+from orchestrator.kinds.tuning import LARGEST_RATE
 from orchestrator.names import CandidateName, Name
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.run import (
@@ -47,8 +48,6 @@ Algorithm = Literal["random", "grid", "tpe", "asha", "pbt", "tpe-hyperband"]
 LR = "lr"
 WARMUP = "warmup_steps"
 """Hyperparameters that are no options of the optimizer."""
-LARGEST_RATE = 1e6
-"""The bound of `worker.spec.run.LearningRate`."""
 MOST_TRIALS = 1_000
 """Of one sweep: a driver that is started again tells all of them to Tune once more, a few tenths of a second each."""
 DEFAULT_TRIALS = 16

@@ -25,7 +25,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from orchestrator.kinds import basin
-from orchestrator.kinds.coordinate_descent import Descent, descend, least_trials
+from orchestrator.kinds.coordinate_descent import Descent, descend
 from orchestrator.kinds.fields import TuningSeeds
 from orchestrator.kinds.tuning_search import Axis, Prior
 from worker.records.result import Verdict
@@ -128,7 +128,7 @@ class Tuning(Spec):
             yield ("method",), None, "must be random or coordinate, where search names what is tuned"
         if self.trials is None:
             yield ("trials",), None, "must be given with search: how many settings each candidate tries"
-        elif self.method == "coordinate" and self.trials < (least := least_trials(len(self.search))):
+        elif self.method == "coordinate" and self.trials < (least := 1 + 2 * len(self.search)):
             allowed = f"must be at least {least} with method coordinate: its own setting and both sides of each axis"
             yield ("trials",), self.trials, allowed
         if self.extend_grid not in (0, EXTEND_GRID):

@@ -22,6 +22,7 @@ from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
 from orchestrator.analysis.verdicts import note_on_baseline
+from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -41,6 +42,15 @@ MOST_RUNS = 4_096
 """That are kept, at some 11 kB each."""
 FEW = 256
 """So many at most are asked for one by one; for more of them the whole experiment is read."""
+
+
+NO_CURVE = ValidationCurve(steps=(), losses=())
+
+
+def validation_curve(columns: Columns) -> ValidationCurve:
+    """The finite validation losses of a run."""
+    known = columns.rows(np.isfinite(columns.values["val_loss"]))
+    return ValidationCurve(steps=tuple(known.step.tolist()), losses=tuple(known.values["val_loss"].tolist()))
 
 
 class ExperimentSource(Protocol):
@@ -244,12 +254,10 @@ class StoredExperiments(ExperimentSource):
         """The validation losses of ended runs: they never change again, so they are read once."""
         known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}
         if unknown := [run_id for run_id in run_ids if run_id not in known]:
-            read = dict.fromkeys(unknown, ValidationCurve(steps=(), losses=()))
+            read = dict.fromkeys(unknown, NO_CURVE)
             with self._database.reading() as connection:
                 for run_id, columns in series.read_many(connection, unknown, ("val_loss",)):
-                    taken = columns.rows(np.isfinite(columns.values["val_loss"]))
-                    steps, losses = taken.step.tolist(), taken.values["val_loss"].tolist()
-                    read[run_id] = ValidationCurve(steps=tuple(steps), losses=tuple(losses))
+                    read[run_id] = validation_curve(columns)
             if len(self._curves) + len(read) > MAX_CURVES:
                 self._curves.clear()
             self._curves |= read

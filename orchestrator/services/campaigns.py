@@ -35,6 +35,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.queue import campaigns as stored
 from orchestrator.store.queue import run_actions
 from orchestrator.store.tables import held_out_seen
+from worker.schema import first_fault
 
 
 class Campaigns:
@@ -56,12 +57,11 @@ class Campaigns:
         """Fix what a campaign is about. Raises `ConflictError` where its baseline cannot be trained on one of its
         workloads, `MissingDataError` where a person has to prepare data first."""
         for workload in range(len(spec.workloads())):
+            name = f"held-out workload {workload}" if workload else "the workload"
             try:
                 self._require_data(spec.comparison(spec.baseline, 1, workload, range(spec.most_pairs(1))))
             except ValidationError as error:
-                raise ConflictError(
-                    f"the baseline does not go with {_workload_name(workload)}: {_first_fault(error)}"
-                ) from error
+                raise ConflictError(f"the baseline does not go with {name}: {first_fault(error)}") from error
         return self.get(stored.open_campaign(self._database, spec, by=by))
 
     def page(self, *, limit: int = 50, before: str | None = None) -> tuple[CampaignRecord, ...]:
@@ -238,12 +238,3 @@ def _is_held_up(runs: Sequence[RunRecord]) -> bool:
     """Whether no run of an undecided experiment goes on by itself."""
     states = {run.status for run in runs}
     return not states & {*CLAIMABLE, *LIVE} and states != {RunStatus.SUCCEEDED}
-
-
-def _workload_name(workload: int) -> str:
-    return f"held-out workload {workload}" if workload else "the workload"
-
-
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors(include_url=False, include_context=False)[0]
-    return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"

@@ -28,6 +28,7 @@ from orchestrator.store.database import Database
 from orchestrator.store.queue import run_actions
 from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, Submitted, submit_together
 from worker.reporting import tracing
+from worker.schema import first_fault
 
 Answer = TypeVar("Answer")
 
@@ -222,11 +223,9 @@ class Experiments:
         try:
             wanted = registry.read_spec(json.dumps(fields))
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_context=False)[0]
-            place = ".".join(map(str, fault["loc"]))
             raise ConflictError(
-                f"a clone of experiment {source.id} would be refused today: {place}: {fault['msg']}; change a copy of "
-                "its specification, and submit that"
+                f"a clone of experiment {source.id} would be refused today: {first_fault(error)}; change a copy of its "
+                "specification, and submit that"
             ) from error
         return self.submit(wanted, key, by=by, cloned_from=source.id)
 

@@ -1,9 +1,7 @@
 """`Monitor`: how the whole service is: what is going on, what is counted, why nothing starts, whether it answers."""
 
-from pathlib import Path
-
 from orchestrator.activity import Activity
-from orchestrator.dispatch.disk import shortage
+from orchestrator.dispatch.disk import nearest_folder, shortage
 from orchestrator.records import ServiceMetrics
 from orchestrator.storage import Storage
 from orchestrator.store import activity, reads
@@ -41,9 +39,7 @@ class Monitor:
 
     def dispatch_blocker(self) -> str | None:
         """Why no waiting run is begun now, for all to see; None where nothing is in the way."""
-        runs_folder = self._storage.runs_folder()
-        folder = next((each for each in (runs_folder, *runs_folder.parents) if each.exists()), Path("/"))
-        if reason := shortage(folder, self._free_bytes):
+        if reason := shortage(nearest_folder(self._storage.runs_folder()), self._free_bytes):
             return reason
         return DATABASE_FULL if self._database.is_full() else None
 

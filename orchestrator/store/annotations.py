@@ -55,8 +55,8 @@ def change(
             f"the labels or the note of experiment {row.id} were changed meanwhile: they are at revision "
             f"{row.revision}, not {revision}; read them again, then write"
         )
-    values = _note_values(row, wanted, by, database.read_clock(connection)) if wanted.changes_note() else {}
-    relabelled = wanted.changes_labels() and _replace_labels(connection, row.number, wanted.labels or ())
+    values = _note_values(row, wanted, by, database.read_clock(connection)) if "note" in wanted.model_fields_set else {}
+    relabelled = "labels" in wanted.model_fields_set and _replace_labels(connection, row.number, wanted.labels or ())
     if not values and not relabelled:
         return
     mine = sa.update(experiments).where(experiments.c.number == row.number)

@@ -187,7 +187,7 @@ def _grow(connection: Connection, run_id: str, part: str, chunk: Any, new: Seque
     if chunk is not None and chunk.lines < FULL_LINES:
         key = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == part)
         connection.execute(sa.delete(external_chunks).where(key, external_chunks.c.first_line == chunk.first_line))
-        text = "\n".join((_text(chunk), text))
+        text = "\n".join((_content(chunk.data, chunk.checksum), text))
         first, count = chunk.first_line, chunk.lines + count
     data = zstandard.compress(text.encode())
     place = {"run_id": run_id, "part": part, "first_line": first}
@@ -353,10 +353,6 @@ def read_chunk(row: sa.RowMapping) -> list[dict[str, Any]]:
     except ValueError as error:
         raise DamagedError(f"cannot be read ({error})") from error
     return [line for line in found if line is not None]
-
-
-def _text(chunk: Any) -> str:
-    return _content(chunk.data, chunk.checksum)
 
 
 def _content(data: bytes, checksum: int) -> str:

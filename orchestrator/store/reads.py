@@ -214,12 +214,6 @@ def require_run(connection: Connection, run_id: str) -> None:
         raise missing_run_error(connection, run_id)
 
 
-def require_kept(connection: Connection, experiment_id: str) -> None:
-    """Raise `DeletedError` if the experiment is deleted, `NotFoundError` if it is out of sight: to be asked under the
-    lock of one of its runs."""
-    require_experiment(connection, experiment_id)
-
-
 def deleted_error(experiment_id: str, undo_until: float | None) -> DeletedError:
     """That an experiment is deleted, and the way back."""
     message = f"experiment {experiment_id} was deleted"

@@ -346,7 +346,7 @@ def judge_with_state(
 
 
 def on_par_with_adamw(
-    optimizer: str, part_name: str, *, against: str, unit: str = "", most_state: float
+    optimizer: str, part_name: str, *, against: str, most_state: float
 ) -> Callable[[Evidence], Judgement]:
     """The judge of whether an optimizer ends on par with AdamW, with at most that share of its state."""
 
@@ -357,7 +357,7 @@ def on_par_with_adamw(
         mine = part.candidate(optimizer)
         if mine is None:
             return missing("a candidate is missing")
-        sentence = f"{against}: {figure_sentence(difference(mine), unit=unit)}"
+        sentence = f"{against}: {figure_sentence(difference(mine))}"
         return judge_with_state(is_on_par(mine), state_share(part, optimizer, most_state), sentence, differences(part))
 
     return judge

@@ -61,7 +61,7 @@ class SweepDriver:
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
         # A trial that Tune has let go of, because it was stopped or could not be followed, may still be at work.
-        while not retry_while_away(self._all_ended):
+        while retry_while_away(partial(trials.spending, self._database, self._sweep_id)).live:
             time.sleep(SETTLE_SECONDS)
         retry_while_away(partial(trials.close, self._database, self._sweep_id))
         log.info("sweep ended", sweep=self._sweep_id)
@@ -120,9 +120,6 @@ class SweepDriver:
     def _stop(self, run_id: str) -> None:
         if retry_while_away(lambda: trials.ask_to_stop(self._database, run_id)):
             log.info("trial is stopped early", run=run_id)
-
-    def _all_ended(self) -> bool:
-        return trials.spending(self._database, self._sweep_id).live == 0
 
 
 def _own_node_resource() -> str:

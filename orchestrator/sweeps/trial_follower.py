@@ -53,9 +53,7 @@ def follow(config: dict[str, object], *, database_url: str, steps_total: int) ->
         tune.report({LOSS: report.loss, STEP: report.step, FAULTLESS: report.faultless})
 
 
-def reports(
-    database: Database, run_id: str, steps_total: int, *, poll_seconds: float = POLL_SECONDS
-) -> Iterator[TuneReport]:
+def reports(database: Database, run_id: str, steps_total: int) -> Iterator[TuneReport]:
     """Each validation loss once, as it comes; after the run has ended, one last word where its loss does not say it."""
     seen_version, last = -1, TuneReport(step=0, loss=LOST)
     while True:
@@ -68,7 +66,7 @@ def reports(
             if (word := last_word(now, last, steps_total)) is not None:
                 yield word
             return
-        time.sleep(poll_seconds)
+        time.sleep(POLL_SECONDS)
 
 
 def last_word(ended: TrialState, last: TuneReport, steps_total: int) -> TuneReport | None:

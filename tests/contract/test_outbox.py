@@ -41,7 +41,7 @@ def test_a_delivered_entry_does_not_come_back(store: Store, outbox: ExportOutbox
     outbox.confirm([entry.id])
     outbox.postpone(entry.id, "too late to fail")
     assert outbox.due() == ()
-    assert outbox.backlog() == 0
+    assert store.monitor.metrics().export_backlog == 0
 
 
 def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(
@@ -57,7 +57,7 @@ def test_a_failed_entry_comes_back_after_a_growing_pause_and_blocks_no_other(
         assert len(outbox.due()) == 1
         store.database.clock_offset_seconds += 0.6
     assert outbox.due()[0].tries == 4
-    assert outbox.backlog() == 2
+    assert store.monitor.metrics().export_backlog == 2
 
 
 def test_no_more_than_asked_for_is_handed_out(store: Store, outbox: ExportOutbox) -> None:

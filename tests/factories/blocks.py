@@ -31,8 +31,8 @@ def made(parameter: str, kind: BlockKind, shape: tuple[int, ...], **fields: Any)
     )
 
 
-def embedding(parameter: str, rows: int, width: int = 32) -> Block:
-    return made(parameter, BlockKind.EMBEDDING, (rows, width))
+def embedding(parameter: str, rows: int) -> Block:
+    return made(parameter, BlockKind.EMBEDDING, (rows, 32))
 
 
 def head(parameter: str = "lm_head.weight", rows: int = 64, width: int = 32) -> Block:

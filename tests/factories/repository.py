@@ -20,9 +20,9 @@ configs:
 FILES = 3
 
 
-def made_texts(count: int = 90) -> list[str]:
+def made_texts() -> list[str]:
     """The texts of the repository, in its order."""
-    return [f"{number}: {document.text}" for number, document in enumerate(MadeSource(count).documents())]
+    return [f"{number}: {document.text}" for number, document in enumerate(MadeSource(90).documents())]
 
 
 def make_repository(folder: Path, dataset: str) -> Path:

@@ -160,7 +160,7 @@ def test_a_copy_is_complete_and_the_same_wherever_its_making_was_cut(
         assert found == undisturbed, f"the copy differs where the exporter died at call {dies_at}"
         dies_at += 1
     assert dies_at > 12
-    assert outbox.backlog() == 0
+    assert services.monitor.metrics().export_backlog == 0
 
 
 def test_a_copy_has_series_result_provenance_and_artifacts(mlflow_uri: str, database: Database, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_while_mlflow_is_away_entries_wait_and_nothing_else_does(database: Datab
     )
     exporter.start()
     exporter.close()
-    assert outbox.backlog() == 3
+    assert services.monitor.metrics().export_backlog == 3
     database.clock_offset_seconds += 10
     first = outbox.due()[0]
     assert first.tries >= 1
@@ -224,14 +224,14 @@ def test_of_two_exporters_one_delivers_and_the_other_one_takes_over_when_it_has_
     )
     standby.start()
     standby.close()
-    assert ExportOutbox(database).backlog() == 3
+    assert services.monitor.metrics().export_backlog == 3
     leader.resign()
     heir = Exporter(
         services.experiments, services.runs, database, mlflow_uri, tmp_path / "artifacts", holder="another standby"
     )
     heir.start()
     heir.close()
-    assert ExportOutbox(database).backlog() == 0
+    assert services.monitor.metrics().export_backlog == 0
     assert leader.hold() is not None, "who has delivered all and leaves gives the role back"
 
 

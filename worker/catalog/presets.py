@@ -188,11 +188,6 @@ PUBLISHED_WEIGHTS: dict[str, PublishedWeights] = {
 """The allowlist, by repository."""
 
 
-def weights_names() -> tuple[str, ...]:
-    """What `initial_weights` may be: all repositories, then the pattern of own ones."""
-    return (*PUBLISHED_WEIGHTS, "own/<name>")
-
-
 def names() -> tuple[str, ...]:
     """The names of all presets, in catalog order."""
     return tuple(preset.name for preset in PRESETS)

@@ -82,7 +82,7 @@ class Workload(Spec):
     def _check_weights(cls, value: str | None) -> str | None:
         if value is None or data_catalog.OWN_NAME.fullmatch(value):
             return value
-        return require_known("initial weights", value, presets.weights_names())
+        return require_known("initial weights", value, (*presets.PUBLISHED_WEIGHTS, "own/<name>"))
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:

@@ -16,7 +16,7 @@ from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
 from orchestrator.kinds.registry import KINDS
-from orchestrator.records import ExperimentRecord, Submission
+from orchestrator.records import Submission
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import Preview, preview
@@ -48,14 +48,10 @@ def print_submission(submission: Submission, url: str) -> None:
     """Print what was submitted to the service at that URL, and what to do next."""
     experiment = submission.experiment
     verb = "submitted" if submission.created else "was already submitted:"
-    print(f"{verb} {experiment.id}: {plain(experiment.name)}, {_size(experiment)}")
+    runs = f"{experiment.runs_planned()} {experiment.spec.run_noun}s"
+    print(f"{verb} {experiment.id}: {plain(experiment.name)}, {runs}")
     print(f"dashboard: {url}/experiments/{experiment.id}")
     print(f"next:      adapm-bench watch {experiment.id}")
-
-
-def _size(experiment: ExperimentRecord) -> str:
-    """How many runs there will be."""
-    return f"{experiment.runs_planned()} {experiment.spec.run_noun}s"
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:

@@ -4,7 +4,6 @@ Keys are random, so that an unsalted hash of them is enough; both kinds of secre
 compared in constant time.
 """
 
-import hashlib
 import secrets
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ from orchestrator.keys import SECRET, KeyRecord, KeyRequest, NewKey
 from orchestrator.store.admin.quotas import usage
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id, validate_id
+from orchestrator.store.run_rows import token_hash
 from orchestrator.store.tables import keys, sessions
 
 SECRET_BYTES = 32
@@ -43,7 +43,9 @@ class Keyring:
             days = request.expires_in_days
             values = request.model_dump(exclude={"expires_in_days"})
             values |= {"expires_at": None if days is None else now + days * DAY_SECONDS}
-            connection.execute(sa.insert(keys).values(id=key_id, secret_hash=_hash(secret), created_at=now, **values))
+            connection.execute(
+                sa.insert(keys).values(id=key_id, secret_hash=token_hash(secret), created_at=now, **values)
+            )
             return NewKey(key=self._record(connection, key_id), secret=secret)
 
     def list_keys(self) -> tuple[KeyRecord, ...]:
@@ -81,7 +83,7 @@ class Keyring:
         with self._database.reading() as connection:
             query = sa.select(*COLUMNS, keys.c.secret_hash).where(keys.c.id == found["id"], self._is_valid())
             row = connection.execute(query).one_or_none()
-        if row is None or not secrets.compare_digest(row.secret_hash, _hash(secret)):
+        if row is None or not secrets.compare_digest(row.secret_hash, token_hash(secret)):
             return None
         return self._note_use(_record(row._mapping))
 
@@ -91,14 +93,14 @@ class Keyring:
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)
             connection.execute(sa.delete(sessions).where(sessions.c.expires_at <= now))
-            row = {"token_hash": _hash(token), "key_id": key_id, "expires_at": now + SESSION_SECONDS}
+            row = {"token_hash": token_hash(token), "key_id": key_id, "expires_at": now + SESSION_SECONDS}
             connection.execute(sa.insert(sessions).values(row))
         return token
 
     def open_session(self, token: str) -> KeyRecord | None:
         """The key that the session belongs to, if both are good still."""
         joined = keys.join(sessions, sessions.c.key_id == keys.c.id)
-        mine = sessions.c.token_hash == _hash(token), sessions.c.expires_at > self._database.now()
+        mine = sessions.c.token_hash == token_hash(token), sessions.c.expires_at > self._database.now()
         query = sa.select(*COLUMNS).select_from(joined).where(*mine, self._is_valid())
         with self._database.reading() as connection:
             row = connection.execute(query).one_or_none()
@@ -107,7 +109,7 @@ class Keyring:
     def log_out(self, token: str) -> None:
         """End a session; one that is unknown is no fault."""
         with self._database.writing() as connection:
-            connection.execute(sa.delete(sessions).where(sessions.c.token_hash == _hash(token)))
+            connection.execute(sa.delete(sessions).where(sessions.c.token_hash == token_hash(token)))
 
     def _record(self, connection: Connection, key_id: str) -> KeyRecord:
         row = connection.execute(sa.select(*COLUMNS).where(keys.c.id == validate_id(key_id))).one_or_none()
@@ -135,7 +137,3 @@ class Keyring:
 def _record(row: sa.RowMapping, runs: int = 0, device_hours: float = 0.0) -> KeyRecord:
     values = {column.name: row[column.name] for column in COLUMNS}
     return KeyRecord.model_validate(values | {"runs_at_work": runs, "device_hours_used": device_hours})
-
-
-def _hash(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

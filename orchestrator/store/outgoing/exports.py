@@ -58,12 +58,6 @@ class ExportOutbox:
         with self._database.reading() as connection:
             return tuple(OutboxEntry(**row._mapping) for row in connection.execute(query))
 
-    def backlog(self) -> int:
-        """How many entries are not delivered yet."""
-        query = sa.select(sa.func.count()).select_from(outbox).where(IS_TOLD)
-        with self._database.reading() as connection:
-            return int(connection.execute(query).scalar_one())
-
     def confirm(self, ids: Sequence[int]) -> None:
         """Confirm entries; repeating it changes nothing."""
         if not ids:

@@ -129,7 +129,10 @@ class Attempts:
 
     def finish(self, run_id: str, attempt: int, token: str, result: Result) -> None:
         """→ SUCCEEDED with its one result; see `completion.finish`."""
-        parent = self._trace_parent(run_id) if tracing.is_on() else None
+        parent = None
+        if tracing.is_on():
+            with self._database.reading() as connection:
+                parent = reads.trace_parent(connection, run_id)
         with tracing.span("finish", parent, {"run": run_id, "attempt": attempt}):
             self._end(completion.finish(run_id, attempt, token, result))
 
@@ -228,10 +231,6 @@ class Attempts:
                 count_change(connection)
             refused = LeaseLostError() if wait else APART
             return [refused if each is None else None if each.live else LeaseLostError() for each in held]
-
-    def _trace_parent(self, run_id: str) -> str | None:
-        with self._database.reading() as connection:
-            return reads.trace_parent(connection, run_id)
 
     def _require_live(self, connection: Connection, run_id: str, attempt: int, token: str) -> HeldRun:
         (held,) = lock_held_runs(self._database, connection, [(run_id, attempt, token)])

@@ -37,7 +37,7 @@ from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue.submission import Submittal, store_experiments
 from orchestrator.store.tables import campaign_entries, campaign_experiments, campaigns, experiments, runs
-from worker.schema import canonical_json, trust_stored_names
+from worker.schema import canonical_json, first_fault, trust_stored_names
 from worker.words import pluralize
 
 SEEDS = 2**31
@@ -296,9 +296,7 @@ def _freeze(campaign: CampaignSpec, tried: TryRequest, place: int) -> Sequence[C
         try:
             specs.append(campaign.comparison(tried, place, workload, random.sample(range(SEEDS), count)))
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_context=False)[0]
-            where, why = ".".join(map(str, fault["loc"])), fault["msg"]
-            said = f"{tried.optimizer} cannot be tried here: {where}: {why}"
+            said = f"{tried.optimizer} cannot be tried here: {first_fault(error)}"
             if workload:  # and no word of what it is
                 said = f"{tried.optimizer} cannot train a held-out workload; try another optimizer"
             raise ConflictError(said) from error

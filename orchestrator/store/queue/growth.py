@@ -42,7 +42,8 @@ def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
     Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
     """
     for row in _lock_experiments(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~HAS_DRIVER):
-        _add_follow_ups(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
+        with held_out_seen():
+            _follow_up(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
 
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
@@ -91,11 +92,6 @@ def _lock_experiments(
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
     return connection.execute(found.with_for_update(key_share=True)).all()
-
-
-def _add_follow_ups(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
-    with held_out_seen():
-        _follow_up(connection, row, ended, now)
 
 
 def _follow_up(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:

@@ -43,6 +43,7 @@ from orchestrator.store.queue.transitions import (
 )
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, token_hash, trainable_specs
 from orchestrator.store.tables import QUEUE_ORDER, attempts, is_claimable, runs
+from worker.schema import first_fault
 from worker.spec.run import RunSpec
 
 log = structlog.get_logger(__name__)
@@ -353,9 +354,7 @@ def _failed_row(run: RunRow, error: DamagedError) -> RunRow:
 def _postpone(connection: Connection, refused: dict[RunId, ValidationError], now: float) -> None:
     """Let locked runs wait that nobody could train now: an own optimizer that is missing may be allowed again."""
     for run_id, error in refused.items():
-        fault = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        reason = f"cannot be trained by this service: {place}: {fault['msg']}; allow that again, or cancel it"
+        reason = f"cannot be trained by this service: {first_fault(error)}; allow that again, or cancel it"
         values = {
             "available_at": now + REFUSED_SECONDS,
             "reason": plain_text(reason),

@@ -49,7 +49,7 @@ def apply_to_run(
         if found is None:
             raise reads.missing_run_error(connection, run_id)
         run, now = found
-        reads.require_kept(connection, run.experiment_id)
+        reads.require_experiment(connection, run.experiment_id)
         after = _outcomes(connection, [run], action, policy, now)[0]
         if after is None:
             raise ConflictError(_refusal(run, action))
@@ -74,7 +74,7 @@ def apply_to_experiment(
         # By id, as everybody who locks several runs does.
         query = select_runs().where(runs.c.experiment_number == number).order_by(runs.c.id)
         found, now = lock(database, connection, query.where(runs.c.status.in_(ACTIONABLE[action])))
-        reads.require_kept(connection, experiment_id)
+        reads.require_experiment(connection, experiment_id)
         after = _outcomes(connection, found, action, policy, now)
         move(connection, _changes(found, after), now)
         return reads.any_experiment(connection, experiment_id)

@@ -117,13 +117,6 @@ def _most_in_every_role(roles: Sequence[str], figure: str) -> Callable[[Evidence
     return judge
 
 
-def near_zero_shares(observations: Sequence[Observation]) -> Numbers:
-    """Role → the larger of the shares of rows and of columns near zero."""
-    return _values_by_role(
-        observations, "gradient-sparsity", lambda v: max(v["rows_near_zero"], v["columns_near_zero"])
-    )
-
-
 GRADIENT_SPARSITY = Study(
     name="gradient-sparsity",
     title="Sparsity of gradients",
@@ -133,16 +126,13 @@ GRADIENT_SPARSITY = Study(
     source="appendix, figure of heatmaps",
     plans=_plans("adamw", SHARED_KINDS),
     judge=_most_in_every_role(SPARSE_ROLES, "Share of rows or columns below 1 % of the largest norm"),
-    observe=near_zero_shares,
+    observe=lambda seen: _values_by_role(
+        seen, "gradient-sparsity", lambda v: max(v["rows_near_zero"], v["columns_near_zero"])
+    ),
     caveats=("The paper shows a picture: near zero as less than 1 % of the largest norm, and most as half, are ours.",),
     axis="share near zero",
     order=90,
 )
-
-
-def top_energy_shares(observations: Sequence[Observation]) -> Numbers:
-    """Role → share of the energy in the top 5 % of the singular values."""
-    return _values_by_role(observations, "momentum-spectrum", lambda v: v["energy_top_5_percent"])
 
 
 MOMENTUM_SPECTRUM = Study(
@@ -154,7 +144,7 @@ MOMENTUM_SPECTRUM = Study(
     source="figure 2 of section 3.2",
     plans=_plans("adamw", SHARED_KINDS),
     judge=_most_in_every_role(LOW_RANK_ROLES, "Energy in the top 5 % of the singular values"),
-    observe=top_energy_shares,
+    observe=lambda seen: _values_by_role(seen, "momentum-spectrum", lambda v: v["energy_top_5_percent"]),
     caveats=("Ours is the mean over all layers; the paper shows the tenth.",),
     axis="share of the energy in the top 5 %",
     order=100,

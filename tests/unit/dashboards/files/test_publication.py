@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from dashboards.files.publication import (
     COLUMNS,
-    FORMULA,
     MARKDOWN,
     SUFFIXES,
     TEX,
@@ -25,6 +24,7 @@ from dashboards.files.publication import (
     tex,
 )
 from orchestrator.analysis.comparison import compare
+from orchestrator.export.files import FORMULA_STARTS
 from tests.factories.comparison import made_comparison, made_spec, records
 from tests.factories.stores import comparison_spec
 
@@ -82,7 +82,7 @@ def test_csv_keeps_every_digit_and_executes_nothing() -> None:
     assert hostile["candidate"] == f"'{HOSTILE}"
     assert float(hostile["difference_mean"]) == comparison.rows[0].difference.mean  # type: ignore[union-attr]
     assert float(hostile["difference_mean"]) < 0, "a number keeps its sign"
-    texts = [value for row in by_name for value in row.values() if value.startswith(FORMULA)]
+    texts = [value for row in by_name for value in row.values() if value.startswith(FORMULA_STARTS)]
     assert all(float(value) < 0 for value in texts)
 
 

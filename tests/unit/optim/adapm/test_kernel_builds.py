@@ -113,6 +113,42 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
     assert stack_bytes(made, tmp_path) == 0
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 300), (2, 3000), (9, 3000), (3, 7)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_all_threads_have_read_a_value_before_one_writes_it(tmp_path, monkeypatch, rows, columns, turned):
+    """Where fewer values than threads are read, several threads read each, and one of them writes it."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    from optim.adapm import kernels
+
+    tile_rows, tile_columns = kernels._tile(rows, columns, is_product=False)
+    for v in ("row", "element"):
+        constants: dict[str, object] = {
+            "HAS_AVERAGE": True,
+            "V": v,
+            "BY_CHANCE": False,
+            "PRECISION": "tf32x3",
+            "TILE_DEPTH": 16,
+            **dict.fromkeys(("WEIGHT", "GRADIENT", "STATE"), triton.language.float32),
+            "INDEX": triton.language.int32,
+            "IS_ALIGNED": True,
+            "TILE_ROWS": tile_rows,
+            "TILE_COLUMNS": tile_columns,
+            **dict.fromkeys(("weight_column", "average_column", "moment_row" if turned else "moment_column"), 1),
+            "gradient_row" if turned else "gradient_column": 1,
+            **dict.fromkeys(("left", "right", "divisor")),
+        }
+        made = build_for(90, kernels._move, constants, _POINTERS, unaligned="_", warps=kernels._WARPS)
+        read_before: dict[str, int] = {}
+        barriers = 0
+        for line in made.asm["ttgir"].splitlines():
+            barriers += "ttg.barrier" in line
+            for shape in re.findall(r"= tt.load .*tensor<([x\d]+)x!tt", line):
+                read_before[shape] = barriers
+            for shape in re.findall(r"tt.store .*tensor<([x\d]+)x!tt", line):
+                is_read_once = torch.Size(map(int, shape.split("x"))).numel() >= 32 * kernels._WARPS
+                assert is_read_once or read_before[shape] < barriers
+
+
 @pytest.mark.parametrize(
     ("capability", "turned", "precision", "has_sketch"),
     [

@@ -319,6 +319,19 @@ def test_blocks_that_lie_inputs_by_outputs_round_by_the_chances_of_where_they_li
     assert not torch.equal(plain, case.weights[0])
 
 
+def test_torch_notices_that_weights_have_moved(kernels):
+    """A gradient that needs those of before is refused, not wrong."""
+    numbers, zeros = torch.tensor((*NUMBERS, 0.0, 0.0), device=DEVICE), torch.zeros(1, 20, 2, device=DEVICE)
+    projection = Projection(zeros.mT, zeros, zeros, torch.zeros(1, 2, 30, device=DEVICE), 0.9)
+    for move, momentum in ((kernels.move, None), (kernels.project_and_move, projection)):
+        weight = torch.ones(20, 30, device=DEVICE, requires_grad=True)
+        loss = weight.square().sum()
+        gradient = torch.ones(20, 30, device=DEVICE)
+        move(kernels.Blocks([weight.detach()], [gradient], [], [gradient.clone()]), momentum, None, numbers)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
 def test_a_product_in_tf32_is_as_far_off_as_its_mantissa_is_short(kernels):
     case = make_case((70, 80), kind="low rank", second="element")
     ((expected, _, _),) = case.moved()
