@@ -18,7 +18,7 @@ from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import MISFIT, Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.coordinate_descent import FIRST_STEP, place_of
+from orchestrator.kinds.coordinate_descent import FIRST_STEP, SAME_PLACE, place_of
 from orchestrator.kinds.tuning import (
     SeedCoverage,
     TuningRun,
@@ -39,7 +39,6 @@ PARTS = 1000
 PIVOTS = 20_000
 """Simulated searches of a ratio whose 95 % point is asked for: its error is below 2 %."""
 SURFACE_DRAWS = 1000
-SAME_PLACE = 1e-3
 """Places of trials closer together are one."""
 
 
@@ -269,14 +268,19 @@ def surface_regret(places: Sequence[Sequence[float]], losses: Sequence[float], j
     """How far below the loss at the judged trial of a search by coordinate descent the minimum may lie; infinite where
     too few were trained to tell.
 
-    A parabola for each axis, added, has its minimum within the ranges. It is drawn `SURFACE_DRAWS` times from what the
+    A parabola for each axis, added, has its minimum within the ranges. Its trials are those that differ from the judged
+    one on one axis alone, where these are three places of every axis, and else all: far from it, and where several axes
+    changed, losses tell of other parabolas. It is drawn `SURFACE_DRAWS` times from what the
     noise, or the misfit where that is larger, leaves possible; the 95 % point, and a share of each parabola's rise, for
     a basin that is none. What axes do to one another is not in it beyond that misfit.
 
     `places` [trial, axis] run from -1 to 1; `losses` are means over the seeds, with that variance each.
     """
     at, means = np.array(places, dtype=np.float64), np.array(losses, dtype=np.float64)
-    seen = [len(np.unique(np.round(column / SAME_PLACE))) for column in at.T]
+    along = (np.abs(at - at[judged]) > SAME_PLACE).sum(axis=1) <= 1
+    if min(_count_places(at[along])) > 2:
+        at, means, judged = at[along], means[along], int(along[:judged].sum())
+    seen = _count_places(at)
     if len(at) < 2 or min(seen) < 2:
         return inf
     curved = np.array([count > 2 for count in seen])
@@ -304,6 +308,11 @@ def surface_regret(places: Sequence[Sequence[float]], losses: Sequence[float], j
     gains = slopes * (here - lowest) + curvatures * (here**2 - lowest**2)
     rise = float(np.sum(np.maximum(found[1 + at.shape[1] :], 0.0))) * FIRST_STEP**2
     return float(np.quantile(gains.sum(axis=1), 1 - SIGNIFICANCE)) + MISFIT * rise
+
+
+def _count_places(at: Array) -> list[int]:
+    """At how many places each axis was seen."""
+    return [len(np.unique(np.round(column / SAME_PLACE))) for column in at.T]
 
 
 def looks_of(spec: ComparisonSpec, comparisons: int = 1) -> Mapping[int, Look] | None:

@@ -20,6 +20,8 @@ FIRST_STEP = 0.5
 """Of half the range: places run from -1 to 1."""
 LEAST_STEP = 1 / 64
 """Below it no noise of a run could tell two settings apart."""
+SAME_PLACE = 1e-3
+"""Places that differ by less are one."""
 TAG = 1e-6
 """Relative change of a rate that names its trial; no training can tell."""
 
@@ -78,10 +80,10 @@ def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
 
 
 def _sides(place: float, step: float) -> tuple[float, float]:
-    """One to either side; at an end two on the inner one."""
-    if place - step < -1.0:
+    """One to either side; at an end two on the inner one. A rate's name moves its place by less than `SAME_PLACE`."""
+    if place - step < -1.0 - SAME_PLACE:
         return place + step, place + 2 * step
-    return (place - step, place + step) if place + step <= 1.0 else (place - step, place - 2 * step)
+    return (place - step, place + step) if place + step <= 1.0 + SAME_PLACE else (place - step, place - 2 * step)
 
 
 def _move_along(setting: Setting, axis: Axis, prior: Prior, place: float) -> Setting:
