@@ -32,7 +32,15 @@ def test_noise_and_what_is_no_sum_of_parabolas_widen_it() -> None:
     assert surface_regret(CROSS, losses, 0, 0.002**2) > exact + 0.002
     corners = [*CROSS, (0.5, 0.5), (-0.5, -0.5)]
     together = [bowl(at) + 0.08 * at[0] * at[1] for at in corners]
-    assert surface_regret(corners, together, 0, 0.0) > surface_regret(corners, [bowl(at) for at in corners], 0, 0.0)
+    assert surface_regret(corners, together, 5, 0.0) > surface_regret(corners, [bowl(at) for at in corners], 5, 0.0)
+
+
+def test_where_every_axis_was_seen_through_the_judged_trial_others_say_nothing() -> None:
+    """A rate that is too high with a warm-up that is too short tells nothing of the parabolas about the best of both."""
+    far = [*CROSS, (0.5, -0.5), (1.0, -0.5)]
+    losses = [bowl(at) for at in CROSS]
+    assert surface_regret(far, [*losses, 5.0, 9.0], 0, 0.0) == surface_regret(CROSS, losses, 0, 0.0)
+    assert surface_regret(far, [*losses, 5.0, 9.0], 5, 0.0) > 0.5, "beside it axes were seen at two places"
 
 
 def test_an_axis_that_was_seen_at_one_place_leaves_all_open() -> None:
