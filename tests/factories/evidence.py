@@ -6,8 +6,6 @@ from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.gathering import EvidenceSource, gather
@@ -99,33 +97,10 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
     best = {each.name(): each.learning_rates[len(each.learning_rates) // 2] for each in spec.candidates}
     if spec.tuning is None:
         return records(spec, outcome, experiment=experiment)
-    if spec.descends():
-        descents = [run for each in spec.candidates for run in _descent(spec, each.name(), outcome)]
-        return records(spec, outcome, planned=descents, experiment=experiment)
     final = [
         one for rate in sorted(set(best.values())) for one in second_phase(spec, rate) if best[one.candidate] == rate
     ]
     return records(spec, outcome, planned=(*spec.first_runs(), *final), experiment=experiment)
-
-
-def _descent(
-    spec: ComparisonSpec, candidate: str, outcome: Callable[[str, float, int], Outcome]
-) -> Sequence[PlannedRun]:
-    """All runs of a candidate, each of its trials chosen from those before it."""
-    group = TuningGroup(candidate=candidate, model=spec.workload.model, steps=spec.workload.budget.steps)
-    planned: list[PlannedRun] = []
-    tried: list[TuningRun] = []
-    pending = [run for run in spec.first_runs() if run.candidate == candidate]
-    while pending:
-        planned += pending
-        for run in pending:
-            lr, seed = run.spec.optimizer.lr, run.spec.seed
-            found = outcome(candidate, lr, seed)
-            loss = found if isinstance(found, float) else found.final_val_loss if isinstance(found, Result) else None
-            verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
-            tried.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
-        pending = list(spec.follow_up_runs(group, tried))
-    return planned
 
 
 def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
