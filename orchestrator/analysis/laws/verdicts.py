@@ -51,7 +51,8 @@ def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str
 
 def critical_batch_verdict(row: CriticalBatch) -> str:
     """Where an optimizer's critical batch lies, as far as the tokens tell it."""
-    lost = f" Not reached by every run with {_tokens_each(row.not_reached)}." if row.not_reached else ""
+    batches = ", ".join(f"{each:,}" for each in row.not_reached)
+    lost = f" Not reached by every run with batches of {batches} tokens." if batches else ""
     found = row.critical_batch_tokens
     if found is None:
         return (
@@ -92,10 +93,6 @@ def critical_batch_notes(target: float, *, given: bool, tuned: bool, falls: bool
             "fewer tokens by a run planned for them. With `schedule: {shape: constant}` it would not."
         )
     return tuple(found)
-
-
-def _tokens_each(batches: Sequence[int]) -> str:
-    return f"batches of {', '.join(f'{each:,}' for each in batches)} tokens"
 
 
 def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
