@@ -286,8 +286,8 @@ class AdaPM(ClosureStep):
             moving = [parameter for parameter in group["params"] if parameter.grad is not None]
             if any(parameter not in self._steps for parameter in moving):
                 raise RuntimeError(
-                    f"take a step of {name} with all gradients before a CUDA graph captures one: the first of a "
-                    f"training, or after loading a state, makes what later ones use"
+                    f"take three steps of {name} with all gradients before a CUDA graph captures one: the first of a "
+                    f"training, or after loading a state, make what later ones use, and compile their kernels"
                 )
             if isinstance(lr := group["lr"], Tensor):
                 if lr.device.type == "cpu" and any(parameter.device.type != "cpu" for parameter in moving):

@@ -157,7 +157,7 @@ def test_a_capture_before_its_time_is_refused(on_an_accelerator):
     with as_captured(), pytest.raises(RuntimeError, match="only with capturable=True"):
         AdaPM.for_model(model, RATE).step()
     optimizer = AdaPM.for_model(model, RATE, capturable=True)
-    with as_captured(), pytest.raises(RuntimeError, match="take a step of AdaPM with all gradients before"):
+    with as_captured(), pytest.raises(RuntimeError, match="take three steps of AdaPM with all gradients before"):
         optimizer.step()
     assert not optimizer.state
     optimizer.step()
