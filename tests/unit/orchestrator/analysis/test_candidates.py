@@ -36,7 +36,7 @@ def test_noise_and_what_is_no_sum_of_parabolas_widen_it() -> None:
 
 
 def test_where_every_axis_was_seen_through_the_judged_trial_others_say_nothing() -> None:
-    """A rate that is too high, with a warm-up that is too short, tells nothing of the parabolas about the best of both."""
+    """Too high a rate with too short a warm-up tells nothing of the parabolas about the best of both."""
     far = [*CROSS, (0.5, -0.5), (1.0, -0.5)]
     losses = [bowl(at) for at in CROSS]
     assert surface_regret(far, [*losses, 5.0, 9.0], 0, 0.0) == surface_regret(CROSS, losses, 0, 0.0)
