@@ -80,7 +80,7 @@ def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
 
 
 def _sides(place: float, step: float) -> tuple[float, float]:
-    """One to either side; at an end two on the inner one. A rate's name moves its place by less than `SAME_PLACE`."""
+    """One to either side; at an end two on the inner one. Rounding moves a place by less than `SAME_PLACE`."""
     if place - step < -1.0 - SAME_PLACE:
         return place + step, place + 2 * step
     return (place - step, place + step) if place + step <= 1.0 + SAME_PLACE else (place - step, place - 2 * step)
