@@ -50,8 +50,8 @@ def descend(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
         for axis, prior in priors.items():
             room = count - len(tried)
             sides = [_move_along(best, axis, prior, place) for place in _sides(place_of(best, axis, prior), step)]
-            found = {_rate(each): each for each in sides if _rate(each) not in tried}
-            added = dict(list(found.items())[:room])
+            new = [each for each in sides if not any(_is_same(each, old, priors) for old in tried.values())]
+            added = {_rate(each): each for each in new[:room]}
             if not added:
                 continue
             tried |= added
@@ -77,6 +77,16 @@ def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
     amount = 1 - value if axis in ("beta1", "beta2") else value
     place = 2 * log(amount / prior.low) / log(prior.high / prior.low) - 1
     return min(max(place, -1.0), 1.0)
+
+
+def _is_same(one: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> bool:
+    """Whether no more than rounding, and the name of a rate, tells them apart."""
+    return all(
+        one[FIELDS[axis]] == other[FIELDS[axis]]
+        or (one[FIELDS[axis]] and other[FIELDS[axis]])
+        and abs(place_of(one, axis, prior) - place_of(other, axis, prior)) < SAME_PLACE
+        for axis, prior in priors.items()
+    )
 
 
 def _sides(place: float, step: float) -> tuple[float, float]:

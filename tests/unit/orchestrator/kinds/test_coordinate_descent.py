@@ -3,8 +3,10 @@
 import math
 import random
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -74,6 +76,15 @@ def test_a_rate_at_the_end_of_its_range_is_tried(middle: float, factor: float) -
     end = middle * factor
     tried, _, _ = follow(spec(5, "lr", lr=middle), lambda setting: math.log(setting["lr"] / end) ** 2)
     assert tried[-1]["lr"] == pytest.approx(end, rel=5e-4)
+
+
+@pytest.mark.parametrize("lr", [1e-3, 1.7e-3, 6.04e-4, 3.3e-4])
+@pytest.mark.parametrize("axes", [("lr",), ("lr", "beta2"), ("lr", "weight_decay", "clip")])
+def test_no_setting_is_tried_twice_in_another_digit(axes: tuple[str, ...], lr: float) -> None:
+    """A rate that goes up by a step and down again comes back rounded."""
+    tried, _, _ = follow(spec(24, *axes, lr=lr), lambda each: bowl(each) if "beta2" in each else 2 + each["lr"])
+    amounts = [[1 - value if name == "beta2" else value for name, value in each.items()] for each in tried[:-1]]
+    assert not [pair for pair in combinations(amounts, 2) if np.allclose(*pair, rtol=2e-3, atol=0)]
 
 
 def test_the_path_is_the_same_from_the_same_results_and_waits_for_all_runs() -> None:
