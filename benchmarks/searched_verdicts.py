@@ -65,8 +65,9 @@ class World:
     method: Literal["random", "coordinate"] = "random"
     together: float = 0.0
     """What the rate and beta2 cost together, as a share of the most that leaves one lowest point."""
-    kink: bool = False
-    """Losses rise by the distance from the optimum, not by its square: as much where a range ends."""
+    rise: Literal["smooth", "kink", "steep"] = "smooth"
+    """How losses rise from the optimum: by the square of the distance; with a kink, by the distance itself; or four
+    times as steeply to larger values as to smaller ones."""
     sensitivities: tuple[float, float] = (1.0, 1.0)
     """What missing its optimum costs the baseline, and the others, in multiples of the above."""
     others: int = 1
@@ -112,10 +113,16 @@ def excess(setting: Setting, optimum: Mapping[Axis, float], world: World) -> flo
         place = math.log((1 - value if axis in ("beta1", "beta2") else value) / MIDDLES[axis]) / math.log(FACTORS[axis])
         away[axis] = place - best
     costs = {axis: STEEP if axis == "lr" else FLAT for axis in away}
-    total = sum(costs[axis] * (abs(by) if world.kink else by**2) for axis, by in away.items())
+    total = sum(costs[axis] * _risen(by, world) for axis, by in away.items())
     if world.together and "beta2" in away:
         total += 2 * world.together * math.sqrt(STEEP * FLAT) * away["lr"] * away["beta2"]
     return total
+
+
+def _risen(by: float, world: World) -> float:
+    if world.rise == "kink":
+        return abs(by)
+    return by**2 * (4.0 if world.rise == "steep" and by > 0 else 1.0)
 
 
 def conducted(
@@ -207,7 +214,7 @@ def main() -> None:
     parser.add_argument("--sequential", action="store_true", help="the worlds whose seeds are added alone")
     parser.add_argument("--unequal", action="store_true", help="the worlds of unequal sensitivities alone")
     parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
-    parser.add_argument("--kinked", action="store_true", help="the worlds where losses have a kink alone")
+    parser.add_argument("--rise", choices=("kink", "steep"), help="the worlds where losses rise so alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
@@ -241,7 +248,7 @@ def main() -> None:
             (6, 24, 5, {}),
             (6, 24, 10, {}),
             (3, 16, 10, {"together": 0.8}),
-            (6, 24, 10, {"kink": True}),
+            (6, 24, 10, {"rise": "kink"}),
         )
     ]
     worlds += [
@@ -256,8 +263,10 @@ def main() -> None:
         for others in (4, 9)
         for sensitivities in ((1.0, 1.0), (1.0, 5.0), (5.0, 1.0))
     ]
+    rises: tuple[Literal["kink", "steep"], ...] = ("kink", "steep")
     worlds += [
-        World(axes=axes, trials=trials, optima=each, kink=True, sensitivities=sensitivities, method=method)
+        World(axes=axes, trials=trials, optima=each, rise=rise, sensitivities=sensitivities, method=method)
+        for rise in rises
         for method, axes, trials in methods
         if (axes, trials) != (6, 13)
         for each in ("near", "apart")
@@ -265,7 +274,7 @@ def main() -> None:
     ]
     worlds = [each for each in worlds if given.method in (None, each.method)]
     worlds = [each for each in worlds if each.others > 1 or not given.several]
-    worlds = [each for each in worlds if each.kink or not given.kinked]
+    worlds = [each for each in worlds if given.rise in (None, each.rise)]
     worlds = [each for each in worlds if each.sequential or not given.sequential]
     worlds = [each for each in worlds if len({*each.sensitivities}) > 1 or not given.unequal]
     for world in worlds:
@@ -280,7 +289,7 @@ def main() -> None:
             title += ", sensitivities {:g} and {:g}".format(*world.sensitivities)
         if world.method == "coordinate":
             title += ", descent" + ", together" * (world.together > 0)
-        title += ", kink" * world.kink
+        title += {"smooth": "", "kink": ", kink", "steep": ", one side steep"}[world.rise]
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
         print(f"{title:80}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)

@@ -1,7 +1,8 @@
 """Coordinate descent of tuning: which settings a candidate tries one after another, from those that ended. Pure.
 
     own setting ─► one axis after another: half of its range to either side of the best so far, keep the lowest
-                     └► a round over all axes without a better one halves the step; until the trials are used up
+                     ├► a round over all axes without a better one halves the step; until the trials are used up
+                     └► then the lowest points of the parabolas along each axis through the best trial are judged
 
 The path is replayed from the runs: the same specification and results lead to the same next trials, after a restart
 as well. Its rate names a trial, so rates that would be equal differ by less than a millionth, by what else is set.
@@ -10,7 +11,7 @@ Source: "Fantastic pretraining optimizers and where to find them", arXiv 2509.02
 
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -42,8 +43,8 @@ Rank = Callable[[Sequence[float]], Mapping[float, tuple[float, float]]]
 def descend(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
     """The path of a candidate through `count` trials, as far as the runs lead it."""
     best: Setting = {FIELDS[axis]: prior.own for axis, prior in priors.items()}
-    tried, step = {_rate(best): best}, FIRST_STEP
-    if _rate(best) not in rank([_rate(best)]):
+    tried, step = {rate_of(best): best}, FIRST_STEP
+    if rate_of(best) not in rank([rate_of(best)]):
         return Descent(tried=(best,), next_trials=(best,))
     while step >= LEAST_STEP:
         start = best
@@ -51,19 +52,59 @@ def descend(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
             room = count - len(tried)
             sides = [_move_along(best, axis, prior, place) for place in _sides(place_of(best, axis, prior), step)]
             new = [each for each in sides if not any(_is_same(each, old, priors) for old in tried.values())]
-            added = {_rate(each): each for each in new[:room]}
+            added = {rate_of(each): each for each in new[:room]}
             if not added:
                 continue
             tried |= added
-            ranks = rank([_rate(best), *added])
+            ranks = rank([rate_of(best), *added])
             if waiting := [each for rate, each in added.items() if rate not in ranks]:
                 return Descent(tried=tuple(tried.values()), next_trials=tuple(waiting))
-            best = tried[min([_rate(best), *added], key=lambda rate: ranks[rate])]
+            best = tried[min([rate_of(best), *added], key=lambda rate: ranks[rate])]
             if len(tried) == count:
                 return Descent(tried=tuple(tried.values()), next_trials=())
         if best is start:
             step /= 2
     return Descent(tried=tuple(tried.values()), next_trials=())
+
+
+def lowest_setting(
+    priors: Mapping[Axis, Prior], best: Setting, tried: Iterable[Setting], losses: Mapping[float, float]
+) -> Setting:
+    """The setting that is judged: on each axis, the lowest point of the parabola through the best trial and its
+    neighbours along that axis alone. On an axis along which it lacks one to either side it stays where it is, and
+    everywhere where no axis moves it.
+
+    A trial misses its optimum by up to half a step on every axis; where steps are half a range wide that is as much as
+    optimizers differ by. Axes that worsen the loss together are not in it: the loss still falls from the best trial as
+    long as no direction rises more than twice as steeply as the axes it is made of, as with any two axes.
+
+    `losses` are means by the trials' rates, of those that were trained on every seed; the best one's is the lowest.
+    """
+    trained, lowest = [each for each in tried if rate_of(each) in losses], best
+    for axis, prior in priors.items():
+        here = place_of(best, axis, prior)
+        at = {
+            place_of(each, axis, prior): losses[rate_of(each)]
+            for each in trained
+            if _is_same({**each, FIELDS[axis]: best[FIELDS[axis]]}, best, priors)
+        }
+        below = max((place for place in at if place < here - SAME_PLACE), default=None)
+        above = min((place for place in at if place > here + SAME_PLACE), default=None)
+        if below is None or above is None:
+            continue
+        down, up = here - below, above - here
+        falls, rises = (at[below] - losses[rate_of(best)]) / down, (at[above] - losses[rate_of(best)]) / up
+        if falls + rises > 0:
+            place = here + (falls * up - rises * down) / (2 * (falls + rises))
+            lowest = _move_along(lowest, axis, prior, place)
+    return best if _is_same(lowest, best, priors) else lowest
+
+
+def rate_of(setting: Setting) -> float:
+    """The learning rate of a setting: its name among those of a candidate."""
+    lr = setting["lr"]
+    assert isinstance(lr, float)
+    return lr
 
 
 def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
@@ -81,12 +122,13 @@ def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
 
 def _is_same(one: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> bool:
     """Whether no more than rounding, and the name of a rate, tells them apart."""
-    return all(
-        one[FIELDS[axis]] == other[FIELDS[axis]]
-        or (one[FIELDS[axis]] and other[FIELDS[axis]])
-        and abs(place_of(one, axis, prior) - place_of(other, axis, prior)) < SAME_PLACE
-        for axis, prior in priors.items()
-    )
+    for axis, prior in priors.items():
+        value, other_value = one[FIELDS[axis]], other[FIELDS[axis]]
+        lies_off_the_scale = not (value and other_value)
+        apart = abs(place_of(one, axis, prior) - place_of(other, axis, prior))
+        if value != other_value and (lies_off_the_scale or apart >= SAME_PLACE):
+            return False
+    return True
 
 
 def _sides(place: float, step: float) -> tuple[float, float]:
@@ -99,12 +141,6 @@ def _sides(place: float, step: float) -> tuple[float, float]:
 def _move_along(setting: Setting, axis: Axis, prior: Prior, place: float) -> Setting:
     """The same with another value of one axis, named by its rate."""
     moved = dict(setting) | {FIELDS[axis]: value_at(axis, prior, (place + 1) / 2)}
-    lr = float(f"{_rate(moved):.5g}")
+    lr = float(f"{rate_of(moved):.5g}")
     tag = zlib.crc32(json.dumps(moved | {"lr": lr}, sort_keys=True).encode()) / 2**32
     return moved | {"lr": lr * (1 + TAG * tag)}
-
-
-def _rate(setting: Setting) -> float:
-    lr = setting["lr"]
-    assert isinstance(lr, float)
-    return lr

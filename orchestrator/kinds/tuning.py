@@ -12,7 +12,7 @@ by that seed. A candidate goes on as soon as its own runs have ended; nothing de
 
 With `search` phase 1 has settings of several hyperparameters instead of a grid: drawn ones (`tuning_search.py`), or
 each after the ones before it (`coordinate_descent.py`). No two of a candidate's have the same rate, so that a rate
-stands for its setting; the best setting is judged.
+stands for its setting. The best setting that was drawn is judged, or the one at which a descent's parabolas are lowest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from orchestrator.kinds import basin
-from orchestrator.kinds.coordinate_descent import Descent, descend
+from orchestrator.kinds.coordinate_descent import Descent, descend, lowest_setting
 from orchestrator.kinds.fields import TuningSeeds
-from orchestrator.kinds.tuning_search import Axis, Prior
+from orchestrator.kinds.tuning_search import Axis, Prior, Setting
 from worker.records.result import Verdict
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 
@@ -140,10 +140,11 @@ class Tuning(Spec):
         seeds: Sequence[int],
         runs: Sequence[TuningRun],
         next_trials: tuple[tuple[float, int], ...] = (),
+        descended_to: float | None = None,
     ) -> tuple[tuple[float, int], ...]:
         """The (learning rate, seed) pairs that a candidate runs next, from all of its runs so far; empty while some
         have not ended, without any loss, and when the seeds of phase 2 are there. `next_trials` of a descent come
-        first, for as long as any run has ended with a result, be it that it diverged."""
+        first, for as long as any run has ended with a result, be it that it diverged; `descended_to` is judged then."""
         if not all(run.ended for run in runs) or any(run.seed in seeds for run in runs):
             return ()
         if next_trials and any(run.verdict is not None for run in runs):
@@ -152,7 +153,7 @@ class Tuning(Spec):
         if best is None:
             return ()
         if self.search:
-            return tuple((best, seed) for seed in seeds)
+            return tuple((descended_to or best, seed) for seed in seeds)
         grid = sorted({run.lr for run in runs})
         if len(grid) - len(planned_rates) < self.extend_grid:
             rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best) or rate_between(runs)
@@ -179,6 +180,16 @@ def descent(priors: Mapping[Axis, Prior], trials: int, runs: Sequence[TuningRun]
         }
 
     return descend(priors, trials, rank)
+
+
+def descended_setting(
+    priors: Mapping[Axis, Prior], settings: Mapping[float, Setting], runs: Sequence[TuningRun]
+) -> Setting | None:
+    """The setting that is judged after these runs of phase 1, whose settings are known by their rates; None where no
+    run has a loss."""
+    rate, means = best_rate(runs), grid_of(runs).means()
+    best = None if rate is None else settings.get(rate)
+    return lowest_setting(priors, best, settings.values(), means) if best and rate in means else best
 
 
 def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:

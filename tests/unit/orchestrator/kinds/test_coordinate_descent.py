@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Callable
 from itertools import combinations
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def bowl(setting: dict[str, Any]) -> float:
     return 2 + 0.1 * math.log(setting["lr"] / 4e-3) ** 2 + 0.1 * math.log((1 - setting["beta2"]) / 0.025) ** 2
 
 
-def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_best_is_judged() -> None:
+def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_lowest_point_of_parabolas_is_judged() -> None:
     of = spec(15, "lr", "beta2")
     tried, runs, batches = follow(of, bowl)
     assert batches[:4] == [1, 2, 2, 2] and set(batches) == {1, 2}, "both sides of an axis, but for what is known"
@@ -65,8 +66,9 @@ def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_best_is_judged() 
             {name for name in each if not math.isclose(each[name], old[name], rel_tol=2e-6)} for old in trials[:place]
         ]
         assert any(len(names) == 1 for names in changed)
-    assert judged == min(trials, key=bowl)
-    assert abs(math.log(judged["lr"] / 4e-3)) < math.log(8) / 8, "within an eighth of half the range"
+    assert abs(math.log(min(trials, key=bowl)["lr"] / 4e-3)) < math.log(8) / 8, "within an eighth of half the range"
+    assert judged == {"lr": pytest.approx(4e-3, rel=1e-3), "beta2": pytest.approx(0.975, abs=1e-5)}
+    assert bowl(judged) < min(map(bowl, trials)) and judged["lr"] not in {each["lr"] for each in trials}
 
 
 @pytest.mark.parametrize("middle", [1e-3, 8e-3])
@@ -85,6 +87,33 @@ def test_no_setting_is_tried_twice_in_another_digit(axes: tuple[str, ...], lr: f
     tried, _, _ = follow(spec(24, *axes, lr=lr), lambda each: bowl(each) if "beta2" in each else 2 + each["lr"])
     amounts = [[1 - value if name == "beta2" else value for name, value in each.items()] for each in tried[:-1]]
     assert not [pair for pair in combinations(amounts, 2) if np.allclose(*pair, rtol=2e-3, atol=0)]
+
+
+def test_axes_without_two_neighbours_or_with_one_that_was_lost_stay_at_the_best_trial() -> None:
+    at_the_end, _, _ = follow(spec(9, "lr"), lambda setting: 2 + setting["lr"])
+    assert at_the_end[-1] == min(at_the_end[:-1], key=itemgetter("lr")), "the end of the rate's range"
+    beside_a_cliff, _, _ = follow(spec(7, "lr", "beta2"), lambda each: None if each["lr"] > 1e-3 else bowl(each))
+    best = min((each for each in beside_a_cliff[:-1] if each["lr"] <= 1e-3), key=bowl)
+    assert beside_a_cliff[-1]["lr"] == pytest.approx(best["lr"], rel=1e-5) and best["lr"] < 1.001e-3
+
+
+def test_off_the_scale_there_is_no_parabola() -> None:
+    """No clipping lies at the end of the range, where the largest bound is another thing."""
+    of = spec(9, "lr", "clip")
+    of = of.model_copy(update={"workload": of.workload.model_copy(update={"clip_grad_norm": None})})
+    tried, _, _ = follow(of, lambda each: 2 + math.log(each["lr"] / 1e-3) ** 2 + 0.1 * bool(each["clip_grad_norm"]))
+    assert [each["clip_grad_norm"] for each in (tried[0], tried[-1])] == [None, None]
+
+
+@pytest.mark.parametrize("together", [0.5, 0.9, -0.9])
+def test_where_two_axes_worsen_the_loss_together_the_judged_setting_is_no_worse_than_any_trial(together: float) -> None:
+    def valley(setting: dict[str, Any]) -> float:
+        x, y = math.log(setting["lr"] / 1.7e-3), math.log((1 - setting["beta2"]) / 0.037)
+        return 2 + 0.1 * (x * x + y * y + 2 * together * x * y)
+
+    for trials in (5, 7, 9, 13, 17):
+        tried, _, _ = follow(spec(trials, "lr", "beta2"), valley)
+        assert valley(tried[-1]) <= min(map(valley, tried[:-1])) + 1e-6
 
 
 def test_the_path_is_the_same_from_the_same_results_and_waits_for_all_runs() -> None:
