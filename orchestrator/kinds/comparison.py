@@ -269,7 +269,8 @@ class GridExperiment(Experiment):
                 "coordinate": (
                     "coordinate descent",
                     "Each begins with its own setting and changes one of these after another, to either side of its "
-                    "best so far; what is better only where two of them change together may have been missed.",
+                    "best so far. Judged is the lowest point between the best one and its neighbours; what is better "
+                    "only where two of them change together may have been missed.",
                 ),
             }[self.tuning.method or "random"]
             return (
