@@ -34,6 +34,7 @@ from benchmarks.result_file import processor
 from benchmarks.transient_memory import peak_transient_bytes
 from optim import catalog
 from optim.adapm import AdaPM
+from optim.adapm.devices import MATMUL_PRECISIONS
 from optim.builder import build
 from optim.state import state_bytes
 
@@ -102,11 +103,12 @@ def measure(
     repetitions: int,
     device: torch.device,
     compile: bool | None,
+    precision: str | None = None,
 ) -> dict[str, Measured]:
     """Every optimizer on a model of its own, after two steps of warming up."""
     torch.manual_seed(0)
     gradients: list[Tensor] = []
-    optimizers = {name: _prepared(name, config, gradients, device, compile) for name in names}
+    optimizers = {name: _prepared(name, config, gradients, device, compile, precision) for name in names}
     first = {name: _timed(optimizer, device)[0] for name, optimizer in optimizers.items()}
     for optimizer in optimizers.values():
         optimizer.step()
@@ -157,6 +159,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repetitions", type=int, default=3, help="of all the rounds")
     parser.add_argument("--compile", choices=sorted(_COMPILE), default="auto", help="for AdaPM and AdaPM-mini")
+    parser.add_argument("--precision", choices=MATMUL_PRECISIONS, help="matmul_precision of AdaPM and AdaPM-mini")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
         "--optimizers",
@@ -183,6 +186,7 @@ def main() -> None:
             repetitions=chosen.repetitions,
             device=chosen.device,
             compile=_COMPILE[chosen.compile],
+            precision=chosen.precision,
         )
         for name, one in measured.items():
             if name != _BASELINE or not found:
@@ -195,6 +199,7 @@ def main() -> None:
             "machine": torch.cuda.get_device_name(chosen.device) if chosen.device.type == "cuda" else processor(),
             "threads": chosen.threads,
             "compile": chosen.compile,
+            "precision": chosen.precision,
             "load_average_at_end": os.getloadavg()[0],
             "torch": torch.__version__,
             "largest_block_bytes": largest,
@@ -204,7 +209,12 @@ def main() -> None:
 
 
 def _prepared(
-    name: str, config: PreTrainedConfig, gradients: list[Tensor], device: torch.device, compile: bool | None
+    name: str,
+    config: PreTrainedConfig,
+    gradients: list[Tensor],
+    device: torch.device,
+    compile: bool | None,
+    precision: str | None,
 ) -> torch.optim.Optimizer:
     """The optimizer on a model of its own; the first one draws the gradients that all of them have."""
     with device:  # where a large model is drawn in no time
@@ -218,6 +228,8 @@ def _prepared(
     optimizer = build(name, model, lr=_LEARNING_RATE)
     if isinstance(optimizer, AdaPM):
         optimizer.compile = compile
+        for group in optimizer.param_groups:
+            group["matmul_precision"] = precision
     return optimizer
 
 

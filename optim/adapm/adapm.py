@@ -102,9 +102,10 @@ class AdaPM(ClosureStep):
             what is smaller than half of their spacing is lost: a bfloat16 weight has to move by 2^-9 of itself.
         bf16_stochastic_round: Round bfloat16 weights up or down by chance, so that they follow small updates on
             average, without any state (`rounding.py`). Not with `master_weights`.
-        matmul_precision: Of products with the gradient and of factors on CUDA: "highest" is as exact as float32 (our
-            kernel takes three products in TF32), "high" is TF32, and None what `torch.set_float32_matmul_precision`
-            says, "highest" unless it is called. All other arithmetic is IEEE float32.
+        matmul_precision: Of products with the gradient, and on CUDA of factors: "highest" is as exact as float32 (our
+            kernel takes three products in TF32), "high" is TF32, "medium" bfloat16 on CPUs that have it and TF32 on
+            CUDA, and None what `torch.set_float32_matmul_precision` says, "highest" unless it is called. All other
+            arithmetic is IEEE float32.
         compile: True moves large blocks by code that is compiled at the first step: on CUDA all matrices by our kernel
             (`kernels.py`), on a CPU float32 ones by C; False does not; None decides by device and model
             (`compiled.py`). Weights agree to rounding.
@@ -251,7 +252,7 @@ class AdaPM(ClosureStep):
         largest, elements = self._sizes
         compiles = compiled.should_compile(self.compile, elements, device)
         variants = compiled.room_for_variants(device) if compiles else nullcontext()
-        with self._recording(), variants, devices.exact_products() as precision:
+        with self._recording(), variants, devices.exact_products(device) as precision:
             shared: list[SharedMember] = []
             for group in self.param_groups:
                 for (step, _, _, counter), lists in self._lists_of_members(group, shared, precision).items():

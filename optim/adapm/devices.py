@@ -4,7 +4,7 @@
     blocks that fail are told by looking at values     nobody looks: the host would have to wait (`low_rank.py`)
     factors of a batch at a time                       of many batches in a group (`low_rank_groups.py`)
     pieces of 2^18 elements, which fit into a cache    pieces of 2^24 (64 MiB)
-    products by oneDNN                                 torch's own
+    products by oneDNN, in bfloat16 where asked        torch's own
     compiled from C for large models in float32        compiled wherever there is a compiler (`compiled.py`)
 
 `simulate_accelerator` has the CPU take the accelerator's ways: a machine without one can show that they are right.
@@ -26,15 +26,16 @@ such a slice. torch reaches oneDNN for float32 only through the operator that it
 """
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import EllipsisType
 
 import torch
 from torch import Tensor
 
-MATMUL_PRECISIONS = ("highest", "high")
-"""Of products with a gradient, in torch's words: as exact as float32, or TF32 where the device has it."""
+MATMUL_PRECISIONS = ("highest", "high", "medium")
+"""Of products with a gradient, in torch's words: as exact as float32; in TF32; in bfloat16, which on CUDA is TF32, too.
+Where a device has no such products they are as exact as float32."""
 _simulations = 0
 
 
@@ -151,44 +152,48 @@ _ONEDNN_FROM = 2**21
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]  # torch's own
     torch.ops.mkldnn, "_linear_pointwise"
 )
+_SWITCHES = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]  # torch's own
 
 
 @contextmanager
-def exact_products() -> Iterator[str]:
-    """Within, float32 matrices are multiplied in IEEE float32, whatever the user asked of torch: that is yielded."""
-    asked = torch.backends.cuda.matmul.fp32_precision
-    if asked != "tf32":
-        yield "highest"
-        return
-    try:
-        before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # it was set by torch's newer switches, which the older must not be mixed with
-        with _cuda_products("ieee"):
-            yield "high"
-        return
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield "high"
-    finally:
-        torch.set_float32_matmul_precision(before)
+def exact_products(device: torch.device) -> Iterator[str]:
+    """Within, float32 matrices are multiplied in IEEE float32, whatever the user asked of torch: of that device, this
+    is yielded."""
+    cuda, cpu = (switch.fp32_precision for switch in _SWITCHES)
+    precision = {"tf32": "high", "bf16": "medium"}.get(cpu if device.type == "cpu" else cuda, "highest")
+    with _matmul_precision("highest") if {"tf32", "bf16"} & {cuda, cpu} else nullcontext():
+        yield precision
 
 
 @contextmanager
-def _cuda_products(precision: str) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = precision
+def _matmul_precision(precision: str) -> Iterator[None]:
+    """Within, torch multiplies float32 matrices so, on every device; then as it did before.
+
+    torch has an older switch, which moves its newer ones for CUDA and CPU along, and does not answer where they
+    disagree. A newer one may only pass on what `torch.backends.fp32_precision` says.
+    """
+    newer = {switch: switch.fp32_precision for switch in _SWITCHES}
+    try:
+        older = torch.get_float32_matmul_precision()
+    except RuntimeError:  # only the newer ones were touched
+        older = "highest"
+    torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.fp32_precision = before
+        torch.set_float32_matmul_precision(older)
+        for switch, before in newer.items():
+            switch.fp32_precision = "none"
+            if switch.fp32_precision != before:
+                switch.fp32_precision = before
 
 
 def times_transposed(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor:
     """X G^T (r × m), for r rows X of length n and G m × n; or a batch of such."""
-    if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
-        return product
-    with _cuda_products("tf32") if precision == "high" and rows.is_cuda else nullcontext():
+    with _narrow_products(precision):
+        if rows.dtype is matrix.dtype and _suits_onednn(rows.shape[0], matrix) and _is_packed(matrix):
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, matrix, None, "none", [], "")
+            return product
         return rows @ matrix.mT
 
 
@@ -199,9 +204,13 @@ def times(rows: Tensor, matrix: Tensor, *, precision: str = "highest") -> Tensor
 
 def lerp_product(base: Tensor, rows: Tensor, matrix: Tensor, weight: float, *, precision: str = "highest") -> None:
     """base = (1 - weight) base + weight X G in place, for r rows X and a matrix G, or a batch of such."""
-    with _cuda_products("tf32") if precision == "high" and rows.is_cuda else nullcontext():
+    with _narrow_products(precision):
         add = base.addmm_ if base.ndim == 2 else base.baddbmm_
         add(rows, matrix, beta=1.0 - weight, alpha=weight)
+
+
+def _narrow_products(precision: str) -> AbstractContextManager[None]:
+    return nullcontext() if precision == "highest" else _matmul_precision(precision)
 
 
 def pack(matrix: Tensor, *, rows: int) -> Tensor:

@@ -53,7 +53,7 @@ _MOST_ROWS = 128
 _ROWS_OF_WIDE_STRIPS = 1024
 """Strips of 64 columns and so many rows of float32 on each of an H200's 132 processors take 35 of its cache's 50 MB."""
 _WARPS, _INNER_WARPS = 8, 4
-_INPUTS = {"highest": "tf32x3", "high": "tf32"}
+_INPUTS = {"highest": "tf32x3", "high": "tf32", "medium": "tf32"}
 """What a tensor core is given for a float32: its first 11 bits, or those and the next 11 apart, three products in all.
 They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
 

@@ -71,7 +71,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         ),
         (_is_whole(interval) and interval >= 0, "refresh_interval", interval, "a whole number from 0 (never)"),
         (clip is None or (_is_number(clip) and clip > 0.0), "clip", clip, "above 0, or None for no clipping"),
-        (precision in known, "matmul_precision", precision, f"{' or '.join(MATMUL_PRECISIONS)}, or None for torch's"),
+        (precision in known, "matmul_precision", precision, f"{', '.join(MATMUL_PRECISIONS)}, or None for torch's"),
         (_is_number(free_scale) and 0.0 < free_scale < inf, "momentum_free_lr_scale", free_scale, "finite, above 0"),
         (_is_whole(options["seed"]), "seed", options["seed"], "a whole number"),
         *((isinstance(options[name], bool), name, options[name], "True or False") for name in FLAGS),

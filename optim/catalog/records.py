@@ -26,8 +26,8 @@ class Option:
     exclusive_maximum: bool = False
     choices: tuple[str, ...] = ()
     nullable: bool = False
-    only_on_cuda: bool = False
-    """Whether it changes nothing on other devices."""
+    depends_on_device: bool = False
+    """Whether some devices know no difference between its values."""
 
     def fault(self, value: object) -> str | None:
         """Say what is allowed where `value` is not; None where it is fine."""

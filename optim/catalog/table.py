@@ -129,10 +129,11 @@ _ADAPM_OPTIONS = (  # numbers: the paper, section 5.1; the clip: algorithm 1, li
         _choice(
             "matmul_precision",
             None,
-            "products with the gradient on CUDA: as float32, or TF32 (high); null: what torch is set to, highest here",
-            *("highest", "high"),
+            "products with the gradient, where the device can: as float32, in TF32 (high), or on a CPU in bfloat16 "
+            "(medium); null: what torch is set to, highest here",
+            *("highest", "high", "medium"),
         ),
-        only_on_cuda=True,
+        depends_on_device=True,
     ),
 )
 

@@ -386,7 +386,7 @@ def test_a_sparse_gradient_is_refused_before_any_weight_moves():
         ({"momentum_free_lr_scale": 0.0}, "Invalid momentum_free_lr_scale: 0.0; it must be finite, above 0"),
         (
             {"matmul_precision": "tf32"},
-            "Invalid matmul_precision: 'tf32'; it must be highest or high, or None for torch's",
+            "Invalid matmul_precision: 'tf32'; it must be highest, high, medium, or None for torch's",
         ),
         ({"rank_ratio": 0.0}, "Invalid rank_ratio: 0.0; it is a share of min(m, n), in (0, 1]"),
         ({"rank_ratio": 1.5}, "Invalid rank_ratio: 1.5; it is a share of min(m, n), in (0, 1]"),

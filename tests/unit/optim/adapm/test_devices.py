@@ -1,12 +1,16 @@
 """Row chunks cover a block once, in order; products have one answer, whichever library works them out."""
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
 import torch
 
-from optim.adapm import devices
+from optim.adapm import AdaPM, devices
 from optim.adapm.devices import row_chunks
+from optim.plan.blocks import Block, BlockKind, BlockPlan, FirstMoment, SecondMoment
+
+BACKENDS: Any = torch.backends  # torch publishes no types for all of them
 
 
 @pytest.mark.parametrize(
@@ -72,8 +76,7 @@ def torch_as_it_starts():
 
     def forget() -> None:
         torch.set_float32_matmul_precision("highest")
-        backends: Any = torch.backends  # torch publishes no types for all of them
-        for switch in (backends.cuda.matmul, backends.mkldnn.matmul, backends):
+        for switch in (BACKENDS.cuda.matmul, BACKENDS.mkldnn.matmul, BACKENDS):
             switch.fp32_precision = "none"
 
     forget()
@@ -81,27 +84,86 @@ def torch_as_it_starts():
     forget()
 
 
-@pytest.mark.parametrize("asked", ["highest", "high", "medium"])
-def test_a_step_is_exact_whatever_torch_is_set_to_and_leaves_it_so(torch_as_it_starts, asked):
-    if asked != "highest":
-        torch.set_float32_matmul_precision(asked)
-    before = torch.backends.cuda.matmul.fp32_precision
-    with devices.exact_products() as precision:
-        assert torch.backends.cuda.matmul.fp32_precision != "tf32"
-        assert torch.get_float32_matmul_precision() == "highest"
-        with devices._cuda_products("tf32"):
-            assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-        assert torch.backends.cuda.matmul.fp32_precision != "tf32"
-    assert precision == ("highest" if asked == "highest" else "high")
-    assert (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.fp32_precision) == (asked, before)
+def _switches() -> tuple[str, ...]:
+    """What torch is set to, by its older switch, where that answers, and by the newer ones."""
+    try:
+        older = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        older = ""
+    return older, *(each.fp32_precision for each in (BACKENDS, BACKENDS.cuda.matmul, BACKENDS.mkldnn.matmul))
 
 
-def test_torchs_newer_switch_is_heeded_too(torch_as_it_starts):
-    """torch refuses a mixture of both, so that the older is not touched."""
+@pytest.mark.parametrize(
+    ("switch", "word", "on_cpu", "on_cuda"),
+    [
+        ("older", "highest", "highest", "highest"),
+        ("older", "high", "high", "high"),
+        ("older", "medium", "medium", "high"),
+        ("backends.cuda.matmul", "tf32", "highest", "high"),
+        ("backends.mkldnn.matmul", "tf32", "high", "highest"),
+        ("backends.mkldnn.matmul", "bf16", "medium", "highest"),
+        ("backends", "tf32", "high", "high"),
+        ("backends", "bf16", "medium", "highest"),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_step_is_exact_whatever_torch_is_set_to_and_leaves_it_so(
+    torch_as_it_starts, switch, word, on_cpu, on_cuda, device
+):
+    if switch == "older":
+        torch.set_float32_matmul_precision(word)
+    else:
+        attrgetter(switch)(torch).fp32_precision = word
+    before = _switches()
+    with devices.exact_products(torch.device(device)) as asked:
+        assert asked == (on_cpu if device == "cpu" else on_cuda)
+        exact = _switches()
+        assert exact[0] == "highest" and {"tf32", "bf16"}.isdisjoint(exact[2:])
+        with devices._matmul_precision("medium"):
+            assert _switches()[0] == "medium" and _switches()[2:] == ("tf32", "bf16")
+        assert _switches() == exact
+    assert _switches() == before
+
+
+@pytest.mark.parametrize("asked", ["highest", "medium"])
+def test_products_with_a_gradient_are_narrow_on_a_cpu_where_that_is_asked_for_and_gram_matrices_are_not(
+    torch_as_it_starts, asked
+):
+    """A processor that has no products of bfloat16 works out exact ones."""
+    if asked == "medium":
+        BACKENDS.mkldnn.matmul.fp32_precision = "bf16"
+    weight = torch.nn.Parameter(torch.zeros(768, 1024))
+    weight.grad = torch.randn(768, 64) @ torch.randn(64, 1024) + 0.1 * torch.randn(768, 1024)
+    block = Block(
+        parameter="w",
+        kind=BlockKind.MLP,
+        shape=(768, 1024),
+        first_moment=FirstMoment.LOW_RANK,
+        second_moment=SecondMoment.ELEMENT,
+        rank=38,
+        state_dtype=torch.float32,
+    )
+    optimizer = AdaPM([("w", weight)], 1e-3, plan=BlockPlan((block,)))
+    optimizer.step()
+    (state,) = optimizer.state.values()
+    left, right = state["momentum_left"].double(), state["momentum_right"].double()
+    gram = left.mT @ left
+    assert torch.allclose(gram, torch.eye(len(gram), dtype=torch.float64), atol=1e-5)
+    exact = 0.1 * left.mT @ weight.grad.double()
+    missed = ((right - exact).norm() / exact.norm()).item()
+    assert missed < (1e-6 if asked == "highest" else 2**-7)
+
+
+def test_what_torch_passes_on_is_still_passed_on(torch_as_it_starts):
+    BACKENDS.fp32_precision = "tf32"
+    with devices.exact_products(torch.device("cpu")):
+        pass
+    BACKENDS.fp32_precision = "ieee"
+    assert BACKENDS.cuda.matmul.fp32_precision == BACKENDS.mkldnn.matmul.fp32_precision == "ieee"
+
+
+def test_an_error_leaves_torch_as_it_was(torch_as_it_starts):
     torch.backends.cuda.matmul.fp32_precision = "tf32"
-    with devices.exact_products() as precision:
-        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
-    assert (precision, torch.backends.cuda.matmul.fp32_precision) == ("high", "tf32")
-    with pytest.raises(RuntimeError), devices.exact_products():
+    with pytest.raises(RuntimeError), devices.exact_products(torch.device("cpu")):
         raise RuntimeError
     assert torch.backends.cuda.matmul.fp32_precision == "tf32"
