@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from playwright.sync_api import Locator, LocatorAssertions, Page, PageAssertions
+from playwright.sync_api import Locator, Page
 from playwright.sync_api import expect as assertions_of
 
 PATIENCE_SECONDS = 60.0
@@ -19,7 +20,8 @@ class Expectation:
     By itself it looks at once, after 0.1, 0.35 and 0.85 s, then every second; much of what a page does takes 0.4 s.
     """
 
-    _assertions: LocatorAssertions | PageAssertions
+    _assertions: Any
+    """`LocatorAssertions` or `PageAssertions`."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         look = getattr(self._assertions, name)
