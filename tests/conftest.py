@@ -1,6 +1,7 @@
 """What all tests share: repeatable examples, and the real embedded service for those that only submit to it."""
 
 import gc
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -18,6 +19,9 @@ from worker.footprint.process import FootprintAnswer, FootprintQuestion, answer
 
 SHARING = "tests/integration/service/"
 """All tests below share one running service, `service_url`."""
+
+# Ray's workers stand behind all else (niceness 15): beside other tests on every core they would have a thirtieth of one.
+os.environ["RAY_worker_niceness"] = "0"
 
 # A service configures its own logs. The default would draw tracebacks here with all variables: seconds for one line.
 structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
