@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from tests.browser.expecting import expect
 from tests.factories.serving import Site, listen, served
-
-expect.set_options(timeout=60_000)  # a busy machine is not a fault
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
@@ -100,7 +99,7 @@ class Watched:
     def open(self, url: str, *, figures: int = 0) -> Page:
         """Go there and wait until so many figures are drawn."""
         self.page.goto(url)
-        expect(self.page.locator("[data-drawn]")).to_have_count(figures, timeout=60_000)
+        expect(self.page.locator("[data-drawn]")).to_have_count(figures)
         return self.page
 
     def _hear(self, kind: str, text: str) -> None:

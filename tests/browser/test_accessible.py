@@ -1,7 +1,7 @@
 """axe-core finds nothing serious on any page, in light and in dark: contrast, names, roles, order."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 
 from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import LeasePolicy, RunAction
@@ -13,6 +13,7 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.registry import study
 from tests.browser.conftest import Eyes
+from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 from tests.factories.scaling import scaling_spec
 from tests.factories.serving import Site

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 from typer.testing import CliRunner
 
 from api.cli import main
 from api.client import start_run
+from tests.browser.expecting import expect
 from tests.sources.write import FILES, STEPS, loss, write_mlflow_runs
 
 pytestmark = pytest.mark.browser

@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Route
 
 from orchestrator.kinds.comparison import Candidate
+from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 from tests.factories.waiting import until
 
@@ -55,12 +56,15 @@ def test_a_workers_report_appears_without_reload_within_seconds(eyes, site):
 
 def test_an_experiment_is_followed_to_its_end(eyes, site):
     experiment = site.experiments.submit(DEMO).experiment
-    page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    watched = eyes.look()
+    watched.page.clock.install()
+    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     expect(page.locator(".title-row .chip")).to_have_text("queued")
     site.player.finish()
     expect(page.locator(".title-row .chip")).to_have_text("done")
     expect(page.locator("#live")).to_have_text("Up to date")
     expect(page.locator(".headline")).to_contain_text("ranks first")
+    page.clock.fast_forward(5_000)  # so often figures that are out of sight follow
     expect(page.locator("#figure-memory .barlayer .point").first).to_be_attached()
 
 

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
 from orchestrator.specs.footprints import footprint_question
+from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
@@ -50,7 +50,7 @@ def test_the_form_has_its_model_counted(eyes, site):
     """What candidates keep in memory is there without a visit to the planner."""
     watched = eyes.look()
     page = watched.open(site.url + "/new")
-    expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"), timeout=60_000)
+    expect(page.locator("#preview")).to_contain_text(re.compile(r"adapm-mini \d"))
     assert site.footprints.find(footprint_question("gpt2-nano")) is not None
     assert watched.complaints == []
 

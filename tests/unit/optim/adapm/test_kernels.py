@@ -251,14 +251,20 @@ def orthonormal(rows: int, rank: int) -> Tensor:
     return basis
 
 
-@pytest.mark.parametrize("shape", [(16, 16), (65, 129), (130, 40), (1050, 33)], ids=str)
+@pytest.mark.parametrize("shape", [(16, 16), (65, 129), (150, 33)], ids=str)
 @pytest.mark.parametrize("second", ["element", "given rows"])
 @pytest.mark.parametrize(
     ("rank", "state", "precision"),
     [(1, torch.float32, "highest"), (5, torch.bfloat16, "highest"), (16, torch.float32, "high")],
 )
-def test_what_is_projected_on_the_way_moves_weights_as_if_it_were_known(kernels, shape, second, rank, state, precision):
-    """R = Q^T M, of M = (1 - b1) G + b1 L' R', is stored; weights are moved by a G + b L' R' + c L R."""
+def test_what_is_projected_on_the_way_moves_weights_as_if_it_were_known(
+    kernels, monkeypatch, shape, second, rank, state, precision
+):
+    """R = Q^T M, of M = (1 - b1) G + b1 L' R', is stored; weights are moved by a G + b L' R' + c L R.
+
+    Blocks of more than 128 rows have narrow strips here, as those of more than 1,024 have.
+    """
+    monkeypatch.setattr(kernels, "_ROWS_OF_WIDE_STRIPS", 128)
     case = make_case(shape, kind="none", second=second, blocks=2)
     case.gradients[1] = case.gradients[1].t().contiguous().t()
     basis, old_left = orthonormal(shape[0], rank), orthonormal(shape[0], rank).flip(1)
@@ -379,7 +385,7 @@ def test_thin_products_and_sums_of_squares_are_those_of_torch(kernels, monkeypat
         torch.testing.assert_close(both.double(), wide, rtol=1e-5, atol=atol)
 
 
-@pytest.mark.parametrize(("rank", "length", "blocks"), [(1, 3, 1), (5, 600, 3), (70, 1300, 1), (33, 97, 2)])
+@pytest.mark.parametrize(("rank", "length", "blocks"), [(1, 3, 1), (5, 600, 3), (70, 530, 1), (33, 97, 2)])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("shares_sketch", [False, True])
 def test_rows_are_scaled_and_replaced_wherever_they_are_read(kernels, rank, length, blocks, turned, shares_sketch):
