@@ -18,12 +18,11 @@ from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import MISFIT, Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.coordinate_descent import FIRST_STEP, SAME_PLACE, place_of, rate_of
+from orchestrator.kinds.coordinate_descent import FIRST_STEP, SAME_PLACE, place_of
 from orchestrator.kinds.tuning import (
     SeedCoverage,
     TuningRun,
     best_rate,
-    descended_setting,
     grid_of,
     judged_rate,
     seed_coverage,
@@ -146,15 +145,14 @@ class CandidateSummary:
         return seen.regret(pooled / (of_grid_degrees + degrees))
 
     def _regret_of_descent(self, variance: float) -> float:
-        """Infinite where an axis was seen on one side only, or no trial was trained on every seed."""
-        means = self.grid.means()
-        judged, best = (self.final or self.chosen).lr, self.chosen.lr
-        if best not in means or not {best, judged} <= self.places.keys():
-            return inf
+        """Infinite where an axis was seen on one side only, or the judged trial is not among the complete ones."""
+        judged, means = (self.final or self.chosen).lr, self.grid.means()
         rates = [rate for rate in means if rate in self.places]
-        at, losses = [self.places[rate] for rate in rates], [means[rate] for rate in rates]
-        seeds = len(self.grid.losses[best])
-        return surface_regret(at, losses, rates.index(best), self.places[judged], variance / seeds)
+        if judged not in rates:
+            return inf
+        seeds = len(self.grid.losses[judged])
+        at = [self.places[rate] for rate in rates]
+        return surface_regret(at, [means[rate] for rate in rates], rates.index(judged), variance / seeds)
 
     def _basin(self) -> Basin | None:
         """Seen from the judged rate."""
@@ -266,25 +264,25 @@ def missed_at_most(draws: int, part: int, axes: int) -> float:
     return float(np.quantile(above[:, 0] / (above @ lowest - above[:, 0]), 1 - SIGNIFICANCE))
 
 
-def surface_regret(
-    places: Sequence[Sequence[float]], losses: Sequence[float], best: int, judged: Sequence[float], variance: float
-) -> float:
-    """How far below the loss at the judged setting of a search by coordinate descent the minimum may lie; infinite
-    where too few were trained to tell.
+def surface_regret(places: Sequence[Sequence[float]], losses: Sequence[float], judged: int, variance: float) -> float:
+    """How far below the loss at the judged trial of a search by coordinate descent the minimum may lie; infinite where
+    too few were trained to tell.
 
-    A parabola for each axis, added, has its minimum within the ranges. Its trials are those that differ from the best
-    one on one axis alone, where these are three places of every axis, and else all: far from it, and where several axes
-    changed, losses tell of other parabolas. It is drawn `SURFACE_DRAWS` times from what the
-    noise, or the misfit where that is larger, leaves possible; the 95 % point, and a share of each parabola's rise, for
-    a basin that is none. What axes do to one another is not in it beyond that misfit.
+    A parabola for each axis, added, has its minimum within the ranges. Its trials are those that differ from the judged
+    one on one axis alone, where these are three places of every axis; else those about the lowest one where they are,
+    and all where there is none: far from it, and where several axes changed, losses tell of other parabolas. It is
+    drawn `SURFACE_DRAWS` times from what the noise, or the misfit where that is larger, leaves possible; the 95 %
+    point, and a share of each parabola's rise, for a basin that is none. What axes do to one another is not in it
+    beyond that misfit.
 
-    `places` [trial, axis] run from -1 to 1, as those of the judged setting do; `losses` are means over the seeds, with
-    that variance each.
+    `places` [trial, axis] run from -1 to 1; `losses` are means over the seeds, with that variance each.
     """
-    at, means, here = (np.array(each, dtype=np.float64) for each in (places, losses, judged))
-    along = (np.abs(at - at[best]) > SAME_PLACE).sum(axis=1) <= 1
-    if min(_count_places(at[along])) > 2:
-        at, means = at[along], means[along]
+    at, means = np.array(places, dtype=np.float64), np.array(losses, dtype=np.float64)
+    here = at[judged]
+    for along in ((np.abs(at - at[trial]) > SAME_PLACE).sum(axis=1) <= 1 for trial in (judged, *np.argsort(means))):
+        if min(_count_places(at[along])) > 2:
+            at, means = at[along], means[along]
+            break
     seen = _count_places(at)
     if len(at) < 2 or min(seen) < 2:
         return inf
@@ -334,14 +332,10 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
     final_runs = tuple(run for run in runs if run.seed in seeds) if spec.tuning else ()
     planned, settings = spec.planned_rates(candidate.name()), spec.settings(candidate.name())
     grid = sorted({*planned, *(run.lr for run in grid_runs)})
-    tuning_runs = [_tuning_run(run) for run in grid_runs]
-    judged_lr = best_rate(tuning_runs) if settings else judged_rate(tuning_runs)
     places: Mapping[float, tuple[float, ...]] = {}
     if spec.descends():
         settings = {
-            run.lr: spec.searched_parameters(run.position, run.spec)
-            for run in (*grid_runs, *final_runs)
-            if run.spec is not None
+            run.lr: spec.searched_parameters(run.position, run.spec) for run in grid_runs if run.spec is not None
         } or settings
         planned = tuple(grid)
         priors = spec.priors(candidate.name())
@@ -349,11 +343,10 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
             lr: tuple(place_of(setting, axis, prior) for axis, prior in priors.items())
             for lr, setting in settings.items()
         }
-        if judged := descended_setting(priors, settings, tuning_runs):
-            judged_lr = rate_of(judged)
     own = looks_of(spec)
     of_grid = None if spec.tuning else own
     rates = tuple(_rate(lr, tuple(run for run in grid_runs if run.lr == lr), of_grid) for lr in grid)
+    tuning_runs = [_tuning_run(run) for run in grid_runs]
     known = grid_of(tuning_runs)
     return CandidateSummary(
         candidate=candidate,
@@ -363,7 +356,7 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
         tuned=spec.tuning is not None,
         grid=known,
         tried=tried_rates(tuning_runs),
-        judged_lr=judged_lr,
+        judged_lr=best_rate(tuning_runs) if settings else judged_rate(tuning_runs),
         planned=planned,
         settings=settings,
         places=places,

@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
-from orchestrator.kinds.coordinate_descent import Descent, rate_of
+from orchestrator.kinds.coordinate_descent import Descent
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
-from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descended_setting, descent
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
 from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words
 from orchestrator.names import CandidateName
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
@@ -269,8 +269,8 @@ class GridExperiment(Experiment):
                 "coordinate": (
                     "coordinate descent",
                     "Each begins with its own setting and changes one of these after another, to either side of its "
-                    "best so far. Judged is the lowest point between the best one and its neighbours; what is better "
-                    "only where two of them change together may have been missed.",
+                    "best so far; the last setting is the lowest point between the best one and its neighbours. What "
+                    "is better only where some of them change together may have been missed.",
                 ),
             }[self.tuning.method or "random"]
             return (
@@ -455,15 +455,11 @@ class ComparisonSpec(GridExperiment):
             return ()
         planned, settings = self.planned_rates(group.candidate), self.settings(group.candidate)
         waiting: tuple[tuple[float, int], ...] = ()
-        judged: Setting | None = None
         if self.descends():
             path = self._descent(group.candidate, runs)
             settings = _settings_of_rates(path.tried)
             waiting = tuple((lr, seed) for lr in _settings_of_rates(path.next_trials) for seed in self.tuning.seeds)
-            judged = descended_setting(self.priors(group.candidate), settings, runs)
-        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting, rate_of(judged) if judged else None)
-        if judged:
-            settings = {**settings, rate_of(judged): judged}
+        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting)
         return tuple(
             self.planned_run(group.candidate, lr=lr, seed=seed, setting=settings.get(lr)) for lr, seed in pairs
         )

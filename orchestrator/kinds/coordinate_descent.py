@@ -1,8 +1,8 @@
 """Coordinate descent of tuning: which settings a candidate tries one after another, from those that ended. Pure.
 
     own setting ─► one axis after another: half of its range to either side of the best so far, keep the lowest
-                     ├► a round over all axes without a better one halves the step; until the trials are used up
-                     └► then the lowest points of the parabolas along each axis through the best trial are judged
+                     ├► a round over all axes without a better one halves the step; until one trial is left
+                     └► the last one: on each axis, the lowest point of the parabola through the best and its neighbours
 
 The path is replayed from the runs: the same specification and results lead to the same next trials, after a restart
 as well. Its rate names a trial, so rates that would be equal differ by less than a millionth, by what else is set.
@@ -11,9 +11,9 @@ Source: "Fantastic pretraining optimizers and where to find them", arXiv 2509.02
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 
 from orchestrator.kinds.tuning_search import FIELDS, Axis, Prior, Setting, value_at
 
@@ -37,11 +37,24 @@ class Descent:
 
 
 Rank = Callable[[Sequence[float]], Mapping[float, tuple[float, float]]]
-"""How trials stand against one another, by their rates: the least first; no entry for one without runs."""
+"""How trials stand against one another, by their rates: what lost fewest runs first, then by the mean loss; no entry
+for one without runs."""
 
 
 def descend(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
     """The path of a candidate through `count` trials, as far as the runs lead it."""
+    path = _walk(priors, count - 1, rank)
+    if path.next_trials:
+        return path
+    lowest = lowest_setting(priors, path.tried, rank([rate_of(each) for each in path.tried]))
+    if lowest is None:
+        return _walk(priors, count, rank)
+    ended = rate_of(lowest) in rank([rate_of(lowest)])
+    return Descent(tried=(*path.tried, lowest), next_trials=() if ended else (lowest,))
+
+
+def _walk(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
+    """The trials that each move along one axis."""
     best: Setting = {FIELDS[axis]: prior.own for axis, prior in priors.items()}
     tried, step = {rate_of(best): best}, FIRST_STEP
     if rate_of(best) not in rank([rate_of(best)]):
@@ -68,36 +81,36 @@ def descend(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
 
 
 def lowest_setting(
-    priors: Mapping[Axis, Prior], best: Setting, tried: Iterable[Setting], losses: Mapping[float, float]
-) -> Setting:
-    """The setting that is judged: on each axis, the lowest point of the parabola through the best trial and its
-    neighbours along that axis alone. On an axis along which it lacks one to either side it stays where it is, and
-    everywhere where no axis moves it.
+    priors: Mapping[Axis, Prior], tried: Sequence[Setting], ranks: Mapping[float, tuple[float, float]]
+) -> Setting | None:
+    """On each axis, the lowest point of the parabola through the best trial and its neighbours along that axis alone;
+    None where that is the best trial itself, or another one.
 
     A trial misses its optimum by up to half a step on every axis; where steps are half a range wide that is as much as
-    optimizers differ by. Axes that worsen the loss together are not in it: the loss still falls from the best trial as
-    long as no direction rises more than twice as steeply as the axes it is made of, as with any two axes.
-
-    `losses` are means by the trials' rates, of those that were trained on every seed; the best one's is the lowest.
+    optimizers differ by. Where several axes do the same to the loss all of them go as far as one of them should, and
+    this is worse than the best trial: it is tried like any other. An axis stays where it is if there is no trial to
+    one side, or the nearest was lost.
     """
-    trained, lowest = [each for each in tried if rate_of(each) in losses], best
+    best = min(tried, key=lambda setting: ranks.get(rate_of(setting), (inf, inf)))
+    coverage, least = ranks.get(rate_of(best), (inf, inf))
+    lowest = best
     for axis, prior in priors.items():
         here = place_of(best, axis, prior)
         at = {
-            place_of(each, axis, prior): losses[rate_of(each)]
-            for each in trained
-            if _is_same({**each, FIELDS[axis]: best[FIELDS[axis]]}, best, priors)
+            place_of(each, axis, prior): ranks.get(rate_of(each), (inf, inf))
+            for each in tried
+            if each[FIELDS[axis]] and _is_same({**each, FIELDS[axis]: best[FIELDS[axis]]}, best, priors)
         }
-        below = max((place for place in at if place < here - SAME_PLACE), default=None)
-        above = min((place for place in at if place > here + SAME_PLACE), default=None)
-        if below is None or above is None:
+        below = max((place for place in at if place < here - SAME_PLACE), default=here)
+        above = min((place for place in at if place > here + SAME_PLACE), default=here)
+        if here in (below, above) or any(at[place][0] > coverage for place in (below, above)):
             continue
         down, up = here - below, above - here
-        falls, rises = (at[below] - losses[rate_of(best)]) / down, (at[above] - losses[rate_of(best)]) / up
+        falls, rises = (at[below][1] - least) / down, (at[above][1] - least) / up
         if falls + rises > 0:
             place = here + (falls * up - rises * down) / (2 * (falls + rises))
             lowest = _move_along(lowest, axis, prior, place)
-    return best if _is_same(lowest, best, priors) else lowest
+    return None if any(_is_same(lowest, each, priors) for each in tried) else lowest
 
 
 def rate_of(setting: Setting) -> float:

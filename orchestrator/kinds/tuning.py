@@ -12,7 +12,7 @@ by that seed. A candidate goes on as soon as its own runs have ended; nothing de
 
 With `search` phase 1 has settings of several hyperparameters instead of a grid: drawn ones (`tuning_search.py`), or
 each after the ones before it (`coordinate_descent.py`). No two of a candidate's have the same rate, so that a rate
-stands for its setting. The best setting that was drawn is judged, or the one at which a descent's parabolas are lowest.
+stands for its setting; the best setting is judged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from orchestrator.kinds import basin
-from orchestrator.kinds.coordinate_descent import Descent, descend, lowest_setting
+from orchestrator.kinds.coordinate_descent import Descent, descend
 from orchestrator.kinds.fields import TuningSeeds
-from orchestrator.kinds.tuning_search import Axis, Prior, Setting
+from orchestrator.kinds.tuning_search import Axis, Prior
 from worker.records.result import Verdict
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 
@@ -103,8 +103,8 @@ class Tuning(Spec):
     is the middle of what is searched; where it gives several, all between the lowest and the highest."""
     method: Literal["random", "coordinate"] | None = omit_default(None)
     """How they are searched: `random`: settings drawn around each candidate's own, the same draws for all candidates;
-    `coordinate`: one hyperparameter after another, to either side of the best setting so far; then the lowest point
-    between the best trial and its neighbours is judged."""
+    `coordinate`: one hyperparameter after another, to either side of the best setting so far; at last the
+    lowest point between the best one and its neighbours."""
     trials: Annotated[int, Field(strict=True, ge=2, le=256)] | None = omit_default(None)
     """Settings of each candidate, each on every tuning seed. The first one is its own, undrawn."""
 
@@ -129,8 +129,11 @@ class Tuning(Spec):
             yield ("method",), None, "must be random or coordinate, where search names what is tuned"
         if self.trials is None:
             yield ("trials",), None, "must be given with search: how many settings each candidate tries"
-        elif self.method == "coordinate" and self.trials < (least := 1 + 2 * len(self.search)):
-            allowed = f"must be at least {least} with method coordinate: its own setting and both sides of each axis"
+        elif self.method == "coordinate" and self.trials < (least := 2 + 2 * len(self.search)):
+            allowed = (
+                f"must be at least {least} with method coordinate: its own setting, both sides of each axis, and the "
+                "lowest point between them"
+            )
             yield ("trials",), self.trials, allowed
         if self.extend_grid not in (0, EXTEND_GRID):
             yield ("extend_grid",), self.extend_grid, "must be left out with search: there is no grid to extend"
@@ -141,11 +144,10 @@ class Tuning(Spec):
         seeds: Sequence[int],
         runs: Sequence[TuningRun],
         next_trials: tuple[tuple[float, int], ...] = (),
-        descended_to: float | None = None,
     ) -> tuple[tuple[float, int], ...]:
         """The (learning rate, seed) pairs that a candidate runs next, from all of its runs so far; empty while some
         have not ended, without any loss, and when the seeds of phase 2 are there. `next_trials` of a descent come
-        first, for as long as any run has ended with a result, be it that it diverged; `descended_to` is judged then."""
+        first, for as long as any run has ended with a result, be it that it diverged."""
         if not all(run.ended for run in runs) or any(run.seed in seeds for run in runs):
             return ()
         if next_trials and any(run.verdict is not None for run in runs):
@@ -154,7 +156,7 @@ class Tuning(Spec):
         if best is None:
             return ()
         if self.search:
-            return tuple((descended_to or best, seed) for seed in seeds)
+            return tuple((best, seed) for seed in seeds)
         grid = sorted({run.lr for run in runs})
         if len(grid) - len(planned_rates) < self.extend_grid:
             rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best) or rate_between(runs)
@@ -181,16 +183,6 @@ def descent(priors: Mapping[Axis, Prior], trials: int, runs: Sequence[TuningRun]
         }
 
     return descend(priors, trials, rank)
-
-
-def descended_setting(
-    priors: Mapping[Axis, Prior], settings: Mapping[float, Setting], runs: Sequence[TuningRun]
-) -> Setting | None:
-    """The setting that is judged after these runs of phase 1, whose settings are known by their rates; None where no
-    run has a loss."""
-    rate, means = best_rate(runs), grid_of(runs).means()
-    best = None if rate is None else settings.get(rate)
-    return lowest_setting(priors, best, settings.values(), means) if best and rate in means else best
 
 
 def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:

@@ -12,7 +12,9 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.coordinate_descent import lowest_setting, rate_of
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
+from orchestrator.kinds.tuning_search import Setting
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 
@@ -52,7 +54,7 @@ def bowl(setting: dict[str, Any]) -> float:
     return 2 + 0.1 * math.log(setting["lr"] / 4e-3) ** 2 + 0.1 * math.log((1 - setting["beta2"]) / 0.025) ** 2
 
 
-def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_lowest_point_of_parabolas_is_judged() -> None:
+def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_last_is_the_lowest_point_of_parabolas() -> None:
     of = spec(15, "lr", "beta2")
     tried, runs, batches = follow(of, bowl)
     assert batches[:4] == [1, 2, 2, 2] and set(batches) == {1, 2}, "both sides of an axis, but for what is known"
@@ -61,14 +63,15 @@ def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_lowest_point_of_p
     trials, judged = tried[:-1], tried[-1]
     assert trials[0] == {"lr": 1e-3, "beta2": 0.95}
     assert len({each["lr"] for each in trials}) == 15, "a rate names its trial"
-    for place, each in enumerate(trials[1:], start=1):
+    for place, each in enumerate(trials[1:-1], start=1):
         changed = [
             {name for name in each if not math.isclose(each[name], old[name], rel_tol=2e-6)} for old in trials[:place]
         ]
         assert any(len(names) == 1 for names in changed)
-    assert abs(math.log(min(trials, key=bowl)["lr"] / 4e-3)) < math.log(8) / 8, "within an eighth of half the range"
-    assert judged == {"lr": pytest.approx(4e-3, rel=1e-3), "beta2": pytest.approx(0.975, abs=1e-5)}
-    assert bowl(judged) < min(map(bowl, trials)) and judged["lr"] not in {each["lr"] for each in trials}
+    walked = min(trials[:-1], key=bowl)
+    assert abs(math.log(walked["lr"] / 4e-3)) < math.log(8) / 8, "within an eighth of half the range"
+    assert judged == trials[-1] == {"lr": pytest.approx(4e-3, rel=1e-3), "beta2": pytest.approx(0.975, abs=1e-5)}
+    assert bowl(judged) < bowl(walked)
 
 
 @pytest.mark.parametrize("middle", [1e-3, 8e-3])
@@ -89,31 +92,73 @@ def test_no_setting_is_tried_twice_in_another_digit(axes: tuple[str, ...], lr: f
     assert not [pair for pair in combinations(amounts, 2) if np.allclose(*pair, rtol=2e-3, atol=0)]
 
 
-def test_axes_without_two_neighbours_or_with_one_that_was_lost_stay_at_the_best_trial() -> None:
-    at_the_end, _, _ = follow(spec(9, "lr"), lambda setting: 2 + setting["lr"])
-    assert at_the_end[-1] == min(at_the_end[:-1], key=itemgetter("lr")), "the end of the rate's range"
-    beside_a_cliff, _, _ = follow(spec(7, "lr", "beta2"), lambda each: None if each["lr"] > 1e-3 else bowl(each))
-    best = min((each for each in beside_a_cliff[:-1] if each["lr"] <= 1e-3), key=bowl)
-    assert beside_a_cliff[-1]["lr"] == pytest.approx(best["lr"], rel=1e-5) and best["lr"] < 1.001e-3
+def test_where_no_axis_has_a_lower_point_the_walk_takes_the_last_trial() -> None:
+    tried, _, _ = follow(spec(9, "lr"), lambda setting: 2 + setting["lr"])
+    assert len(tried) == 9 + 1 and len({each["lr"] for each in tried}) == 9
+    assert tried[-1] == min(tried[:-1], key=itemgetter("lr")), "the end of the rate's range"
 
 
-def test_off_the_scale_there_is_no_parabola() -> None:
+LINE = spec(9, "lr", lr=1e-3).priors("adamw")
+WIDTH = math.log(8)
+
+
+def line(*losses: tuple[float, float | None]) -> tuple[list[Setting], dict[float, tuple[float, float]]]:
+    """Trials of the rate at places from -1 to 1, and how they stand: None for one that diverged."""
+    rates = [1e-3 * math.exp(WIDTH * place) for place, _ in losses]
+    ranks = {
+        rate: (2.0, math.inf) if loss is None else (0.0, loss) for rate, (_, loss) in zip(rates, losses, strict=True)
+    }
+    return [{"lr": rate} for rate in rates], ranks
+
+
+def test_the_lowest_point_of_a_parabola_is_found_between_unequal_neighbours() -> None:
+    found = lowest_setting(LINE, *line((0.0, 2.01), (-0.5, 2.36), (1.0, 2.81)))  # 1 at 0.1: 2 + (x - 0.1)^2
+    assert found is not None and math.log(rate_of(found) / 1e-3) / WIDTH == pytest.approx(0.1, abs=1e-3)
+
+
+def test_beside_a_trial_that_was_lost_an_axis_stays_where_it_is() -> None:
+    """Though there are trials beyond it: the lowest point between would lie where runs diverge."""
+    assert lowest_setting(LINE, *line((0.0, 2.0), (-0.5, 2.3), (0.5, 2.004), (0.25, None))) is None
+    assert lowest_setting(LINE, *line((0.0, 2.0), (-0.5, 2.3), (0.5, 2.004))) is not None
+
+
+def test_a_trial_off_the_scale_is_no_neighbour() -> None:
     """No clipping lies at the end of the range, where the largest bound is another thing."""
     of = spec(9, "lr", "clip")
     of = of.model_copy(update={"workload": of.workload.model_copy(update={"clip_grad_norm": None})})
-    tried, _, _ = follow(of, lambda each: 2 + math.log(each["lr"] / 1e-3) ** 2 + 0.1 * bool(each["clip_grad_norm"]))
-    assert [each["clip_grad_norm"] for each in (tried[0], tried[-1])] == [None, None]
+    bounds = {None: 2.0005, 4.0: 2.5, 2.0: 2.0, 1.0: 2.1}
+    for order in (list(bounds), list(bounds)[::-1]):
+        tried: list[Setting] = [{"lr": 1e-3 * (1 + 1e-7 * i), "clip_grad_norm": each} for i, each in enumerate(order)]
+        ranks = {rate_of(each): (0.0, bounds[bound]) for each, bound in zip(tried, order, strict=True)}
+        found = lowest_setting(of.priors("adamw"), tried, ranks)
+        assert found is not None and found["clip_grad_norm"] == pytest.approx(4 ** (1 / 3), rel=1e-3)
 
 
-@pytest.mark.parametrize("together", [0.5, 0.9, -0.9])
-def test_where_two_axes_worsen_the_loss_together_the_judged_setting_is_no_worse_than_any_trial(together: float) -> None:
+def test_a_lowest_point_that_rounds_to_a_trial_is_not_tried_again() -> None:
+    """Steps of warm-up are whole."""
+    of = comparison_spec(
+        optimizers=("adamw",), learning_rates=(1e-3,), steps=20,
+        tuning=Tuning(seeds=(7,), search=("lr", "warmup"), method="coordinate", trials=9),
+    )  # fmt: skip
+    steps = {2: 2.0, 1: 2.05, 3: 3.0}
+    tried: list[Setting] = [{"lr": 1e-3 * (1 + 1e-7 * each), "warmup_steps": each} for each in steps]
+    ranks = {rate_of(each): (0.0, loss) for each, loss in zip(tried, steps.values(), strict=True)}
+    assert lowest_setting(of.priors("adamw"), tried, ranks) is None
+
+
+@pytest.mark.parametrize("axes", [("lr", "beta2"), ("lr", "beta2", "beta1", "weight_decay")])
+def test_where_axes_do_the_same_to_the_loss_the_best_trial_is_judged(axes: tuple[str, ...]) -> None:
+    """All of them together go too far: the last trial is worse, and no harm is done."""
+
     def valley(setting: dict[str, Any]) -> float:
-        x, y = math.log(setting["lr"] / 1.7e-3), math.log((1 - setting["beta2"]) / 0.037)
-        return 2 + 0.1 * (x * x + y * y + 2 * together * x * y)
+        x = [math.log(setting["lr"] / 1.7e-3), math.log((1 - setting["beta2"]) / 0.037)]
+        if len(axes) > 2:
+            x += [math.log((1 - setting["beta1"]) / 0.17), math.log(setting["weight_decay"] / 0.2)]
+        return 2 + 0.1 * (0.95 * sum(x) ** 2 + 0.05 * sum(each * each for each in x))
 
-    for trials in (5, 7, 9, 13, 17):
-        tried, _, _ = follow(spec(trials, "lr", "beta2"), valley)
-        assert valley(tried[-1]) <= min(map(valley, tried[:-1])) + 1e-6
+    for trials in range(2 + 2 * len(axes), 20):
+        tried, _, _ = follow(spec(trials, *axes), valley)
+        assert tried[-1] == min(tried[:-1], key=valley)
 
 
 def test_the_path_is_the_same_from_the_same_results_and_waits_for_all_runs() -> None:
@@ -158,7 +203,7 @@ def test_no_warm_up_and_a_narrow_range_are_walked_from() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"trials": 4}, "must be at least 5 with method coordinate"),
+        ({"trials": 5}, "must be at least 6 with method coordinate"),
         ({"trials": 9, "method": "descent"}, "coordinate"),
     ],
 )
