@@ -505,9 +505,14 @@ def _overtaking_notes(rows: Iterable[CandidateRow], overtaken: Mapping[str, floa
     for row in rows:
         if row.candidate in overtaken and row.final is not None:
             yield (
-                f"{row.title} is judged at lr {row.final.lr:g}, which led its grid when the final runs were chosen; "
-                f"runs that ended later put {overtaken[row.candidate]:g} ahead."
+                f"{row.title} is judged at {_trial_text(row, row.final.lr)}, which led its grid when the final runs "
+                f"were chosen; runs that ended later put {_trial_text(row, overtaken[row.candidate])} ahead."
             )
+
+
+def _trial_text(row: CandidateRow, lr: float) -> str:
+    setting = next((each.setting for each in row.learning_rates if each.lr == lr), None) or {"lr": lr}
+    return ", ".join(f"{name} {_setting_text(value)}" for name, value in setting.items())
 
 
 def _measurement_notes(results: Sequence[Result]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
-from orchestrator.kinds.coordinate_descent import Descent
+from orchestrator.kinds.coordinate_descent import Descent, rate_of
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
@@ -458,7 +458,10 @@ class ComparisonSpec(GridExperiment):
         if self.descends():
             path = self._descent(group.candidate, runs)
             settings = _settings_of_rates(path.tried)
-            waiting = tuple((lr, seed) for lr in _settings_of_rates(path.next_trials) for seed in self.tuning.seeds)
+            room = max((self.tuning.trials or 1) - len({run.lr for run in runs}), 0)
+            # Of what is not on the path, since an older rule planned it, no setting is known.
+            runs = [run for run in runs if run.lr in settings or run.seed in self.seeds]
+            waiting = tuple((rate_of(each), seed) for each in path.next_trials[:room] for seed in self.tuning.seeds)
         pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting)
         return tuple(
             self.planned_run(group.candidate, lr=lr, seed=seed, setting=settings.get(lr)) for lr, seed in pairs

@@ -177,7 +177,7 @@ def test_a_rate_that_a_later_end_overtook_is_said() -> None:
     told = [note for note in compare(experiment, runs).notes if "is judged at" in note]
     assert told == [
         "AdaPM is judged at lr 0.002, which led its grid when the final runs were chosen; runs that ended later put "
-        "0.001 ahead."
+        "lr 0.001 ahead."
     ]
 
 

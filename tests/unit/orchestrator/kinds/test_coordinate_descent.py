@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from operator import itemgetter
 from typing import Any
@@ -159,6 +160,16 @@ def test_where_axes_do_the_same_to_the_loss_the_best_trial_is_judged(axes: tuple
     for trials in range(2 + 2 * len(axes), 20):
         tried, _, _ = follow(spec(trials, *axes), valley)
         assert tried[-1] == min(tried[:-1], key=valley)
+
+
+def test_trials_of_an_older_path_count_as_well() -> None:
+    """A service of another release began it: its trials are not on this path, and no candidate is tried more often."""
+    of = spec(8, "lr", "beta2")
+    _, runs, _ = follow(of, bowl)
+    others = [replace(run, lr=run.lr * (1 + 1e-9)) for run in runs if run.seed in (7, 8)][2:]
+    pending = of.follow_up_runs(GROUP, [*runs[:2], *others])
+    assert len({run.lr for run in others}) == 7 and {run.spec.seed for run in pending}.isdisjoint({7, 8})
+    assert {run.spec.optimizer.lr for run in pending} == {runs[0].lr}, "the best one whose setting is known"
 
 
 def test_the_path_is_the_same_from_the_same_results_and_waits_for_all_runs() -> None:
