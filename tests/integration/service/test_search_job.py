@@ -55,3 +55,23 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     assert shown.exit_code == 0
     assert "Tuned: lr, beta2, clip; 2 trials each." in " ".join(shown.stdout.split())
     assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison
+
+
+def test_a_descent_follows_its_trials_and_can_be_published(client: Client, tmp_path: Path) -> None:
+    descent = Tuning(seeds=(7,), search=("lr", "beta2"), method="coordinate", trials=6)
+    candidates = [Candidate(optimizer=each, learning_rates=(4e-3,)) for each in ("adamw", "adapm")]
+    spec = small_regression(*candidates, name="descended", seeds=(1,)).model_copy(update={"tuning": descent})
+    id = client.submit(spec).experiment.id
+    for _ in client.watch(id, pause_seconds=0.5):
+        pass
+    runs = client.runs(experiment_id=id)
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    comparison = client.compare(id)
+    for row in comparison.rows:
+        mine = [run for run in runs if run.candidate == row.candidate and run.spec and run.result]
+        losses = sorted((run.result.final_val_loss or 9.0, run.lr) for run in mine if run.seed == 7 and run.result)
+        assert len(losses) == 6 == len({loss for loss, _ in losses})
+        (judged,) = (run for run in mine if run.seed == 1)
+        assert judged.lr == losses[0][1] and judged.spec and row.final is not None
+        assert row.final.setting == spec.searched_parameters(0, judged.spec)
+    assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison
