@@ -126,7 +126,7 @@ class RunSpool:
 
 
 def find(folder: Path) -> list[Path]:
-    """The spools of a folder and of those in it, those of runs that began first first."""
+    """The spools of a folder and of those in it, those that were last written to last."""
     if folder.is_file():
         return [folder]
     return sorted(folder.rglob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime, path.name))

@@ -56,15 +56,12 @@ def test_a_workers_report_appears_without_reload_within_seconds(eyes, site):
 
 def test_an_experiment_is_followed_to_its_end(eyes, site):
     experiment = site.experiments.submit(DEMO).experiment
-    watched = eyes.look()
-    watched.page.clock.install()
-    page = watched.open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
+    page = eyes.look().open(f"{site.url}/experiments/{experiment.id}", figures=FIGURES)
     expect(page.locator(".title-row .chip")).to_have_text("queued")
     site.player.finish()
     expect(page.locator(".title-row .chip")).to_have_text("done")
     expect(page.locator("#live")).to_have_text("Up to date")
     expect(page.locator(".headline")).to_contain_text("ranks first")
-    page.clock.fast_forward(5_000)  # so often figures that are out of sight follow
     expect(page.locator("#figure-memory .barlayer .point").first).to_be_attached()
 
 
