@@ -2,7 +2,6 @@
 
 import html
 import re
-from pathlib import Path
 
 import pytest
 
@@ -20,11 +19,12 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.faults import Fault
 from orchestrator.specs.text import parse
+from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
 from worker.spec.run import Schedule
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = REPOSITORY / "docs"
 FORM = {"name": "from the form", "use": ["adamw", "adapm"], "seeds": "1, 2", "steps": "20", "warmup": "2"}
 
 

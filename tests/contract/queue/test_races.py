@@ -15,6 +15,7 @@ from orchestrator.jobs import AttemptOutcome, LeasePolicy, RunAction, RunStatus
 from orchestrator.store import tables
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.run_rows import lock, select_runs
+from tests.architecture.tree import REPOSITORY
 from tests.contract.conftest import POLICY, Store, open_store, sqlite_file
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
@@ -232,7 +233,7 @@ def test_a_killed_process_loses_no_submission_that_it_acknowledged(tmp_path: Pat
     with sqlite_file(tmp_path) as database:
         (file,) = tmp_path.glob("*.sqlite3")
         command = [sys.executable, "-c", SUBMITTER, f"sqlite:///{file}"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
             assert process.stdout is not None
             ids = [process.stdout.readline().strip() for _ in range(acknowledged)]
             process.kill()

@@ -13,9 +13,8 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.processes.data_folder import lock_data_folder, write_note
 from orchestrator.kinds.comparison import ComparisonSpec
+from tests.architecture.tree import REPOSITORY
 from tests.integration.api_service import Service, comparison_fields
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from api.cli.doctor.services import storage_check
 from orchestrator.errors import NotFoundError
 from orchestrator.services.runs import log_tail
 from orchestrator.storage import Storage
+from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, made_recipe, prepare_made_dataset
 from tests.factories.fork_server import fork_server
 from tests.factories.specification import made_spec
@@ -246,7 +247,7 @@ def test_preparing_copies_once(s3: S3Server, tmp_path: Path) -> None:
     prepare = ["data", "prepare", "own/words", "--from", str(tmp_path / "words.jsonl"), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "api.cli", *prepare],
-        cwd=Path(__file__).parents[2],
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -17,6 +16,7 @@ from orchestrator.kinds.tuning import Tuning
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue import trials
 from orchestrator.store.queue.capacity import Node, NodeId
+from tests.architecture.tree import REPOSITORY
 from tests.contract.conftest import Store
 from tests.factories.stores import comparison_spec, result
 from tests.factories.sweep import sweep_spec
@@ -119,7 +119,7 @@ def test_without_an_endpoint_nothing_is_imported(monkeypatch: pytest.MonkeyPatch
     script += (
         "tracing.configure('x'); assert not [name for name in sys.modules if name.startswith('opentelemetry.sdk')]"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=REPOSITORY)
 
 
 def test_an_endpoint_without_the_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

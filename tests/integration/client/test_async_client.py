@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,11 @@ import pytest
 from api.client.client import AsyncClient, Client, ClientError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
+from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import batch, claim
 from tests.integration.api_service import Service, comparison_fields
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "client.md"
+DOCUMENT = REPOSITORY / "docs" / "client.md"
 
 
 def verbs(kind: type) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
 from api.cli.experiments.demo import DEMO
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
+from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
 
@@ -136,7 +137,7 @@ def test_what_is_no_url_is_not_met_with_the_advice_to_start_a_service(cli: Cli):
 
 
 def test_the_document_lists_every_exit_code():
-    text = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
+    text = (REPOSITORY / "docs" / "client.md").read_text()
     assert re.findall(r"^\| (\d+) \|", text, flags=re.MULTILINE) == [
         str(code) for code in (0, FAILED, BAD_INPUT, UNREACHABLE, INTERRUPTED)
     ]

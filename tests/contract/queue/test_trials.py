@@ -14,7 +14,7 @@ from orchestrator.store.queue import trials
 from orchestrator.store.queue.trials import TrialState
 from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
 from tests.contract.conftest import Store
-from tests.contract.test_queue_races import ROUNDS, together
+from tests.contract.queue.test_races import ROUNDS, together
 from tests.factories.stores import result
 from tests.factories.sweep import sweep_spec
 from worker.records.protocol import Command, Heartbeat, PointsBatch

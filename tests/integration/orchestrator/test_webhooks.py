@@ -31,13 +31,14 @@ from orchestrator.store.outgoing.webhooks import MOST_OF_A_KEY, MOST_TESTS
 from orchestrator.webhooks.policy import AddressError, WebhookPolicy, WebhookUrlError
 from orchestrator.webhooks.records import DeliveryState, MessageKind, WebhookRequest
 from orchestrator.webhooks.signing import KEY_NAME, SigningKey
+from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import PostgresqlServer
 from tests.factories.sweep import sweep_spec
 from tests.factories.waiting import until
 from tests.integration.api_service import Service, comparison_fields, serving
 from tests.integration.webhook_receiver import Receiver, receiving
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "webhooks.md"
+DOCUMENT = REPOSITORY / "docs" / "webhooks.md"
 LOOPBACK = "127.0.0.0/8"
 
 

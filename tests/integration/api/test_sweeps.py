@@ -15,11 +15,12 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
+from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.factories.sweep import sweep_fields, sweep_spec
 from tests.integration.api_service import Service
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = REPOSITORY / "docs"
 EXAMPLE = DOCS / "example-sweep.yaml"
 
 

@@ -13,10 +13,10 @@ from accelerate.state import AcceleratorState, GradientState
 from torch.utils.data import DataLoader
 
 from optim.adapm import AdaPM, AdaPMMini
+from tests.architecture.tree import REPOSITORY
 from worker.checks.tiny_models import batch, loss_of, tiny_gpt2
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = (ROOT / "docs" / "optimizers.md", ROOT / "docs" / "roles.md", ROOT / "README.md")
+DOCUMENTS = (REPOSITORY / "docs" / "optimizers.md", REPOSITORY / "docs" / "roles.md", REPOSITORY / "README.md")
 
 
 def blocks() -> list[str]:

@@ -15,8 +15,9 @@ from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import RunRecord, SeedsStatus
 from orchestrator.store.queue.queue import Queue
+from tests.architecture.tree import REPOSITORY
 from tests.contract.conftest import Store, sqlite_file
-from tests.contract.test_queue_races import ROUNDS, together
+from tests.contract.queue.test_races import ROUNDS, together
 from tests.factories.scaling import scaling_spec
 from tests.factories.services import make_services
 from tests.factories.stores import comparison_spec, result
@@ -178,9 +179,7 @@ def test_processes_that_are_killed_while_they_end_runs_lose_and_double_nothing(t
         law = services.experiments.submit(scaled("smallest-size", "kept")).experiment.id
         (file,) = tmp_path.glob("*.sqlite3")
         command = [sys.executable, "-c", FINISHER, f"sqlite:///{file}"]
-        start = partial(
-            subprocess.Popen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-        )
+        start = partial(subprocess.Popen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
         with start(command) as doomed, start(command) as survivor:
             for process in (doomed, survivor):
                 assert process.stdout is not None and process.stdin is not None
@@ -424,7 +423,7 @@ def test_processes_that_are_killed_between_looks_lose_and_double_nothing(tmp_pat
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                cwd=Path(__file__).parents[2],
+                cwd=REPOSITORY,
             )
             if kills:
                 with start(command) as doomed:

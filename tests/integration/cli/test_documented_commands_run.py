@@ -24,13 +24,13 @@ from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.store.queue import trials
 from orchestrator.webhooks.policy import WebhookPolicy
+from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.stores import comparison_spec
+from tests.integration.api.test_scaling import play
 from tests.integration.api_service import Service, serving
-from tests.integration.test_api_scaling import play
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "LOG.md"})
+DOCUMENTS = sorted({REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")} - {REPOSITORY / "docs" / "LOG.md"})
 
 ELSEWHERE = {
     r"up$": "test_cli.py and tests/chaos start it",
@@ -78,7 +78,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a reader: the documents, texts and runs of their own, a note, the files that pages show."""
-    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
+    shutil.copytree(REPOSITORY / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("images"))
     texts = [f"{number} {document.text}" for number in range(3) for document in MadeSource().documents()]
     for name in ("notes", "texts"):
         (tmp_path / name).mkdir()
@@ -89,7 +89,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         file.writelines(json.dumps({"body": text}) + "\n" for text in texts)
     (tmp_path / "backup").mkdir()
     (tmp_path / "note.txt").write_text("what came of it")
-    yaml = "".join((ROOT / "docs" / page).read_text() for page in ("tutorial.md", "campaigns.md"))
+    yaml = "".join((REPOSITORY / "docs" / page).read_text() for page in ("tutorial.md", "campaigns.md"))
     for block in re.findall(r"^```yaml\n(# .*?)^```", yaml, re.M | re.S):
         (tmp_path / block.split("\n")[0].removeprefix("# ")).write_text(block)
     prepare_made_dataset(tmp_path / "data" / "datasets")
@@ -107,7 +107,7 @@ def folder(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def leave_logs_of_other_tools(folder: Path) -> None:
     """What own-runs.md imports, where it imports it from."""
-    sources = ROOT / "tests" / "sources" / "files"
+    sources = REPOSITORY / "tests" / "sources" / "files"
     shutil.copytree(sources / "wandb", folder / "wandb")
     shutil.copytree(sources / "tensorboard", folder / "runs")
     for run in (sources / "trainer_state").iterdir():

@@ -25,9 +25,8 @@ from api.cli.doctor.check import Check
 from api.cli.doctor.doctor import Examination, examine
 from orchestrator.dispatch import ray_session
 from orchestrator.settings import Settings
+from tests.architecture.tree import REPOSITORY
 from tests.fakes.odd_examinations import ODD_ONES
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def test_what_hangs_crashes_or_stumbles_is_a_finding_and_the_round_goes_on():

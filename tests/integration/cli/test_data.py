@@ -15,13 +15,12 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from api.client.client import Client, ClientError
+from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import MadeSource, prepare_made_dataset
 from tests.factories.repository import make_repository
 from tests.integration.api_service import comparison_fields, serving
 from worker.catalog import datasets
 from worker.data.conversations import ensure_conversations
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from orchestrator.store import reads
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.tables import campaign_entries, campaign_experiments, experiments, held_out_seen, results, runs
 from tests.contract.conftest import Store, open_store, sqlite_file
-from tests.contract.test_queue_races import together
+from tests.contract.queue.test_races import together
 from tests.factories.campaigns import BAD, EFFECT, GOOD, campaign_spec, loss_of
 from tests.factories.stores import result
 from worker.records.result import Verdict

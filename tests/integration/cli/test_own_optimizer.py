@@ -9,9 +9,9 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from optim.catalog.lookup import VARIABLE
+from tests.architecture.tree import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "tests" / "fakes" / "own_package"
+PACKAGE = REPOSITORY / "tests" / "fakes" / "own_package"
 
 SPEC = """\
 workload:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.architecture.tree import REPOSITORY
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, serving
 from worker.records.protocol import PointsBatch
 from worker.records.result import Point
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.ipynb"
+NOTEBOOK = REPOSITORY / "docs" / "notebook.ipynb"
 
 
 def cells(kind: str) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.architecture.tree import REPOSITORY
+
 REGISTRY = Path("orchestrator/kinds/registry.py")
 SWEEP_IMPORT = "from orchestrator.kinds.sweep import SweepSpec\n"
 SWEEP_LINE = '    | Annotated[SweepSpec, Tag("sweep")],\n'
@@ -129,7 +130,7 @@ def test_a_fourth_kind_is_a_module_and_a_line_and_is_submitted_run_listed_and_sh
     """It needs a line in the registry, and an example where `adapm-bench init` is to write one; nothing else."""
     for package in ("orchestrator", "dashboards", "api"):
         # With what Python has compiled, but for what it is just writing.
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc.*"))
+        shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc.*"))
     (tmp_path / "orchestrator/kinds/repeat.py").write_text(MODULE)
     (tmp_path / "orchestrator/specs/examples/repeat.yaml").write_text(EXAMPLE)
     registry = (tmp_path / REGISTRY).read_text()
@@ -140,7 +141,10 @@ def test_a_fourth_kind_is_a_module_and_a_line_and_is_submitted_run_listed_and_sh
         )
     )
     (tmp_path / "use.py").write_text(USE)
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "ADAPM_BENCH_DATA_FOLDER": str(tmp_path)}
+    environment = os.environ | {
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}",
+        "ADAPM_BENCH_DATA_FOLDER": str(tmp_path),
+    }
     environment |= {"COLUMNS": "200"}  # no name is folded
     done = subprocess.run(
         [sys.executable, tmp_path / "use.py", tmp_path],
