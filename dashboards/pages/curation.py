@@ -138,7 +138,9 @@ class CurationPages:
         keep_rates: bool = False,
     ) -> Response:
         """What a clone would be, begun with what the address says."""
-        return self._ask("curation/clone.html", experiment_id, name=None, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
+        return self._ask(
+            "curation/clone.html", experiment_id, name=None, fresh_seeds=fresh_seeds, keep_rates=keep_rates
+        )
 
     def clone(self, experiment_id: str, pairs: Sent) -> Response:
         """Queue it; the same page sent twice makes one clone."""

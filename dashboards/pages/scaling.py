@@ -90,7 +90,9 @@ class FitPages:
             return refused_page(409, "No scaling law for these experiments", str(error))
         law["query"] = url.removeprefix("/fits") + asked.figure_query("&")
         sentence = law_headline(law["report"]) if law["report"] else law["refusal"]
-        return page("experiments/together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
+        return page(
+            "experiments/together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law
+        )
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure over the experiments that the query names."""

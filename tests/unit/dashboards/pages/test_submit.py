@@ -248,8 +248,6 @@ def test_what_a_search_cannot_be_is_said_at_its_fields(client):
     }  # fmt: skip
     page = html.unescape(client.post("/new", data=data).text)
     assert re.search(r'id="fault-trials"[^>]*>must be at least 8 with method coordinate', page)
-    page = html.unescape(client.post("/new", data=data | {"trials": "8", "sequential": "on"}).text)
-    assert re.search(r'id="fault-method"[^>]*>cannot be sequential', page)
     page = html.unescape(client.post("/new", data=data | {"trials": "8"}).text)
     assert '<span class="chip good">valid</span>' in page
     assert "at most" in page
