@@ -59,7 +59,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and resumed: minutes of a C++ compiler
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/integration/test_compiled_run.py -m compiler
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/integration/worker/test_compiled_run.py -m compiler
 
 # Nine minutes from a bare machine, what pip takes included: the kit is told when make began.
 BEGAN := $(shell date +%s)

@@ -253,9 +253,13 @@ def main() -> None:
         )
     ]
     worlds += [
-        World(axes=axes, trials=trials, optima=each, seeds=10, sequential=True)
+        World(
+            axes=axes, trials=trials, optima=each, seeds=10, sequential=True, method=method, sensitivities=sensitivities
+        )
+        for method, axes, trials in methods
+        if (axes, trials) != (6, 14)
         for each in optima
-        for axes, trials in ((3, 16), (6, 24))
+        for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
     worlds += [
         World(axes=axes, trials=trials, optima=each, others=others, sensitivities=sensitivities)

@@ -28,7 +28,7 @@ structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.p
 
 # What passed once passes again, on a busy machine too; `--hypothesis-profile default` looks for new examples.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
-# For a long look: `pytest --hypothesis-profile thorough tests/contract/test_queue_machine.py tests/unit`.
+# For a long look: `pytest --hypothesis-profile thorough tests/contract/queue/test_machine.py tests/unit`.
 settings.register_profile("thorough", max_examples=1_000, deadline=None)
 settings.load_profile("repeatable")
 

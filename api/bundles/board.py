@@ -73,7 +73,7 @@ def write_board(
         _Section(ranking, _pictures(ranking)) for ranking in (*ranked_first, *rankings_by_workload(submissions))
     ]
     write_atomically(
-        site / "index.html", _render("board.html", sections=sections, submissions=submissions, refused=refused)
+        site / "index.html", _render("files/board.html", sections=sections, submissions=submissions, refused=refused)
     )
     return Board(submissions=submissions, refused=refused, rankings=rankings)
 
@@ -170,7 +170,7 @@ def _submission_page(submission: BoardSubmission, rankings: Iterable[Ranking]) -
     standings = [(each.rules, standing) for each in rankings if each.rules for standing in _standings(each, submission)]
     answer = submission.verified.bundle.document.comparison
     return _render(
-        "board_submission.html",
+        "files/board_submission.html",
         submission=submission,
         standings=standings,
         comparison=answer,
@@ -229,5 +229,5 @@ def _curve(submission: BoardSubmission, row: CandidateRow, looks: Mapping[str, S
 
 def _render(template: str, **values: object) -> str:
     """A page that lets nothing in: no script, no other file, one style sheet by its hash."""
-    style = stylesheet() + environment().get_template("board.css").render()
+    style = stylesheet() + environment().get_template("files/board.css").render()
     return environment().get_template(template).render(style=style, style_hash=script_hash(style), **values)

@@ -340,18 +340,21 @@ def _replay_additions(
 
 
 def _runs_at_judged_rates(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those of every judged seed that is here, at the rates that are judged."""
+    """Those of every judged seed that is here, at the settings that are judged."""
     spec = bundle.experiment.spec.comparison()
     assert isinstance(spec, ComparisonSpec)
     judged = [run for run in bundle.runs if run.spec is not None and run.seed in spec.seeds]
-    rates = {
-        (run.candidate, run.lr) for run in judged if run.spec and (run.candidate, run.spec.content_hash()) in planned
-    }
-    return {
-        (run.candidate, spec.planned_run(run.candidate, lr=run.lr, seed=run.seed).spec.content_hash())
+    settings = {
+        (run.candidate, run.lr): spec.searched_parameters(0, run.spec)
         for run in judged
-        if (run.candidate, run.lr) in rates
+        if run.spec and (run.candidate, run.spec.content_hash()) in planned
     }
+    again = [
+        spec.planned_run(run.candidate, lr=run.lr, seed=run.seed, setting=settings[run.candidate, run.lr])
+        for run in judged
+        if (run.candidate, run.lr) in settings
+    ]
+    return {(each.candidate, each.spec.content_hash()) for each in again}
 
 
 def _check_looks(bundle: Bundle) -> None:

@@ -136,7 +136,7 @@ def figure_html(picture: Picture, theme: ThemeName) -> str:
     draw = f"const {{data, layout}} = {figure}; Plotly.newPlot('figure', data, layout, {{responsive: true}});"
     return (
         environment()
-        .get_template("figure_file.html")
+        .get_template("files/figure_file.html")
         .render(
             title=picture.title, theme=theme, plotly=plotly, draw=draw, hashes=[script_hash(plotly), script_hash(draw)]
         )

@@ -89,8 +89,8 @@ def report(files: FigureFiles, experiment_id: str, version: str) -> str:
     found = provenance(experiment, runs, version)
     subject = ReportSubject(files=files, experiment=experiment, runs=runs, provenance=found)
     sections = SECTIONS[experiment.spec.answer](subject)
-    template = environment().get_template("report.html")
-    style = environment().get_template("report.css").render()
+    template = environment().get_template("files/report.html")
+    style = environment().get_template("files/report.css").render()
     works = references(experiment, version, found.commits[0] if found.commits else None)
     return template.render(
         experiment=experiment,

@@ -95,7 +95,7 @@ def all_runs_pages(table: RunTable, views: SavedViews) -> APIRouter:
             following = view.page_behind(found[-1].cursor())
         by = asked.group
         return page(
-            "all_runs.html",
+            "runs/all_runs.html",
             status=422 if fault else 200,
             view=view,
             page_views=page_views(views, "/runs", replace(view, after="").query()),

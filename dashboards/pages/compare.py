@@ -86,7 +86,7 @@ class ComparePages:
         fields = group_fields([run.record for run in runs])
         external = [run.key for run in runs if run.external]
         return page(
-            "compare.html",
+            "experiments/compare.html",
             status=422 if picker.fault else 200,
             version=self._monitor.version(),
             view=view,

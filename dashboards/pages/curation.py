@@ -58,7 +58,7 @@ def not_found_page(experiments: Experiments, error: NotFoundError) -> HTMLRespon
     found = deleted_experiment(experiments, error)
     if found is None:
         return missing_page(str(error))
-    return page("deleted.html", status=404, experiments=[found], alone=True)
+    return page("curation/deleted.html", status=404, experiments=[found], alone=True)
 
 
 def or_not_found_page(experiments: Experiments, handler: Callable[P, Response]) -> Callable[P, Response]:
@@ -107,7 +107,7 @@ class CurationPages:
     def list_deleted(self) -> HTMLResponse:
         """What was deleted and can be restored, the newest experiment first."""
         found = self._experiments.page(limit=MOST_DELETED, deleted=True)
-        return page("deleted.html", experiments=found, alone=False)
+        return page("curation/deleted.html", experiments=found, alone=False)
 
     def ask_to_edit(self, experiment_id: str) -> HTMLResponse:
         """The form of labels and note."""
@@ -138,7 +138,9 @@ class CurationPages:
         keep_rates: bool = False,
     ) -> Response:
         """What a clone would be, begun with what the address says."""
-        return self._ask("clone.html", experiment_id, name=None, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
+        return self._ask(
+            "curation/clone.html", experiment_id, name=None, fresh_seeds=fresh_seeds, keep_rates=keep_rates
+        )
 
     def clone(self, experiment_id: str, pairs: Sent) -> Response:
         """Queue it; the same page sent twice makes one clone."""
@@ -149,26 +151,26 @@ class CurationPages:
         asked: dict[str, Any] = {"name": name, "fresh_seeds": count, "keep_rates": "keep_rates" in sent}
         if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SEEDS):
             trouble = f"Fresh seeds must be a number from 1 to {MOST_SEEDS}."
-            return self._ask("clone.html", experiment_id, **asked, trouble=trouble, status=422)
+            return self._ask("curation/clone.html", experiment_id, **asked, trouble=trouble, status=422)
         try:
             fresh_seeds = int(count) if count else None
             made = self._experiments.clone(
                 experiment_id, name, key, fresh_seeds=fresh_seeds, keep_rates=asked["keep_rates"], by=visitor_id()
             )
         except (ConflictError, MissingDataError) as error:
-            return self._ask("clone.html", experiment_id, **asked, trouble=str(error), status=409)
+            return self._ask("curation/clone.html", experiment_id, **asked, trouble=str(error), status=409)
         return RedirectResponse(f"/experiments/{made.experiment.id}", status_code=303)
 
     def ask_to_delete(self, experiment_id: str) -> Response:
         """What a deletion would mean."""
-        return self._ask("delete.html", experiment_id)
+        return self._ask("curation/delete.html", experiment_id)
 
     def delete(self, experiment_id: str) -> Response:
         """Delete it, and offer it back on the front page."""
         try:
             self._experiments.delete(experiment_id)
         except ConflictError as error:
-            return self._ask("delete.html", experiment_id, trouble=str(error), status=409)
+            return self._ask("curation/delete.html", experiment_id, trouble=str(error), status=409)
         return RedirectResponse(f"/?deleted={experiment_id}", status_code=303)
 
     def restore(self, experiment_id: str) -> Response:
@@ -210,7 +212,7 @@ def _form(
     note = experiment.note.text if experiment.note else ""
     typed = {"labels": ", ".join(experiment.labels), "note": note} | (sent or {})
     return page(
-        "edit.html",
+        "curation/edit.html",
         status=status,
         experiment=experiment,
         labels=typed["labels"],

@@ -66,7 +66,7 @@ class ExternalPages:
     def experiments(self) -> HTMLResponse:
         """The list."""
         found = self._external_runs.experiments(limit=EXPERIMENTS_SHOWN)
-        return page("external.html", experiments=found, limit=EXPERIMENTS_SHOWN)
+        return page("external/experiments.html", experiments=found, limit=EXPERIMENTS_SHOWN)
 
     def experiment(self, external_id: str, request: Request) -> Response:
         """One experiment, with its judgement or the reason why there is none."""
@@ -80,7 +80,7 @@ class ExternalPages:
         judgement, reason = self._judge(found, choice)
         metric = judgement.metric if judgement else choice.metric or next(iter(metrics), None)
         return page(
-            "external_experiment.html",
+            "external/experiment.html",
             experiment=found,
             runs=runs[:RUNS_SHOWN],
             runs_shown=RUNS_SHOWN,
@@ -149,7 +149,7 @@ class ExternalPages:
 
     def ask_to_delete(self, external_id: str) -> HTMLResponse:
         """What a deletion would mean."""
-        return page("external_delete.html", experiment=self._external_runs.experiment(external_id))
+        return page("external/delete.html", experiment=self._external_runs.experiment(external_id))
 
     def delete(self, external_id: str) -> Response:
         """Delete it. What another one has deleted meanwhile is gone, too."""

@@ -55,7 +55,7 @@ def memory_pages(footprints: Footprints) -> APIRouter:
         except (KeyError, ValueError):
             return page("missing.html", status=404, what=f"There is no footprint of {model!r} with these options.")
         return page(
-            "memory.html",
+            "service/memory.html",
             question=question,
             preset=presets.preset(model),
             footprint=found,
@@ -84,7 +84,7 @@ def memory_pages(footprints: Footprints) -> APIRouter:
             )
         one = found.optimizers[0] if found else None
         return page(
-            "plan.html",
+            "service/plan.html",
             question=question,
             optimizer=optimizer,
             footprint=found,

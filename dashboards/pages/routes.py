@@ -139,7 +139,7 @@ class PageHandlers:
         version = self._monitor.version()
         activity = self._monitor.activity(waiting=1)
         return page(
-            "home.html",
+            "experiments/home.html",
             briefs=[self._reader.brief(one) for one in find_experiments(experiments, query, EXPERIMENTS_SHOWN)],
             version=version,
             limit=EXPERIMENTS_SHOWN,
@@ -170,7 +170,7 @@ class PageHandlers:
         figures = f"{path}/figures/panel.json{view.figure_query()}"
         leaders = words.leaderboard(snapshot.comparison, snapshot.styles)
         return page(
-            "experiment.html",
+            "experiments/experiment.html",
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             view=view,
@@ -198,7 +198,7 @@ class PageHandlers:
         trials = sorted_trials(brushed_trials(report, searched, asked.brushes), asked.order)
         figures = f"{path}/figures/panel.json{asked.figure_query()}"
         return page(
-            "sweep.html",
+            "experiments/sweep.html",
             snapshot=snapshot,
             dispatch_blocker=self._monitor.dispatch_blocker(),
             report=report,

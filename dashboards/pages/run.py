@@ -96,7 +96,7 @@ class RunHandlers:
         found = probe_choices(seen)
         chosen = found.choose(probe, quantity)
         return page(
-            "run.html",
+            "runs/run.html",
             run=run,
             snapshot=self._reader.snapshot(run.experiment_id, soon=True),
             whole=experiments.get(run.experiment_id),

@@ -66,7 +66,7 @@ class FitPages:
         cells = self._reader.analysis.cells(experiment.id)
         figures = f"{path}/figures/panel.json"
         return page(
-            "scaling.html",
+            "experiments/scaling.html",
             version=version,
             experiment=experiment,
             cells=cells,
@@ -90,7 +90,9 @@ class FitPages:
             return refused_page(409, "No scaling law for these experiments", str(error))
         law["query"] = url.removeprefix("/fits") + asked.figure_query("&")
         sentence = law_headline(law["report"]) if law["report"] else law["refusal"]
-        return page("together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law)
+        return page(
+            "experiments/together.html", heading="Scaling laws", headline=sentence, experiments=experiments, **law
+        )
 
     def fits_figure(self, name: LawFigure, form: FileForm, request: Request, theme: ThemeName = "light") -> Response:
         """A figure over the experiments that the query names."""
@@ -110,7 +112,7 @@ class FitPages:
         except ConflictError as error:
             return refused_page(409, "No performance profile for these experiments", str(error))
         return page(
-            "together.html",
+            "experiments/together.html",
             heading="Performance profiles",
             headline=profile_headline(report),
             experiments=experiments,
@@ -177,7 +179,7 @@ class FitPages:
         """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
         found = self._experiments.page(limit=MOST_EXPERIMENTS)
         measured = [each for each in found if each.spec is None or each.spec.answer is not AnswerKind.FINDINGS]
-        return page("choose.html", heading=heading, path=path, what=what, experiments=measured)
+        return page("experiments/choose.html", heading=heading, path=path, what=what, experiments=measured)
 
 
 @dataclass(frozen=True, kw_only=True)

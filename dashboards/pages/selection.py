@@ -195,7 +195,7 @@ def _question(
     status: int = 200,
 ) -> Response:
     return page(
-        "selection.html",
+        "runs/selection.html",
         status=status,
         found=found,
         action=action,

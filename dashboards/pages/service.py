@@ -41,7 +41,7 @@ def queue_pages(monitor: Monitor) -> APIRouter:
     def queue() -> HTMLResponse:
         version, activity = monitor.version(), monitor.activity(waiting=WAITING_SHOWN)
         return page(
-            "queue.html",
+            "service/queue.html",
             version=version,
             activity=activity,
             leader=dispatcher(activity),
@@ -121,7 +121,7 @@ def key_pages(keyring: Keyring, audit: AuditLog) -> APIRouter:
         lines = audit.page(limit=LINES_SHOWN + 1, before=seen, key_id=key_id or None)
         now = time.time()
         return page(
-            "keys.html",
+            "service/keys.html",
             keys=[(key, state_chip(key, now)) for key in keyring.list_keys()],
             key_id=key_id,
             lines=lines[:LINES_SHOWN],

@@ -40,13 +40,13 @@ def study_pages(studies: Studies) -> APIRouter:
 
     @router.get("/studies")
     def list_studies() -> HTMLResponse:
-        return page("studies.html", studies=studies.summaries(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
+        return page("studies/studies.html", studies=studies.summaries(), tone=answer_tone, ClaimVerdict=ClaimVerdict)
 
     @router.get("/studies/{name}")
     @or_missing_page
     def study_page(name: str) -> HTMLResponse:
         return page(
-            "study.html",
+            "studies/study.html",
             study=studies.one(name),
             cost_words=cost_words,
             tone=answer_tone,
@@ -73,7 +73,7 @@ def campaign_pages(campaigns: Campaigns) -> APIRouter:
     @router.get("/campaigns")
     def every_campaign() -> HTMLResponse:
         found = campaigns.page(limit=CAMPAIGNS_SHOWN)
-        return page("campaigns.html", campaigns=found, limit=CAMPAIGNS_SHOWN)
+        return page("studies/campaigns.html", campaigns=found, limit=CAMPAIGNS_SHOWN)
 
     @router.get("/campaigns/{campaign_id}")
     @or_missing_page
@@ -81,7 +81,7 @@ def campaign_pages(campaigns: Campaigns) -> APIRouter:
         found, ledger = campaigns.get(campaign_id), campaigns.ledger(campaign_id)
         held_out = campaigns.held_out_workloads(campaign_id) if found.held_out and may_administer() else None
         return page(
-            "campaign.html",
+            "studies/campaign.html",
             campaign=found,
             tries=campaigns.tries(campaign_id)[::-1][:TRIES_SHOWN],
             limit=TRIES_SHOWN,

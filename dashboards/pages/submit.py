@@ -262,7 +262,7 @@ def _page(
     nonce: str = "",
 ) -> Response:  # fmt: skip
     return page(
-        "new.html",
+        "experiments/new.html",
         status=422 if refused else 200,
         form=form,
         preview=preview,

@@ -1,6 +1,7 @@
 """What other people's optimizers lack to keep this bench's promises, added without changing what they compute.
 
-The promises are the contract suite's (tests/contract/test_optimizers.py); each class here says which one it restores.
+The promises are the contract suite's (tests/contract/optim/test_optimizers.py); each class here says which one it
+restores.
 """
 
 from collections.abc import Callable

@@ -391,7 +391,7 @@ def _seeds_status_of_try(spec: ComparisonSpec, each: CandidateSummary, baseline:
 
 def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
     """The next seeds of a sequential comparison: of each candidate whose verdict is open after a look, and of the
-    baseline wherever it lacks one of theirs; at the rates of their judged runs. Nothing that is there already."""
+    baseline wherever it lacks one of theirs; at the settings of their judged runs. Nothing that is there already."""
     spec = comparison_spec(experiment)
     if spec.sequential is None:
         return ()
@@ -402,11 +402,15 @@ def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple
     }
     wanted[spec.baseline_name()] = max(wanted.values(), key=len, default=())
     known = {(run.candidate, run.lr, run.seed) for run in runs}
-    judged = {(run.candidate, run.lr): None for run in runs if run.seed in spec.seeds}
+    judged = {
+        (run.candidate, run.lr): spec.searched_parameters(0, run.spec)
+        for run in runs
+        if run.seed in spec.seeds and run.spec
+    }
     return tuple(
-        spec.planned_run(name, lr=lr, seed=seed)
+        spec.planned_run(name, lr=lr, seed=seed, setting=setting)
         for seed in spec.seeds
-        for name, lr in judged
+        for (name, lr), setting in judged.items()
         if seed in wanted.get(name, ()) and (name, lr, seed) not in known
     )
 

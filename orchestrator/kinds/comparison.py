@@ -333,9 +333,6 @@ class ComparisonSpec(GridExperiment):
                 return [(("candidates", place, "learning_rates"), list(candidate.learning_rates), allowed)]
         if self.sequential is None:
             return []
-        if self.descends():
-            allowed = "cannot be sequential: its error over looks was not measured; use method random, or all seeds"
-            return [(("tuning", "method"), "coordinate", allowed)]
         if self.all_pairs:
             return [(("all_pairs",), True, "cannot be sequential: each candidate's seeds end with its own verdict")]
         improvement = self.sequential.improvement

@@ -22,18 +22,18 @@ from orchestrator.settings import Settings, unknown_variables
 from orchestrator.store.admin import maintenance
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
+from tests.architecture.tree import REPOSITORY
 from tests.factories.services import make_services
 from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
 
-ROOT = Path(__file__).parents[2]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
-DOCUMENT = (ROOT / "docs" / "deployment.md").read_text()
-ROLES = ROOT / "docs" / "compose" / "roles.sql"
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+DOCUMENT = (REPOSITORY / "docs" / "deployment.md").read_text()
+ROLES = REPOSITORY / "docs" / "compose" / "roles.sql"
 PINNED = re.compile(r"(?P<image>[a-z/-]+:v?\d+\.\d+[\w.-]*)@\$\{(?P<variable>[A-Z]+_DIGEST):\?[^}]+\}")
 """An image by its tag, for people, and its digest, which has to be given."""
-SCHEMA = ROOT / "tests" / "schemas" / "compose-spec.json"
+SCHEMA = REPOSITORY / "tests" / "schemas" / "compose-spec.json"
 """Of the Compose specification, github.com/compose-spec/compose-spec, Apache-2.0."""
 
 
@@ -50,7 +50,7 @@ def test_it_follows_the_compose_specification():
 
 def test_storage_is_added_to_services_that_are_there_with_keys_in_a_file():
     """The second file gives settings, a secret and a way out, each of which Compose adds to what the first one says."""
-    added = yaml.safe_load((ROOT / "docs" / "compose" / "storage.yml").read_text())
+    added = yaml.safe_load((REPOSITORY / "docs" / "compose" / "storage.yml").read_text())
     schema = {**json.loads(SCHEMA.read_text()), "$schema": "https://json-schema.org/draft/2020-12/schema"}
     jsonschema.Draft202012Validator(schema).validate(added)
     assert set(added["services"]) == {"api", "dispatcher", "prepare", "worker-cpu", "worker-gpu"} <= set(SERVICES)
@@ -64,7 +64,7 @@ def test_storage_is_added_to_services_that_are_there_with_keys_in_a_file():
 
 
 def test_the_addresses_of_storage_are_taken(monkeypatch: pytest.MonkeyPatch):
-    added = yaml.safe_load((ROOT / "docs" / "compose" / "storage.yml").read_text())
+    added = yaml.safe_load((REPOSITORY / "docs" / "compose" / "storage.yml").read_text())
     for name, value in added["services"]["api"]["environment"].items():
         if name.startswith("ADAPM_BENCH_"):
             monkeypatch.setenv(name, re.sub(r"\$\{BENCH_STORAGE[^}]*\}", "s3://bench/team", value))
@@ -117,8 +117,8 @@ def test_digests_are_asked_for_and_the_documents_steps_find_those_of_the_same_im
     assert told
     listed = dict(each.split("=") for each in told[1].replace("\\\n", " ").split())
     assert {f"{name}_DIGEST": image for name, image in listed.items()} == wanted | {"PYTHON_DIGEST": base}
-    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
-    assert not re.search(r"@sha256:", "".join((DOCKERFILE, (ROOT / "docker-compose.yml").read_text())))
+    assert ".env" in (REPOSITORY / ".gitignore").read_text().splitlines()
+    assert not re.search(r"@sha256:", "".join((DOCKERFILE, (REPOSITORY / "docker-compose.yml").read_text())))
 
 
 KNOWS = {
@@ -270,8 +270,8 @@ def test_commands_of_the_bench_exist_with_their_flags():
 def test_ray_always_starts_below_a_folder_that_nobody_else_enters():
     """It opens its own folder to everybody. KubeRay starts it by itself, in a container of one user."""
     texts = [words(service) for service in SERVICES.values()]
-    texts += [(ROOT / "docs" / name).read_text() for name in ("deployment.md", "kubernetes/bench.yaml")]
-    texts.append((ROOT / "docs" / "slurm" / "workers.sbatch").read_text())
+    texts += [(REPOSITORY / "docs" / name).read_text() for name in ("deployment.md", "kubernetes/bench.yaml")]
+    texts.append((REPOSITORY / "docs" / "slurm" / "workers.sbatch").read_text())
     starts = [line for text in texts for line in re.findall(r"^.*\bray start --.*", text, flags=re.MULTILINE)]
     assert len(starts) >= 9
     assert [line for line in starts if not re.search(r"--temp-dir=\S*\(mktemp -d", line)] == []
@@ -287,6 +287,6 @@ def test_images_run_as_a_user_and_have_the_stages_that_compose_names():
 
 
 def test_what_the_image_copies_is_not_left_out_of_its_context():
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    kept = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     packages = {"optim", "worker", "orchestrator", "dashboards", "api"}
     assert kept == packages | {"docs/example*.yaml", "LICENSE", "README.md", "constraints.txt", "pyproject.toml"}

@@ -12,12 +12,14 @@ from typer.main import get_command
 
 from api.cli.app import main
 from orchestrator.kinds.comparison import ComparisonSpec
+from tests.architecture.tree import REPOSITORY
 from worker.spec.run import RunSpec
 
-ROOT = Path(__file__).parents[2]
-RECORDS = {ROOT / "docs" / "LOG.md"}
+RECORDS = {REPOSITORY / "docs" / "LOG.md"}
 """What they tell is of their day."""
-DOCUMENTS = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")} - RECORDS)
+DOCUMENTS = sorted(
+    {REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").glob("*.md")} - RECORDS
+)
 COMMANDS: Any = get_command(main)
 
 
@@ -63,10 +65,10 @@ def test_a_misspelt_command_would_be_found():
     assert refusal(["sumbit", "x.yaml"]) == "no verb sumbit"
     assert refusal(["submit", "x.yaml", "--jason"]) == "no flag --jason"
     assert refusal(["data", "prepair"]) == "no verb prepair"
-    assert len(list(commands(ROOT / "README.md"))) >= 5
+    assert len(list(commands(REPOSITORY / "README.md"))) >= 5
 
 
 @pytest.mark.parametrize("number", range(2))
 def test_the_tutorials_specifications_are_valid(number: int):
-    spec = yaml.safe_load(blocks(ROOT / "docs" / "tutorial.md", "yaml")[number])
+    spec = yaml.safe_load(blocks(REPOSITORY / "docs" / "tutorial.md", "yaml")[number])
     (ComparisonSpec if "candidates" in spec else RunSpec).model_validate(spec)

@@ -19,21 +19,21 @@ from ray.scripts.scripts import cli as ray_commands
 from orchestrator.settings import unknown_variables
 from tests.architecture.test_deployment import DOCUMENT, KNOWS, ROLES, SERVICES
 from tests.architecture.test_documented_commands import refusal
+from tests.architecture.tree import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
 NEWEST, OLDEST = "1.37", "1.25"
 """Versions of Kubernetes whose schemas the checker has."""
 PINNED = re.compile(r"(registry\.example/adapm-bench:(cpu|cuda)|[a-z]+:\d[\w.-]+)@(?P<digest>\$\{[A-Z]+_DIGEST\})")
 """An image by its tag, for people, and its digest, which has to be put in."""
-SCRIPT = ROOT / "docs" / "slurm" / "workers.sbatch"
-CLUSTER_SCHEMA = json.loads((ROOT / "tests" / "schemas" / "raycluster-crd.json").read_text())
+SCRIPT = REPOSITORY / "docs" / "slurm" / "workers.sbatch"
+CLUSTER_SCHEMA = json.loads((REPOSITORY / "tests" / "schemas" / "raycluster-crd.json").read_text())
 SLURM_OPTIONS = {"job-name", "nodes", "ntasks-per-node", "exclusive", "gpus-per-node", "time", "signal", "requeue"}
 """Of `sbatch`, slurm.schedmd.com/sbatch.html: those in use here."""
 
 
 def manifests() -> Iterator[tuple[str, dict[str, Any]]]:
     """(file and kind and name, manifest) of every document."""
-    for path in sorted((ROOT / "docs" / "kubernetes").glob("*.yaml")):
+    for path in sorted((REPOSITORY / "docs" / "kubernetes").glob("*.yaml")):
         for manifest in yaml.safe_load_all(path.read_text()):
             yield f"{path.stem} {manifest['kind']} {manifest['metadata']['name']}", manifest
 
@@ -103,7 +103,7 @@ def test_the_ray_cluster_follows_kuberays_schema_and_its_pods_that_of_kubernetes
         kubernetes_validate.validate(pod, NEWEST, strict=True)
         flags = {f"--{flag}" for flag in group["rayStartParams"]}
         assert flags <= options(["start"])
-    pinned = re.search(r"^ray==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+    pinned = re.search(r"^ray==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), flags=re.MULTILINE)
     assert pinned and cluster["spec"]["rayVersion"] == pinned[1]
 
 
@@ -146,7 +146,7 @@ def test_digests_are_asked_for_and_found_by_the_documents_steps():
     for name in wanted:
         assert f"{name[2:-1]}=$(digest " in DOCUMENT
     assert SERVICES["postgres"]["image"].partition("@")[0] in {each["image"].partition("@")[0] for each in containers()}
-    assert "@sha256:" not in "".join(path.read_text() for path in (ROOT / "docs" / "kubernetes").glob("*.yaml"))
+    assert "@sha256:" not in "".join(path.read_text() for path in (REPOSITORY / "docs" / "kubernetes").glob("*.yaml"))
 
 
 def secrets_of(spec: dict[str, Any]) -> set[str]:

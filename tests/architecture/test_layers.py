@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.architecture.tree import REPOSITORY
 
 
 def test_the_contracts_of_the_layers_hold():

@@ -3,13 +3,12 @@
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from orchestrator.store.database import Database
+from tests.architecture.tree import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "mlflow", "transformers", "datasets", "matplotlib")
 
 

@@ -1,12 +1,11 @@
 """docs/reference is what the code says today."""
 
-from pathlib import Path
-
 import pytest
 
 from api.reference_pages import pages
+from tests.architecture.tree import REPOSITORY
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+FOLDER = REPOSITORY / "docs" / "reference"
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,17 @@
 """The submit form in a real browser: checked while it is written, submitted, followed to the end."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from orchestrator.specs.footprints import footprint_question
+from tests.architecture.tree import REPOSITORY
 from tests.browser.expecting import expect
 from tests.factories.playing import DEMO
 
 pytestmark = pytest.mark.browser
 FIGURES = 7
-SWEEP = (Path(__file__).parents[2] / "docs" / "example-sweep.yaml").read_text()
+SWEEP = (REPOSITORY / "docs" / "example-sweep.yaml").read_text()
 
 
 def test_from_the_form_to_a_full_leaderboard(eyes, site):

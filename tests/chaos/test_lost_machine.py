@@ -17,19 +17,19 @@ from api.processes.data_folder import lock_data_folder
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
+from tests.architecture.tree import REPOSITORY
 from tests.chaos.processes import running_service, url_of
 from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2_400)]
 
-ROOT = Path(__file__).parents[2]
 DATA = ".adapm-bench"
 
 
 def documented(task: str) -> str:
     """The shell block of the document that begins with that comment."""
-    text = (ROOT / "docs" / "deployment.md").read_text()
+    text = (REPOSITORY / "docs" / "deployment.md").read_text()
     found: list[str] = re.findall(rf"^```sh\n(# {task}.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     (block,) = found
     return block
@@ -49,7 +49,7 @@ def programs(tmp_path: Path) -> Path:
     folder = tmp_path / "programs"
     folder.mkdir()
     program = folder / "adapm-bench"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m api.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -m api.cli "$@"\n')
     program.chmod(0o755)
     return folder
 

@@ -27,6 +27,7 @@ import yaml
 
 from api.client.client import Client, ClientError
 from orchestrator.jobs import RunStatus
+from tests.architecture.tree import REPOSITORY
 from tests.chaos.killable_postgresql import KillablePostgresql, killable_postgresql
 from tests.chaos.undisturbed import course_of, undisturbed_courses
 from tests.factories.stores import postgresql_programs
@@ -35,7 +36,7 @@ from tests.integration.small_comparison import small_comparison
 
 pytestmark = [pytest.mark.cluster, pytest.mark.postgres, pytest.mark.timeout(1800)]
 
-SERVICES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text())["services"]
+SERVICES: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from optim.plan import BlockPlan, Role, plan_blocks
 from optim.plan.blocks import ADAM_MINI_SECOND_MOMENTS
 from optim.plan.role_table import SHIPPED
+from tests.architecture.tree import REPOSITORY
 from tests.plans.architectures import ARCHITECTURES, outline
 
 TABLES = Path(__file__).parent / "tables"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "roles.md"
+DOCUMENT = REPOSITORY / "docs" / "roles.md"
 HEADING = "## The table\n\n"
 
 

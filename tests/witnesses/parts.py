@@ -21,12 +21,12 @@ from transformers.models.mixtral.modeling_mixtral import MixtralForCausalLM
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.architecture.tree import REPOSITORY
 from tests.witnesses import product
 from tests.witnesses.crawl import Crawl
 
 Files = Iterator[tuple[str, bytes]]
 """Path below the folder, and content."""
-ROOT = Path(__file__).parents[2]
 STEPS = 10
 OPTIMIZERS = (
     "adapm", "adapm-mini", "adamw", "adam-mini", "galore", "apollo", "muon", "shampoo", "scale", "mars", "soap",
@@ -116,8 +116,8 @@ def actions() -> Files:
             return answer.json() if answer.headers.get("content-type", "").endswith("json") else None
 
         ask("GET", "/v1/experiments")
-        example = product.fields_of(ROOT / "docs/example.yaml")
-        for path in sorted(ROOT.glob("docs/example*.yaml")):
+        example = product.fields_of(REPOSITORY / "docs/example.yaml")
+        for path in sorted(REPOSITORY.glob("docs/example*.yaml")):
             ask("POST", "/v1/experiments/validate", json=product.fields_of(path))
         ask("POST", "/v1/experiments/validate", json=example | {"seeds": [1, 1], "candidates": [{"optimizer": "adma"}]})
         ask("POST", "/new", data={"action": "check"})
@@ -147,7 +147,9 @@ def actions() -> Files:
 def specifications() -> Files:
     """Shipped examples and studies as runs and hashes, and the catalog as data."""
     told: dict[str, Any] = {"examples": {}, "studies": {}}
-    for path in sorted([*ROOT.glob("docs/example*.yaml"), *ROOT.glob("orchestrator/specs/examples/*.yaml")]):
+    for path in sorted(
+        [*REPOSITORY.glob("docs/example*.yaml"), *REPOSITORY.glob("orchestrator/specs/examples/*.yaml")]
+    ):
         name = path.name if path.parent.name == "docs" else f"init {path.name}"
         told["examples"][name] = _runs_of(product.fields_of(path))
     for listed in _json_of(["study", "ls", "--json"]):
@@ -231,7 +233,9 @@ def _offline(folder: Path) -> Iterator[list[str]]:
     yield from (["plan", model] for model in ("gpt2-tiny", "gpt2-124m", "llama-60m"))
     yield from (["memory", "gpt2-tiny"], ["memory", "gpt2-nano", "--rank-ratio", "0.2"])
     yield ["db", "check", "--data", str(folder)]
-    yield from (["validate", str(path.relative_to(ROOT))] for path in sorted(ROOT.glob("docs/example*.yaml")))
+    yield from (
+        ["validate", str(path.relative_to(REPOSITORY))] for path in sorted(REPOSITORY.glob("docs/example*.yaml"))
+    )
 
 
 def _online(experiments: dict[str, str]) -> Iterator[list[str]]:

@@ -19,6 +19,7 @@ from api.client.spool import RunSpool, find
 from orchestrator.analysis.statistics import mean_interval, paired_difference
 from orchestrator.external_runs import ExternalState
 from orchestrator.records import Conclusion
+from tests.architecture.tree import REPOSITORY
 from tests.factories.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -49,7 +50,7 @@ print(json.dumps(final))
 
 def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_url: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("ADAPM_BENCH_URL", "RANK")}
-    environment |= {"PYTHONPATH": str(Path(__file__).parents[3])}
+    environment |= {"PYTHONPATH": str(REPOSITORY)}
     script = [sys.executable, "-c", LOOP, str(tmp_path)]
     with subprocess.Popen([*script, "60"], env=environment) as first:
         until((tmp_path / "here").exists, "the loop is in the middle of its fifth run", seconds=60)

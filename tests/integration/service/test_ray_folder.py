@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from api.cli.doctor.check import Check
+from tests.architecture.tree import REPOSITORY
 from tests.chaos.processes import cluster_address, dispatcher_of, raylet_of
 from tests.factories.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 
 NOBODY = 65534
-REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

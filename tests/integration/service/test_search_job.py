@@ -10,7 +10,7 @@ from api.bundles.publication import publish
 from api.cli import main
 from api.client.client import Client
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import Candidate
+from orchestrator.kinds.comparison import Candidate, Sequential
 from orchestrator.kinds.tuning import Tuning
 from tests.factories.bundles import KEY
 from tests.integration.small_comparison import small_regression
@@ -57,10 +57,11 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison
 
 
-def test_a_descent_follows_its_trials_and_can_be_published(client: Client, tmp_path: Path) -> None:
+def test_a_descent_with_looks_follows_its_trials_and_can_be_published(client: Client, tmp_path: Path) -> None:
     descent = Tuning(seeds=(7,), search=("lr", "beta2"), method="coordinate", trials=6)
     candidates = [Candidate(optimizer=each, learning_rates=(4e-3,)) for each in ("adamw", "adapm")]
-    spec = small_regression(*candidates, name="descended", seeds=(1,)).model_copy(update={"tuning": descent})
+    looks = {"tuning": descent, "sequential": Sequential(first_seeds=2)}
+    spec = small_regression(*candidates, name="descended", seeds=(1, 2, 3)).model_copy(update=looks)
     id = client.submit(spec).experiment.id
     for _ in client.watch(id, pause_seconds=0.5):
         pass
@@ -71,7 +72,8 @@ def test_a_descent_follows_its_trials_and_can_be_published(client: Client, tmp_p
         mine = [run for run in runs if run.candidate == row.candidate and run.spec and run.result]
         losses = sorted((run.result.final_val_loss or 9.0, run.lr) for run in mine if run.seed == 7 and run.result)
         assert len(losses) == 6 == len({loss for loss, _ in losses})
-        (judged,) = (run for run in mine if run.seed == 1)
-        assert judged.lr == losses[0][1] and judged.spec and row.final is not None
-        assert row.final.setting == spec.searched_parameters(0, judged.spec)
+        judged = [run for run in mine if run.seed != 7]
+        assert {run.lr for run in judged} == {losses[0][1]} and {1, 2} <= {run.seed for run in judged}
+        assert row.final is not None
+        assert all(row.final.setting == spec.searched_parameters(0, run.spec) for run in judged if run.spec)
     assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[3]
+from tests.architecture.tree import REPOSITORY
+
 PIP = """#!/bin/sh
 echo "WARNING: a warning"
 echo "and an error" >&2

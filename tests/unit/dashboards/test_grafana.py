@@ -2,14 +2,14 @@
 
 import json
 import re
-from pathlib import Path
 
 from prometheus_client import generate_latest
 
 from api.middleware.metrics import PREFIX, Meters
 from orchestrator.jobs import RunStatus
+from tests.architecture.tree import REPOSITORY
 
-BOARD = Path(__file__).parents[3] / "dashboards" / "grafana" / "adapm-bench.json"
+BOARD = REPOSITORY / "dashboards" / "grafana" / "adapm-bench.json"
 
 
 def queries() -> list[str]:

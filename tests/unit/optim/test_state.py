@@ -1,7 +1,5 @@
 """State bytes: what real tensors hold, counted once, and the figures that the project quotes."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -14,6 +12,7 @@ from optim.adapm import AdaPM, AdaPMMini
 from optim.builder import build
 from optim.catalog import names
 from optim.state import SEVERAL, StateBytes, allocated_state_bytes, state_bytes
+from tests.architecture.tree import REPOSITORY
 from worker.checks.tiny_models import tiny_gpt2, train
 
 GPT2_124M = GPT2Config()
@@ -78,7 +77,7 @@ BYTES_A_PARAMETER = {
 
 
 def test_every_baseline_is_in_the_table_of_bytes_and_in_the_documents():
-    document = (Path(__file__).parents[3] / "docs" / "optimizers.md").read_text()
+    document = (REPOSITORY / "docs" / "optimizers.md").read_text()
     assert set(BYTES_A_PARAMETER) | {"adapm", "adapm-mini"} == set(names())
     for name, (gpt2, llama) in BYTES_A_PARAMETER.items():
         (row,) = [line for line in document.splitlines() if line.startswith(f"| `{name}` |")]

@@ -1,6 +1,6 @@
 """One process, several that share a block, and the literal twin find the same factors, whatever the gradients' rank.
 
-The processes are generators here, driven side by side: `tests/integration/test_sharded.py` has real ones.
+The processes are generators here, driven side by side: `tests/integration/optim/test_sharded.py` has real ones.
 """
 
 from collections.abc import Iterator, Sequence

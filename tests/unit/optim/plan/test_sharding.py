@@ -1,4 +1,4 @@
-"""Sharded parameters that need no second process to be told; `tests/integration/test_distributed.py` has the others."""
+"""Sharded parameters without a second process; `tests/integration/optim/test_distributed.py` has the others."""
 
 import pytest
 

@@ -1,5 +1,6 @@
 """Looks at a comparison while it goes: their levels, what they spend together, and what becomes of candidates."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from orchestrator.analysis.sequential import chance_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.records import RunRecord, SeedsStatus
 from tests.factories.comparison import Outcome, experiment_record, run_record
 from tests.factories.stores import comparison_spec, result
@@ -236,3 +238,38 @@ def test_what_looks_cannot_go_with_is_refused(update: dict[str, object], where: 
 
 def test_a_specification_without_looks_keeps_its_json() -> None:
     assert "sequential" not in comparison_spec().model_dump(mode="json")
+
+
+def test_what_a_look_adds_has_the_setting_that_the_descent_found() -> None:
+    """Of which the specification knows nothing."""
+    tuning = Tuning(seeds=(1001, 1002), search=("lr", "beta2"), method="coordinate", trials=7)
+    spec = sequential().model_copy(update={"tuning": tuning})
+    shifts = {"adamw": 0.0, "adapm": 0.03}
+
+    def loss(planned: PlannedRun) -> float:
+        """Lowest at four times the rate and half of 1 - beta2."""
+        found = spec.searched_parameters(0, planned.spec)
+        away = math.log(float(found["lr"] or 0) / 4e-3), math.log((1 - float(found["beta2"] or 0)) / 0.025)
+        seed = planned.spec.seed % 1001
+        noise = NOISE[seed] * (planned.candidate == "adapm")
+        return 2 + 0.01 * seed + 0.02 * (away[0] ** 2 + away[1] ** 2) + shifts[planned.candidate] + noise
+
+    records: list[RunRecord] = []
+    for name in shifts:
+        group, planned = TuningGroup(candidate=name, model=spec.workload.model, steps=1000), spec.first_runs()
+        planned = tuple(run for run in planned if run.candidate == name)
+        tried: list[TuningRun] = []
+        while planned:
+            ended = [run_record(run, len(records) + place, loss(run)) for place, run in enumerate(planned)]
+            records += ended
+            tried += [
+                TuningRun(lr=run.lr, seed=run.seed, ended=True, verdict=Verdict.CONVERGED, loss=loss(of))
+                for run, of in zip(ended, planned, strict=True)
+            ]
+            planned = spec.follow_up_runs(group, tried)
+    added = added_runs(experiment_record(spec, len(records)), records)
+    assert {(run.candidate, run.spec.seed) for run in added} == {("adamw", 3), ("adapm", 3)}
+    for run in added:
+        judged = next(each.spec for each in records if each.candidate == run.candidate and each.seed == 0)
+        assert judged and run.spec == judged.model_copy(update={"seed": 3})
+        assert spec.searched_parameters(0, run.spec)["beta2"] != 0.95, "the descent has moved"

@@ -221,9 +221,3 @@ def test_no_warm_up_and_a_narrow_range_are_walked_from() -> None:
 def test_what_cannot_be_walked_is_refused(fields: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Tuning.model_validate({"search": ["lr", "beta2"], "method": "coordinate"} | fields)
-
-
-def test_looks_are_refused_until_their_error_is_known() -> None:
-    fields = spec(9, "lr", "beta2").model_dump(mode="json") | {"seeds": [1, 2, 3, 4, 5], "sequential": {}}
-    with pytest.raises(ValidationError, match="use method random, or all seeds"):
-        ComparisonSpec.model_validate(fields)

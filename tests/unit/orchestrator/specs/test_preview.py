@@ -1,12 +1,11 @@
 """What a specification would mean, before it is submitted."""
 
-from pathlib import Path
-
 import pytest
 
 from orchestrator.specs.footprints import Footprints, footprint_question
 from orchestrator.specs.preview import preview
 from orchestrator.specs.text import parse
+from tests.architecture.tree import REPOSITORY
 from tests.integration.api_service import comparison_fields
 from worker.records.footprint import Footprint, OptimizerFootprint
 
@@ -78,7 +77,7 @@ def test_a_sweeps_own_rules_do_so_too(footprints, monkeypatch):
     assert asked == []
 
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = REPOSITORY / "docs"
 
 
 def example(name):

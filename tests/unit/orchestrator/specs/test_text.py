@@ -1,6 +1,5 @@
 """A shortened specification of any kind, task and option reads back to an equal one."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +8,10 @@ from hypothesis import strategies as st
 
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.text import brief, parse, to_yaml
+from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = REPOSITORY / "docs"
 EXPERIMENTS = ("example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml")
 RUNS = ("example-run.yaml", "example-sft.yaml", "example-rlhf.yaml", "example-regression.yaml")
 

@@ -1,7 +1,6 @@
 """What every study promises: specs that validate, costs that are stated, and the paper's setting at its scale."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +14,12 @@ from orchestrator.studies.registry import all_studies, names, study
 from orchestrator.studies.results import PUBLISHED
 from orchestrator.studies.scales import SEEDS
 from orchestrator.studies.study import Plan, Study, StudyPart, device_seconds
+from tests.architecture.tree import REPOSITORY
 from worker.catalog import presets
 from worker.catalog.datasets import DataKind
 from worker.catalog.presets import parameter_count
 from worker.spec.task import PretrainTask
 
-REPOSITORY = Path(__file__).parents[4]
 STUDIES = pytest.mark.parametrize("one", all_studies(), ids=names())
 TINY_CORE_MINUTES = 90
 """Of one study, at most: with every grid extended to its end."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.tree import REPOSITORY
 from tests.factories.dataset import made_recipe
 from tests.factories.repository import made_texts, make_repository
 from worker.catalog import datasets
@@ -19,8 +20,6 @@ from worker.data.documents import Document, SourceCursor
 from worker.data.preparation import prepare
 from worker.data.sources import HubSource
 from worker.errors import DataError, HubError
-
-REPOSITORY = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")

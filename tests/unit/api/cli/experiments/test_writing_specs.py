@@ -12,9 +12,10 @@ from api.cli import main
 from optim import catalog
 from orchestrator.specs.schema import SPECS, schema
 from orchestrator.specs.text import TextForm, parse
+from tests.architecture.tree import REPOSITORY
 from worker.catalog import presets
 
-DOCS = Path(__file__).parents[5] / "docs"
+DOCS = REPOSITORY / "docs"
 EXAMPLES = sorted(DOCS.glob("example*.yaml"))
 
 

@@ -10,6 +10,7 @@ from api.cli import main
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.registry import names
 from orchestrator.studies.results import write_evidence
+from tests.architecture.tree import REPOSITORY
 
 
 @pytest.fixture
@@ -76,5 +77,5 @@ def test_a_broken_file_is_named(folder: Path) -> None:
 
 def test_the_published_report_is_that_of_the_published_results(tmp_path: Path) -> None:
     """Whoever changes a study or its results writes the report anew: study report --results EMPTY -o."""
-    document = Path(__file__).parents[5] / "docs" / "reproduction.md"
+    document = REPOSITORY / "docs" / "reproduction.md"
     assert cli("report", "--results", tmp_path).stdout == document.read_text(encoding="utf-8")

@@ -1,0 +1,254 @@
+"""Trials of a sweep in the store: each number once, early stops as results, cancels and budgets, on both databases."""
+
+from functools import partial
+
+import pytest
+
+from orchestrator.errors import ConflictError
+from orchestrator.jobs import Lease, RunAction, RunStatus
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import Spending, planned_parameters, trial_run
+from orchestrator.records import RunRecord
+from orchestrator.store.outgoing.exports import ExportOutbox
+from orchestrator.store.queue import trials
+from orchestrator.store.queue.trials import TrialState
+from orchestrator.sweeps.trial_follower import LOST, TuneReport, reports
+from tests.contract.conftest import Store
+from tests.contract.queue.test_races import ROUNDS, together
+from tests.factories.stores import result
+from tests.factories.sweep import sweep_spec
+from worker.records.protocol import Command, Heartbeat, PointsBatch
+from worker.records.result import Point, Verdict
+
+ASHA = sweep_spec(algorithm="asha")
+
+
+def begun(store: Store, spec: SweepSpec = ASHA) -> str:
+    return store.experiments.submit(spec).experiment.id
+
+
+def add(store: Store, sweep_id: str, number: int, spec: SweepSpec = ASHA) -> str | None:
+    parameters = planned_parameters(spec, number)
+    assert parameters is not None
+    return trials.add(store.database, sweep_id, spec, number, trial_run(spec, number, parameters))
+
+
+def work(store: Store) -> Lease:
+    (lease,) = store.claim(cpus=1, limit=1)
+    store.attempts.hello(lease.run_id, lease.attempt, lease.token)
+    return lease
+
+
+def tell(store: Store, lease: Lease, losses: dict[int, float]) -> None:
+    points = tuple(Point(step=step, tokens=step, val_loss=loss) for step, loss in losses.items())
+    store.attempts.append_points(
+        lease.run_id, lease.attempt, lease.token, PointsBatch.from_points(sequence=0, points=points)
+    )
+
+
+def all_of(store: Store, sweep_id: str) -> tuple[RunRecord, ...]:
+    return store.runs.page(experiment_id=sweep_id)
+
+
+def test_a_sweep_begins_without_runs_and_may_grow(store: Store):
+    sweep_id = begun(store)
+    assert trials.live_sweeps(store.database) == (sweep_id,)
+    record = store.experiments.get(sweep_id)
+    assert (record.kind, record.counts.total, record.counts.growing, record.counts.done()) == ("sweep", 0, True, False)
+    assert record.spec == ASHA
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_the_end_of_a_sweep_without_trials_is_seen(store: Store, how: str):
+    """Streams and pages wait for another version, and there is no run that could have one."""
+    sweep_id = begun(store)
+    seen = store.experiments.version(sweep_id), store.monitor.version()
+    if how == "cancelled":
+        store.experiments.apply(sweep_id, RunAction.CANCEL)
+    else:
+        trials.close(store.database, sweep_id)
+    assert store.experiments.get(sweep_id).counts.done()
+    assert store.experiments.version(sweep_id) > seen[0]
+    assert store.monitor.version() > seen[1]
+
+
+def test_a_trial_is_added_once_whatever_it_is_asked_with(store: Store):
+    """The number decides: a driver that comes back with other hyperparameters finds the run that is there."""
+    sweep_id = begun(store)
+    run_id = add(store, sweep_id, 0)
+    other = trial_run(ASHA, 0, {"lr": 0.05})
+    assert trials.add(store.database, sweep_id, ASHA, 0, other) == run_id
+    assert [(run.id, run.lr, run.position) for run in all_of(store, sweep_id)] == [(run_id, 6e-4, 0)]
+
+
+def test_drivers_that_race_add_one_run(store: Store):
+    sweep_id = begun(store)
+    for number in range(ROUNDS):
+        found = together(*[partial(add, store, sweep_id, number)] * 2)
+        assert found[0] == found[1]
+    assert [run.position for run in all_of(store, sweep_id)] == list(range(ROUNDS))
+
+
+def test_a_new_trial_and_the_end_are_changes_that_pages_see(store: Store):
+    sweep_id = begun(store)
+    seen = [store.experiments.version(sweep_id)]
+    add(store, sweep_id, 0)
+    seen.append(store.experiments.version(sweep_id))
+    trials.close(store.database, sweep_id)
+    seen.append(store.experiments.version(sweep_id))
+    assert seen == sorted(set(seen))
+    assert trials.live_sweeps(store.database) == ()
+
+
+def test_an_early_stop_is_a_command_and_then_a_result(store: Store):
+    sweep_id = begun(store)
+    add(store, sweep_id, 0)
+    lease = work(store)
+    beat = Heartbeat(step=4, device_seconds=3.0)
+    assert store.attempts.heartbeat(lease.run_id, 1, lease.token, beat).command is Command.CONTINUE
+    tell(store, lease, {2: 4.0, 4: 3.5})
+    assert trials.ask_to_stop(store.database, lease.run_id)
+    assert store.attempts.heartbeat(lease.run_id, 1, lease.token, beat).command is Command.STOP_EARLY
+    early = result(final_val_loss=None, verdict=Verdict.STOPPED_EARLY, steps=4)
+    store.attempts.finish(lease.run_id, 1, lease.token, early)
+    run = store.runs.get(lease.run_id)
+    assert (run.status, run.result, run.last_val_loss) == (RunStatus.SUCCEEDED, early, 3.5)
+    assert not trials.ask_to_stop(store.database, lease.run_id)
+
+
+def test_a_stop_outlives_the_attempt_that_it_was_meant_for(store: Store):
+    """The worker dies before it hears of it: the next attempt does."""
+    add(store, begun(store), 0)
+    lease = work(store)
+    trials.ask_to_stop(store.database, lease.run_id)
+    store.queue.interrupt_all()
+    again = work(store)
+    assert store.attempts.heartbeat(again.run_id, 2, again.token, Heartbeat()).command is Command.STOP_EARLY
+
+
+def test_a_person_comes_before_the_sweep(store: Store):
+    add(store, begun(store), 0)
+    lease = work(store)
+    trials.ask_to_stop(store.database, lease.run_id)
+    store.runs.apply(lease.run_id, RunAction.CANCEL)
+    assert store.attempts.heartbeat(lease.run_id, 1, lease.token, Heartbeat()).command is Command.CANCEL
+
+
+def test_only_trials_of_such_sweeps_can_be_stopped_early(store: Store):
+    spec = sweep_spec()
+    run_id = add(store, begun(store, spec), 0, spec)
+    assert run_id is not None and not trials.ask_to_stop(store.database, run_id)
+
+
+def test_trials_hear_sooner_than_other_runs(store: Store):
+    add(store, begun(store), 0)
+    (lease,) = store.claim(cpus=1, limit=1)
+    assert store.attempts.hello(lease.run_id, 1, lease.token).heartbeat_seconds == 1.0
+
+
+def test_a_cancelled_sweep_takes_no_trial_and_goes_on_when_it_is_retried(store: Store):
+    sweep_id = begun(store)
+    first = add(store, sweep_id, 0)
+    store.experiments.apply(sweep_id, RunAction.CANCEL)
+    assert add(store, sweep_id, 1) is None and add(store, sweep_id, 0) == first
+    assert store.experiments.get(sweep_id).counts.done()
+    store.experiments.apply(sweep_id, RunAction.RETRY)
+    assert trials.live_sweeps(store.database) == (sweep_id,)
+    assert add(store, sweep_id, 1) is not None
+
+
+def test_a_paused_sweep_gets_trials_that_wait(store: Store):
+    sweep_id = begun(store)
+    store.experiments.apply(sweep_id, RunAction.PAUSE)
+    add(store, sweep_id, 0)
+    assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.PAUSED]
+    store.experiments.apply(sweep_id, RunAction.RESUME)
+    assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.QUEUED]
+
+
+def test_what_a_sweep_has_spent(store: Store):
+    sweep_id = begun(store)
+    assert trials.spending(store.database, sweep_id) == Spending(device_seconds=0, ended=0, ended_seconds=0, live=0)
+    for number in range(3):
+        add(store, sweep_id, number)
+    lease, other = work(store), work(store)
+    store.attempts.finish(lease.run_id, 1, lease.token, result(device_seconds=7.0))
+    store.attempts.heartbeat(other.run_id, 1, other.token, Heartbeat(step=1, device_seconds=2.0))
+    expected = Spending(device_seconds=9.0, ended=1, ended_seconds=7.0, live=2)
+    assert trials.spending(store.database, sweep_id) == expected
+
+
+@pytest.mark.parametrize(
+    ("verdict", "final", "word"),
+    [
+        (Verdict.CONVERGED, 2.5, TuneReport(step=10, loss=2.5)),
+        (Verdict.DIVERGED, None, TuneReport(step=4, loss=LOST)),
+        (Verdict.OUT_OF_MEMORY, None, TuneReport(step=4, loss=LOST)),
+        (Verdict.STOPPED_EARLY, None, None),
+    ],
+)
+def test_a_follower_tells_every_loss_and_how_it_ended(
+    store: Store, verdict: Verdict, final: float | None, word: TuneReport | None
+):
+    """Asked again, as a driver does that was started anew, it tells the same."""
+    add(store, begun(store), 0)
+    lease = work(store)
+    tell(store, lease, {0: 5.6, 2: 4.0, 4: 3.5})
+    store.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=final, verdict=verdict, steps=4))
+    expected = [TuneReport(step=2, loss=4.0), TuneReport(step=4, loss=3.5), *([word] if word else [])]
+    for _ in range(2):
+        assert list(reports(store.database, lease.run_id, 10)) == expected
+
+
+def test_a_trial_that_was_cancelled_says_nothing_of_its_hyperparameters(store: Store):
+    run_id = add(store, begun(store), 0)
+    assert run_id is not None
+    store.runs.apply(run_id, RunAction.CANCEL)
+    assert [told.faultless for told in reports(store.database, run_id, 10)] == [False]
+
+
+def test_a_glance_sees_what_is_new(store: Store):
+    run_id = add(store, begun(store), 0)
+    assert run_id is not None
+    assert trials.read_state(store.database, run_id) == TrialState(
+        status=RunStatus.QUEUED, version=1, verdict=None, final_val_loss=None
+    )
+
+
+def test_other_verbs_say_what_a_sweep_is(store: Store):
+    sweep_id = begun(store)
+    with pytest.raises(ConflictError, match="is a sweep: its trials have one seed"):
+        store.analysis.compare(sweep_id)
+    with pytest.raises(ConflictError, match="is a sweep"):
+        store.analysis.fit([sweep_id])
+    with pytest.raises(ConflictError, match="no trial of AdamW, AdaPM"):
+        store.analysis.sweep_comparison(sweep_id, 3)
+
+
+def test_the_end_of_a_sweep_is_told_of_though_no_run_ends_then(store: Store):
+    """Who follows the outbox saw its last trial end while more could follow."""
+    outbox = ExportOutbox(store.database)
+    for end in (lambda id: trials.close(store.database, id), partial(store.experiments.apply, action=RunAction.CANCEL)):
+        sweep_id = begun(store)
+        outbox.confirm([entry.id for entry in outbox.due()])
+        end(sweep_id)
+        assert [entry.experiment_id for entry in outbox.due()] == [sweep_id]
+        assert store.experiments.get(sweep_id).counts.done()
+
+
+def test_a_sweep_is_not_reopened_beyond_its_deadline(store: Store):
+    spec = sweep_spec(deadline_seconds=5.0)
+    sweep_id = begun(store, spec)
+    add(store, sweep_id, 0, spec)
+    store.pass_time(10)
+    assert len(store.queue.stop_late()) == 1
+    store.experiments.apply(sweep_id, RunAction.RETRY)
+    assert trials.live_sweeps(store.database) == ()
+    assert [run.status for run in all_of(store, sweep_id)] == [RunStatus.QUEUED]
+
+
+def test_nobody_knows_how_long_a_sweep_takes_that_has_no_trial_yet(store: Store):
+    sweep_id = begun(store)
+    assert store.experiments.get(sweep_id).progress.seconds_left is None
+    trials.close(store.database, sweep_id)
+    assert store.experiments.get(sweep_id).progress.seconds_left == 0.0

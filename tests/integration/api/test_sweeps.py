@@ -1,0 +1,135 @@
+"""Sweeps over REST and by the command line: submitted, shown, compared, and refused in sentences."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from api.cli.app import main
+from api.client.client import Client, ClientError
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.sweep import SweepSpec
+from orchestrator.kinds.trials import planned_parameters, trial_run
+from orchestrator.store.queue import trials
+from tests.architecture.tree import REPOSITORY
+from tests.factories.stores import claim, result
+from tests.factories.sweep import sweep_fields, sweep_spec
+from tests.integration.api_service import Service
+
+DOCS = REPOSITORY / "docs"
+EXAMPLE = DOCS / "example-sweep.yaml"
+
+
+@pytest.fixture(scope="module")
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def swept(service: Service, client: Client) -> str:
+    """A sweep of four trials that has ended: AdaPM's second one is the best."""
+    spec = sweep_spec()
+    sweep_id = client.submit(spec).experiment.id
+    database = service.database
+    for number, loss in enumerate((2.7, 2.6, 2.8, 2.5)):
+        parameters = planned_parameters(spec, number)
+        assert parameters is not None
+        trials.add(database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        (lease,) = claim(service.queue, cpus=1, limit=1)
+        service.attempts.hello(lease.run_id, 1, lease.token)
+        service.attempts.finish(lease.run_id, 1, lease.token, result(final_val_loss=loss))
+    trials.close(database, sweep_id)
+    return sweep_id
+
+
+def cli(service: Service, *words: str) -> tuple[int, str]:
+    ended = CliRunner().invoke(main, [*words, "--url", service.url])
+    return ended.exit_code, ended.output
+
+
+def test_a_mapping_without_its_ranges_comes_back_with_them(client: Client) -> None:
+    made = client.submit(sweep_fields(candidates=[{"optimizer": "muon"}])).experiment
+    assert isinstance(made.spec, SweepSpec) and made.spec.candidates[0].space["lr"].kind == "log-uniform"
+    assert client.experiment(made.id) == made
+
+
+def test_faults_of_a_sweep_have_their_places(client: Client) -> None:
+    with pytest.raises(ClientError) as refusal:
+        client.submit(sweep_fields(trials=0, algorithm="pbt", seed="one"))
+    assert {fault.pointer for fault in refusal.value.faults} == {"/trials", "/algorithm", "/seed"}
+
+
+def test_the_report_and_the_comparison_that_follows(client: Client, swept: str) -> None:
+    report = client.sweep(swept)
+    assert (report.complete, len(report.trials)) == (True, 4)
+    assert [finding.candidate for finding in report.findings] == ["adapm", "adamw"]
+    spec = client.sweep_comparison(swept, seeds=4)
+    assert isinstance(spec, ComparisonSpec) and spec.seeds == (1, 2, 3, 4)
+    assert client.submit(spec).experiment.counts.total == 8
+
+
+def test_other_kinds_are_refused_in_sentences(client: Client, swept: str) -> None:
+    with pytest.raises(ClientError, match="is a sweep: its trials have one seed") as refusal:
+        client.compare(swept)
+    assert refusal.value.status == 409
+    comparison = client.submit(client.sweep_comparison(swept)).experiment.id
+    with pytest.raises(ClientError, match="is a comparison and no sweep"):
+        client.sweep(comparison)
+    with pytest.raises(ClientError, match="there is no experiment"):
+        client.sweep("none")
+
+
+def test_the_command_line_shows_a_sweep(service: Service, swept: str) -> None:
+    code, shown = cli(service, "sweep", "show", swept)
+    assert code == 0 and "random, 4 of 4 trials" in shown and "2.5000" in shown
+    code, shown = cli(service, "show", swept)
+    assert code == 0 and "4 trials, 2 of each optimizer" in shown
+    code, shown = cli(service, "sweep", "show", swept, "--json")
+    assert code == 0 and json.loads(shown)["experiment_id"] == swept
+
+
+def test_the_command_line_compares_the_best_once(service: Service, swept: str, tmp_path: Path) -> None:
+    code, first = cli(service, "sweep", "compare", swept, "--seeds", "2")
+    assert code == 0 and first.startswith("submitted ") and "4 runs" in first
+    code, again = cli(service, "sweep", "compare", swept, "--seeds", "2")
+    assert code == 0 and again.startswith("was already submitted: ") and again.split(":")[1].split()[0] in first
+    code, _ = cli(service, "sweep", "compare", swept, "-o", str(tmp_path / "best.yaml"))
+    written = yaml.safe_load((tmp_path / "best.yaml").read_text())
+    assert code == 0 and ComparisonSpec.model_validate_json(json.dumps(written)).seeds == (1, 2, 3)
+    path = str(tmp_path / "again.yaml")
+    code, told = cli(service, "sweep", "compare", swept, "-o", path, "--json")
+    assert (code, json.loads(told), yaml.safe_load(Path(path).read_text())) == (
+        0,
+        {"kind": "comparison", "file": path},
+        written,
+    )
+
+
+def test_the_documents_example_is_taken(service: Service) -> None:
+    code, said = cli(service, "submit", str(EXAMPLE))
+    assert code == 0 and "16 trials" in said
+
+
+def test_a_sweep_is_kept_as_a_document(swept: str, client: Client) -> None:
+    kept = json.loads(client.document(swept, "document.json"))
+    assert kept["comparison"] is None
+    assert len(kept["runs"]) == 4
+    assert len(kept["sweep"]["trials"]) == 4
+
+
+@pytest.mark.parametrize("document", ["sweeps.md", "tutorial.md"])
+def test_the_client_does_what_the_documents_show(service: Service, client: Client, swept: str, document: str) -> None:
+    compared = client.submit(client.sweep_comparison(swept, seeds=2)).experiment.id
+    (code,) = re.findall(r"^```python\n(.*?)^```", (DOCS / document).read_text(), flags=re.MULTILINE | re.DOTALL)
+    code = code.replace("http://127.0.0.1:8321", service.url).replace('"ID"', f'"{compared}"')
+    names: dict[str, object] = {"sweep_id": swept}
+    exec(compile(code, document, "exec"), names)  # the document's own code
+    if document == "tutorial.md":
+        assert names["answer"] == client.compare(compared)
+    else:
+        assert len(client.experiments()) > 1 and client.experiments()[0].id != compared

@@ -1,0 +1,208 @@
+"""`adapm-bench data` as a user meets it: own files, a copy of the hub, and the faults of both."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from api.client.client import Client, ClientError
+from tests.architecture.tree import REPOSITORY
+from tests.factories.dataset import MadeSource, prepare_made_dataset
+from tests.factories.repository import make_repository
+from tests.integration.api_service import comparison_fields, serving
+from worker.catalog import datasets
+from worker.data.conversations import ensure_conversations
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands keep data."""
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
+    return tmp_path / "data" / "datasets"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Own files: 300 documents as JSON lines."""
+    path = tmp_path / "corpus.jsonl"
+    lines = [json.dumps({"body": f"{n} {document.text}"}) for n, document in enumerate(MadeSource().documents())]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def services(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, ["data", *map(str, words)])
+
+
+def listed() -> list[dict[str, Any]]:
+    prepared: list[dict[str, Any]] = json.loads(services("ls", "--json").stdout)["prepared"]
+    return prepared
+
+
+def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path: Path) -> None:
+    """Prepared with a tokenizer of their own, listed, verified, trained on by a tiny model of that vocabulary."""
+    done = services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-512")
+    assert done.exit_code == 0, done.stderr
+    assert "to use it in a specification: data: {dataset: own/mine, tokenizer: bpe-512}" in done.stdout
+    (entry,) = listed()
+    assert (entry["dataset"], entry["tokenizer"], entry["vocabulary_size"]) == ("own/mine", "bpe-512", 512)
+    assert entry["documents"] == 300
+    assert entry["data_hash"][:12] in services("ls").stdout
+    assert services("verify").stdout == "own-mine-bpe-512: good\n"
+
+    spec = {
+        "workload": {
+            "model": "gpt2-tiny",
+            "data": {
+                "dataset": "own/mine",
+                "tokenizer": "bpe-512",
+                "data_hash": entry["data_hash"],
+                "sequence_length_tokens": 32,
+            },
+            "budget": {"steps": 2, "batch_sequences": 2},
+            "evaluation": {"sequences": 8},
+        },
+        "optimizer": {"name": "adapm", "lr": 0.002},
+        "seed": 1,
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(spec))
+    trained = CliRunner().invoke(main, ["run", str(tmp_path / "run.yaml"), "--json"])
+    assert trained.exit_code == 0, trained.stderr
+    result = json.loads(trained.stdout)
+    assert result["data_hash"] == entry["data_hash"]
+    assert result["initial_val_loss"] == pytest.approx(6.24, abs=0.1), "ln 512"
+
+
+def test_a_name_stands_for_the_same_files_with_every_tokenizer(corpus: Path) -> None:
+    """The same files again are taken at once; others are refused, under this tokenizer and under another."""
+    words = ("prepare", "own/mine", "--from", corpus, "--column", "body")
+    assert services(*words).stdout == services(*words).stdout != ""
+    corpus.write_text(corpus.read_text().replace("self", "this"))
+    same, other = services(*words), services(*words, "--tokenizer", "bpe-300")
+    assert (same.exit_code, other.exit_code) == (1, 1)
+    assert "own-mine-byte is prepared with source_version = 1 files" in same.stderr
+    assert "own/mine stands for other files already: " in other.stderr
+    assert len(listed()) == 1
+
+
+def test_few_held_out_tokens_are_told(corpus: Path) -> None:
+    words = ("--from", corpus, "--column", "body")
+    few = services("prepare", "own/few", *words)
+    enough = services("prepare", "own/half", *words, "--validation-percent", "50")
+    assert few.stderr.startswith("only 3,315 tokens are held out, 25 sequences of 128: an evaluation of 64 repeats")
+    assert (few.exit_code, enough.exit_code, enough.stderr) == (0, 0, "")
+
+
+def test_a_dataset_of_the_hub_is_streamed_up_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command's own way from the catalog through `datasets`, with the repository on this disk."""
+    make_repository(tmp_path / "c4", "c4")
+    entry = datasets.dataset("c4")
+    assert entry is not None and entry.hub is not None
+    here = replace(entry, hub=replace(entry.hub, repository=str(tmp_path / "c4")))
+    monkeypatch.setattr(datasets, "DATASETS", (here,))
+    done = services("prepare", "c4", "--tokens", "0.02M", "--validation-percent", "10", "--json")
+    assert done.exit_code == 0, done.stderr
+    manifest = json.loads(done.stdout)
+    assert manifest["recipe"]["source_version"].endswith(f"en at {entry.hub.revision}")
+    (listing,) = listed()
+    assert 20_000 <= listing["training_tokens"] < 20_500
+
+
+def test_verify_names_every_damaged_file_and_the_way_out(data_folder: Path, corpus: Path) -> None:
+    services("prepare", "own/mine", "--from", corpus, "--column", "body", "--tokenizer", "bpe-300")
+    prepare_made_dataset(data_folder)
+    folder = data_folder / "own-mine-bpe-300"
+    shard, other = folder / "train-00000.bin", folder / "validation-00000.bin"
+    content = bytearray(shard.read_bytes())
+    content[99] ^= 1
+    shard.write_bytes(content)
+    other.unlink()
+    (folder / "tokenizer.json").write_text("{}")
+
+    found = services("verify")
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == ["own-mine-bpe-300: damaged", "python-stdlib-byte: good"]
+    for part in (f"{shard} has SHA-256", f"{other} is missing", "tokenizer.json is missing or not the one"):
+        assert part in found.stderr
+    assert found.stderr.count(f"Delete the folder {folder} and prepare it again") == 3
+    assert [entry["good"] for entry in json.loads(services("verify", "--json").stdout)] == [False, True]
+    assert services("verify", "python-stdlib").exit_code == 0
+    assert services("verify", "c4").stderr.startswith("nothing of c4 is prepared")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["c5"], 1, "unknown dataset 'c5'; known: python-stdlib, "),
+        (["own/mine"], 1, "is your own: say with --from which files it is made of"),
+        (["own/mine", "--from", "CORPUS"], 1, "line 1 has no field 'text'; its fields: body. Name one with --column"),
+        (["own/mine", "--from", "*.jsonx"], 1, "'*.jsonx' names no file"),
+        (["python-stdlib", "--from", "CORPUS"], 1, "python-stdlib has its own source"),
+        (["python-stdlib", "--tokenizer", "word"], 1, "unknown tokenizer 'word'; known: byte, gpt2"),
+        (["python-stdlib", "--tokenizer-file", "CORPUS"], 1, "the tokenizer 'byte' takes no file"),
+        (["python-stdlib", "--tokenizer", "gpt2", "--tokenizer-file", "CORPUS"], 1, "cannot be read as a tokenizer"),
+        (["python-stdlib", "--tokens", "many"], 2, "--tokens many is not a count; write 500000, 10M or 1.5B"),
+        (
+            ["own/mine", "--from", "CORPUS", "--column", "body", "--documents", "3"],
+            1,
+            "has no validation tokens (3 read",
+        ),
+    ],
+)
+def test_what_cannot_be_prepared_ends_with_a_sentence(
+    words: list[str], code: int, said: str, corpus: Path, data_folder: Path
+) -> None:
+    found = services("prepare", *(str(corpus) if word == "CORPUS" else word for word in words))
+    assert (found.exit_code, found.stdout) == (code, "")
+    assert said in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert listed() == []
+
+
+def test_killed_while_it_prepares_the_same_command_goes_on(corpus: Path, data_folder: Path) -> None:
+    """SIGKILL as soon as something is there; the hash is that of an undisturbed preparation elsewhere."""
+    words = ("--from", str(corpus), "--column", "body", "--tokenizer", "bpe-400")
+    command = [sys.executable, "-m", "api.cli", "data", "prepare", "own/mine", *words]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (data_folder / "own-mine-bpe-400.unfinished").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    undisturbed = services("prepare", "own/other", *words, "--json")
+    assert services("prepare", "own/mine", *words).exit_code == 0
+    assert [entry["data_hash"] for entry in listed()] == [json.loads(undisturbed.stdout)["data_hash"]] * 2
+
+
+def test_the_service_refuses_an_experiment_on_data_that_it_has_not(tmp_path: Path) -> None:
+    """At submission, with the command that prepares them; a run would find out only when its turn came."""
+    with serving(tmp_path) as service, Client(service.url) as client:
+        fields = comparison_fields()
+        fields["workload"]["data"] = {"dataset": "openwebtext"}
+        with pytest.raises(ClientError, match="data prepare openwebtext --tokenizer byte`") as refused:
+            client.submit(fields)
+        assert refused.value.status == 422
+        assert client.experiments() == ()
+
+
+def test_conversations_that_a_run_has_prepared_are_listed(data_folder: Path) -> None:
+    """Beside texts; damaged ones are said to be, with the way out."""
+    opened = ensure_conversations("chats", "byte", data_folder)
+    (entry,) = listed()
+    assert (entry["dataset"], entry["tokenizer"]) == ("chats", "byte")
+    assert entry["training_tokens"] == len(opened.train.tokens)
+    assert entry["documents"] == len(opened.train) + len(opened.validation)
+    assert entry["data_hash"] == opened.data_hash
+    assert opened.data_hash[:12] in services("ls").stdout
+
+    (data_folder / "chats-byte" / "conversations.json").write_text("{")
+    assert "Delete the folder" in services("ls").stderr

@@ -1,0 +1,151 @@
+"""Every verb that answers prints JSON when asked to; every ending has the exit code that docs/client.md gives it."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from api.cli.console import BAD_INPUT, FAILED, INTERRUPTED, UNREACHABLE
+from api.cli.experiments.demo import DEMO
+from orchestrator.jobs import RunAction
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.architecture.tree import REPOSITORY
+from tests.factories.stores import claim, result
+from tests.integration.api_service import Service, comparison_fields
+
+LIVE = {"up", "api", "dispatcher", "sweep-driver", "mcp", "mlflow", "study report"}
+"""Verbs that serve, and one that writes a document."""
+
+
+Cli = Callable[..., Result]
+
+
+def verbs(command: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, verb in command.commands.items():
+        if hasattr(verb, "commands"):
+            yield from verbs(verb, f"{prefix}{name} ")
+        else:
+            yield prefix + name, verb
+
+
+def test_every_verb_takes_json():
+    without = {
+        name
+        for name, verb in verbs(get_command(main))
+        if not any("--json" in parameter.opts for parameter in verb.params)
+    }
+    assert without == LIVE
+
+
+def test_files_that_were_written_are_told_as_json(cli: Cli, service: Service, tmp_path: Path):
+    experiment = service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
+    report = tmp_path / "report.html"
+    assert json.loads(cli("report", experiment.id, "-o", report, "--json").stdout) == [
+        {"file": str(report), "bytes": report.stat().st_size}
+    ]
+    told = json.loads(cli("export", experiment.id, "--out", tmp_path, "--json").stdout)
+    assert [Path(each["file"]).name for each in told] == [
+        f"{experiment.id}-{name}.parquet" for name in ("results", "series")
+    ]
+    assert all(each["bytes"] == Path(each["file"]).stat().st_size > 0 for each in told)
+
+
+def test_the_demo_tells_of_its_work_beside_its_json(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
+    experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}").experiment
+    service.experiments.apply(experiment.id, RunAction.CANCEL)
+    running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
+    monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
+    said = cli("demo", "--json")
+    assert said.exit_code == FAILED, "no run has succeeded"
+    assert f"{experiment.id} is complete" in said.stderr
+    answer = json.loads(said.stdout)
+    assert answer["experiment"]["id"] == answer["comparison"]["experiment_id"] == experiment.id
+
+
+def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch):
+    """Played to its end, tuned first: it ends with a sentence, a picture and an address, and no rate at an edge."""
+    experiment = service.experiments.submit(DEMO, f"demo-{DEMO.content_hash()[:16]}-played").experiment
+    above = {"adamw": 0.0, "adapm": -0.05, "adapm-mini": 0.0}
+    state = {"adamw": 650_000, "adapm": 360_000, "adapm-mini": 45_000}
+    while not service.experiments.get(experiment.id).counts.done():
+        for lease in claim(service.queue, cpus=8, limit=8):
+            run = service.runs.get(lease.run_id)
+            loss = 2.66 + 0.008 * math.log2(run.lr / 4e-3) ** 2 + above[run.candidate] + 0.01 * (run.seed % 3)
+            loss += {"adamw": 0.0, "adapm": 0.002 * (run.seed % 3), "adapm-mini": 0.01 * (run.seed - 3)}[run.candidate]
+            played = result(final_val_loss=loss).model_copy(update={"optimizer_state_bytes": state[run.candidate]})
+            service.attempts.hello(lease.run_id, lease.attempt, lease.token)
+            service.attempts.finish(lease.run_id, lease.attempt, lease.token, played)
+    running = contextmanager(lambda *_, **__: iter([(service.url, lambda: None)]))
+    monkeypatch.setattr("api.cli.experiments.demo.own_service", running)
+    monkeypatch.setattr("api.cli.experiments.demo.time.time_ns", lambda: "played")
+    said = cli("demo", "--fresh").stdout
+    assert "at edge" not in said
+    (sentence,) = [line for line in " ".join(said.split()).split("Each at its ") if line.startswith("tuned ")]
+    assert sentence.startswith(
+        "tuned learning rate, over 5 fresh seeds: AdaPM with 55 % of its optimizer state ends 0.0"
+    )
+    assert "AdaPM-mini with 6.9 % of its optimizer state is not told apart from AdamW (95 % interval" in sentence
+    assert "● adapm-mini" in said and "adamw ●" in said
+    assert f"/experiments/{experiment.id}" in said.split("Its page: ")[1]
+    assert len(list(service.runs.read_all(experiment.id))) == 24
+
+
+def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):
+    folder, copy = tmp_path / "data", tmp_path / "copy.sqlite3"
+    first, again = (json.loads(cli("db", "upgrade", "--data", folder, "--json").stdout) for _ in range(2))
+    assert first["before"] is None
+    assert again["before"] == again["revision"] == first["revision"]
+    assert json.loads(cli("db", "check", "--data", folder, "--json").stdout) == {"sound": True, "faults": []}
+    backup = json.loads(cli("db", "backup", copy, "--data", folder, "--json").stdout)
+    assert (backup["file"], backup["bytes"]) == (str(copy), copy.stat().st_size)
+    assert str(copy) in backup["way_back"]
+    assert json.loads(cli("db", "vacuum", "--data", folder, "--json").stdout) == {"done": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("ls",), 0),
+        (("show", "nothing"), FAILED),
+        (("submit", "none.yaml"), BAD_INPUT),
+        (("ls", "--nonsense"), BAD_INPUT),
+        (("nonsense",), BAD_INPUT),
+        (("ls", "--url", "http://127.0.0.1:9"), UNREACHABLE),
+        (("ls", "--url", "garbage"), BAD_INPUT),
+        (("ls", "--url", "http://[::1"), BAD_INPUT),
+        (("show", ""), BAD_INPUT),
+        (("ls", "--experiment", ""), BAD_INPUT),
+    ],
+)
+def test_exit_codes_are_those_of_the_document(cli: Cli, words: tuple[str, ...], code: int):
+    assert cli(*words).exit_code == code
+
+
+def test_what_is_no_url_is_not_met_with_the_advice_to_start_a_service(cli: Cli):
+    refused = cli("ls", "--url", "http://[::1")
+    assert refused.stderr.splitlines() == [
+        "'http://[::1' is not a URL: Invalid port: ':1'; give one like http://127.0.0.1:8321"
+    ]
+
+
+def test_the_document_lists_every_exit_code():
+    text = (REPOSITORY / "docs" / "client.md").read_text()
+    assert re.findall(r"^\| (\d+) \|", text, flags=re.MULTILINE) == [
+        str(code) for code in (0, FAILED, BAD_INPUT, UNREACHABLE, INTERRUPTED)
+    ]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_offered_for(shell: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    result = CliRunner().invoke(main, ["--show-completion", shell])
+    assert result.exit_code == 0
+    assert "ADAPM_BENCH_COMPLETE" in result.stdout.upper().replace("-", "_")

@@ -1,0 +1,77 @@
+"""Somebody's optimizer through the command line: checked, planned for, trained, as if its package were installed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from optim.catalog.lookup import VARIABLE
+from tests.architecture.tree import REPOSITORY
+
+PACKAGE = REPOSITORY / "tests" / "fakes" / "own_package"
+
+SPEC = """\
+workload:
+  model: gpt2-tiny
+  data: {sequence_length_tokens: 32}
+  budget: {steps: 4, batch_sequences: 4}
+  evaluation: {sequences: 4}
+optimizer: {name: signum, lr: 0.001, options: {beta: 0.8}}
+seed: 0
+"""
+
+
+Services = Callable[..., Result]
+
+
+@pytest.fixture
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Services:
+    """`adapm-bench …` with the package on its path, in a folder of its own."""
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
+
+    def call(*arguments: str, allowed: str = "signum,sloppy") -> Result:
+        monkeypatch.setenv(VARIABLE, allowed)
+        return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+    return call
+
+
+def test_one_that_keeps_every_promise(services: Services):
+    checked = services("optimizer", "check", "signum")
+    assert checked.exit_code == 0, checked.stdout
+    assert "signum keeps 30 of 30 promises" in checked.stdout
+
+
+def test_one_that_breaks_some_is_told_which(services: Services):
+    checked = services("optimizer", "check", "sloppy", "--json")
+    assert checked.exit_code == 1
+    broken = {finding["promise"]: finding["found"] for finding in json.loads(checked.stdout) if not finding["kept"]}
+    assert {"Weight decay shrinks matrices, and leaves vectors alone."} < set(broken)
+    found = broken["A resumed run gives the bits of one that never stopped."]
+    assert found.endswith("bytes of state were saved, 0 loaded")
+
+
+def test_it_trains_like_any_other(services: Services, tmp_path: Path):
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    trained = services("run", "spec.yaml", "--json")
+    assert trained.exit_code == 0, trained.stderr
+    listed = services("optimizers", "signum", "--json")
+    assert json.loads(listed.stdout)["options_schema"]["properties"]["beta"]["default"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("allowed", "name", "sentence"),
+    [
+        ("signum", "sloppy", "unknown optimizer 'sloppy'; known: "),
+        ("signun", "signum", "names 'signun', which no installed package offers"),
+    ],
+)
+def test_what_is_not_allowed_is_refused(services: Services, allowed: str, name: str, sentence: str):
+    checked = services("optimizer", "check", name, allowed=allowed)
+    assert (checked.exit_code, checked.stdout) == (2, "")
+    assert sentence in checked.stderr

@@ -1,0 +1,391 @@
+"""The command line against the real service: readable tables, pure JSON, exit codes, one sentence for each trouble."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from api.cli import main
+from api.processes.data_folder import lock_data_folder, write_note
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.architecture.tree import REPOSITORY
+from tests.integration.api_service import Service, comparison_fields
+
+
+@pytest.fixture
+def cli(service: Service, monkeypatch):
+    """Call `adapm-bench` with words, against the service."""
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return lambda *words: CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def experiment_id(service: Service) -> str:
+    return service.experiments.submit(ComparisonSpec.model_validate(comparison_fields())).experiment.id
+
+
+def written(folder: Path, fields: Any) -> Path:
+    path = folder / "spec.json"
+    path.write_text(json.dumps(fields))
+    return path
+
+
+def pure_json(result: Result) -> Any:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def unique_beginning(id: str, service: Service) -> str:
+    """The shortest beginning that no other experiment's id has."""
+    others = {one.id for one in service.experiments.page(limit=500)} - {id}
+    return next(id[:length] for length in range(1, len(id)) if not any(o.startswith(id[:length]) for o in others))
+
+
+def test_the_beginning_of_an_id_stands_for_it_wherever_an_id_is_asked_for(cli, experiment_id: str, service: Service):
+    short = unique_beginning(experiment_id, service)
+    run = service.runs.page(experiment_id=experiment_id)[2]
+    assert run.id == f"{experiment_id}-0002"
+    assert pure_json(cli("show", short, "--json"))["experiment"]["id"] == experiment_id
+    assert pure_json(cli("show", f"{short}-2", "--json"))["run"]["id"] == run.id
+    assert pure_json(cli("compare", short, "--json"))["experiment_id"] == experiment_id
+    assert pure_json(cli("compare", short, short[:9], "--json"))["experiments"] == [experiment_id]
+    assert len(pure_json(cli("ls", "--experiment", short, "--json"))) == 4
+    assert pure_json(cli("label", short, "add", "paper", "--json"))["labels"] == ["paper"]
+    assert cli("cancel", f"{short}-0002").stdout == f"run {run.id}: cancelled\n"
+    assert cli("cancel", short).stdout.startswith(f"experiment {experiment_id}: ")
+    assert cli("show", experiment_id).stdout == cli("show", short).stdout
+
+
+def test_an_id_that_is_none_says_which_may_have_been_meant(cli, experiment_id: str, service: Service):
+    wrong = experiment_id[:4] + ("0" if experiment_id[4] != "0" else "1") + experiment_id[5:]
+    for id, meant in ((wrong, experiment_id), (f"{wrong}-0001", f"{experiment_id}-0001")):
+        result = cli("show", id)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "did you mean" in result.stderr and meant in result.stderr
+    while len({one.id[0] for one in service.experiments.page(limit=500)}) == len(service.experiments.page(limit=500)):
+        fields = comparison_fields(name=f"number {len(service.experiments.page(limit=500))}")
+        service.experiments.submit(ComparisonSpec.model_validate(fields))
+    firsts = [one.id[0] for one in service.experiments.page(limit=500)]
+    common = next(letter for letter in firsts if firsts.count(letter) > 1)
+    before = [run.status for run in service.runs.page()]
+    for verb in ("show", "cancel"):
+        result = cli(verb, common)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"there is no experiment '{common}'; several begin with it: " in result.stderr
+    assert [run.status for run in service.runs.page()] == before
+    assert cli("show", "nothing/like it").exit_code == 1
+
+
+def test_submit_says_the_id_and_what_is_next(cli, tmp_path: Path, service: Service):
+    result = cli("submit", written(tmp_path, comparison_fields()))
+    newest = service.experiments.page(limit=1)[0]
+    assert result.stdout.splitlines() == [
+        f"submitted {newest.id}: small, 4 runs",
+        f"dashboard: {service.url}/experiments/{newest.id}",
+        f"next:      adapm-bench watch {newest.id}",
+    ]
+
+
+def test_the_example_of_the_documentation_is_accepted(cli):
+    submission = pure_json(cli("submit", REPOSITORY / "docs" / "example.yaml", "--json"))
+    assert submission["created"] is True
+
+
+@pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml", "example-scaling.yaml", "example-sweep.yaml"])
+def test_validate_takes_every_kind_and_stores_nothing(cli, service: Service, name: str):
+    before = len(service.experiments.page())
+    found = pure_json(cli("validate", REPOSITORY / "docs" / name, "--json"))
+    assert found["kind"] in name.replace("example.yaml", "comparison").replace("search", "comparison")
+    assert len(service.experiments.page()) == before
+
+
+def test_validate_names_every_fault_with_its_line(cli, tmp_path: Path):
+    path = tmp_path / "faulty.yaml"
+    path.write_text("kind: sweep\nname: x\ntrials: 0\n")
+    result = cli("validate", path)
+    assert result.exit_code == 2
+    assert f"{path}:3:1: /trials" in result.stderr
+    assert "/workload: required" in result.stderr
+
+
+def test_validate_needs_no_service(tmp_path: Path, monkeypatch):
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
+    result = CliRunner().invoke(main, ["validate", str(REPOSITORY / "docs" / "example-sweep.yaml")])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("valid: My first sweep, a sweep of at most 16 trials")
+
+
+def test_submitting_again_under_a_key_changes_nothing(cli, tmp_path: Path):
+    path = written(tmp_path, comparison_fields())
+    first, again = (pure_json(cli("submit", path, "--key", "k", "--json")) for _ in range(2))
+    assert (first["created"], again["created"]) == (True, False)
+    assert "was already submitted" in cli("submit", path, "--key", "k").stdout
+
+
+def test_submit_reads_standard_input(service: Service, monkeypatch):
+    monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+    result = CliRunner().invoke(main, ["submit", "-", "--json"], input=json.dumps(comparison_fields(name="piped")))
+    assert pure_json(result)["experiment"]["name"] == "piped"
+
+
+def test_a_faulty_specification_is_refused_with_every_fault_and_its_line(cli, tmp_path: Path):
+    path = tmp_path / "faulty.yaml"
+    text = "name: x\nworkload: {model: gpt2-tiny, budget: {steps: 9}}\nseeds: []\n"
+    path.write_text(f"{text}candidates:\n  - optimizer: sgdd\n    learning_rates:\n      - -1\n")
+    result = cli("submit", path)
+    lines = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert lines[0] == "3 faults in the request; nothing was changed."
+    optimizer = f'  {path}:5:5: /candidates/0/optimizer: "sgdd": '
+    assert lines[1].startswith(f"{optimizer}did you mean sgd? It must be one of adamw, ")
+    assert lines[2:] == [
+        f"  {path}:7:9: /candidates/0/learning_rates/0: -1: must be greater than 0",
+        f"  {path}:3:1: /seeds: []: must have at least 1 item",
+    ]
+
+
+def test_ls_lists_experiments_and_runs(cli, experiment_id: str, service: Service):
+    assert pure_json(cli("ls", "--json"))[0]["id"] == experiment_id
+    assert experiment_id in cli("ls").stdout
+    runs = pure_json(cli("ls", "--experiment", experiment_id, "--json"))
+    assert [run["id"] for run in runs] == [run.id for run in service.runs.page(experiment_id=experiment_id)]
+    table = cli("ls", "--experiment", experiment_id).stdout
+    assert all(run["id"] in table for run in runs)
+    assert pure_json(cli("ls", "--experiment", experiment_id, "--status", "failed", "--json")) == []
+
+
+@pytest.mark.parametrize("of_experiments", [("--deleted",), ("--label", "cli")])
+@pytest.mark.parametrize("of_runs", [("--experiment", "x"), ("--status", "failed")])
+def test_ls_refuses_what_can_only_be_asked_of_the_other_list(
+    cli, of_runs: tuple[str, ...], of_experiments: tuple[str, ...]
+):
+    result = cli("ls", *of_runs, *of_experiments)
+    sentence = f"{of_runs[0]} lists runs, {of_experiments[0]} experiments; give one of the two\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", sentence)
+
+
+def test_show_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
+    run = service.runs.page(experiment_id=experiment_id)[0]
+    shown = pure_json(cli("show", experiment_id, "--json"))
+    assert (shown["experiment"]["id"], len(shown["runs"])) == (experiment_id, 4)
+    story = pure_json(cli("show", run.id, "--json"))
+    assert (story["run"]["id"], story["attempts"], len(story["events"])) == (run.id, [], 1)
+    assert "4: 4 queued" in cli("show", experiment_id).stdout
+    assert story["standing"]["position"] is not None
+    assert "adamw at 0.002, seed 1" in cli("show", run.id).stdout
+    assert "in the queue" in cli("show", run.id).stdout
+
+
+def test_compare_prints_the_leaderboard_and_the_same_figures_as_json(cli, experiment_id: str, service: Service):
+    comparison = pure_json(cli("compare", experiment_id, "--json"))
+    assert comparison == service.analysis.compare(experiment_id).model_dump(mode="json")
+    text = cli("compare", experiment_id).stdout
+    assert "not complete" in text
+    assert "adapm" in text
+
+
+def test_cancel_knows_experiments_and_runs(cli, experiment_id: str, service: Service):
+    run = service.runs.page(experiment_id=experiment_id)[0]
+    assert cli("cancel", run.id).stdout == f"run {run.id}: cancelled\n"
+    assert cli("cancel", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 cancelled\n"
+
+
+def test_pause_resume_and_retry_know_experiments_and_runs(cli, experiment_id: str, service: Service):
+    run = service.runs.page(experiment_id=experiment_id)[0]
+    assert cli("pause", run.id).stdout == f"run {run.id}: paused\n"
+    assert cli("pause", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 paused\n"
+    assert "4: 4 paused" in cli("show", experiment_id).stdout
+    assert cli("resume", experiment_id).stdout == f"experiment {experiment_id}: 4: 4 queued\n"
+    cli("cancel", run.id)
+    refused = cli("resume", run.id)
+    assert (refused.exit_code, "retry one that failed or was cancelled" in refused.stderr) == (1, True)
+    assert cli("retry", run.id).stdout == f"run {run.id}: queued\n"
+
+
+def test_watch_ends_with_the_experiment_and_tells_by_its_exit_code_that_runs_are_missing(cli, experiment_id: str):
+    cli("cancel", experiment_id)
+    result = cli("watch", experiment_id)
+    assert result.exit_code == 1
+    assert "4/4 runs" in result.stdout
+    assert json.loads(cli("watch", experiment_id, "--json").stdout)["counts"]["by_status"] == {"cancelled": 4}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("show", "none"), ("compare", "none"), ("cancel", "none"), ("watch", "none"), ("ls", "--experiment", "no")],
+)
+def test_what_does_not_exist_is_exit_code_1_and_a_sentence(cli, words: tuple[str, ...]):
+    result = cli(*words)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.strip()
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("words", [("ls",), ("show", "x"), ("watch", "x"), ("compare", "x", "--json"), ("cancel", "x")])
+def test_no_service_is_exit_code_3_and_says_how_to_start_one(words: tuple[str, ...], monkeypatch):
+    monkeypatch.setattr("api.client.client.FIRST_PAUSE_SECONDS", 0.01)
+    result = CliRunner().invoke(main, [*words, "--url", "http://127.0.0.1:9"])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.splitlines() == [
+        "no service at http://127.0.0.1:9 ([Errno 111] Connection refused)",
+        "start one with `adapm-bench up`, or name another with --url",
+    ]
+
+
+def test_the_url_comes_from_the_note_of_the_data_folder(service: Service, tmp_path: Path, monkeypatch, experiment_id):
+    lock = lock_data_folder(tmp_path, print)
+    write_note(tmp_path, service.url)
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
+    result = CliRunner().invoke(main, ["ls", "--json"])
+    os.close(lock)
+    assert pure_json(result)[0]["id"] == experiment_id
+
+
+@pytest.mark.parametrize("words", [("ls",), ("config", "show")])
+def test_an_environment_variable_that_is_no_setting_is_named(words: tuple[str, ...], monkeypatch):
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    monkeypatch.setenv("ADAPM_BENCH_PORT", "http")
+    result = CliRunner().invoke(main, list(words))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("ADAPM_BENCH_PORT=http: must be a valid integer")
+
+
+@pytest.mark.parametrize("verb", ["optimizers", "models"])
+def test_the_catalogs_need_no_service(verb: str, monkeypatch):
+    monkeypatch.setenv("ADAPM_BENCH_URL", "http://127.0.0.1:9")
+    names = [item["name"] for item in pure_json(CliRunner().invoke(main, [verb, "--json"]))]
+    table = CliRunner().invoke(main, [verb]).stdout
+    assert names
+    assert all(name in table for name in names)
+
+
+def test_an_optimizer_is_shown_with_its_options():
+    text = CliRunner().invoke(main, ["optimizers", "adapm"]).stdout
+    assert "rank_ratio" in text
+    unknown = CliRunner().invoke(main, ["optimizers", "AdaPM"])
+    assert unknown.exit_code == 1
+    assert "unknown optimizer 'AdaPM'; did you mean adapm? Known: adamw, " in unknown.stderr
+
+
+def test_a_faulty_run_specification_is_refused_before_anything_is_loaded(tmp_path: Path):
+    path = written(tmp_path, {"workload": {"model": "gpt2-tiny", "budget": {"steps": 0}}, "seed": -1})
+    result = CliRunner().invoke(main, ["run", str(path)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.splitlines() == [
+        "3 faults in the specification:",
+        f"  {path}:1:48: /workload/budget/steps: 0: must be greater than or equal to 1",
+        f"  {path}:1:1: /optimizer: required",
+        f"  {path}:1:62: /seed: -1: must be greater than or equal to 0",
+    ]
+
+
+def test_run_and_submit_name_each_other_for_a_file_of_the_others_kind(tmp_path: Path):
+    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
+    for verb, fields, other in (("run", comparison_fields(), "submit"), ("submit", run, "run")):
+        path = written(tmp_path, fields)
+        result = CliRunner().invoke(main, [verb, str(path)])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"adapm-bench {other} {path}" in result.stderr
+
+
+def test_run_writes_over_nothing_that_is_not_its_own(tmp_path: Path):
+    run = {"workload": {"model": "gpt2-tiny", "budget": {"steps": 1}}, "optimizer": {"name": "adapm", "lr": 0.1}}
+    words = ["run", str(written(tmp_path, run | {"seed": 1})), "--out", str(tmp_path / "out")]
+    (tmp_path / "out").mkdir()
+    there = tmp_path / "out" / "result.json"
+    for content, what in (
+        (f'{{"spec_hash": "{"ab" * 32}"}}', "has the result of another specification (abababababab, not "),
+        ('{"step', "has a result.json that cannot be read"),
+        ("[]", "has a result.json that does not belong to a run"),
+    ):
+        there.write_text(content)
+        result = CliRunner().invoke(main, words, catch_exceptions=False)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert what in result.stderr
+        assert "--again replaces it, --out FOLDER uses another folder" in result.stderr
+        assert (list(there.parent.iterdir()), there.read_text()) == ([there], content)
+
+
+def test_help_lists_every_verb():
+    result = subprocess.run(
+        [sys.executable, "-m", "api.cli", "--help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    verbs = (
+        "up",
+        "demo",
+        "submit",
+        "ls",
+        "show",
+        "watch",
+        "compare",
+        "cancel",
+        "pause",
+        "resume",
+        "retry",
+        "run",
+        "optimizers",
+        "doctor",
+    )
+    assert all(f"│ {verb} " in result.stdout for verb in verbs)
+    assert "│ dispatcher" not in result.stdout
+
+
+@pytest.mark.slow
+def test_run_trains_without_any_service(tmp_path: Path):
+    spec = {
+        "workload": {
+            "model": "gpt2-tiny",
+            "data": {"sequence_length_tokens": 16},
+            "budget": {"steps": 3, "batch_sequences": 2},
+            "evaluation": {"sequences": 2},
+        },
+        "optimizer": {"name": "adapm", "lr": 0.002},
+        "seed": 1,
+    }
+    words = ["run", str(written(tmp_path, spec)), "--out", str(tmp_path / "out")]
+    environment = {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
+    result = subprocess.run(
+        [sys.executable, "-m", "api.cli", *words, "--json"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["steps"] == 3
+    assert json.loads((tmp_path / "out" / "result.json").read_text()) == json.loads(result.stdout)
+
+    def repeated(*more: str) -> str:
+        return CliRunner().invoke(main, [*words, *more], env=environment, catch_exceptions=False).stdout
+
+    assert json.loads(repeated("--json")) == json.loads(result.stdout), "what was measured is not replaced"
+    assert repeated().startswith("already finished; --again trains it once more\n")
+    again = json.loads(repeated("--again", "--json"))
+    assert again["final_val_loss"] == json.loads(result.stdout)["final_val_loss"]
+    assert again["device_seconds"] != json.loads(result.stdout)["device_seconds"]
+
+
+def test_a_run_without_its_data_says_so_before_torch_is_imported(tmp_path: Path):
+    workload = {"model": "gpt2-tiny", "data": {"dataset": "own/nothing"}, "budget": {"steps": 1}}
+    fields = {"workload": workload, "optimizer": {"name": "adamw", "lr": 0.001}, "seed": 1}
+    program = f"""
+import sys
+from typer.testing import CliRunner
+from api.cli import main
+result = CliRunner().invoke(main, ["run", {str(written(tmp_path, fields))!r}])
+print(result.exit_code, result.stderr, sorted({{"torch", "transformers"}} & set(sys.modules)))
+"""
+    environment = os.environ | {"ADAPM_BENCH_DATA_FOLDER": str(tmp_path / "data")}
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("1 the dataset 'own/nothing' is not prepared as 'byte' tokens in ")
+    assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in told.stdout
+    assert told.stdout.endswith(" []\n")

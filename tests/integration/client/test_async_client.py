@@ -1,0 +1,153 @@
+"""The asynchronous client has every verb of the other one; DataFrames hold what records hold; waiting when asked to."""
+
+import asyncio
+import http.server
+import inspect
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from api.client.client import AsyncClient, Client, ClientError
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.architecture.tree import REPOSITORY
+from tests.factories.stores import batch, claim
+from tests.integration.api_service import Service, comparison_fields
+
+DOCUMENT = REPOSITORY / "docs" / "client.md"
+
+
+def verbs(kind: type) -> dict[str, Any]:
+    return {name: verb for name, verb in inspect.getmembers(kind, callable) if not name.startswith("_")}
+
+
+def test_both_clients_have_the_same_verbs_with_the_same_arguments():
+    assert verbs(AsyncClient).keys() == verbs(Client).keys()
+    for name, verb in verbs(AsyncClient).items():
+        mine, other = inspect.signature(verb).parameters, inspect.signature(verbs(Client)[name]).parameters
+        assert list(mine.values())[1:] == list(other.values())[1:], name
+        assert inspect.iscoroutinefunction(verb) or inspect.isasyncgenfunction(verb), name
+
+
+def test_awaited_verbs_give_the_records_of_the_service(service: Service):
+    async def use() -> None:
+        async with AsyncClient(service.url) as client:
+            submission = await client.submit(comparison_fields(), key="once")
+            experiment = submission.experiment
+            assert (await client.submit(comparison_fields(), key="once")).created is False
+            assert await client.experiment(experiment.id) == service.experiments.get(experiment.id)
+            runs = await client.runs(experiment_id=experiment.id)
+            assert await asyncio.gather(*(client.run(run.id) for run in runs)) == list(runs)
+            watched = client.watch(experiment.id, pause_seconds=0.01)
+            assert not (await anext(watched)).counts.done()
+            one = client.watch_run(runs[0].id, pause_seconds=0.01)
+            assert (await anext(one)).status is RunStatus.QUEUED
+            await client.cancel_experiment(experiment.id)
+            assert [now.status async for now in one] == [RunStatus.CANCELLED]
+            assert [now.counts.done() async for now in watched] == [True]
+            with pytest.raises(ClientError, match="nothing"):
+                await client.run("nothing")
+
+    asyncio.run(use())
+
+
+def test_a_run_is_watched_to_its_end(service: Service, client: Client):
+    run = client.runs(experiment_id=client.submit(comparison_fields()).experiment.id)[0]
+    watched = client.watch_run(run.id, pause_seconds=0.01)
+    assert [next(watched).status for _ in range(2)] == [RunStatus.QUEUED] * 2
+    client.cancel_run(run.id)
+    assert [now.status for now in watched] == [RunStatus.CANCELLED]
+
+
+def test_dataframes_have_a_row_a_run_and_a_row_a_point(service: Service, client: Client):
+    experiment = client.submit(comparison_fields()).experiment
+    results = client.dataframe(experiment.id)
+    assert list(results["id"]) == [run.id for run in client.runs(experiment_id=experiment.id)]
+    assert len(client.series_dataframe(experiment.id)) == 0
+    (lease,) = claim(service.queue, cpus=1, limit=1)
+    service.attempts.hello(lease.run_id, 1, lease.token)
+    service.attempts.append_points(lease.run_id, 1, lease.token, batch(0, range(5)))
+    points = client.points_dataframe(lease.run_id)
+    assert list(points["step"]) == [point.step for point in client.points(lease.run_id)] == list(range(5))
+    assert set(client.series_dataframe(client.run(lease.run_id).experiment_id)["run_id"]) == {lease.run_id}
+    with pytest.raises(ClientError):
+        client.dataframe("nothing")
+
+
+def test_without_pandas_the_way_out_is_told(client: Client, monkeypatch: pytest.MonkeyPatch):
+    experiment = client.submit(comparison_fields()).experiment
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        client.dataframe(experiment.id)
+
+
+@contextmanager
+def busy(refusals: int, status: int, wait: str) -> Iterator[tuple[str, list[str]]]:
+    """A server that refuses so many requests, then answers that it is healthy; and the methods that it was asked."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.command)
+            body = b'{"status": "ok"}'
+            self.send_response(status if len(asked) <= refusals else 200)
+            self.send_header("Retry-After", wait)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+@pytest.mark.parametrize(("status", "wait", "requests"), [(429, "0", 3), (503, "0", 3), (429, "60", 1), (500, "0", 1)])
+def test_a_service_that_asks_to_wait_is_asked_again(status: int, wait: str, requests: int):
+    with busy(2, status, wait) as (url, asked), Client(url) as client:
+        if requests == 1:
+            with pytest.raises(ClientError) as refused:
+                client.health()
+            assert refused.value.status == status
+        else:
+            client.health()
+        assert asked == ["GET"] * requests
+
+
+def test_what_may_not_be_repeated_is_sent_once():
+    with busy(2, 503, "0") as (url, asked), Client(url) as client:
+        with pytest.raises(ClientError):
+            client.cancel_run("r")
+        assert asked == ["POST"]
+
+
+def test_the_examples_of_the_document_work(service: Service, client: Client):
+    experiment = client.submit(ComparisonSpec.model_validate(comparison_fields())).experiment
+    client.cancel_experiment(experiment.id)
+    run = client.runs(experiment_id=experiment.id)[0]
+    known = {"spec": comparison_fields(), "experiment": experiment, "run": run}
+    blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        exec(block.replace("http://127.0.0.1:8321", service.url), known)
+    known["client"].close()  # type: ignore[attr-defined]
+    assert len(blocks) == 8
+    assert len(known["results"]) == 4  # type: ignore[arg-type]
+    assert known["last"] == run
+    assert "/workload" in known["refused"]  # type: ignore[operator]
+    assert known["runs"]
