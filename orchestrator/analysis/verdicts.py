@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from optim.catalog import Scalar
 from orchestrator.jobs import TERMINAL, Outcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.coordinate_descent import SAME_PLACE, place_of
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.kinds.tuning_search import AXES, axes_in_words
+from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, axes_in_words
 from orchestrator.records import (
     SIGNIFICANCE,
     CandidateRow,
@@ -437,6 +438,11 @@ def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
         if (best := row.best()) is not None and best.setting:
             found = ", ".join(f"{name} {_setting_text(value)}" for name, value in best.setting.items())
             yield f"{row.title}, {'judged' if row.final else 'best so far'} at: {found}."
+            if ends := _fields_at_an_end(spec.priors(row.candidate), best.setting):
+                yield (
+                    f"{row.title}: {' and '.join(ends)} at the end of what was searched; a better setting may lie "
+                    "beyond, which no interval holds."
+                )
     for row in rows:
         if missing := spec.candidate(row.candidate).missing_axes(spec.workload, tuning):
             yield f"{row.title} is not searched over {axes_in_words(missing)}: it has none, or one of zero."
@@ -447,6 +453,14 @@ def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
             "The intervals cover the luck of the draws: so far a difference moves without a random half of them"
             f"{_unit_phrase(spec.workload.task.loss_unit)}: {each}. More trials make it smaller."
         )
+
+
+def _fields_at_an_end(priors: Mapping[Axis, Prior], setting: Mapping[str, Scalar]) -> list[str]:
+    return [
+        FIELDS[axis]
+        for axis, prior in priors.items()
+        if setting.get(FIELDS[axis]) and abs(place_of(setting, axis, prior)) > 1 - SAME_PLACE and prior.high > prior.low
+    ]
 
 
 def _setting_text(value: Scalar) -> str:

@@ -7,13 +7,12 @@ from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.gathering import EvidenceSource, gather
 from orchestrator.studies.study import Study
 from orchestrator.sweeps.records import SweepReport
-from tests.factories.comparison import Outcome, falling, records
+from tests.factories.comparison import Outcome, falling, tuned_records
 from tests.factories.stores import result
 from worker.records.result import Observation, Result, Verdict
 
@@ -88,35 +87,16 @@ def with_tokens(loss: float, tokens: int, parameters: int | None = None) -> Resu
 
 
 def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-    def outcome(candidate: str, lr: float, seed: int) -> Outcome:
-        if candidate not in ends:
+    def outcome(run: PlannedRun) -> Outcome:
+        if run.candidate not in ends:
             return RunStatus.FAILED
-        given = ends[candidate]
-        if seed not in spec.seeds:
-            return 8.0 if lr == best[candidate] else 8.002  # a tuning seed, in a flat basin
-        return given[spec.seeds.index(seed) % len(given)]
+        given = ends[run.candidate]
+        if run.spec.seed not in spec.seeds:
+            return 8.0 if run.spec.optimizer.lr == best[run.candidate] else 8.002  # a tuning seed, in a flat basin
+        return given[spec.seeds.index(run.spec.seed) % len(given)]
 
     best = {each.name(): each.learning_rates[len(each.learning_rates) // 2] for each in spec.candidates}
-    planned = list(spec.first_runs())
-    for candidate in spec.candidates if spec.tuning else ():
-        group = TuningGroup(candidate=candidate.name(), model=spec.workload.model, steps=spec.workload.budget.steps)
-        pending = [run for run in planned if run.candidate == candidate.name()]
-        tried: list[TuningRun] = []
-        while pending:
-            tried += [_tuning_run(run, outcome) for run in pending]
-            pending = list(spec.follow_up_runs(group, tried))
-            planned += pending
-    return records(spec, outcome, planned=planned, experiment=experiment)
-
-
-def _tuning_run(run: PlannedRun, outcome: Callable[[str, float, int], Outcome]) -> TuningRun:
-    lr, seed = run.spec.optimizer.lr, run.spec.seed
-    ended = outcome(run.candidate, lr, seed)
-    if isinstance(ended, float):
-        return TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=ended)
-    found = ended if isinstance(ended, Result) else None
-    loss = found.final_val_loss if found else None
-    return TuningRun(lr=lr, seed=seed, ended=True, verdict=found.verdict if found else None, loss=loss)
+    return tuned_records(spec, outcome, experiment=experiment)
 
 
 def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:

@@ -12,13 +12,13 @@ from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.comparison import comparison_spec as comparison_spec_of
 from orchestrator.analysis.power import design_power, openings_of
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Comparison, Conclusion, ExperimentWithRuns
 from orchestrator.specs.preview import DesignPower
-from tests.factories.comparison import records
+from tests.factories.comparison import Outcome, records, tuned_records
 from tests.factories.evidence import DIVERGED
 from tests.factories.stores import comparison_spec
-from worker.records.result import Result, Verdict
 
 Loss = Callable[[str, float, float], float]
 """Of a candidate at a rate and a beta2."""
@@ -154,32 +154,16 @@ def descent(loss: Loss, lost: Callable[[str, float, float], bool]) -> Experiment
         seeds=(1, 2, 3, 4, 5),
         tuning=Tuning(seeds=(7, 8), search=("lr", "beta2"), method="coordinate", trials=11),
     )
-    beta2: dict[tuple[str, float], float] = {}
 
-    def outcome(name: str, lr: float, seed: int) -> float | Result:
-        found = beta2[name, lr]
-        if lost(name, lr, found):
+    def outcome(run: PlannedRun) -> Outcome:
+        name, lr, seed = run.candidate, run.spec.optimizer.lr, run.spec.seed
+        beta2 = spec.searched_parameters(0, run.spec)["beta2"]
+        assert isinstance(beta2, float)
+        if lost(name, lr, beta2):
             return DIVERGED
-        return loss(name, lr, found) + 0.01 * seed + 0.0001 * ((seed * (1 + spec.names().index(name))) % 4)
+        return loss(name, lr, beta2) + 0.01 * seed + 0.0001 * ((seed * (1 + spec.names().index(name))) % 4)
 
-    planned = list(spec.first_runs())
-    for name in spec.names():
-        group, tried = TuningGroup(candidate=name, model="gpt2-tiny", steps=100), []
-        pending = tuple(run for run in planned if run.candidate == name)
-        planned = [run for run in planned if run.candidate != name]
-        while pending:
-            for run in pending:
-                options, lr = run.spec.optimizer.options, run.spec.optimizer.lr
-                setting = spec.searched_parameters(0, run.spec)["beta2"] if options else 0.95
-                assert isinstance(setting, float)
-                beta2[name, lr] = setting
-                value = outcome(name, lr, run.spec.seed)
-                verdict = Verdict.DIVERGED if isinstance(value, Result) else Verdict.CONVERGED
-                number = None if isinstance(value, Result) else value
-                tried.append(TuningRun(lr=lr, seed=run.spec.seed, ended=True, verdict=verdict, loss=number))
-            planned += pending
-            pending = spec.follow_up_runs(group, tried)
-    return records(spec, outcome, planned=tuple(planned))
+    return tuned_records(spec, outcome)
 
 
 def test_a_descent_is_named_and_its_interval_covers_what_it_left_open() -> None:
@@ -198,6 +182,8 @@ def test_a_descent_is_named_and_its_interval_covers_what_it_left_open() -> None:
     assert "Tuned by coordinate descent: lr, beta2; 11 settings of each candidate" in notes
     assert "may have been missed" in notes and "The intervals cover what a better setting within the ranges" in notes
     assert "luck of the draws" not in notes
+    end = "AdaPM: beta2 at the end of what was searched; a better setting may lie beyond, which no interval holds."
+    assert end in found.notes, "a lower beta2 is better, and none is a better one yet"
 
 
 def test_who_was_seen_at_one_place_of_an_axis_is_not_called_worse() -> None:

@@ -14,9 +14,9 @@ from orchestrator.analysis.sequential import chance_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import RunRecord, SeedsStatus
-from tests.factories.comparison import Outcome, experiment_record, run_record
+from tests.factories.comparison import Outcome, experiment_record, run_record, tuned_records
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
 
@@ -254,20 +254,8 @@ def test_what_a_look_adds_has_the_setting_that_the_descent_found() -> None:
         noise = NOISE[seed] * (planned.candidate == "adapm")
         return 2 + 0.01 * seed + 0.02 * (away[0] ** 2 + away[1] ** 2) + shifts[planned.candidate] + noise
 
-    records: list[RunRecord] = []
-    for name in shifts:
-        group, planned = TuningGroup(candidate=name, model=spec.workload.model, steps=1000), spec.first_runs()
-        planned = tuple(run for run in planned if run.candidate == name)
-        tried: list[TuningRun] = []
-        while planned:
-            ended = [run_record(run, len(records) + place, loss(run)) for place, run in enumerate(planned)]
-            records += ended
-            tried += [
-                TuningRun(lr=run.lr, seed=run.seed, ended=True, verdict=Verdict.CONVERGED, loss=loss(of))
-                for run, of in zip(ended, planned, strict=True)
-            ]
-            planned = spec.follow_up_runs(group, tried)
-    added = added_runs(experiment_record(spec, len(records)), records)
+    experiment, records = tuned_records(spec, loss)
+    added = added_runs(experiment, records)
     assert {(run.candidate, run.spec.seed) for run in added} == {("adamw", 3), ("adapm", 3)}
     for run in added:
         judged = next(each.spec for each in records if each.candidate == run.candidate and each.seed == 0)
