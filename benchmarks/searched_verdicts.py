@@ -9,8 +9,9 @@ Each experiment draws, plans and judges with the product's own functions: `Compa
 
 where 1 is the distance from the middle of a prior to its end. The rate costs 0.1 nats at that distance, every other
 axis 0.02; where sensitivities are said, so many times that. Optima lie anywhere within 0.6 of the middle: "alike" the
-same for both candidates, "near" 0.2 apart at most on each axis, "apart" independent of one another. Noise is that of
-`benchmarks.verdicts`.
+same for both candidates, "near" 0.2 apart at most on each axis, "apart" independent of one another; "outside" they lie
+up to half a range beyond an end of every axis, where the lowest loss is that at the end. With a cliff, runs diverge at
+rates 0.15 above the optimum, more or less. Noise is that of `benchmarks.verdicts`.
 
 Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
 hold the true differences of the optimizers' minima, all of an experiment together; how often all that are truly better
@@ -21,8 +22,8 @@ which are fewer than twice the seeds where they are added while it is open (`--s
 
 import argparse
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Literal
@@ -49,6 +50,7 @@ MIDDLES: Mapping[Axis, float] = {
 STEEP, FLAT = 0.1, 0.02
 WITHIN = 0.6
 GAINS = (0.01, 0.03)
+CLIFF = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ class World:
 
     axes: int
     trials: int
-    optima: Literal["alike", "near", "apart"]
+    optima: Literal["alike", "near", "apart", "outside"]
     tuning_seeds: int = 3
     seeds: int = 5
     sequential: bool = False
@@ -68,6 +70,8 @@ class World:
     rise: Literal["smooth", "kink", "steep"] = "smooth"
     """How losses rise from the optimum: by the square of the distance; with a kink, by the distance itself; or four
     times as steeply to larger values as to smaller ones."""
+    cliff: bool = False
+    """Whether runs diverge at rates not far above the optimum."""
     sensitivities: tuple[float, float] = (1.0, 1.0)
     """What missing its optimum costs the baseline, and the others, in multiples of the above."""
     others: int = 1
@@ -106,17 +110,25 @@ def specification(world: World, first_seed: int) -> ComparisonSpec:
 
 def excess(setting: Setting, optimum: Mapping[Axis, float], world: World) -> float:
     """What a setting's loss lies above the lowest one."""
-    away = {}
-    for axis, best in optimum.items():
-        value = setting[FIELDS[axis]]
-        assert isinstance(value, int | float)
-        place = math.log((1 - value if axis in ("beta1", "beta2") else value) / MIDDLES[axis]) / math.log(FACTORS[axis])
-        away[axis] = place - best
+    away = {axis: _place(setting, axis) - best for axis, best in optimum.items()}
     costs = {axis: STEEP if axis == "lr" else FLAT for axis in away}
-    total = sum(costs[axis] * _risen(by, world) for axis, by in away.items())
+    least = {axis: _risen(min(max(best, -1.0), 1.0) - best, world) for axis, best in optimum.items()}
+    total = sum(costs[axis] * (_risen(by, world) - least[axis]) for axis, by in away.items())
     return (1 - world.together) * total + world.together * sum(
         math.sqrt(costs[axis]) * by for axis, by in away.items()
     ) ** 2
+
+
+def _place(setting: Setting, axis: Axis) -> float:
+    value = setting[FIELDS[axis]]
+    assert isinstance(value, int | float)
+    return math.log((1 - value if axis in ("beta1", "beta2") else value) / MIDDLES[axis]) / math.log(FACTORS[axis])
+
+
+def _optimum(searched: Sequence[Axis], world: World, random: np.random.Generator) -> dict[Axis, float]:
+    if world.optima == "outside":
+        return {axis: float(random.choice((-1, 1)) * random.uniform(1, 1.5)) for axis in searched}
+    return {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
 
 
 def _risen(by: float, world: World) -> float:
@@ -135,13 +147,13 @@ def conducted(
     first_runs = spec.first_runs()
     template = run_record(first_runs[0], 0, LOSS, "e")
     searched = [axis for axis in AXES if axis in spec.tuning.search]
-    first = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
-    reach = {"alike": 0.0, "near": 0.2, "apart": 0.0}[world.optima]
+    first = _optimum(searched, world, random)
+    reach = 0.2 if world.optima == "near" else 0.0
     truths = {"one": (first, 0.0, world.sensitivities[0])}
     for name in world.names()[1:]:
         optimum = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
-        if world.optima == "apart":
-            optimum = {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
+        if world.optima in ("apart", "outside"):
+            optimum = _optimum(searched, world, random)
         truths[name] = (optimum, -gain, world.sensitivities[1])
     effects: dict[int, float] = {}
     records: list[RunRecord] = []
@@ -152,9 +164,12 @@ def conducted(
         lr, seed = run.spec.optimizer.lr, run.spec.seed
         effect = effects.setdefault(seed, float(random.normal(0, SEED_SPREAD)))
         noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
-        above = sensitivity * excess(spec.searched_parameters(0, run.spec), optimum, world)
+        setting = spec.searched_parameters(0, run.spec)
+        above = sensitivity * excess(setting, optimum, world)
         loss = LOSS + above + shift + effect + noise
         trial = TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss)
+        if world.cliff and _place(setting, "lr") > optimum["lr"] + float(random.normal(CLIFF, CLIFF / 3)):
+            trial = replace(trial, verdict=Verdict.DIVERGED, loss=None)
         records.append(record(template, len(records), run.candidate, trial).model_copy(update={"spec": run.spec}))
         return trial, above
 
@@ -199,6 +214,7 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
     return {
         "decided": decided / experiments,
         "held": held / given,
+        "without_interval": 1 - given / experiments,
         "half_width": float(np.median(widths)),
         "missed": float(np.mean(missed)),
         "judged_runs": float(np.mean(judged)),
@@ -216,6 +232,7 @@ def main() -> None:
     parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
     parser.add_argument("--rise", choices=("kink", "steep"), help="the worlds where losses rise so alone")
     parser.add_argument("--together", action="store_true", help="the worlds where axes do the same to the loss alone")
+    parser.add_argument("--ends", action="store_true", help="the worlds of cliffs, and of optima outside, alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
@@ -277,12 +294,20 @@ def main() -> None:
         for each in ("near", "apart")
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
+    ends: tuple[Literal["apart", "outside"], ...] = ("apart", "outside")
     worlds += [
         World(axes=axes, trials=trials, optima=each, together=0.9, sensitivities=sensitivities, method="coordinate")
         for axes, trials in ((3, 16), (6, 14), (6, 24))
         for each in ("near", "apart")
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
+    worlds += [
+        World(axes=axes, trials=trials, optima=each, cliff=each == "apart", method=method)
+        for method, axes, trials in methods
+        if (axes, trials) != (6, 14)
+        for each in ends
+    ]
+    worlds = [each for each in worlds if each.cliff or each.optima == "outside" or not given.ends]
     worlds = [each for each in worlds if given.method in (None, each.method)]
     worlds = [each for each in worlds if each.others > 1 or not given.several]
     worlds = [each for each in worlds if given.rise in (None, each.rise)]
@@ -301,6 +326,7 @@ def main() -> None:
             title += ", sensitivities {:g} and {:g}".format(*world.sensitivities)
         if world.method == "coordinate":
             title += ", descent" + f", {world.together:.0%} together" * (world.together > 0)
+        title += ", cliff" * world.cliff
         title += {"smooth": "", "kink": ", kink", "steep": ", one side steep"}[world.rise]
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
