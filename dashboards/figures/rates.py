@@ -94,9 +94,9 @@ def _tuning_line(
 
 
 def _seed_words(seeds: Sequence[int]) -> str:
-    """`tuning seed 0, used to choose the learning rate`."""
+    """`tuning seeds 1001, 1002`: short, since half a page is 70 characters wide."""
     numbers = ", ".join(map(str, seeds[:FEW_SEEDS])) + (" …" if len(seeds) > FEW_SEEDS else "")
-    return f"tuning seed{'s' if len(seeds) > 1 else ''} {numbers}, used to choose the learning rate"
+    return f"tuning seed{'s' if len(seeds) > 1 else ''} {numbers}"
 
 
 def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = "seed") -> dict[str, Any]:

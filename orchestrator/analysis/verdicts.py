@@ -434,15 +434,18 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
 def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[CandidateRow]) -> Iterator[str]:
     """What was tuned, what was found, whom an axis is missing for, and how far the draws were luck."""
     yield spec.tuning_method()
+    any_end = False
     for row in rows:
         if (best := row.best()) is not None and best.setting:
-            found = ", ".join(f"{name} {_setting_text(value)}" for name, value in best.setting.items())
+            ends = _fields_at_an_end(spec.priors(row.candidate), best.setting)
+            any_end |= bool(ends)
+            found = ", ".join(
+                f"{name} {_setting_text(value)}{' (the end of its range)' if name in ends else ''}"
+                for name, value in best.setting.items()
+            )
             yield f"{row.title}, {'judged' if row.final else 'best so far'} at: {found}."
-            if ends := _fields_at_an_end(spec.priors(row.candidate), best.setting):
-                yield (
-                    f"{row.title}: {' and '.join(ends)} at the end of what was searched; a better setting may lie "
-                    "beyond, which no interval holds."
-                )
+    if any_end:
+        yield "Beyond the end of a range a better setting may lie, which no interval holds."
     for row in rows:
         if missing := spec.candidate(row.candidate).missing_axes(spec.workload, tuning):
             yield f"{row.title} is not searched over {axes_in_words(missing)}: it has none, or one of zero."
@@ -455,12 +458,12 @@ def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
         )
 
 
-def _fields_at_an_end(priors: Mapping[Axis, Prior], setting: Mapping[str, Scalar]) -> list[str]:
-    return [
+def _fields_at_an_end(priors: Mapping[Axis, Prior], setting: Mapping[str, Scalar]) -> set[str]:
+    return {
         FIELDS[axis]
         for axis, prior in priors.items()
         if setting.get(FIELDS[axis]) and abs(place_of(setting, axis, prior)) > 1 - SAME_PLACE and prior.high > prior.low
-    ]
+    }
 
 
 def _setting_text(value: Scalar) -> str:
