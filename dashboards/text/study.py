@@ -107,7 +107,7 @@ def _overview(entries: Iterable[Entry]) -> Iterator[str]:
             finding = found.finding
             scale = found.scale.value if study.plans[found.scale].parts else "any"
             yield (
-                f"| {link} | {_cell(study.question)} | {scale} | {finding.answer.value} | {measured_words(finding)} |"
+                f"| {link} | {_cell(study.question)} | {scale} | {finding.answer_words()} | {measured_words(finding)} |"
             )
 
 
@@ -147,7 +147,7 @@ def _finding(stored: StoredFinding, study: Study) -> Iterator[str]:
     finding = stored.finding
     ran = f" On what was run: {finding.measured.value}." if finding.answer is ClaimVerdict.BEYOND else ""
     said = finding.judged or finding.sentence
-    yield f"**{scale_words(study.plans[stored.scale], stored.scale)}: {finding.answer.value}.**{ran} {said}"
+    yield f"**{scale_words(study.plans[stored.scale], stored.scale)}: {finding.answer_words()}.**{ran} {said}"
     if finding.measures:
         yield ""
         yield f"| {_cell(study.axis)} | measured | 95 % interval | n | the paper's | |"

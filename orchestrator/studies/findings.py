@@ -84,6 +84,12 @@ class Finding(Record):
     notes: tuple[str, ...]
     machines: tuple[str, ...]
 
+    def answer_words(self) -> str:
+        """`does not hold for small models`: the answer, and whom it is about where no larger models were trained."""
+        decides = self.answer in (ClaimVerdict.HOLDS, ClaimVerdict.IN_PART, ClaimVerdict.FAILS)
+        of_small_ones = decides and self.sentence.endswith(SCALE_WORDS[StudyScale.MIDDLE])
+        return f"{self.answer.value}{' for small models' if of_small_ones else ''}"
+
 
 def finding(judgement: Judgement, evidence: Evidence, *, about_large_models: bool) -> Finding:
     """What may be said: of a claim about large models nothing, as long as only tiny ones were trained for minutes; of a

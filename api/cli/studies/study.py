@@ -338,7 +338,7 @@ def list_table(rows: Iterable[tuple[Study, tuple[StoredFinding, ...]]]) -> Rende
         found = best(findings)
         verdict = ("no result yet", "", "")
         if found is not None:
-            verdict = (found.finding.answer.value, measured_words(found.finding), origin(study, found))
+            verdict = (found.finding.answer_words(), measured_words(found.finding), origin(study, found))
         lines.append((study.name, study.question, *verdict))
     return text_table(("study", "question", "the claim", "what was run", "from"), lines)
 
@@ -372,7 +372,7 @@ def finding_view(study: Study, stored: StoredFinding) -> RenderableType:
     """A verdict with its figures."""
     finding = stored.finding
     head = Text(f"{study.name}, {origin(study, stored)}: ", style="bold")
-    head.append(finding.answer.value, style=STYLES[answer_tone(finding.answer)])
+    head.append(finding.answer_words(), style=STYLES[answer_tone(finding.answer)])
     if finding.answer is ClaimVerdict.BEYOND:
         head.append(f" (on what was run: {finding.measured.value})")
     lines: list[RenderableType] = [head, Text(plain(formats.sentence(finding.sentence)))]

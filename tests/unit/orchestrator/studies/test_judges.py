@@ -231,6 +231,7 @@ def test_a_tiny_model_is_no_evidence_for_a_large_one() -> None:
     of_small_ones = finding(study("adapm-mini").judge(middle), middle, about_large_models=True)
     assert of_small_ones.answer is ClaimVerdict.HOLDS, "trained as long as a model of its size should be"
     assert of_small_ones.sentence.endswith("larger ones may differ.")
+    assert of_small_ones.answer_words() == "holds for small models"
     paper = evidence.model_copy(update={"scale": StudyScale.PAPER})
     judgement = study("adapm-mini").judge(evidence)
     assert finding(judgement, paper, about_large_models=True).answer is ClaimVerdict.HOLDS
