@@ -274,8 +274,8 @@ def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, 
 def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -> str:
     if found.rate_is_open:
         return (
-            f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, or too few runs "
-            "about it trained without a spike: a better one could turn that."
+            f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, or too few "
+            "runs about it trained without a spike: a better one could turn that."
         )
     if spec.tries_improvement():
         pairs = pluralize(found.n, "pair")
