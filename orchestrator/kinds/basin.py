@@ -204,17 +204,22 @@ class _StableFit:
 def _stable_fit(table: Sequence[Sequence[float]]) -> _StableFit:
     """The sum that most runs agree with. A spike lies above what its row and column let expect, never below: so each
     row in turn is the one that the others are held against, in each column the lowest run is taken for stable, and the
-    start with the most stable runs is right, be it that medians would take spikes for usual."""
-    fits = []
-    for start in range(len(table)):
-        fits.append(_fit_from(table, start))
-        if not fits[-1].spikes:  # no start has fewer, and where none spiked they come to the same fit
-            return fits[-1]
-    return min(fits, key=lambda each: (len(each.spikes), each.spread))
-
-
-def _fit_from(table: Sequence[Sequence[float]], start: int) -> _StableFit:
+    start with the most stable runs is right, be it that medians would take spikes for usual. As many spikes as there
+    are degrees of freedom leave no spread that they could lie above: then noise was called so, and the least is more."""
     least = LEAST_SPIKE * abs(median(value for row in table for value in row))
+    while True:
+        fits = []
+        for start in range(len(table)):
+            fits.append(_fit_from(table, start, least))
+            if not fits[-1].spikes:  # no start has fewer, and where none spiked they come to the same fit
+                return fits[-1]
+        found = min(fits, key=lambda each: (len(each.spikes), each.spread))
+        if len(found.spikes) < (len(table) - 1) * (len(table[0]) - 1):
+            return found
+        least *= 2
+
+
+def _fit_from(table: Sequence[Sequence[float]], start: int, least: float) -> _StableFit:
     columns = range(len(table[0]))
     levels = [densest([row[j] - table[start][j] for j in columns], least) for row in table]
     effects = [min(row[j] - level for row, level in zip(table, levels, strict=True)) for j in columns]
