@@ -205,7 +205,7 @@ def _stable_fit(table: Sequence[Sequence[float]]) -> _StableFit:
     """The sum that most runs agree with. A spike lies above what its row and column let expect, never below: so each
     row in turn is the one that the others are held against, in each column the lowest run is taken for stable, and the
     start with the most stable runs is right, be it that medians would take spikes for usual. As many spikes as there
-    are degrees of freedom leave no spread that they could lie above: then noise was called so, and the least is more."""
+    are degrees of freedom leave no spread that they could lie above: noise was called so, and less is none now."""
     least = LEAST_SPIKE * abs(median(value for row in table for value in row))
     while True:
         fits = []
