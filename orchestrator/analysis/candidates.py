@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.basin import MISFIT, Basin, Grid, basin
+from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.coordinate_descent import FIRST_STEP, SAME_PLACE, place_of
 from orchestrator.kinds.tuning import (
@@ -34,6 +34,9 @@ from worker.records.result import Result
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
+MISFIT = 0.2
+"""Losses about the best setting of a descent that are no parabolas may be lower than these, by such a share of their
+rise."""
 PARTS = 1000
 """Random parts of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
 PIVOTS = 20_000
@@ -138,11 +141,11 @@ class CandidateSummary:
         seen = self._basin()
         if seen is None:
             return 0.0
-        of_grid, of_grid_degrees = self.grid.variance(seen.rates)
+        of_grid, of_grid_degrees = self.grid.variance(seen.around)
         if self.final is None and of_grid_degrees:
             degrees = 0
         pooled = of_grid * of_grid_degrees + variance * degrees
-        return seen.regret(pooled / (of_grid_degrees + degrees))
+        return seen.regret(pooled / (of_grid_degrees + degrees), (self.final or self.chosen).lr)
 
     def _regret_of_descent(self, variance: float) -> float:
         """Infinite where an axis was seen on one side only, or the judged trial is not among the complete ones."""
@@ -155,10 +158,7 @@ class CandidateSummary:
         return surface_regret(at, [means[rate] for rate in rates], rates.index(judged), variance / seeds)
 
     def _basin(self) -> Basin | None:
-        """Seen from the judged rate."""
-        if self.settings:
-            return None
-        return basin(self.grid, self.tried, (self.final or self.chosen).lr)
+        return None if self.settings else basin(self.grid, self.tried)
 
     def selection(self) -> float | None:
         """By how much the choice of the rate may have flattered the loss, where the seeds that chose it judge it too:

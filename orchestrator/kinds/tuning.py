@@ -18,7 +18,7 @@ stands for its setting; the best setting is judged.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from math import inf, log, sqrt
+from math import inf, sqrt
 from statistics import fmean
 from typing import Annotated, Literal, Self
 
@@ -43,8 +43,8 @@ TUNING_SEEDS = (1001, 1002, 1003)
 EXTEND_GRID = 6
 """An optimum up to six steps beyond a grid is found, or the neighbours of one that lies between rates a factor of ten
 apart are halved three times on each side; each rate costs a run for each tuning seed."""
-NOISES = 4.0
-"""Standard errors of a difference of two rates by which a basin has to rise for a further rate about its best one."""
+NOISES = 1.5
+"""Standard errors of a rate's mean by which the minimum may be missed without a further rate about the best one."""
 
 
 class SeedCoverage(IntEnum):
@@ -223,7 +223,7 @@ def judged_rate(runs: Sequence[TuningRun]) -> float | None:
     """The rate for phase 2: the lowest point of the basin about the best rate, a step back from it where it lies beside
     a lost one, or the best rate where it lies at an edge; None where no run has a loss."""
     found = basin.basin(grid_of(runs), tried_rates(runs))
-    return best_rate(runs) if found is None else found.vertex
+    return best_rate(runs) if found is None else found.rate
 
 
 def tried_rates(runs: Iterable[TuningRun]) -> tuple[float, ...]:
@@ -272,18 +272,18 @@ def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
 
 
 def rate_between(runs: Sequence[TuningRun]) -> float | None:
-    """The rate in the middle of the wider gap beside the best one, of equal gaps beside the lower neighbour. None where
-    the basin is not coarse, or rises by noise alone: chance would place another rate."""
+    """The rate beside the best one at which the loss may be lowest. None where the minimum is hardly missed, or by no
+    more than noise: chance would place another rate."""
     known = grid_of(runs)
-    found, means = basin.basin(known, tried_rates(runs)), known.means()
-    if found is None or not found.is_coarse():
+    found = basin.basin(known, tried_rates(runs))
+    if found is None or found.lost is not None:
         return None
-    below, best, above = found.rates
-    variance, _ = known.variance(found.rates)
-    if found.rise() <= NOISES * sqrt(2 * variance / known.stable(best)):
+    variance, _ = known.variance(found.around)
+    below, above, between = found.open_gap(variance)
+    least = max(basin.LEAST_OPEN, NOISES * sqrt(variance / known.stable(found.best)))
+    if found.regret(0.0) <= least or above / below <= basin.NEAR:
         return None
-    # Gaps to a tenth, for rates are rounded.
-    return _middle(best, max(below, above, key=lambda rate: (round(abs(log(rate / best)), 1), -means[rate])))
+    return float(f"{between:.{basin.DIGITS}g}")
 
 
 def _middle(rate: float, other: float) -> float:
