@@ -9,8 +9,9 @@ runs end, and `compare` answers. A run's loss is
 
 Basins: flat (a factor of two off the best rate costs 0.003 nats), steep (0.05), mixed (every other candidate's is the
 other), skew (an exponential less its tangent), kink (0.05 nats for a factor of two below the best rate, 0.1 above it),
-edge (the optimum lies up to two steps beyond the grid), cliff (falls towards a rate above which every run diverges) and
-chance (the same, where runs diverge by chance about that rate). Grids have factors of 2, 4 or 10. Each candidate's best
+wall (0.02 and 0.4), edge (the optimum lies up to two steps beyond the grid), cliff (falls towards a rate above which
+every run diverges, by 0.01 nats for a factor of two unless the line says otherwise) and chance (the same, where runs
+diverge by chance about that rate). "Flat and": the baseline's basin is flat, and the others' that. Grids have factors of 2, 4 or 10. Each candidate's best
 rate lies anywhere between two rates of its grid: what is compared is the lowest point of the basins, and a grid that
 has missed it is no excuse. "Untuned": every seed at every rate, and no phase of its own for the choice. Seeds have
 a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal, Student's t with 3 degrees of freedom,
@@ -43,14 +44,12 @@ from worker.records.result import Verdict
 
 SEED_SPREAD = 0.016
 PAIRED_SPREAD = 0.005
-FLAT, STEEP = 0.003, 0.05
+FLAT, STEEP, WALL = 0.003, 0.05, 0.02
 BEST = 1e-3
 """About this rate every grid lies, by factors of two."""
 LOSS = 3.3
 GAIN = 0.01
 """How much better the better one is, and the margin of equivalence."""
-CLIFF_SLOPE = 0.01
-"""Nats for a factor of two, towards a cliff."""
 CHANCE_WIDTH = 0.1
 """Where runs diverge by chance: the odds rise by e with each tenth of a factor of two."""
 
@@ -60,6 +59,10 @@ class World:
     """What the optimizers are like, and how they are compared."""
 
     basin: str = "flat"
+    unlike: bool = False
+    """Whether that is the others' basin, and the baseline's is flat."""
+    slope: float = 0.01
+    """Nats for a factor of two, towards a cliff."""
     noise: str = "normal"
     spikes: str = ""
     spike_share: float = 0.15
@@ -72,7 +75,8 @@ class World:
 
     def name(self) -> str:
         """As the table has it."""
-        return f"{self.basin}, {self.noise}" + (
+        basin = f"{self.basin} {self.slope}" if self.basin in ("cliff", "chance") else self.basin
+        return f"{'flat and ' if self.unlike else ''}{basin}, {self.noise}" + (
             f", {self.spike_share:.0%} spikes of {self.spikes}" if self.spikes else ""
         )
 
@@ -119,6 +123,8 @@ class Optimizer:
 
     basin: str
     curvature: float
+    slope: float
+    """Towards a cliff."""
     best: float
     """In factors of two from `BEST`."""
     shift: float
@@ -130,11 +136,13 @@ class Optimizer:
         """Above that of the best rate; None where every run diverges."""
         x = math.log2(rate / BEST) - self.best
         if self.basin == "cliff":
-            return None if x > 0 else -CLIFF_SLOPE * x
+            return None if x > 0 else -self.slope * x
         if self.basin == "chance":
-            return -CLIFF_SLOPE * x
+            return -self.slope * x
         if self.basin == "kink":
             return STEEP * max(-x, 2 * x)
+        if self.basin == "wall":
+            return WALL * max(-x, 20 * x)
         if self.basin == "skew":
             return self.curvature * 2 / 0.49 * (math.exp(0.7 * x) - 1 - 0.7 * x)
         return self.curvature * x * x
@@ -189,15 +197,15 @@ def optimizers(world: World, shifts: list[float], random: np.random.Generator) -
     """The candidates of one experiment, the baseline first."""
     found = []
     for place, shift in enumerate(shifts):
-        steep = world.basin == "steep" or (world.basin == "mixed" and place % 2 == 1)
+        basin = "flat" if world.unlike and place == 0 else world.basin
+        steep = basin == "steep" or (basin == "mixed" and place % 2 == 1)
         beyond = world.rates // 2
-        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond), "chance": (0, beyond)}.get(
-            world.basin, (-1, 1)
-        )
+        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond), "chance": (0, beyond)}.get(basin, (-1, 1))
         found.append(
             Optimizer(
-                basin=world.basin,
-                curvature=STEEP if steep else FLAT if world.basin in ("flat", "mixed") else 0.02,
+                basin=basin,
+                curvature=STEEP if steep else FLAT if basin in ("flat", "mixed") else 0.02,
+                slope=world.slope,
                 best=float(random.uniform(low, high)) * math.log2(world.factor),
                 shift=shift,
                 spike_share=world.spike_share if place in SPIKING.get(world.spikes, ()) else 0.0,
@@ -334,6 +342,17 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
             yield replace(usual, basin=basin, seeds=seeds, tuning_seeds=0)
     for candidates in (4, 10):
         yield replace(usual, basin="mixed", candidates=candidates, seeds=5, tuning_seeds=0)
+    unlike = replace(usual, unlike=True)
+    for seeds in (5, 10):
+        for basin in ("steep", "skew", "kink", "wall", "chance"):
+            yield replace(unlike, basin=basin, seeds=seeds)
+        for slope in (0.01, 0.02, 0.05):
+            yield replace(unlike, basin="cliff", slope=slope, seeds=seeds)
+    for basin in ("kink", "wall"):
+        for factor in (4, 10):
+            yield replace(unlike, basin=basin, factor=factor, seeds=10)
+        yield replace(unlike, basin=basin, tuning_seeds=1, seeds=10)
+        yield replace(unlike, basin=basin, candidates=10, seeds=10)
 
 
 def main() -> None:
@@ -343,6 +362,7 @@ def main() -> None:
     parser.add_argument("--tuning-seeds", type=int, default=3, help="of the worlds that do not vary them")
     parser.add_argument("--basin", help="this one alone")
     parser.add_argument("--spikes", action="store_true", help="only the worlds with spikes")
+    parser.add_argument("--unlike", action="store_true", help="only the worlds whose baseline has another basin")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -350,7 +370,9 @@ def main() -> None:
     heads = ("false", "unstable", "covered", "power", "as good", "falsely so", "half width", "runs")
     print(f"{'world':60}" + "".join(f"{head:>11}" for head in heads), flush=True)
     for world in worlds(given.tuning_seeds):
-        if (given.basin and world.basin != given.basin) or (given.spikes and not world.spikes):
+        if given.basin and world.basin != given.basin:
+            continue
+        if (given.spikes and not world.spikes) or (given.unlike and not world.unlike):
             continue
         shares = simulate(world, max(given.experiments * 2 // world.candidates, 20), given.seed).shares()
         found.append(asdict(world) | shares)

@@ -28,6 +28,7 @@ from orchestrator.analysis.statistics import normal_quantile, t_quantile
 from orchestrator.kinds import basin
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.kinds.tuning import NOISES
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower
 from worker.records.result import Verdict
@@ -233,7 +234,8 @@ def openness(noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: 
     is the basin's curvature in nats by squared log lr."""
     random = np.random.default_rng(0)
     gap = median(math.log(above / below) for below, above in pairwise(sorted(rates)))
-    while width * gap**2 > basin.LEAST_RISE and gap > math.log(basin.NEAR):  # as tuning refines a coarse grid
+    least = max(basin.LEAST_OPEN, NOISES * noise_sd / math.sqrt(2 * tuning_seeds))
+    while width * gap**2 / 2 > least and gap > math.log(basin.NEAR):  # as tuning refines a coarse grid
         gap /= 2
     places = [gap * place for place in range(-(len(rates) // 2) - 1, len(rates) // 2 + 2)]
     sd = noise_sd / math.sqrt(2)
@@ -246,7 +248,7 @@ def openness(noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: 
         found = basin.basin(basin.Grid(losses=losses, spikes=frozenset(), spread=None), list(losses))
         if found is not None:  # else the best rate is at an edge: the grid goes on until it is not
             regrets.append(found.regret(sd**2))
-            missed.append(width * (math.log(found.vertex) - best) ** 2)
+            missed.append(width * (math.log(found.rate) - best) ** 2)
     return (
         np.array(regrets[:DRAWS]),
         np.array(regrets[DRAWS:]),
@@ -267,8 +269,11 @@ def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
         grids = [[seeds for seeds in table.values() if seeds.keys() == of.keys()] for of in table.values()]
         seeds = max(grids, key=len)[0].keys()
         rates = {lr: row for lr, row in table.items() if row.keys() == seeds}
-        of = basin.basin(basin.grid(rates), list(rates)) if most else None
-        found += [of.curvature] if of is not None else []
+        grid = basin.grid(rates)
+        of = basin.basin(grid, list(rates)) if most else None
+        if of is not None and len(of.around) == 3:
+            bent = np.polyfit(np.log(of.around), [grid.means()[rate] for rate in of.around], 2)[0]
+            found.append(max(float(bent), 0.0))
     return median(found) if found else 0.0
 
 

@@ -38,9 +38,9 @@ LEAST_OPEN = 0.003
 """Nats, a third of the margin of equivalence: no further rate is worth its runs where the minimum is missed by less."""
 SURE = 0.7
 """The share of the draws of the noise that a regret holds. Noise of the judged runs is in the interval besides, and a
-function that is as low as it may be is rare. With 0.5 up to 10 % of equal optimizers were told apart, with 0.7 up to
-6 %, with 0.75 up to 5 %; differences of 0.01 nats are found in 89 to 95, 85 to 92 and 78 to 89 % (400 experiments,
-10 seeds)."""
+function that is as low as it may be is rare. Simulated with a flat baseline and 16 other basins without cliffs, 300
+experiments with 10 seeds: with 0.5, 0.6, 0.7 and 0.8 up to 6.3, 5.7, 5.0 and 3.7 % of equal optimizers were told apart,
+and differences of 0.01 nats found in 86 to 98, 84 to 96, 82 to 93 and 77 to 86 %."""
 NEAR = 1.3
 """Rates within this factor of the best one leave nothing to look for between the two."""
 STEP_BACK = 1.5

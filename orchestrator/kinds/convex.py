@@ -67,14 +67,34 @@ class ConvexFunction:
         found = np.zeros_like(above)
         for each in range(len(self.at) - 1):
             low = self._lowest(values, slopes, each)[0][:, None]
-            # A function that is as low as it may be within an interval is so at a place in it, too.
             inside = (interval == each) & (self.at[each] < places) & (places < self.at[each + 1])
-            there = above.copy()
-            there[:, inside] = self._below(values, slopes, each, places[inside])
-            found = np.maximum(found, there - low)
+            found[:, ~inside] = np.maximum(found[:, ~inside], above[:, ~inside] - low)
+            if inside.any():
+                found[:, inside] = np.maximum(found[:, inside], self._gaps_within(values, slopes, each, places[inside]))
         if self.end > self.at[-1]:
             low = values[:, -1] + np.minimum(slopes[:, -1], 0.0) * (self.end - self.at[-1])
             found = np.maximum(found, above - low[:, None])
+        return found
+
+    def _gaps_within(self, values: Array, slopes: Array, interval: int, places: Array) -> Array:
+        """[draws, places]: how far a function may fall from a place of an interval to its minimum in the same one. Both
+        lie on the lower bound; or the minimum lies on it beyond its lowest point, and the value at the place on the
+        chord from the nearer end to that. How far it falls then is greatest where its derivative is zero."""
+        low, meet = (each[:, None] for each in self._lowest(values, slopes, interval))
+        found = self._below(values, slopes, interval, places) - low
+        ends = self.at[interval], self.at[interval + 1]
+        for start, to, near, far in ((0, 1, interval, interval + 1), (1, 0, interval + 1, interval)):
+            # Lengths from the end where the chord starts, towards the minimum.
+            width, length = ends[1] - ends[0], np.abs(places - ends[start])
+            beyond = far if to else far - 1
+            if not 0 <= beyond < len(self.at) - 1:
+                continue  # nothing bounds it from that side
+            rise = slopes[:, [beyond]] * (1 if to else -1)
+            drop = values[:, [near]] - (values[:, [far]] - rise * width)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                most = np.where(rise > 0, np.sqrt(np.maximum(drop * length / rise, 0.0)), width)
+            most = np.clip(most, np.maximum(np.abs(meet - ends[start]), length), width)
+            found = np.maximum(found, (drop - rise * most) * (most - length) / most)
         return found
 
     def _draws(self, variance: float) -> tuple[Array, Array]:

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from orchestrator.analysis.candidates import surface_regret
-from orchestrator.kinds.basin import MISFIT
+from orchestrator.analysis.candidates import MISFIT, surface_regret
 
 CROSS = [(0.0, 0.0), (-0.5, 0.0), (0.5, 0.0), (0.0, -0.5), (0.0, 0.5)]
 RISE = MISFIT * 0.25 * (0.1 + 0.02)
