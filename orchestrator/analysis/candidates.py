@@ -126,7 +126,10 @@ class CandidateSummary:
         """The rate that the grid asks for now, where runs that were retried have changed it since phase 2 began."""
         if self.final is None or self.judged_lr is None or self.final.lr in (self.judged_lr, self.chosen.lr):
             return None
-        return self.judged_lr
+        began = min(run.created_at for run in self.final.runs)
+        ended = [run.ended_at for rate in self.rates for run in rate.runs if run.ended_at is not None]
+        # Else another rule chose the rate: that of an earlier version.
+        return self.judged_lr if max(ended, default=began) > began else None
 
     def regret(self, variance: float, degrees: int) -> float:
         """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
