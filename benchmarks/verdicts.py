@@ -13,8 +13,8 @@ wall (0.02 and 0.4), edge (the optimum lies up to two steps beyond the grid), cl
 every run diverges, by 0.01 nats for a factor of two unless the line says otherwise) and chance (the same, where runs
 diverge by chance about that rate). "Flat and": the baseline's basin is flat, and the others' that. Grids have factors
 of 2, 4 or 10. Each candidate's best rate lies anywhere between two rates of its grid: what is compared is the lowest
-point of the basins, and a grid that has missed it is no excuse. "Untuned": every seed at every rate, and no phase of its
-own for the choice. Seeds have a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal,
+point of the basins, and a grid that has missed it is no excuse. "Untuned": every seed at every rate, and no phase of
+its own for the choice. Seeds have a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal,
 Student's t with 3 degrees of freedom, or log-normal, all of one variance; with spikes 15, 30 or 45 % of the runs end
 0.05 to 0.5 nats too high, of all candidates, of all but the baseline ("spikes of one"), or of the baseline.
 
