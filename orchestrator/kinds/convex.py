@@ -59,9 +59,8 @@ class ConvexFunction:
         return float(self.at[found]), float(self.at[found + 1]), float(lows[found][1].mean())
 
     def _gaps(self, places: Array, variance: float) -> Array:
-        """[draws, places]"""
+        """[draws, places]. Beyond the points the value is taken to go on as between the last two."""
         values, slopes = self._draws(variance)
-        places = np.clip(places, self.at[0], self.at[-1])
         interval = np.clip(np.searchsorted(self.at, places) - 1, 0, len(self.at) - 2)
         above = values[:, interval] + slopes[:, interval] * (places - self.at[interval])
         found = np.zeros_like(above)
@@ -82,18 +81,19 @@ class ConvexFunction:
         chord from the nearer end to that. How far it falls then is greatest where its derivative is zero."""
         low, meet = (each[:, None] for each in self._lowest(values, slopes, interval))
         found = self._below(values, slopes, interval, places) - low
-        ends = self.at[interval], self.at[interval + 1]
-        for start, to, near, far in ((0, 1, interval, interval + 1), (1, 0, interval + 1, interval)):
-            # Lengths from the end where the chord starts, towards the minimum.
-            width, length = ends[1] - ends[0], np.abs(places - ends[start])
-            beyond = far if to else far - 1
+        width = self.at[interval + 1] - self.at[interval]
+        for near, far in ((interval, interval + 1), (interval + 1, interval)):
+            direction = far - near
+            beyond = max(near, far) if direction > 0 else min(near, far) - 1
             if not 0 <= beyond < len(self.at) - 1:
                 continue  # nothing bounds it from that side
-            rise = slopes[:, [beyond]] * (1 if to else -1)
+            # Lengths from the near end, where the chord starts; the bound rises towards the far one, from so far below.
+            length = np.abs(places - self.at[near])
+            rise = slopes[:, [beyond]] * direction
             drop = values[:, [near]] - (values[:, [far]] - rise * width)
             with np.errstate(divide="ignore", invalid="ignore"):
                 most = np.where(rise > 0, np.sqrt(np.maximum(drop * length / rise, 0.0)), width)
-            most = np.clip(most, np.maximum(np.abs(meet - ends[start]), length), width)
+            most = np.clip(most, np.maximum(np.abs(meet - self.at[near]), length), width)
             found = np.maximum(found, (drop - rise * most) * (most - length) / most)
         return found
 

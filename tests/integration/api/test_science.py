@@ -28,7 +28,7 @@ def play(service: Service, parameters: int) -> None:
         for lease in leases:
             spec = lease.spec
             better = 0.99 if spec.optimizer.name == "adapm" else 1.0
-            loss = 12 * parameters**-0.08 * better * (1 + abs(spec.optimizer.lr - 0.002) + 1e-4 * spec.seed)
+            loss = 12 * parameters**-0.08 * better * (1 + 0.2 * abs(spec.optimizer.lr - 0.002) + 1e-4 * spec.seed)
             service.attempts.hello(lease.run_id, lease.attempt, lease.token)
             points = (Point(step=0, tokens=0, val_loss=9.0), Point(step=10, tokens=10_240, val_loss=loss))
             batch = PointsBatch.from_points(sequence=0, points=points)

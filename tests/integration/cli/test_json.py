@@ -95,7 +95,7 @@ def test_the_demo_concludes(cli: Cli, service: Service, monkeypatch: pytest.Monk
     assert "AdaPM-mini with 6.9 % of its optimizer state is not told apart from AdamW (95 % interval" in sentence
     assert "● adapm-mini" in said and "adamw ●" in said
     assert f"/experiments/{experiment.id}" in said.split("Its page: ")[1]
-    assert len(list(service.runs.read_all(experiment.id))) == 24
+    assert len(list(service.runs.read_all(experiment.id))) == 24 + 2 * 3, "two more rates for each"
 
 
 def test_the_databases_verbs_tell_json(cli: Cli, tmp_path: Path):

@@ -94,6 +94,11 @@ def test_towards_an_end_the_function_goes_on_as_it_fell() -> None:
     assert function(at, -0.1 * at, end=0.5).gap(-0.6, 0.0, 0.5) == pytest.approx(0.11)
 
 
+def test_beyond_the_points_the_value_goes_on_as_it_rose() -> None:
+    at = np.array([-1.0, 0.0])
+    assert function(at, -0.1 * at, end=0.5).gap(-2.0, 0.0, 0.5) == pytest.approx(0.25)
+
+
 def test_where_a_loss_levels_off_it_bounds_nothing() -> None:
     """Far above its best rate a loss stays at that of an untrained model: this is no convex function."""
     at = np.arange(-2.0, 4.0)
