@@ -77,7 +77,19 @@ class Finding:
 
 def stages(device: str) -> list[Stage]:
     """In the order of what should be known first, should time run out."""
-    tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "100")
+    tests = (
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--timeout",
+        "100",
+        "--tb",
+        "short",
+        "--show-capture",
+        "no",
+    )
     placed = {"ADAPM_TEST_DEVICE": device}
     cuda = device == "cuda"
     models = ("124m", "1.5b", "llama-1b") if cuda else ("tiny",)

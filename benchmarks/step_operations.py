@@ -8,9 +8,7 @@ an accelerator's ways, and a value that the host wanted to read is an error: the
 what torch dispatches and does not only view a tensor, or a launch of one of our kernels (`optim/adapm/kernels.py`);
 some of those of linear algebra are several kernels inside. One on lists of tensors (`_foreach_…`) is one launch where
 torch's own rules let it be, and else as many as there are tensors. An operation moves each of its operands once, in or
-out: what caches hold between operations is not known here. Where a kernel reads a gradient twice, the second time
-counts as far as what all programs work on at a time does not fit into the cache of an H200. Fused AdamW is one
-operation, of 28 bytes a float32 weight.
+out: what caches hold between operations is not known here. Fused AdamW is one operation, of 28 bytes a float32 weight.
 """
 
 import argparse
@@ -30,13 +28,11 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.optimizer_step import CONFIGS, new_model
 from benchmarks.result_file import write_result
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices, kernels
-from optim.adapm.low_rank import Factors, Projection, Start
+from optim.adapm.low_rank import Factors, Start
 from optim.adapm.step import _on_device
 
 MODELS = ("124m", "1.5b", "llama-1b")
 RESULT = Path("benchmarks/results/step-operations.json")
-PROCESSORS, CACHE_BYTES = 132, 40e6
-"""Of an H200, whose second-level cache has 50 MB."""
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _WRITES_ONLY = {"copy_", "_foreach_copy_", "fill_", "zero_"}
 
@@ -229,26 +225,6 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
         read = _tensors((changed, gradients, factors, divisor, numbers))
         counted.found.add("our kernel", sum(_extent(tensor) for tensor in (*read, *changed)))
 
-    def launch_projection(
-        blocks: kernels.Blocks,
-        chosen: Sequence[int],
-        projection: Projection,
-        through: Tensor,
-        carried_right: Tensor,
-        divisor: Tensor | None,
-        numbers: Tensor,
-        chances: kernels.Chances | None,
-        precision: str,
-    ) -> None:
-        changed = [each[index] for each in (blocks.weights, blocks.moments) if each for index in chosen]
-        gradients = [blocks.gradients[index] for index in chosen]
-        again = _again(blocks.weights[chosen[0]]) * sum(_extent(tensor) for tensor in gradients)
-        thin = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors(list(projection))}  # L may be Q
-        read = _tensors((changed, gradients, list(thin.values()), through, divisor, numbers))
-        written = (*changed, projection.right, carried_right)
-        moved = sum(_extent(tensor) for tensor in (*read, *written))
-        counted.found.add("our projection", moved + round(again))
-
     def launch_sums(gradients: Sequence[Tensor], chosen: Sequence[int], sums: Tensor, axis: int) -> None:
         assert len(chosen) == len(gradients)
         counted.found.add("our sums", sum(_extent(tensor) for tensor in (*gradients, sums)))
@@ -278,7 +254,6 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
             stack.enter_context(patch(f"optim.adapm.{module}.gaussian_sketch", draw))
         stack.enter_context(patch.object(compiled, "kernels_for", lambda device: kernels))
         stack.enter_context(patch.object(kernels, "_launch", launch))
-        stack.enter_context(patch.object(kernels, "_launch_projection", launch_projection))
         stack.enter_context(patch.object(kernels, "_launch_sums", launch_sums))
         stack.enter_context(patch.object(kernels, "_launch_inner", launch_inner))
         stack.enter_context(patch.object(kernels, "_launch_product", launch_product))
@@ -287,13 +262,6 @@ def as_on_cuda() -> Iterator[_CountedOperations]:
 
 def _tensors(nested: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(nested) if isinstance(leaf, Tensor)]
-
-
-def _again(weight: Tensor) -> float:
-    """Which part of G `kernels.project_and_move` reads from memory a second time: what of its strips is not cached."""
-    rows, columns = weight.shape
-    in_flight = PROCESSORS * rows * kernels._strip(rows, columns) * torch.float32.itemsize
-    return max(0.0, 1.0 - CACHE_BYTES / in_flight)
 
 
 def _are_alike(lists: Sequence[Sequence[Tensor]]) -> bool:

@@ -6,10 +6,8 @@
     v = b2 v + (1 - b2) (mean of a row of G * G)      where each row keeps one; other shared v are worked out before
     W = (1 - lr wd) W - lr clip(m / (sqrt(v / debias) + eps), c)
 
-Another does so where R = Q^T M is still to be found (`low_rank.py`), in one launch that reads its part of a gradient
-again while a cache has it. Two read gradients alone: their products with thin matrices, with the sums of squares that a
-shared v needs, and those sums by themselves. Products are in TF32, or each of a float32's two parts in TF32, which
-tensor cores do in a third of the time of one in IEEE float32.
+Two read gradients alone: their products with thin matrices, with the sums of squares that a shared v needs, and those
+sums by themselves. Products are in TF32, or each of a float32's two parts in TF32.
 
 A batch is one launch: the addresses of its blocks are a table on the device, so that they lie wherever their parameters
 do. A program moves a tile of a block, or whole rows where each row keeps one v: what it reads of G a second time is in
@@ -31,27 +29,28 @@ import triton.language as tl
 from torch import Tensor
 
 from .devices import cache_tensors, times
-from .low_rank import Factors, Momentum, Projection, Start
+from .low_rank import Factors, Momentum, Start
 from .rounding import RoundingKey
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-# Compiled for an H100 these take 158 registers a thread with the products, 128 in TF32, and spill none, nor on an A100.
+# Compiled for an H100 or an A100 none of these spills a register; the fastest of some dozens on an H200.
 _TILE_ELEMENTS = 4096
-_PRODUCT_TILE = 64
-_PRODUCT_DEPTH = 16
+_LOW_RANK_TILE = (32, 64)
+_LOW_RANK_DEPTH = 16
 """Columns of A and rows of B at a time."""
-_SUMMED = 32
+_LOW_RANK_WARPS, _LOW_RANK_STAGES = 4, 2
+_PRODUCT_TILE = 64
+_PRODUCT_SUMMED = 32
 """Products with a gradient that are added up at a time."""
+_PRODUCT_WARPS, _PRODUCT_STAGES = 8, 3
 _SUM_TILES = ((4, 1024), (64, 64))
 """Sums at a time, and squares of each at a time: where squares lie side by side, and where sums do."""
-_INNER_TILE = 64
-"""Products of thin rows with others, by so many of each, that a program sums up."""
+_INNER_TILE, _INNER_SUMMED = 64, 32
+"""Products of thin rows with others, by so many of each, that a program sums up, and so many at a time."""
 _LEAST_SPLIT, _ENOUGH_PROGRAMS = 512, 264
 """Rows are cut no shorter for such sums, and no more often than two programs for each of 132 processors need."""
 _MOST_ROWS = 128
 """Of thin matrices, that a program multiplies at a time."""
-_ROWS_OF_WIDE_STRIPS = 1024
-"""Strips of 64 columns and so many rows of float32 on each of an H200's 132 processors take 35 of its cache's 50 MB."""
 _WARPS, _INNER_WARPS = 8, 4
 _INPUTS = {"highest": "tf32x3", "high": "tf32", "medium": "tf32"}
 """What a tensor core is given for a float32: its first 11 bits, or those and the next 11 apart, three products in all.
@@ -72,22 +71,15 @@ def try_on(device: torch.device) -> None:
     """
     weight, gradient, moment = (torch.linspace(-1.0, 1.0, 33 * 70, device=device).view(33, 70) for _ in range(3))
     moment = moment.square() + 0.1
-    basis, carried = torch.eye(5, 33, device=device)[None], gradient[:5].contiguous()[None]
-    found = 0.1 * gradient[:5] + 0.9 * carried[0]
-    numbers = torch.tensor([0.5, 1.0, 0.9, 0.1, 1.0, 1e-8, 1.0, 0.9, 0.1, 0.1, 1.5, 0.5], device=device)
+    factors = Factors(torch.eye(33, 5, device=device), gradient[:5].contiguous())
+    numbers = torch.tensor([0.5, 1.5, 0.9, 0.1, 1.0, 1e-8, 1.0, 0.9, 0.1, 0.1], device=device)
     numerator = 0.5 * gradient
-    numerator[:5] += 1.5 * carried[0] + 0.5 * found
+    numerator[:5] += 1.5 * factors.right
     root = (0.9 * moment + 0.1 * gradient.square()).sqrt() + 1e-8
     expected = 0.9 * weight - 0.1 * (numerator / root).clamp(-1.0, 1.0)
-    mixed = Factors(torch.cat((1.5 * basis, 0.5 * basis), dim=1).mT, torch.cat((carried, found[None]), dim=1))
-    for projects in (False, True):
-        blocks = Blocks([weight.clone()], [gradient.clone()], [], [moment.clone()])
-        if projects:
-            project_and_move(blocks, Projection(basis, basis.mT, basis.mT, carried, 0.9), None, numbers)
-        else:
-            move(blocks, mixed, None, numbers)
-        if not torch.allclose(blocks.weights[0], expected, rtol=1e-3, atol=1e-3):
-            raise RuntimeError("it does not agree with torch's operators")
+    move(Blocks([weight], [gradient], [], [moment]), factors, None, numbers)
+    if not torch.allclose(weight, expected, rtol=1e-3, atol=1e-3):
+        raise RuntimeError("it does not agree with torch's operators")
     rows = torch.linspace(-1.0, 1.0, _MOST_ROWS * 70, device=device).view(1, -1, 70)
     some_weak = 2.0 * (torch.arange(_MOST_ROWS, device=device) % 3 > 0).float().view(1, -1, 1)
     for start in (Start(rows), Start(rows, some_weak, rows[0].flip(1))):
@@ -122,16 +114,13 @@ class Chances(NamedTuple):
     """Row and column of the whole block at which each of these blocks begins; empty for 0, 0."""
     columns: int
     """Of the whole block."""
-    is_turned: bool = False
-    """Whether the rows that are given are columns of it."""
 
     @property
     def places(self) -> tuple[int, int, int]:
         """What chances are drawn by: the place in the whole block of the first weight, and from row to row and column
         to column."""
         row, column = self.origin or (0, 0)
-        steps = (1, self.columns) if self.is_turned else (self.columns, 1)
-        return row * self.columns + column, *steps
+        return row * self.columns + column, self.columns, 1
 
 
 def move(
@@ -149,7 +138,7 @@ def move(
         blocks: What is moved.
         factors: A (B × m × 2r) and B (B × 2r × n) of low-rank blocks; without the leading B for a single one.
         divisor: sqrt(v / debias) + eps, B × m × 1 or B × 1 × n, where it has been worked out before; as for factors.
-        numbers: On the device, in float32: as `compiled.move` has them, 1 - b1, and the weights of L' R' and of L R.
+        numbers: On the device, in float32: as `compiled.move` has them, and 1 - b1.
         chances: Where weights are rounded by chance.
         precision: Of the products, in torch's words: those of `_INPUTS`.
     """
@@ -159,45 +148,6 @@ def move(
     with _current(numbers.device):
         for chosen in _group_by_layout(*(each for each in blocks if each)):
             _launch(blocks, chosen, factors, divisor, numbers, chances, precision)
-
-
-def suits_projection(rank: int, dtype: torch.dtype) -> bool:
-    """Whether `project_and_move` takes factors of that rank, stored in that type."""
-    return rank <= _MOST_ROWS and is_supported(dtype)
-
-
-def project_and_move(
-    blocks: Blocks,
-    projection: Projection,
-    divisor: Tensor | None,
-    numbers: Tensor,
-    *,
-    chances: Chances | None = None,
-    precision: str = "highest",
-) -> None:
-    """Find R of low-rank blocks and move them, in one launch for those that are laid out alike.
-
-    A program has a strip of inputs: R of those needs their columns of G, and nothing else of G. They are then read
-    again, the last rows first, from the cache where all strips that are worked on at a time fit into it.
-
-    Args:
-        blocks: What is moved, outputs × inputs; v of each element, or none.
-        projection: Their momentum.
-        divisor: As for `move`, B × m × 1.
-        numbers: As for `move`.
-        chances: As for `move`; its origin and columns are those of the block as it lies in memory, `is_turned` where
-            that is inputs × outputs.
-        precision: As for `move`.
-    """
-    if blocks.weights[0].numel() == 0:
-        return
-    torch.autograd.graph.increment_version(blocks.weights)  # as for whatever torch writes to
-    through = times(projection.basis, projection.carried_left)
-    # R' of each strip, which is overwritten: written and read by one program, so that it need not leave the cache.
-    carried_right = through.new_empty(projection.right.shape)
-    with _current(numbers.device):
-        for chosen in _group_by_layout(*(each for each in blocks if each)):
-            _launch_projection(blocks, chosen, projection, through, carried_right, divisor, numbers, chances, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,55 +312,9 @@ def _launch(
         INDEX=_index_type([each for each in reached if each is not None]),
         TILE_ROWS=tile_rows,
         TILE_COLUMNS=tile_columns,
-        **compiled_for,
-    )
-
-
-def _launch_projection(
-    blocks: Blocks,
-    chosen: Sequence[int],
-    projection: Projection,
-    through: Tensor,
-    carried_right: Tensor,
-    divisor: Tensor | None,
-    numbers: Tensor,
-    chances: Chances | None,
-    precision: str,
-) -> None:
-    """Move those of the blocks, whose values lie the same strides apart."""
-    table, compiled_for = _table(blocks, chosen, chances, precision)
-    weight, gradient = blocks.weights[chosen[0]], blocks.gradients[chosen[0]]
-    moment = blocks.moments[chosen[0]] if blocks.moments else None
-    rows, columns = weight.shape
-    rank = projection.basis.shape[-2]
-    strip = _strip(rows, columns)
-    strips = triton.cdiv(columns, strip)
-    thin = (projection.basis, projection.left, projection.carried_left, projection.right)
-    _project_and_move[(strips * len(chosen),)](
-        table,
-        *thin,
-        carried_right,
-        through.contiguous(),
-        divisor,
-        numbers,
-        len(chosen),
-        strips,
-        rows,
-        columns,
-        rank,
-        *(step for each in thin for step in _strides(each)),
-        *weight.stride(),
-        *gradient.stride(),
-        *(moment.stride() if moment is not None else (0, 0)),
-        *_strides(divisor)[:2],
-        *(chances.places if chances is not None else (0, 0, 0)),
-        projection.beta1,
-        HAS_MOMENT=moment is not None,
-        INDEX=_index_type([weight, gradient, *thin, *([] if moment is None else [moment])]),
-        RANK=max(16, triton.next_power_of_2(rank)),
-        TILE_ROWS=_PRODUCT_TILE,
-        TILE_SUMMED=_SUMMED,
-        STRIP=strip,
+        TILE_DEPTH=_LOW_RANK_DEPTH,
+        num_warps=_WARPS if factors is None else _LOW_RANK_WARPS,
+        num_stages=_LOW_RANK_STAGES,
         **compiled_for,
     )
 
@@ -430,9 +334,6 @@ def _table(
         "GRADIENT": _DTYPES[blocks.gradients[chosen[0]].dtype],
         "STATE": _DTYPES[state],
         "IS_ALIGNED": all(address % 16 == 0 for address in addresses),
-        "TILE_DEPTH": _PRODUCT_DEPTH,
-        "num_warps": _WARPS,
-        "num_stages": 2,
     }
 
 
@@ -474,7 +375,7 @@ def _launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
         found,
         blocks,
         tiles,
-        triton.cdiv(triton.cdiv(length, splits), _SUMMED) * _SUMMED,
+        triton.cdiv(triton.cdiv(length, splits), _INNER_SUMMED) * _INNER_SUMMED,
         rank,
         length,
         *start.rows.stride(),
@@ -482,7 +383,7 @@ def _launch_inner(start: Start, others: Tensor, found: Tensor) -> None:
         *others.stride(),
         INDEX=_index_type([each for each in (start.rows, start.sketch, others) if each is not None]),
         TILE=tile,
-        TILE_SUMMED=_SUMMED,
+        TILE_SUMMED=_INNER_SUMMED,
         num_warps=_INNER_WARPS,
         num_stages=2,
     )
@@ -533,9 +434,9 @@ def _launch_product(
             IS_ALIGNED=all(address % 16 == 0 for address in addresses),
             TILE_ROWS=tile_rows,
             TILE=_PRODUCT_TILE,
-            TILE_SUMMED=_SUMMED,
-            num_warps=_WARPS,
-            num_stages=3,
+            TILE_SUMMED=_PRODUCT_SUMMED,
+            num_warps=_PRODUCT_WARPS,
+            num_stages=_PRODUCT_STAGES,
         )
 
 
@@ -548,12 +449,6 @@ def _index_type(tensors: Sequence[Tensor]) -> tl.dtype:
     return tl.int32 if max(last) < 2**31 else tl.int64
 
 
-def _strip(rows: int, columns: int) -> int:
-    """How many columns a program of `_project_and_move` has: half as many where the strips would not fit the cache."""
-    widest = _PRODUCT_TILE if rows <= _ROWS_OF_WIDE_STRIPS else _PRODUCT_TILE // 2
-    return int(max(16, min(widest, triton.next_power_of_2(columns))))
-
-
 def _tile(rows: int, columns: int, *, is_product: bool) -> tuple[int, int]:
     """Rows and columns that a program moves at a time; a product needs 16 of both.
 
@@ -561,8 +456,9 @@ def _tile(rows: int, columns: int, *, is_product: bool) -> tuple[int, int]:
     thread writes to it.
     """
     if is_product:
-        size = [max(16, min(_PRODUCT_TILE, triton.next_power_of_2(length))) for length in (rows, columns)]
-        return size[0], size[1]
+        sizes = zip((rows, columns), _LOW_RANK_TILE, strict=True)
+        tile_rows, tile_columns = (max(16, min(most, triton.next_power_of_2(length))) for length, most in sizes)
+        return tile_rows, tile_columns
     across = min(1024, triton.next_power_of_2(columns))
     least = 32 * _WARPS // across
     return max(least, min(_TILE_ELEMENTS // across, triton.next_power_of_2(rows))), across
@@ -690,133 +586,6 @@ def _move(
         place = first_place + row[:, None] * place_row + column[None, :] * place_column
         keys = table + 5 * blocks + block
         _descend(weights + places, numerator, root, there, numbers, place, keys, blocks, BY_CHANCE)
-
-
-@triton.jit
-def _project_and_move(
-    table: tl.tensor,
-    basis: tl.tensor,
-    left: tl.tensor,
-    carried_left: tl.tensor,
-    right: tl.tensor,
-    carried_right: tl.tensor,
-    through: tl.tensor,
-    divisor: tl.tensor,
-    numbers: tl.tensor,
-    blocks: tl.tensor,
-    strips: tl.tensor,
-    rows: tl.tensor,
-    columns: tl.tensor,
-    rank: tl.tensor,
-    basis_block: tl.tensor,
-    basis_depth: tl.tensor,
-    basis_row: tl.tensor,
-    left_block: tl.tensor,
-    left_row: tl.tensor,
-    left_depth: tl.tensor,
-    carried_left_block: tl.tensor,
-    carried_left_row: tl.tensor,
-    carried_left_depth: tl.tensor,
-    right_block: tl.tensor,
-    right_depth: tl.tensor,
-    right_column: tl.tensor,
-    weight_row: tl.tensor,
-    weight_column: tl.tensor,
-    gradient_row: tl.tensor,
-    gradient_column: tl.tensor,
-    moment_row: tl.tensor,
-    moment_column: tl.tensor,
-    divisor_block: tl.tensor,
-    divisor_row: tl.tensor,
-    first_place: tl.tensor,
-    place_row: tl.tensor,
-    place_column: tl.tensor,
-    beta1: tl.tensor,
-    HAS_MOMENT: tl.constexpr,
-    BY_CHANCE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WEIGHT: tl.constexpr,
-    GRADIENT: tl.constexpr,
-    STATE: tl.constexpr,
-    INDEX: tl.constexpr,
-    IS_ALIGNED: tl.constexpr,
-    RANK: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_SUMMED: tl.constexpr,
-    TILE_DEPTH: tl.constexpr,
-    STRIP: tl.constexpr,
-) -> None:
-    """Find R of some inputs of one block, and move all weights of those."""
-    block = tl.program_id(0) // strips
-    column = ((tl.program_id(0) % strips) * STRIP + tl.arange(0, STRIP)).to(INDEX)
-    depth = tl.arange(0, RANK).to(INDEX)
-    weights = _pointer(table, block, WEIGHT, IS_ALIGNED)
-    gradients = _pointer(table + blocks, block, GRADIENT, IS_ALIGNED)
-    moments = _pointer(table + 3 * blocks, block, STATE, IS_ALIGNED)
-    place_of_block = tl.load(table + 4 * blocks + block)
-    bases = basis + place_of_block * basis_block + depth * basis_depth
-    rights = right + place_of_block * right_block + column * right_column
-    copies = carried_right + place_of_block * rank * columns + column
-    found = tl.zeros((RANK, STRIP), dtype=tl.float32)
-    for start in range(0, rows, TILE_SUMMED):
-        other = (start + tl.arange(0, TILE_SUMMED)).to(INDEX)
-        there = (other < rows)[:, None] & (column < columns)[None, :]
-        value = tl.load(
-            gradients + other[:, None] * gradient_row + column[None, :] * gradient_column,
-            mask=there,
-            other=0.0,
-            eviction_policy="evict_last",
-        ).to(tl.float32)
-        there = (depth < rank)[:, None] & (other < rows)[None, :]
-        q = tl.load(bases[:, None] + other[None, :] * basis_row, mask=there, other=0.0)
-        found = tl.dot(q, value, found, input_precision=PRECISION)
-    throughs = through + place_of_block * rank * rank + depth * rank
-    other_part = tl.zeros((RANK, STRIP), dtype=tl.float32)
-    for start in range(0, rank, TILE_DEPTH):
-        inner = (start + tl.arange(0, TILE_DEPTH)).to(INDEX)
-        there = (depth < rank)[:, None] & (inner < rank)[None, :]
-        t = tl.load(throughs[:, None] + inner[None, :], mask=there, other=0.0)
-        there = (inner < rank)[:, None] & (column < columns)[None, :]
-        value = tl.load(rights[None, :] + inner[:, None] * right_depth, mask=there, other=0.0).to(tl.float32)
-        tl.store(copies[None, :] + inner[:, None] * columns, value, mask=there)
-        other_part = tl.dot(t, value, other_part, input_precision="tf32x3")
-    found = found * (1.0 - beta1) + other_part * beta1
-    tl.debug_barrier()  # R' is read by all threads before any writes R
-    is_right = (depth < rank)[:, None] & (column < columns)[None, :]
-    stored = _to_state(found, right.dtype.element_ty)
-    tl.store(rights[None, :] + depth[:, None] * right_depth, stored, mask=is_right)
-    tl.debug_barrier()
-
-    for back in range(0, rows, TILE_ROWS):
-        row = ((tl.cdiv(rows, TILE_ROWS) - 1) * TILE_ROWS - back + tl.arange(0, TILE_ROWS)).to(INDEX)
-        there = (row < rows)[:, None] & (column < columns)[None, :]
-        gradient = tl.load(
-            gradients + row[:, None] * gradient_row + column[None, :] * gradient_column,
-            mask=there,
-            other=0.0,
-            eviction_policy="evict_first",
-        ).to(tl.float32)
-        is_row, is_column = row < rows, column < columns
-        numerator = gradient * tl.load(numbers)
-        lefts = left + place_of_block * left_block + row * left_row
-        product = _product_of_thin(
-            lefts, left_depth, is_row, rights, right_depth, is_column, rank, PRECISION, TILE_DEPTH
-        )
-        numerator += product * tl.load(numbers + 11)
-        lefts = carried_left + place_of_block * carried_left_block + row * carried_left_row
-        product = _product_of_thin(
-            lefts, carried_left_depth, is_row, copies, columns, is_column, rank, PRECISION, TILE_DEPTH
-        )
-        numerator += product * tl.load(numbers + 10)
-        if HAS_MOMENT:
-            reached = moments + row[:, None] * moment_row + column[None, :] * moment_column
-            root = _element_root(reached, gradient, there, numbers)
-        else:
-            root = tl.load(divisor + place_of_block * divisor_block + row * divisor_row, mask=row < rows, other=1.0)
-            root = root[:, None]
-        reached = weights + row[:, None] * weight_row + column[None, :] * weight_column
-        place = first_place + row[:, None] * place_row + column[None, :] * place_column
-        _descend(reached, numerator, root, there, numbers, place, table + 5 * blocks + block, blocks, BY_CHANCE)
 
 
 @triton.jit

@@ -66,20 +66,6 @@ class Start(NamedTuple):
         return torch.where(self.inverse == 0.0, self.sketch, self.rows * self.inverse)
 
 
-class Projection(NamedTuple):
-    """The low-rank momentum of B blocks, outputs × inputs, whose L is known and whose R = Q^T M is not."""
-
-    basis: Tensor
-    """Q^T: r orthonormal rows for each block, B × r × m."""
-    left: Tensor
-    """L, B × m × r: Q as it will be carried."""
-    carried_left: Tensor
-    """L', B × m × r."""
-    right: Tensor
-    """R' as it is stored, B × r × n; changed to R in place, rounded to its type before weights are moved by it."""
-    beta1: float
-
-
 @dataclass(frozen=True)
 class Momentum:
     """M = (1 - b1) G + b1 L' R', as the products that solvers take of it."""

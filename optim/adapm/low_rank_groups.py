@@ -9,8 +9,7 @@ of the plan's largest block. In a group
   else block by block, but for blocks so small that a launch would take longer than a copy of them;
 * the r × r matrices of all blocks are worked out together (`solvers.subspace_bases`), with no word to the host.
 
-Weights and second moments are moved by `step.update_batch`: where our kernel does it, all blocks of a shape at once. If
-the solver finds L first, as `subspace` does, that kernel finds R as well.
+Weights and second moments are moved by `step.update_batch`: where our kernel does it, all blocks of a shape at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +25,7 @@ from ..plan.blocks import FirstMoment
 from . import devices
 from .devices import lerp_product, times, times_transposed
 from .eight_bit import EightBit, Stored
-from .low_rank import Factors, Momentum, Projection, gaussian_sketch, mixed_factors, sketch_to_start_from, spare_sketch
+from .low_rank import Factors, Momentum, gaussian_sketch, mixed_factors, sketch_to_start_from, spare_sketch
 from .options import StepSettings
 from .solvers import SOLVERS
 from .step import (
@@ -71,9 +70,6 @@ def update_low_rank(
     """
     for group in _split_into_groups(lists, limit=allowed_elements(largest) // _BLOCKS_TO_FACTORS):
         kernels = kernels_for(group[0][0]) if compiles and all(kernels_for(batch[0]) for batch in group) else None
-        if kernels is not None and _suits_projection(group, settings, kernels):
-            _project_and_move(group, settings, kernels, largest=largest)
-            continue
         changes = _find_factors(group, settings, kernels, largest=largest)
         group.clear()
         while changes:
@@ -145,38 +141,6 @@ class _Change(NamedTuple):
         """Let the new ones be the state, once what is carried is not needed any more."""
         for parts, whole, factor in zip(_stored_factors(self.batch), self.stored, self.current, strict=True):
             round_into([whole] if _shares_storage(parts[0], whole) else parts, factor)
-
-
-def _suits_projection(group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType) -> bool:
-    """Whether the kernel that moves those weights finds R as well."""
-    block = group[0][0].block
-    dtypes = {part.dtype if isinstance(part, Tensor) else None for batch in group for part in _stored_factors(batch)[0]}
-    suits = all(dtype is not None and kernels.suits_projection(block.rank, dtype) for dtype in dtypes)
-    return suits and SOLVERS[settings.solver].bases is not None
-
-
-def _project_and_move(
-    group: Sequence[Sequence[Member]], settings: StepSettings, kernels: ModuleType, *, largest: int
-) -> None:
-    """Find L of all blocks of a group, and R on the way of their weights."""
-    stored, carried = _read_factors(group)
-    momenta = _momenta_of(group, carried, settings, kernels, largest=largest)
-    find_bases, sketches = SOLVERS[settings.solver].bases, _sketches(group, carried, settings)
-    assert find_bases is not None
-    bases = find_bases(momenta, iterations=settings.iterations, fresh=settings.fresh, sketches=sketches)
-    for batch, wholes, momentum, basis in zip(group, stored, momenta, bases, strict=True):
-        plain = [whole for whole in wholes if isinstance(whole, Tensor)]
-        state = Factors(*plain)
-        if batch[0].block.output_axis == 1:
-            state = state.transpose()
-        left = round_as_stored([state.left], basis.mT)
-        projection = Projection(basis, left, momentum.carried.left, state.right, settings.beta1)
-        squares = kernels.square_sums_of(momentum)
-        update_batch(batch, settings, largest=largest, compiles=True, momentum=projection, squares=squares)
-        state.left.copy_(left)
-        for parts, tensor in zip(_stored_factors(batch), plain, strict=True):
-            if not _shares_storage(parts[0], tensor):
-                round_into(parts, tensor)
 
 
 def _read_factors(group: Sequence[Sequence[Member]]) -> tuple[list[list[Stored]], list[Factors]]:

@@ -35,7 +35,7 @@ from ..plan.blocks import Block, BlockPlan, FirstMoment, SecondMoment
 from . import compiled
 from .devices import Rows, cache_tensors, chunk_elements, constant, pack, row_chunks, times
 from .eight_bit import EightBit, Stored, pair_with_scales, tensors_of
-from .low_rank import Factors, Momentum, Projection, add_product, gaussian_sketch, mixed_factors
+from .low_rank import Factors, Momentum, add_product, gaussian_sketch, mixed_factors
 from .options import StepSettings
 from .rounding import round_stochastically, rounding_key
 from .solvers import SOLVERS
@@ -247,7 +247,7 @@ def update_batch(
     *,
     largest: int,
     compiles: bool = False,
-    momentum: Factors | Projection | None = None,
+    momentum: Factors | None = None,
     squares: Tensor | None = None,
 ) -> None:
     """Move a batch of like blocks, and their state.
@@ -258,8 +258,7 @@ def update_batch(
         settings: Of the parameters' group at the parameters' step.
         largest: Elements of the plan's largest block.
         compiles: Whether large blocks are moved by compiled code.
-        momentum: Of low-rank blocks where it has been found before: A and B, so that m is A B and the gradient's part;
-            or what our kernel finds R of.
+        momentum: Of low-rank blocks where it has been found before: A and B, so that m is A B and the gradient's part.
         squares: The sums of squares of each output of G, where they have.
     """
     block = batch[0].block
@@ -279,7 +278,6 @@ def update_batch(
             divisor = shared_divisor(block, stored, squares if len(squares) > 1 else squares[0], settings)
         _move_by_kernel(kernels, batch, settings, momentum, divisor)
         return
-    assert not isinstance(momentum, Projection)
     gradient = join([member.gradient for member in batch])
     divisor = None
     if shares:
@@ -367,19 +365,17 @@ def _move_by_kernel(
     kernels: ModuleType,
     batch: Sequence[Member],
     settings: StepSettings,
-    momentum: Factors | Projection | None,
+    momentum: Factors | None,
     divisor: Tensor | None,
 ) -> None:
     """As the loop above, all blocks at once; v that is not behind the divisor is found on the way."""
     first, block = batch[0], batch[0].block
     full = block.first_moment is FirstMoment.FULL
-    projects = isinstance(momentum, Projection)
-    turned = projects and block.output_axis == 1
     singles = [single for member in batch for single in cut_stack(member, 1)]
     chances = None
     if _rounds_by_chance(first.weight, settings):
         keys = [rounding_key(settings.seed, settings.step, single.block.name) for single in singles]
-        chances = kernels.Chances(keys, first.origin, block.shape[1], turned)
+        chances = kernels.Chances(keys, first.origin, block.shape[1])
     kept = [tensors_of(single.state) for single in singles]
     blocks = [
         [single.weight.detach() for single in singles],
@@ -387,13 +383,9 @@ def _move_by_kernel(
         [state["exp_avg"] for state in kept] if full else [],
         [state["exp_avg_sq"] for state in kept] if divisor is None else [],
     ]
-    if turned:
-        blocks = [[tensor.mT for tensor in tensors] for tensors in blocks]
-        divisor = None if divisor is None else divisor.mT
     numbers = _numbers(settings, block.first_moment, block.decays, torch.float32, first.weight.device)
-    how = {"chances": chances, "precision": settings.matmul_precision}
-    move = kernels.project_and_move if projects else kernels.move
-    move(kernels.Blocks(*blocks), momentum, divisor, numbers, **how)
+    precision = settings.matmul_precision
+    kernels.move(kernels.Blocks(*blocks), momentum, divisor, numbers, chances=chances, precision=precision)
 
 
 def _move_compiled(
@@ -454,8 +446,6 @@ def _numbers(
         1.0 - (lr * settings.weight_decay if decays else 0.0),
         lr,
         1.0 - settings.beta1,
-        settings.mixture.carried,
-        settings.mixture.current,
     )
     if settings.counter is None:
         return _on_device(numbers, compute, device)

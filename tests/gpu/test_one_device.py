@@ -26,7 +26,7 @@ from worker.records.result import Point, Result, Verdict
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import Budget, DataSpec, Resources, RunSpec
-from worker.training.device import GIB
+from worker.training.device import GIB, free_memory
 
 DEVICE = os.environ.get("ADAPM_TEST_DEVICE", "cuda")
 ON_GPU = DEVICE == "cuda"
@@ -103,8 +103,10 @@ def test_parameters_on_another_gpu_than_the_current_one_are_moved_there() -> Non
 
 
 def test_products_in_tf32_move_weights_by_its_rounding_alone() -> None:
-    """A CPU has no TF32: there they change nothing."""
+    """Numbers of 11 bits; single weights may move by more, where m is the small rest of large terms. A CPU has no TF32:
+    there they change nothing."""
     models = tiny_gpt2().to(DEVICE), tiny_gpt2().to(DEVICE)
+    starts = [value.detach().clone() for value in models[0].parameters()]
     for precision, model in zip(("highest", "high"), models, strict=True):
         optimizer = AdaPM.for_model(model, 1e-3, matmul_precision=precision)
         for value in model.parameters():
@@ -112,8 +114,9 @@ def test_products_in_tf32_move_weights_by_its_rounding_alone() -> None:
             value.grad = 1e-3 * torch.randn(value.shape, generator=draw).to(DEVICE)
         for _ in range(3):
             optimizer.step()
-    for exact, narrow in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(narrow, exact, rtol=0.0, atol=3e-5 if ON_GPU else 0.0)
+    for start, exact, narrow in zip(starts, *(model.parameters() for model in models), strict=True):
+        missed = (narrow - exact).norm() / (exact - start).norm()
+        assert missed <= (2**-8 if ON_GPU else 0.0)
 
 
 def test_memory_and_energy_are_what_the_driver_says(datasets: Path, tmp_path: Path) -> None:
@@ -138,19 +141,23 @@ def test_without_memory_half_the_micro_batch_is_asked_for_and_trains(datasets: P
     def folders(name: str) -> Folders:
         return Folders(run_folder=tmp_path / name, dataset_folder=datasets)
 
+    def executed_alone(spec: RunSpec, name: str, **how: Any) -> Result:
+        free_memory()  # what the run before left to torch's allocator would count as reserved by this one
+        return run(spec, MemoryReporter(), folders(name), **how)
+
     def peak(result: Result) -> int:
         assert result.memory_breakdown is not None
         return result.peak_memory.allocator_reserved_bytes or result.memory_breakdown.peak_bytes
 
     model_length = 256
-    whole = run(spec_of(length=model_length, micro_batch_sequences=8), MemoryReporter(), folders("whole"))
-    small = run(spec_of(length=model_length, micro_batch_sequences=1), MemoryReporter(), folders("small"))
+    whole = executed_alone(spec_of(length=model_length, micro_batch_sequences=8), "whole")
+    small = executed_alone(spec_of(length=model_length, micro_batch_sequences=1), "small")
     assert peak(small) < peak(whole)
     cap_gib = (peak(whole) + peak(small)) / 2 / GIB
     capped, size = spec_of(length=model_length, memory_cap_gib=cap_gib), 8
     while True:
         try:
-            result = run(capped, MemoryReporter(), folders(str(size)), micro_batch_sequences=size, retried_smaller=True)
+            result = executed_alone(capped, str(size), micro_batch_sequences=size, retried_smaller=True)
             break
         except OutOfMemoryError:
             size //= 2
@@ -206,6 +213,7 @@ def test_processes_exchange_over_nccl(size: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not ON_GPU, reason="on a CPU that is a minute of a C++ compiler: make compiled-test")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")  # float32 was asked for
 def test_a_compiled_model_trains_as_one_that_is_not(datasets: Path, tmp_path: Path) -> None:
     plain, other = MemoryReporter(), MemoryReporter()
     run(spec_of(), plain, Folders(run_folder=tmp_path / "plain", dataset_folder=datasets))

@@ -62,8 +62,8 @@ def batch(seed: int) -> Tensor:
 
 
 def loss_of(model: nn.Module, seed: int) -> Tensor:
-    """The language-model loss on `batch(seed)`."""
-    tokens = batch(seed)
+    """The language-model loss on `batch(seed)`, where the model is."""
+    tokens = batch(seed).to(next(model.parameters()).device)
     logits = model(tokens).logits
     return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 

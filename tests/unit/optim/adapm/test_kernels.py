@@ -6,7 +6,6 @@ On a GPU these run as they are; without one Triton's interpreter runs the kernel
 
 import itertools
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from optim.adapm import AdaPM, AdaPMMini, compiled, devices
-from optim.adapm.low_rank import Factors, Projection, Start
+from optim.adapm.low_rank import Factors, Start
 from optim.adapm.rounding import round_stochastically, rounding_key
 from worker.checks.tiny_models import tiny_gpt2, tiny_llama, train
 
@@ -245,97 +244,15 @@ def test_without_clipping_and_without_elements(kernels):
         check(kernels, make_case(shape, kind="none", second="element"))
 
 
-def orthonormal(rows: int, rank: int) -> Tensor:
-    drawn = torch.randn(2, rows, rank, generator=torch.Generator().manual_seed(2))
-    basis: Tensor = torch.linalg.qr(drawn)[0].to(DEVICE)
-    return basis
-
-
-@pytest.mark.parametrize("shape", [(16, 16), (65, 129), (150, 33)], ids=str)
-@pytest.mark.parametrize("second", ["element", "given rows"])
-@pytest.mark.parametrize(
-    ("rank", "state", "precision"),
-    [(1, torch.float32, "highest"), (5, torch.bfloat16, "highest"), (16, torch.float32, "high")],
-)
-def test_what_is_projected_on_the_way_moves_weights_as_if_it_were_known(
-    kernels, monkeypatch, shape, second, rank, state, precision
-):
-    """R = Q^T M, of M = (1 - b1) G + b1 L' R', is stored; weights are moved by a G + b L' R' + c L R.
-
-    Blocks of more than 128 rows have narrow strips here, as those of more than 1,024 have.
-    """
-    monkeypatch.setattr(kernels, "_ROWS_OF_WIDE_STRIPS", 128)
-    case = make_case(shape, kind="none", second=second, blocks=2)
-    case.gradients[1] = case.gradients[1].t().contiguous().t()
-    basis, old_left = orthonormal(shape[0], rank), orthonormal(shape[0], rank).flip(1)
-    left = basis.to(state).float()
-    old_right = torch.randn(2, shape[1], rank, generator=torch.Generator().manual_seed(3)).to(DEVICE, state).mT
-    G = torch.stack(case.gradients).double()
-    carried = old_left.double() @ old_right.double()
-    expected_right = basis.double().mT @ (0.1 * G + 0.9 * carried)
-    of_carried, of_current = 0.3, -0.7
-    stored = expected_right.to(state).double()
-    case.factors = Factors(
-        torch.cat((of_carried * old_left, of_current * left), dim=-1).double(),
-        torch.cat((old_right.double(), stored), dim=-2),
-    )
-    expected = case.moved((NUMBERS[0], 1.0, *NUMBERS[2:]))
-    right = old_right.clone(memory_format=torch.preserve_format)
-    kernels.project_and_move(
-        kernels.Blocks(case.weights, case.gradients, [], case.moments),
-        Projection(basis.mT, left, old_left, right, 0.9),
-        case.divisor,
-        torch.tensor((*NUMBERS, of_carried, of_current), device=DEVICE),
-        precision=precision,
-    )
-    atol = 2e-2 if precision == "high" and not INTERPRETED else 1e-4
-    # Rounded to a neighbour where sums in another order are.
-    rtol = torch.finfo(state).eps if state is torch.bfloat16 else 1e-4
-    torch.testing.assert_close(right.double(), expected_right, rtol=rtol, atol=atol)
-    for k, (weight, _, moment) in enumerate(expected):
-        torch.testing.assert_close(case.weights[k].double(), weight, rtol=2e-5, atol=max(atol, rtol / 10))
-        if moment is not None:
-            torch.testing.assert_close(case.moments[k].double(), moment, rtol=2e-5, atol=1e-5)
-
-
-def test_blocks_that_lie_inputs_by_outputs_round_by_the_chances_of_where_they_lie(kernels):
-    """The same update, of weights of bfloat16, given as they lie and turned."""
-    rank, key = 3, rounding_key(3, 5, "block")
-    case = make_case((40, 50), kind="none", second="element", dtype=torch.bfloat16)
-    basis, zeros = orthonormal(50, rank)[:1], torch.zeros(1, 50, rank, device=DEVICE)
-    numbers = torch.tensor((1.0, *NUMBERS[1:], 0.0, 0.0), device=DEVICE)
-    plain, turned = case.weights[0].clone(), case.weights[0].clone()
-    moments = [case.moments[0].clone(), case.moments[0].clone()]
-    kernels.move(
-        kernels.Blocks([plain], case.gradients, [], moments[:1]),
-        None,
-        None,
-        numbers,
-        chances=kernels.Chances([key], (4, 60), 200),
-    )
-    kernels.project_and_move(
-        kernels.Blocks([turned.mT], [case.gradients[0].mT], [], [moments[1].mT]),
-        Projection(basis.mT, zeros, zeros, torch.zeros(1, rank, 40, device=DEVICE), 0.9),
-        None,
-        numbers,
-        chances=kernels.Chances([key], (4, 60), 200, is_turned=True),
-    )
-    assert torch.equal(plain, turned)
-    assert torch.equal(moments[0], moments[1])
-    assert not torch.equal(plain, case.weights[0])
-
-
 def test_torch_notices_that_weights_have_moved(kernels):
     """A gradient that needs those of before is refused, not wrong."""
-    numbers, zeros = torch.tensor((*NUMBERS, 0.0, 0.0), device=DEVICE), torch.zeros(1, 20, 2, device=DEVICE)
-    projection = Projection(zeros.mT, zeros, zeros, torch.zeros(1, 2, 30, device=DEVICE), 0.9)
-    for move, momentum in ((kernels.move, None), (kernels.project_and_move, projection)):
-        weight = torch.ones(20, 30, device=DEVICE, requires_grad=True)
-        loss = weight.square().sum()
-        gradient = torch.ones(20, 30, device=DEVICE)
-        move(kernels.Blocks([weight.detach()], [gradient], [], [gradient.clone()]), momentum, None, numbers)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            loss.backward()
+    weight = torch.ones(20, 30, device=DEVICE, requires_grad=True)
+    loss = weight.square().sum()
+    gradient = torch.ones(20, 30, device=DEVICE)
+    blocks = kernels.Blocks([weight.detach()], [gradient], [], [gradient.clone()])
+    kernels.move(blocks, None, None, torch.tensor(NUMBERS, device=DEVICE))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 def test_a_product_in_tf32_is_as_far_off_as_its_mantissa_is_short(kernels):
@@ -428,11 +345,10 @@ def test_inner_products_of_long_rows_are_summed_in_parts_and_in_float64(kernels)
 
 def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
     kernels.try_on(DEVICE)
-    for name in ("move", "project_and_move"):
-        with monkeypatch.context() as patched:
-            patched.setattr(kernels, name, lambda blocks, *rest, **how: blocks.weights[0].add_(1.0))
-            with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
-                kernels.try_on(DEVICE)
+    with monkeypatch.context() as patched:
+        patched.setattr(kernels, "move", lambda blocks, *rest, **how: blocks.weights[0].add_(1.0))
+        with pytest.raises(RuntimeError, match="does not agree with torch's operators"):
+            kernels.try_on(DEVICE)
     for name, said in (("multiply", "its products do not agree"), ("inner_products", "its inner products do not")):
         with monkeypatch.context() as patched:
             found = getattr(kernels, name)
@@ -443,20 +359,18 @@ def test_it_is_tried_once_on_a_device_before_it_is_used(kernels, monkeypatch):
 
 @pytest.fixture
 def uses_kernels(monkeypatch, kernels):
-    """The name of a kernel and the precision of its products, each time that one moved something."""
-    calls: list[tuple[str, object]] = []
+    """The precision of its products, each time that the kernel moved something."""
+    calls: list[object] = []
     monkeypatch.setattr(compiled, "kernels_for", lambda device: kernels)
     monkeypatch.setattr(compiled, "has_compiler", lambda device_type: True)
 
-    def counted(name: str, move: Callable[..., None]) -> Callable[..., None]:
-        def count(*arguments: object, **options: object) -> None:
-            calls.append((name, options["precision"]))
-            move(*arguments, **options)
+    move = kernels.move
 
-        return count
+    def count(*arguments: object, **options: object) -> None:
+        calls.append(options["precision"])
+        move(*arguments, **options)
 
-    for name in ("move", "project_and_move"):
-        monkeypatch.setattr(kernels, name, counted(name, getattr(kernels, name)))
+    monkeypatch.setattr(kernels, "move", count)
     with devices.simulate_accelerator():
         yield calls
 
@@ -480,12 +394,11 @@ def test_a_model_is_trained_as_by_torchs_operators(uses_kernels, cls, tiny, opti
     train(plain, cls.for_model(plain, 1e-3, compile=False, **options), range(2))
     assert not uses_kernels
     train(other, cls.for_model(other, 1e-3, compile=True, **options), range(2))
-    names, precisions = map(set, zip(*uses_kernels, strict=True))
-    assert precisions == {options.get("matmul_precision", "highest")}
-    projects = "solver" not in options and options.get("state_dtype") is not torch.int8
-    assert names == ({"move", "project_and_move"} if projects else {"move"})
+    assert set(uses_kernels) == {options.get("matmul_precision", "highest")}
     for one, two in zip(plain.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-3, atol=2e-5)
+        # TF32 is rounded otherwise by torch's products: it shows where m is the small rest of large terms.
+        is_narrow = not INTERPRETED and options.get("matmul_precision") == "high"
+        torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4 if is_narrow else 2e-5)
 
 
 @pytest.mark.parametrize("options", [{"bf16_stochastic_round": True}, {"master_weights": True}])
