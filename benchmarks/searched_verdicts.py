@@ -11,7 +11,7 @@ where 1 is the distance from the middle of a prior to its end. The rate costs 0.
 axis 0.02; where sensitivities are said, so many times that. Optima lie anywhere within 0.6 of the middle: "alike" the
 same for both candidates, "near" 0.2 apart at most on each axis, "apart" independent of one another; "outside" they lie
 up to half a range beyond an end of every axis, where the lowest loss is that at the end. With a cliff, runs diverge at
-rates 0.15 above the optimum, more or less. Noise is that of `benchmarks.verdicts`.
+rates 0.15 above the optimum, more or less; "of the baseline", its runs alone. Noise is that of `benchmarks.verdicts`.
 
 Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
 hold the true differences of the optimizers' minima, all of an experiment together; how often all that are truly better
@@ -70,8 +70,8 @@ class World:
     rise: Literal["smooth", "kink", "steep"] = "smooth"
     """How losses rise from the optimum: by the square of the distance; with a kink, by the distance itself; or four
     times as steeply to larger values as to smaller ones."""
-    cliff: bool = False
-    """Whether runs diverge at rates not far above the optimum."""
+    cliff: Literal["none", "both", "baseline"] = "none"
+    """Whose runs diverge at rates not far above the optimum."""
     sensitivities: tuple[float, float] = (1.0, 1.0)
     """What missing its optimum costs the baseline, and the others, in multiples of the above."""
     others: int = 1
@@ -168,7 +168,8 @@ def conducted(
         above = sensitivity * excess(setting, optimum, world)
         loss = LOSS + above + shift + effect + noise
         trial = TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss)
-        if world.cliff and _place(setting, "lr") > optimum["lr"] + float(random.normal(CLIFF, CLIFF / 3)):
+        falls = world.cliff == "both" or (world.cliff == "baseline" and run.candidate == "one")
+        if falls and _place(setting, "lr") > optimum["lr"] + float(random.normal(CLIFF, CLIFF / 3)):
             trial = replace(trial, verdict=Verdict.DIVERGED, loss=None)
         records.append(record(template, len(records), run.candidate, trial).model_copy(update={"spec": run.spec}))
         return trial, above
@@ -232,6 +233,7 @@ def main() -> None:
     parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
     parser.add_argument("--rise", choices=("kink", "steep"), help="the worlds where losses rise so alone")
     parser.add_argument("--together", action="store_true", help="the worlds where axes do the same to the loss alone")
+    parser.add_argument("--unlike", action="store_true", help="worlds of kinks or cliffs of one of the two, alone")
     parser.add_argument("--ends", action="store_true", help="the worlds of cliffs, and of optima outside, alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -248,7 +250,7 @@ def main() -> None:
         ("random", 3, 16),
         ("random", 6, 24),
         ("coordinate", 3, 16),
-        ("coordinate", 6, 14),
+        ("coordinate", 6, 16),
         ("coordinate", 6, 24),
     )
     worlds += [
@@ -262,7 +264,7 @@ def main() -> None:
         for each in optima
         for axes, trials, seeds, kind in (
             (2, 8, 5, {}),
-            (6, 14, 5, {}),
+            (6, 16, 5, {}),
             (6, 24, 5, {}),
             (6, 24, 10, {}),
             (3, 16, 10, {"together": 0.8}),
@@ -274,7 +276,7 @@ def main() -> None:
             axes=axes, trials=trials, optima=each, seeds=10, sequential=True, method=method, sensitivities=sensitivities
         )
         for method, axes, trials in methods
-        if (axes, trials) != (6, 14)
+        if (axes, trials) != (6, 16)
         for each in optima
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
@@ -290,24 +292,45 @@ def main() -> None:
         World(axes=axes, trials=trials, optima=each, rise=rise, sensitivities=sensitivities, method=method)
         for rise in rises
         for method, axes, trials in methods
-        if (axes, trials) != (6, 14)
+        if (axes, trials) != (6, 16)
         for each in ("near", "apart")
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
     ends: tuple[Literal["apart", "outside"], ...] = ("apart", "outside")
     worlds += [
         World(axes=axes, trials=trials, optima=each, together=0.9, sensitivities=sensitivities, method="coordinate")
-        for axes, trials in ((3, 16), (6, 14), (6, 24))
+        for axes, trials in ((3, 16), (6, 16), (6, 24))
         for each in ("near", "apart")
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
     worlds += [
-        World(axes=axes, trials=trials, optima=each, cliff=each == "apart", method=method)
+        World(axes=axes, trials=trials, optima=each, cliff="both" if each == "apart" else "none", method=method)
         for method, axes, trials in methods
-        if (axes, trials) != (6, 14)
+        if (axes, trials) != (6, 16)
         for each in ends
     ]
-    worlds = [each for each in worlds if each.cliff or each.optima == "outside" or not given.ends]
+    unlike = [
+        World(
+            axes=axes, trials=trials, optima=each, rise="kink", sensitivities=(1.0, 5.0), method=method, others=others
+        )
+        for others in (1, 9)
+        for method, axes, trials in (
+            ("coordinate", 2, 8),
+            ("coordinate", 3, 10),
+            ("coordinate", 6, 16),
+            ("coordinate", 6, 24),
+            ("random", 3, 16),
+            ("random", 6, 24),
+        )
+        for each in ("near", "apart")[: 2 if others == 1 else 1]
+    ]
+    unlike += [
+        World(axes=axes, trials=trials, optima="near", cliff="baseline", method=method)
+        for method, axes, trials in methods
+        if (axes, trials) != (6, 16)
+    ]
+    worlds = unlike if given.unlike else worlds
+    worlds = [each for each in worlds if each.cliff != "none" or each.optima == "outside" or not given.ends]
     worlds = [each for each in worlds if given.method in (None, each.method)]
     worlds = [each for each in worlds if each.others > 1 or not given.several]
     worlds = [each for each in worlds if given.rise in (None, each.rise)]
@@ -326,7 +349,7 @@ def main() -> None:
             title += ", sensitivities {:g} and {:g}".format(*world.sensitivities)
         if world.method == "coordinate":
             title += ", descent" + f", {world.together:.0%} together" * (world.together > 0)
-        title += ", cliff" * world.cliff
+        title += {"none": "", "both": ", cliff", "baseline": ", cliff of the baseline"}[world.cliff]
         title += {"smooth": "", "kink": ", kink", "steep": ", one side steep"}[world.rise]
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])

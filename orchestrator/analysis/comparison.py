@@ -287,15 +287,15 @@ def _difference(
         return None
     degrees = len(pairs.losses) - 1
     regrets = (0.0, 0.0)
-    luck = luck_of_draws(each, baseline)
+    luck = luck_of_draws(each, baseline, spec.comparison_count())
 
     def regret(variance: float) -> tuple[float, float]:
         """Half of what the differences vary is the one's, half the other's. Where the choice flattered the baseline's
         loss, the truth lies below the difference as well; where the candidate's, above."""
         nonlocal regrets
         regrets = (
-            each.regret(variance / 2, degrees) + luck.one_missed,
-            baseline.regret(variance / 2, degrees) + luck.other_missed,
+            each.regret(variance / 2, degrees, spec.comparison_count()) + luck.one_missed,
+            baseline.regret(variance / 2, degrees, spec.comparison_count()) + luck.other_missed,
         )
         moved = luck.moved
         return regrets[0] + moved + (baseline.selection() or 0.0), regrets[1] + moved + (each.selection() or 0.0)

@@ -2,7 +2,7 @@
 
     own setting ─► one axis after another: half of its range to either side of the best so far, keep the lowest
                      ├► a round over all axes without a better one halves the step; until one trial is left
-                     └► the last one: on each axis, the lowest point of the parabola through the best and its neighbours
+                     └► the last one: on each axis, the lowest point of a parabola through three low trials
 
 The path is replayed from the runs: the same specification and results lead to the same next trials, after a restart
 as well. Its rate names a trial, so rates that would be equal differ by less than a millionth, by what else is set.
@@ -25,6 +25,8 @@ SAME_PLACE = 1e-3
 """Places that differ by less are one."""
 TAG = 1e-6
 """Relative change of a rate that names its trial; no training can tell."""
+_UNKNOWN = (inf, inf)
+"""How a trial without runs stands: behind all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,34 +85,44 @@ def _walk(priors: Mapping[Axis, Prior], count: int, rank: Rank) -> Descent:
 def lowest_setting(
     priors: Mapping[Axis, Prior], tried: Sequence[Setting], ranks: Mapping[float, tuple[float, float]]
 ) -> Setting | None:
-    """On each axis, the lowest point of the parabola through the best trial and its neighbours along that axis alone;
-    None where that is the best trial itself, or another one.
+    """On each axis, the lowest point of the parabola through a trial and its neighbours along that axis alone; None
+    where that is one of the trials.
 
     A trial misses its optimum by up to half a step on every axis; where steps are half a range wide that is as much as
-    optimizers differ by. Where several axes do the same to the loss all of them go as far as one of them should, and
-    this is worse than the best trial: it is tried like any other. An axis stays where it is if there is no trial to
-    one side, or the nearest was lost.
+    optimizers differ by. The trial is the best one, or, on an axis along which none was tried since others moved, the
+    lowest that has neighbours there. Where several axes do the same to the loss all of them go as far as one of them
+    should, and this is worse than the best trial: it is tried like any other. An axis stays where it is if there is no
+    trial to one side, or the nearest was lost.
     """
-    best = min(tried, key=lambda setting: ranks.get(rate_of(setting), (inf, inf)))
-    coverage, least = ranks.get(rate_of(best), (inf, inf))
+    best, *others = sorted(tried, key=lambda setting: ranks.get(rate_of(setting), _UNKNOWN))
     lowest = best
     for axis, prior in priors.items():
-        here = place_of(best, axis, prior)
-        at = {
-            place_of(each, axis, prior): ranks.get(rate_of(each), (inf, inf))
-            for each in tried
-            if each[FIELDS[axis]] and _is_same({**each, FIELDS[axis]: best[FIELDS[axis]]}, best, priors)
-        }
-        below = max((place for place in at if place < here - SAME_PLACE), default=here)
-        above = min((place for place in at if place > here + SAME_PLACE), default=here)
-        if here in (below, above) or any(at[place][0] > coverage for place in (below, above)):
-            continue
-        down, up = here - below, above - here
-        falls, rises = (at[below][1] - least) / down, (at[above][1] - least) / up
-        if falls + rises > 0:
-            place = here + (falls * up - rises * down) / (2 * (falls + rises))
-            lowest = _move_along(lowest, axis, prior, place)
+        for trial in (best, *others):
+            line = {
+                place_of(each, axis, prior): ranks.get(rate_of(each), _UNKNOWN)
+                for each in tried
+                if each[FIELDS[axis]] and _is_same({**each, FIELDS[axis]: trial[FIELDS[axis]]}, trial, priors)
+            }
+            if (place := _lowest_place(line, place_of(trial, axis, prior))) is not None:
+                lowest = _move_along(lowest, axis, prior, place)
+            if place is not None or (trial is best and len(line) > 1):
+                break
     return None if any(_is_same(lowest, each, priors) for each in tried) else lowest
+
+
+def _lowest_place(line: Mapping[float, tuple[float, float]], here: float) -> float | None:
+    """Where the parabola through the lowest trial of an axis, which lies here, and its neighbours is lowest; None
+    without one of them, beside one that was lost, and where another trial of the axis is lower."""
+    below = max((place for place in line if place < here - SAME_PLACE), default=here)
+    above = min((place for place in line if place > here + SAME_PLACE), default=here)
+    if here not in line or here in (below, above) or line[here] > min(line.values()):
+        return None
+    coverage, least = line[here]
+    if any(line[place][0] > coverage for place in (below, above)):
+        return None
+    down, up = here - below, above - here
+    falls, rises = (line[below][1] - least) / down, (line[above][1] - least) / up
+    return here + (falls * up - rises * down) / (2 * (falls + rises)) if falls + rises > 0 else None
 
 
 def rate_of(setting: Setting) -> float:

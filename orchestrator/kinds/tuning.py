@@ -104,7 +104,7 @@ class Tuning(Spec):
     method: Literal["random", "coordinate"] | None = omit_default(None)
     """How they are searched: `random`: settings drawn around each candidate's own, the same draws for all candidates;
     `coordinate`: one hyperparameter after another, to either side of the best setting so far; at last the
-    lowest point between the best one and its neighbours."""
+    lowest point between low ones and their neighbours."""
     trials: Annotated[int, Field(strict=True, ge=2, le=256)] | None = omit_default(None)
     """Settings of each candidate, each on every tuning seed. The first one is its own, undrawn."""
 
@@ -129,10 +129,10 @@ class Tuning(Spec):
             yield ("method",), None, "must be random or coordinate, where search names what is tuned"
         if self.trials is None:
             yield ("trials",), None, "must be given with search: how many settings each candidate tries"
-        elif self.method == "coordinate" and self.trials < (least := 2 + 2 * len(self.search)):
+        elif self.method == "coordinate" and self.trials < (least := 4 + 2 * len(self.search)):
             allowed = (
-                f"must be at least {least} with method coordinate: its own setting, both sides of each axis, and the "
-                "lowest point between them"
+                f"must be at least {least} with method coordinate: its own setting, both sides of each axis, two about "
+                "the best so far, and the lowest point between them"
             )
             yield ("trials",), self.trials, allowed
         if self.extend_grid not in (0, EXTEND_GRID):

@@ -58,7 +58,7 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
 
 
 def test_a_descent_with_looks_follows_its_trials_and_can_be_published(client: Client, tmp_path: Path) -> None:
-    descent = Tuning(seeds=(7,), search=("lr", "beta2"), method="coordinate", trials=6)
+    descent = Tuning(seeds=(7,), search=("lr", "beta2"), method="coordinate", trials=8)
     candidates = [Candidate(optimizer=each, learning_rates=(4e-3,)) for each in ("adamw", "adapm")]
     looks = {"tuning": descent, "sequential": Sequential(first_seeds=2)}
     spec = small_regression(*candidates, name="descended", seeds=(1, 2, 3)).model_copy(update=looks)
@@ -71,7 +71,7 @@ def test_a_descent_with_looks_follows_its_trials_and_can_be_published(client: Cl
     for row in comparison.rows:
         mine = [run for run in runs if run.candidate == row.candidate and run.spec and run.result]
         losses = sorted((run.result.final_val_loss or 9.0, run.lr) for run in mine if run.seed == 7 and run.result)
-        assert len(losses) == 6 == len({loss for loss, _ in losses})
+        assert len(losses) == 8 == len({loss for loss, _ in losses})
         judged = [run for run in mine if run.seed != 7]
         assert {run.lr for run in judged} == {losses[0][1]} and {1, 2} <= {run.seed for run in judged}
         assert row.final is not None

@@ -244,11 +244,11 @@ def test_a_search_and_looks_are_fields_of_the_form():
 
 def test_what_a_search_cannot_be_is_said_at_its_fields(client):
     data = {
-        "use": "adamw", "tuning": "on", "method": "coordinate", "search": ["clip", "beta2"], "trials": "6"
+        "use": "adamw", "tuning": "on", "method": "coordinate", "search": ["clip", "beta2"], "trials": "7"
     }  # fmt: skip
     page = html.unescape(client.post("/new", data=data).text)
-    assert re.search(r'id="fault-trials"[^>]*>must be at least 8 with method coordinate', page)
-    page = html.unescape(client.post("/new", data=data | {"trials": "8"}).text)
+    assert re.search(r'id="fault-trials"[^>]*>must be at least 10 with method coordinate', page)
+    page = html.unescape(client.post("/new", data=data | {"trials": "10"}).text)
     assert '<span class="chip good">valid</span>' in page
     assert "at most" in page
 

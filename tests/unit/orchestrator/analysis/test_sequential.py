@@ -242,7 +242,7 @@ def test_a_specification_without_looks_keeps_its_json() -> None:
 
 def test_what_a_look_adds_has_the_setting_that_the_descent_found() -> None:
     """Of which the specification knows nothing."""
-    tuning = Tuning(seeds=(1001, 1002), search=("lr", "beta2"), method="coordinate", trials=7)
+    tuning = Tuning(seeds=(1001, 1002), search=("lr", "beta2"), method="coordinate", trials=8)
     spec = sequential().model_copy(update={"tuning": tuning})
     shifts = {"adamw": 0.0, "adapm": 0.03}
 

@@ -80,7 +80,7 @@ def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_last_is_the_lowes
 def test_a_rate_at_the_end_of_its_range_is_tried(middle: float, factor: float) -> None:
     """Though rounding, and the name of a rate, take its place a little to either side."""
     end = middle * factor
-    tried, _, _ = follow(spec(5, "lr", lr=middle), lambda setting: math.log(setting["lr"] / end) ** 2)
+    tried, _, _ = follow(spec(6, "lr", lr=middle), lambda setting: math.log(setting["lr"] / end) ** 2)
     assert tried[-1]["lr"] == pytest.approx(end, rel=5e-4)
 
 
@@ -123,6 +123,16 @@ def test_beside_a_trial_that_was_lost_an_axis_stays_where_it_is() -> None:
     assert lowest_setting(LINE, *line((0.0, 2.0), (-0.5, 2.3), (0.5, 2.004))) is not None
 
 
+def test_an_axis_that_was_tried_before_others_moved_is_lowest_where_it_was_then() -> None:
+    """The best trial's rate has no neighbours at its beta2; at the one before, three rates have a lowest point."""
+    settings = [(1e-3, 0.95), (4e-3 / 2**0.5, 0.95), (8e-3, 0.95), (4e-3 / 2**0.5, 0.9), (4e-3 / 2**0.5, 0.98)]
+    tried: list[Setting] = [{"lr": lr * (1 + 1e-7 * i), "beta2": beta2} for i, (lr, beta2) in enumerate(settings)]
+    found = lowest_setting(
+        spec(9, "lr", "beta2").priors("adamw"), tried, {rate_of(each): (0.0, bowl(each)) for each in tried}
+    )
+    assert found == {"lr": pytest.approx(4e-3, rel=1e-3), "beta2": 0.98}
+
+
 def test_a_trial_off_the_scale_is_no_neighbour() -> None:
     """No clipping lies at the end of the range, where the largest bound is another thing."""
     of = spec(9, "lr", "clip")
@@ -157,7 +167,7 @@ def test_where_axes_do_the_same_to_the_loss_the_best_trial_is_judged(axes: tuple
             x += [math.log((1 - setting["beta1"]) / 0.17), math.log(setting["weight_decay"] / 0.2)]
         return 2 + 0.1 * (0.95 * sum(x) ** 2 + 0.05 * sum(each * each for each in x))
 
-    for trials in range(2 + 2 * len(axes), 20):
+    for trials in range(4 + 2 * len(axes), 20):
         tried, _, _ = follow(spec(trials, *axes), valley)
         assert tried[-1] == min(tried[:-1], key=valley)
 
@@ -204,7 +214,7 @@ def test_where_no_run_gives_a_result_nothing_more_is_tried() -> None:
 def test_no_warm_up_and_a_narrow_range_are_walked_from() -> None:
     of = comparison_spec(
         optimizers=("adamw",), learning_rates=(1e-3,), steps=4,
-        tuning=Tuning(seeds=(7,), search=("lr", "warmup", "clip"), method="coordinate", trials=9),
+        tuning=Tuning(seeds=(7,), search=("lr", "warmup", "clip"), method="coordinate", trials=10),
     )  # fmt: skip
     tried, _, _ = follow(of, lambda each: 2 + each["lr"])
     assert {each["warmup_steps"] for each in tried} == {0, 1}, "no range: a step, and none"
@@ -214,7 +224,7 @@ def test_no_warm_up_and_a_narrow_range_are_walked_from() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"trials": 5}, "must be at least 6 with method coordinate"),
+        ({"trials": 7}, "must be at least 8 with method coordinate"),
         ({"trials": 9, "method": "descent"}, "coordinate"),
     ],
 )
