@@ -309,20 +309,20 @@ def main() -> None:
         if (axes, trials) != (6, 16)
         for each in ends
     ]
+    near: Sequence[Literal["near", "apart"]] = ("near", "apart")
+    few: tuple[tuple[Literal["random", "coordinate"], int, int], ...] = (
+        ("coordinate", 2, 8),
+        ("coordinate", 3, 10),
+        ("coordinate", 6, 16),
+        ("coordinate", 6, 24),
+        ("random", 3, 16),
+        ("random", 6, 24),
+    )
     unlike = [
-        World(
-            axes=axes, trials=trials, optima=each, rise="kink", sensitivities=(1.0, 5.0), method=method, others=others
-        )
-        for others in (1, 9)
-        for method, axes, trials in (
-            ("coordinate", 2, 8),
-            ("coordinate", 3, 10),
-            ("coordinate", 6, 16),
-            ("coordinate", 6, 24),
-            ("random", 3, 16),
-            ("random", 6, 24),
-        )
-        for each in ("near", "apart")[: 2 if others == 1 else 1]
+        World(axes=axes, trials=trials, optima=each, rise="kink", sensitivities=(1.0, 5.0), method=method, others=many)
+        for many in (1, 9)
+        for method, axes, trials in few
+        for each in near[: 2 if many == 1 else 1]
     ]
     unlike += [
         World(axes=axes, trials=trials, optima="near", cliff="baseline", method=method)

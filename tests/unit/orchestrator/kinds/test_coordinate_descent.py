@@ -128,7 +128,7 @@ def test_an_axis_that_was_tried_before_others_moved_is_lowest_where_it_was_then(
     settings = [(1e-3, 0.95), (4e-3 / 2**0.5, 0.95), (8e-3, 0.95), (4e-3 / 2**0.5, 0.9), (4e-3 / 2**0.5, 0.98)]
     tried: list[Setting] = [{"lr": lr * (1 + 1e-7 * i), "beta2": beta2} for i, (lr, beta2) in enumerate(settings)]
     found = lowest_setting(
-        spec(9, "lr", "beta2").priors("adamw"), tried, {rate_of(each): (0.0, bowl(each)) for each in tried}
+        spec(9, "lr", "beta2").priors("adamw"), tried, {rate_of(each): (0.0, bowl(dict(each))) for each in tried}
     )
     assert found == {"lr": pytest.approx(4e-3, rel=1e-3), "beta2": 0.98}
 
