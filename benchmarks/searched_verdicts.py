@@ -1,6 +1,6 @@
 """How often verdicts are wrong where tuning searches several hyperparameters: optimizers whose true losses are known.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.searched_verdicts --method random --json benchmarks/results/searched_verdicts_random.json
+    OMP_NUM_THREADS=1 python -m benchmarks.searched_verdicts --method random --json found.json
 
 Each experiment draws, plans and judges with the product's own functions: `ComparisonSpec.settings`,
 `Tuning.next_pairs`, `compare`. A run's loss is
