@@ -67,9 +67,9 @@ class World:
     method: Literal["random", "coordinate"] = "random"
     together: float = 0.0
     """The share of what axes cost that they cost as one: where one is too large, another had better be too small."""
-    rise: Literal["smooth", "kink", "steep"] = "smooth"
-    """How losses rise from the optimum: by the square of the distance; with a kink, by the distance itself; or four
-    times as steeply to larger values as to smaller ones."""
+    rise: Literal["smooth", "kink", "steep", "unlike"] = "smooth"
+    """How losses rise from the optimum: by the square of the distance; with a kink, by the distance itself; four times
+    as steeply to larger values as to smaller ones; or with a kink for all but the baseline."""
     cliff: Literal["none", "both", "baseline"] = "none"
     """Whose runs diverge at rates not far above the optimum."""
     sensitivities: tuple[float, float] = (1.0, 1.0)
@@ -155,6 +155,8 @@ def conducted(
         if world.optima in ("apart", "outside"):
             optimum = _optimum(searched, world, random)
         truths[name] = (optimum, -gain, world.sensitivities[1])
+    smooth, kinked = (replace(world, rise=rise) for rise in ("smooth", "kink"))
+    kinds = {name: world if world.rise != "unlike" else kinked if name != "one" else smooth for name in truths}
     effects: dict[int, float] = {}
     records: list[RunRecord] = []
 
@@ -165,7 +167,7 @@ def conducted(
         effect = effects.setdefault(seed, float(random.normal(0, SEED_SPREAD)))
         noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
         setting = spec.searched_parameters(0, run.spec)
-        above = sensitivity * excess(setting, optimum, world)
+        above = sensitivity * excess(setting, optimum, kinds[run.candidate])
         loss = LOSS + above + shift + effect + noise
         trial = TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss)
         falls = world.cliff == "both" or (world.cliff == "baseline" and run.candidate == "one")
@@ -233,7 +235,7 @@ def main() -> None:
     parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
     parser.add_argument("--rise", choices=("kink", "steep"), help="the worlds where losses rise so alone")
     parser.add_argument("--together", action="store_true", help="the worlds where axes do the same to the loss alone")
-    parser.add_argument("--unlike", action="store_true", help="worlds of kinks or cliffs of one of the two, alone")
+    parser.add_argument("--unlike", action="store_true", help="the worlds of optimizers that are least alike, alone")
     parser.add_argument("--ends", action="store_true", help="the worlds of cliffs, and of optima outside, alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -325,6 +327,12 @@ def main() -> None:
         for each in near[: 2 if many == 1 else 1]
     ]
     unlike += [
+        World(axes=axes, trials=trials, optima=each, rise="unlike", method=method)
+        for method, axes, trials in methods
+        for each in near
+        if (axes, trials) != (6, 16)
+    ]
+    unlike += [
         World(axes=axes, trials=trials, optima="near", cliff="baseline", method=method)
         for method, axes, trials in methods
         if (axes, trials) != (6, 16)
@@ -350,7 +358,8 @@ def main() -> None:
         if world.method == "coordinate":
             title += ", descent" + f", {world.together:.0%} together" * (world.together > 0)
         title += {"none": "", "both": ", cliff", "baseline": ", cliff of the baseline"}[world.cliff]
-        title += {"smooth": "", "kink": ", kink", "steep": ", one side steep"}[world.rise]
+        rises_so = {"smooth": "", "kink": ", kink", "steep": ", one side steep", "unlike": ", kink but of the baseline"}
+        title += rises_so[world.rise]
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
         print(f"{title:80}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)

@@ -372,8 +372,8 @@ class Difference(TestedDifference):
     n: int
     regret: float = 0.0
     """How much lower the candidate's loss may be at a better learning rate, as far as tuning left that open: `low` is
-    lower by so much. Of drawn settings, what ever more draws may take off it, at 95 %, beyond what they take off
-    the baseline's and beyond `luck_of_draws`."""
+    lower by so much. Of drawn settings, what ever more draws may take off it, at 95 % for all comparisons together,
+    beyond what they take off the baseline's and beyond `luck_of_draws`."""
     baseline_regret: float = 0.0
     """The same of the baseline: `high` is higher by so much."""
     spiked: int = 0
@@ -391,8 +391,8 @@ class Difference(TestedDifference):
     """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid: a
     better one beyond it could turn what the losses seem to say."""
     luck_of_draws: float = 0.0
-    """Where tuning searches by drawn settings: how far the difference moves, at 95 %, without a random half of the
-    draws. The interval reaches so much farther to either side."""
+    """Where tuning searches by drawn settings: how far more draws may move the difference either way, at 95 % for all
+    comparisons together, by what a random half of them does. The interval reaches so much farther to either side."""
     at_look: bool = False
     """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
     chance_of_verdict: float | None = None

@@ -33,12 +33,13 @@ from .low_rank import Factors, Momentum, Start
 from .rounding import RoundingKey
 
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-# Compiled for an H100 or an A100 none of these spills a register; the fastest of some dozens on an H200.
+# Compiled for an H100 or an A100 none of these spills a register.
 _TILE_ELEMENTS = 4096
 _LOW_RANK_TILE = (32, 64)
+"""With four warps the fastest of ten tiles on an H200."""
 _LOW_RANK_DEPTH = 16
 """Columns of A and rows of B at a time."""
-_LOW_RANK_WARPS, _LOW_RANK_STAGES = 4, 2
+_LOW_RANK_WARPS = 4
 _PRODUCT_TILE = 64
 _PRODUCT_SUMMED = 32
 """Products with a gradient that are added up at a time."""
@@ -51,7 +52,7 @@ _LEAST_SPLIT, _ENOUGH_PROGRAMS = 512, 264
 """Rows are cut no shorter for such sums, and no more often than two programs for each of 132 processors need."""
 _MOST_ROWS = 128
 """Of thin matrices, that a program multiplies at a time."""
-_WARPS, _INNER_WARPS = 8, 4
+_WARPS, _INNER_WARPS, _STAGES = 8, 4, 2
 _INPUTS = {"highest": "tf32x3", "high": "tf32", "medium": "tf32"}
 """What a tensor core is given for a float32: its first 11 bits, or those and the next 11 apart, three products in all.
 They miss the exact product by some 2^-21; sums of hundreds in float32 miss theirs by no less."""
@@ -314,7 +315,7 @@ def _launch(
         TILE_COLUMNS=tile_columns,
         TILE_DEPTH=_LOW_RANK_DEPTH,
         num_warps=_WARPS if factors is None else _LOW_RANK_WARPS,
-        num_stages=_LOW_RANK_STAGES,
+        num_stages=_STAGES,
         **compiled_for,
     )
 

@@ -80,6 +80,7 @@ def update_low_rank(
             del change
             if kernels is not None:
                 update_batch(batch, settings, largest=largest, compiles=True, momentum=mixed, squares=squares)
+                del mixed  # before that of the next batch is made
                 continue
             for part, piece in _number_batches(split_into_batches(batch, largest=largest)):
                 some = Factors(mixed.left[part], mixed.right[part])

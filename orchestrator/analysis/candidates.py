@@ -41,7 +41,8 @@ PARTS = 1000
 """Random parts of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
 FROM_HALF_TO_ALL = 1.25
 """How far all draws leave the difference of two losses from its limit, in multiples of how far a random half of them
-moves it, both at 95 %: 1.06 to 1.28 in simulated searches of 8 to 64 draws over 2 to 6 axes."""
+moves it, both at 95 %: 1.06 to 1.28 in simulated searches of 8 to 64 draws over 2 to 6 axes. At 99.4 %, of nine
+comparisons, it was 1.17 to 1.27 for 16 and 24 draws, and 1.5 for 8 of 2 axes."""
 PIVOTS = 20_000
 """Simulated searches of a ratio whose quantile is asked for: that of the 95 % point has an error below 2 %."""
 SURFACE_DRAWS = 1000
@@ -138,7 +139,7 @@ class CandidateSummary:
         """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
         without a basin, and of a random search, whose draws `luck_of_draws` holds against another's. Runs have a
         variance: that of the basin's, and one from the judged runs with so many degrees of freedom, which are the
-        grid's own where there is no phase 2. Of so many comparisons all hold at 95 %."""
+        grid's own where there is no phase 2. A descent's holds at 95 % for so many comparisons together."""
         if self.places:
             of_trials, of_trials_degrees = self.grid.variance(self.grid.losses.keys())
             pooled = (of_trials * of_trials_degrees + variance * degrees) / max(of_trials_degrees + degrees, 1)
@@ -221,7 +222,8 @@ class LuckOfDraws:
 
 def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: int = 1) -> LuckOfDraws:
     """Zeros without a random search, and where two losses answer alike to every setting: draws are the same for both.
-    Of so many comparisons all hold at 95 %.
+    Both are taken to rise alike from their minima, but for a factor: of two whose minima are unlike, one with a kink
+    and one smooth, the difference says less (docs/error-rates.md). Of so many comparisons all hold at 95 %.
 
     Who is more sensitive to its settings loses more by few draws. How far the difference rises from all draws to a
     random eighth of them tells how far it may still fall: by at most `missed_at_most` times as much."""

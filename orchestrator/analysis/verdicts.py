@@ -453,8 +453,9 @@ def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
     if luck and not spec.descends():
         each = ", ".join(f"{title} {value:.4f}" for title, value in luck)
         yield (
-            "The intervals cover the luck of the draws: so far a difference moves without a random half of them"
-            f"{_unit_phrase(spec.workload.task.loss_unit)}: {each}. More trials make it smaller."
+            "The intervals cover the luck of the draws: so far more of them may move a difference either way, by what "
+            f"a random half of them does{_unit_phrase(spec.workload.task.loss_unit)}: {each}. "
+            "More trials make it smaller. They take the losses to rise alike from their minima."
         )
 
 

@@ -269,7 +269,7 @@ class GridExperiment(Experiment):
                 "coordinate": (
                     "coordinate descent",
                     "Each begins with its own setting and changes one of these after another, to either side of its "
-                    "best so far; the last setting is the lowest point between the best one and its neighbours. What "
+                    "best so far; the last setting is on each axis the lowest point between low ones. What "
                     "is better only where some of them change together may have been missed.",
                 ),
             }[self.tuning.method or "random"]

@@ -1,6 +1,6 @@
 """Coordinate descent of tuning: which settings a candidate tries one after another, from those that ended. Pure.
 
-    own setting ─► one axis after another: half of its range to either side of the best so far, keep the lowest
+    own setting ─► one axis after another: a quarter of its range to either side of the best so far, keep the lowest
                      ├► a round over all axes without a better one halves the step; until one trial is left
                      └► the last one: on each axis, the lowest point of a parabola through three low trials
 
@@ -90,9 +90,9 @@ def lowest_setting(
 
     A trial misses its optimum by up to half a step on every axis; where steps are half a range wide that is as much as
     optimizers differ by. The trial is the best one, or, on an axis along which none was tried since others moved, the
-    lowest that has neighbours there. Where several axes do the same to the loss all of them go as far as one of them
-    should, and this is worse than the best trial: it is tried like any other. An axis stays where it is if there is no
-    trial to one side, or the nearest was lost.
+    lowest of those beside which some were. Where several axes do the same to the loss all of them go as far as one of
+    them should, and this is worse than the best trial: it is tried like any other. An axis stays where it is if there
+    is no trial to one side, or the nearest was lost.
     """
     best, *others = sorted(tried, key=lambda setting: ranks.get(rate_of(setting), _UNKNOWN))
     lowest = best
@@ -105,7 +105,7 @@ def lowest_setting(
             }
             if (place := _lowest_place(line, place_of(trial, axis, prior))) is not None:
                 lowest = _move_along(lowest, axis, prior, place)
-            if place is not None or (trial is best and len(line) > 1):
+            if len(line) > 1:
                 break
     return None if any(_is_same(lowest, each, priors) for each in tried) else lowest
 

@@ -103,8 +103,8 @@ class Tuning(Spec):
     is the middle of what is searched; where it gives several, all between the lowest and the highest."""
     method: Literal["random", "coordinate"] | None = omit_default(None)
     """How they are searched: `random`: settings drawn around each candidate's own, the same draws for all candidates;
-    `coordinate`: one hyperparameter after another, to either side of the best setting so far; at last the
-    lowest point between low ones and their neighbours."""
+    `coordinate`: one hyperparameter after another, to either side of the best setting so far; at last, on
+    each axis, the lowest point between low settings."""
     trials: Annotated[int, Field(strict=True, ge=2, le=256)] | None = omit_default(None)
     """Settings of each candidate, each on every tuning seed. The first one is its own, undrawn."""
 

@@ -108,7 +108,7 @@ def test_it_is_compiled_for_gpus_that_are_not_here(tmp_path, monkeypatch, capabi
         **({} if kind["v"] == "given" else {"divisor": None}),
     }
     warps = kernels._LOW_RANK_WARPS if has_product else kernels._WARPS
-    stages = kernels._LOW_RANK_STAGES
+    stages = kernels._STAGES
     made = build_for(capability, kernels._move, constants, _POINTERS, unaligned="place", warps=warps, stages=stages)
     assert made.asm["cubin"]
     assert "ld.global.v4" in made.asm["ptx"]
