@@ -133,6 +133,21 @@ def test_an_axis_that_was_tried_before_others_moved_is_lowest_where_it_was_then(
     assert found == {"lr": pytest.approx(4e-3, rel=1e-3), "beta2": 0.98}
 
 
+def test_an_axis_that_ended_at_one_side_stays_there_though_it_had_a_lowest_point_before() -> None:
+    """Three rates are lowest in the middle; after beta2 moved, the higher of two was the better one, and is kept."""
+    losses = {
+        (5e-4, 0.95): 2.5,
+        (1e-3, 0.95): 2.4,
+        (2e-3, 0.95): 2.6,
+        (2e-3, 0.97): 2.2,
+        (4e-3, 0.97): 2.0,
+        (4e-3, 0.98): 1.9,
+    }
+    tried: list[Setting] = [{"lr": lr * (1 + 1e-7 * i), "beta2": beta2} for i, (lr, beta2) in enumerate(losses)]
+    ranks = {rate_of(each): (0.0, loss) for each, loss in zip(tried, losses.values(), strict=True)}
+    assert lowest_setting(spec(9, "lr", "beta2").priors("adamw"), tried, ranks) is None
+
+
 def test_a_trial_off_the_scale_is_no_neighbour() -> None:
     """No clipping lies at the end of the range, where the largest bound is another thing."""
     of = spec(9, "lr", "clip")
