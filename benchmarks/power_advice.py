@@ -80,7 +80,7 @@ def openings(world: searched.World, count: int) -> list[Opening]:
     found = []
     for number in range(count):
         spec, records, _ = searched.conducted(world, number, 0.0, random)
-        found += openings_of(spec, experiment_record(spec, len(records), "e"), records)
+        found += openings_of(experiment_record(spec, len(records), "e"), records)
     return found
 
 

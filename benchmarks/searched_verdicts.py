@@ -13,9 +13,12 @@ same for both candidates, "near" 0.2 apart at most on each axis, "apart" indepen
 up to half a range beyond an end of every axis, where the lowest loss is that at the end. With a cliff, runs diverge at
 rates 0.15 above the optimum, more or less; "of the baseline", its runs alone. Noise is that of `benchmarks.verdicts`.
 
+Equal are optimizers whose minima are, and after a random search those whose trials are: what so many draws find is
+equal in expectation, over 400 searches by other draws.
+
 Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
-hold the true differences of the optimizers' minima, all of an experiment together; how often all that are truly better
-by 0.01 or 0.03 nats were found to be; then half the width of the interval and the mean of what the best trial lies
+hold the true differences, all of an experiment together; how often all that are truly better by 0.01 or 0.03 nats were
+found to be; then half the width of the interval and the mean of what the best trial lies
 above its optimizer's minimum, in thousandths of a nat; and the judged runs of an experiment with equal candidates,
 which are fewer than twice the seeds where they are added while it is open (`--sequential`).
 """
@@ -42,6 +45,7 @@ from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 RATE, STEPS, WARMUP = 1e-3, 1000, 100
 MIDDLES: Mapping[Axis, float] = {
     "lr": RATE, "warmup": WARMUP, "beta1": 0.1, "beta2": 0.05, "weight_decay": 0.1, "clip": 1.0
@@ -51,6 +55,7 @@ STEEP, FLAT = 0.1, 0.02
 WITHIN = 0.6
 GAINS = (0.01, 0.03)
 CLIFF = 0.15
+SEARCHES = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,15 +113,27 @@ def specification(world: World, first_seed: int) -> ComparisonSpec:
     )
 
 
-def excess(setting: Setting, optimum: Mapping[Axis, float], world: World) -> float:
-    """What a setting's loss lies above the lowest one."""
-    away = {axis: _place(setting, axis) - best for axis, best in optimum.items()}
-    costs = {axis: STEEP if axis == "lr" else FLAT for axis in away}
-    least = {axis: _risen(min(max(best, -1.0), 1.0) - best, world) for axis, best in optimum.items()}
-    total = sum(costs[axis] * (_risen(by, world) - least[axis]) for axis, by in away.items())
-    return (1 - world.together) * total + world.together * sum(
-        math.sqrt(costs[axis]) * by for axis, by in away.items()
-    ) ** 2
+def excess(away: Array, optimum: Array, world: World) -> Array:
+    """What losses lie above the lowest one, by how far their settings lie from the optimum [..., axis]. The first axis
+    is the rate."""
+    costs = np.where(np.arange(optimum.size) == 0, STEEP, FLAT)
+    least = _risen(np.clip(optimum, -1.0, 1.0) - optimum, world)
+    total = ((_risen(away, world) - least) * costs).sum(axis=-1)
+    together = (np.sqrt(costs) * away).sum(axis=-1) ** 2
+    return np.asarray((1 - world.together) * total + world.together * together)
+
+
+def found_by_draws(world: World, optimum: Array, sensitivity: float, falls: bool, random: np.random.Generator) -> float:
+    """What the best of as many draws as a random search has lies above the lowest loss, in expectation; settings are
+    equally probable everywhere, the first one is in the middle."""
+    places = random.uniform(-1.0, 1.0, (SEARCHES, world.trials, optimum.size))
+    places[:, 0] = 0.0
+    above = sensitivity * excess(places - optimum, optimum, world)
+    seen = above + random.normal(0.0, PAIRED_SPREAD / math.sqrt(2 * world.tuning_seeds), above.shape)
+    if falls:
+        ends = optimum[0] + random.normal(CLIFF, CLIFF / 3, (*above.shape, world.tuning_seeds))
+        seen[(places[..., :1] > ends).any(axis=-1)] = math.inf
+    return float(np.take_along_axis(above, seen.argmin(axis=1)[:, None], axis=1).mean())
 
 
 def _place(setting: Setting, axis: Axis) -> float:
@@ -125,16 +142,16 @@ def _place(setting: Setting, axis: Axis) -> float:
     return math.log((1 - value if axis in ("beta1", "beta2") else value) / MIDDLES[axis]) / math.log(FACTORS[axis])
 
 
-def _optimum(searched: Sequence[Axis], world: World, random: np.random.Generator) -> dict[Axis, float]:
+def _optimum(world: World, random: np.random.Generator) -> Array:
     if world.optima == "outside":
-        return {axis: float(random.choice((-1, 1)) * random.uniform(1, 1.5)) for axis in searched}
-    return {axis: float(random.uniform(-WITHIN, WITHIN)) for axis in searched}
+        return random.choice((-1, 1), world.axes) * random.uniform(1, 1.5, world.axes)
+    return random.uniform(-WITHIN, WITHIN, world.axes)
 
 
-def _risen(by: float, world: World) -> float:
+def _risen(by: Array, world: World) -> Array:
     if world.rise == "kink":
-        return abs(by)
-    return by**2 * (4.0 if world.rise == "steep" and by > 0 else 1.0)
+        return np.abs(by)
+    return by**2 * np.where((world.rise == "steep") & (by > 0), 4.0, 1.0)
 
 
 def conducted(
@@ -147,37 +164,44 @@ def conducted(
     first_runs = spec.first_runs()
     template = run_record(first_runs[0], 0, LOSS, "e")
     searched = [axis for axis in AXES if axis in spec.tuning.search]
-    first = _optimum(searched, world, random)
+    first = _optimum(world, random)
     reach = 0.2 if world.optima == "near" else 0.0
-    truths = {"one": (first, 0.0, world.sensitivities[0])}
+    optima = {"one": first}
     for name in world.names()[1:]:
-        optimum = {axis: place + float(random.uniform(-reach, reach)) for axis, place in first.items()}
+        optima[name] = first + random.uniform(-reach, reach, world.axes)
         if world.optima in ("apart", "outside"):
-            optimum = _optimum(searched, world, random)
-        truths[name] = (optimum, -gain, world.sensitivities[1])
+            optima[name] = _optimum(world, random)
     smooth, kinked = (replace(world, rise=rise) for rise in ("smooth", "kink"))
-    kinds = {name: world if world.rise != "unlike" else kinked if name != "one" else smooth for name in truths}
+    kinds = {name: world if world.rise != "unlike" else kinked if name != "one" else smooth for name in optima}
+    sensitivities = {name: world.sensitivities[name != "one"] for name in optima}
+    falls = {name: world.cliff == "both" or (world.cliff == "baseline" and name == "one") for name in optima}
+    shifts = {name: -gain if name != "one" else 0.0 for name in optima}
+    if world.method == "random":
+        expected = {
+            name: found_by_draws(kinds[name], optimum, sensitivities[name], falls[name], np.random.default_rng(number))
+            for name, optimum in optima.items()
+        }
+        shifts = {name: shift + expected["one"] - expected[name] for name, shift in shifts.items()}
     effects: dict[int, float] = {}
     records: list[RunRecord] = []
 
     def train(run: PlannedRun) -> tuple[TuningRun, float]:
         """The run, and what its setting lies above the minimum."""
-        optimum, shift, sensitivity = truths[run.candidate]
-        lr, seed = run.spec.optimizer.lr, run.spec.seed
+        name, lr, seed = run.candidate, run.spec.optimizer.lr, run.spec.seed
         effect = effects.setdefault(seed, float(random.normal(0, SEED_SPREAD)))
         noise = float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
         setting = spec.searched_parameters(0, run.spec)
-        above = sensitivity * excess(setting, optimum, kinds[run.candidate])
-        loss = LOSS + above + shift + effect + noise
+        away = np.array([_place(setting, axis) for axis in searched]) - optima[name]
+        above = sensitivities[name] * float(excess(away, optima[name], kinds[name]))
+        loss = LOSS + above + shifts[name] + effect + noise
         trial = TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss)
-        falls = world.cliff == "both" or (world.cliff == "baseline" and run.candidate == "one")
-        if falls and _place(setting, "lr") > optimum["lr"] + float(random.normal(CLIFF, CLIFF / 3)):
+        if falls[name] and away[0] > float(random.normal(CLIFF, CLIFF / 3)):
             trial = replace(trial, verdict=Verdict.DIVERGED, loss=None)
-        records.append(record(template, len(records), run.candidate, trial).model_copy(update={"spec": run.spec}))
+        records.append(record(template, len(records), name, trial).model_copy(update={"spec": run.spec}))
         return trial, above
 
     missed = []
-    for name in truths:
+    for name in optima:
         group = TuningGroup(candidate=name, model=spec.workload.model, steps=STEPS)
         tried: list[TuningRun] = []
         pending = tuple(run for run in first_runs if run.candidate == name)

@@ -371,9 +371,8 @@ class Difference(TestedDifference):
     high: float | None
     n: int
     regret: float = 0.0
-    """How much lower the candidate's loss may be at a better learning rate, as far as tuning left that open: `low` is
-    lower by so much. Of drawn settings, what ever more draws may take off it, at 95 % for all comparisons together,
-    beyond what they take off the baseline's and beyond `luck_of_draws`."""
+    """How much lower the candidate's loss may be at a better setting, as far as tuning left that open: `low` is lower
+    by so much. After a random search, how far other draws may move the difference either way; the same of both."""
     baseline_regret: float = 0.0
     """The same of the baseline: `high` is higher by so much."""
     spiked: int = 0
@@ -390,9 +389,6 @@ class Difference(TestedDifference):
     rate_is_open: bool = False
     """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid: a
     better one beyond it could turn what the losses seem to say."""
-    luck_of_draws: float = 0.0
-    """Where tuning searches by drawn settings: how far more draws may move the difference either way, at 95 % for all
-    comparisons together, by what a random half of them does. The interval reaches so much farther to either side."""
     at_look: bool = False
     """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
     chance_of_verdict: float | None = None

@@ -294,11 +294,10 @@ def _difference(
         loss, the truth lies below the difference as well; where the candidate's, above."""
         nonlocal regrets
         regrets = (
-            each.regret(variance / 2, degrees, spec.comparison_count()) + luck.one_missed,
-            baseline.regret(variance / 2, degrees, spec.comparison_count()) + luck.other_missed,
+            each.regret(variance / 2, degrees, spec.comparison_count()) + luck,
+            baseline.regret(variance / 2, degrees, spec.comparison_count()) + luck,
         )
-        moved = luck.moved
-        return regrets[0] + moved + (baseline.selection() or 0.0), regrets[1] + moved + (each.selection() or 0.0)
+        return regrets[0] + (baseline.selection() or 0.0), regrets[1] + (each.selection() or 0.0)
 
     levels = looks_of(spec, spec.comparison_count())
     found = paired_difference(
@@ -314,7 +313,6 @@ def _difference(
             "baseline_spiked": len(pairs.baseline_spiked),
             "margin": spec.equivalence(),
             "at_look": levels is not None,
-            "luck_of_draws": luck.moved,
         }
     )
     left = len(spec.seeds) - found.spiked - found.baseline_spiked
@@ -555,12 +553,8 @@ def _allowing_for_losses(
 
     shared = -normal_quantile(level / 2) * of.evaluation_error
     mine, theirs = flattery
-    low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(
-        of.baseline_regret + of.luck_of_draws + mine
-    )
-    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(
-        -of.regret - of.luck_of_draws - theirs
-    )
+    low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(of.baseline_regret + mine)
+    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(-of.regret - theirs)
     if not (math.isfinite(low) and high < math.log(LARGEST_SPEED_UP)):
         return None
     return speed_up.model_copy(update={"low": speed_up.mean * math.exp(-low), "high": speed_up.mean * math.exp(high)})

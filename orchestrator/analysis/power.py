@@ -112,12 +112,9 @@ def _gauss_legendre() -> tuple[Array, Array]:
     return np.polynomial.legendre.leggauss(NODES)
 
 
-MISSED = 0.4
-"""What either optimizer misses by its draws differs by such a share of their luck (one standard deviation): simulated
-0.3 to 0.5 of it, with 2 to 6 axes and 8 to 24 draws."""
-EXPECTED = 0.3
-"""What the more sensitive optimizer misses by its draws, as a share of what it misses at most with 95 %: 0.26 to 0.35
-with 2 to 6 axes and 8 to 24 draws, by the distribution of `candidates.missed_at_most`."""
+SPREAD_OF_LUCK = 0.3
+"""The standard deviation of the difference that so many draws find, as a share of their luck (`luck_of_draws`):
+simulated 0.1 to 0.4 of it, with 2 to 6 axes and 8 to 24 draws."""
 NOISE_UNKNOWN = "no earlier experiment trained two candidates on two seeds of this workload, which would tell its noise"
 
 
@@ -145,11 +142,11 @@ def design_power(
     rates = min((each.learning_rates for each in spec.candidates), key=len)
     left_open, telling = None, 0
     if spec.tuning and spec.tuning.search:
-        openings_by_search = [openings_of(spec, experiment, mine) for experiment, mine in searches]
+        openings_by_search = [openings_of(experiment, mine) for experiment, mine in searches]
         telling = sum(map(bool, openings_by_search))
         if openings := [each for found_here in openings_by_search for each in found_here]:
             design = replace(design, openness=openness_of_search(openings))
-            left_open = median(max(each.luck + each.candidate, each.luck + each.baseline) for each in openings)
+            left_open = median(max(each.candidate, each.baseline) for each in openings)
     elif spec.tuning and len(rates) > 1:
         open_rates = openness(found.paired_sd, len(spec.tuning.seeds), rates, curvature(spec.workload, runs))
         design = replace(design, openness=open_rates)
@@ -175,8 +172,7 @@ def design_power(
 
 
 def is_like(spec: ComparisonSpec, earlier: ExperimentSpec) -> bool:
-    """Whether an earlier experiment searched this one's workload as this one does; by coordinate descent, with as many
-    trials."""
+    """Whether an earlier experiment searched this one's workload as this one does, with as many trials."""
     return (
         isinstance(earlier, ComparisonSpec)
         and spec.tuning is not None
@@ -185,7 +181,7 @@ def is_like(spec: ComparisonSpec, earlier: ExperimentSpec) -> bool:
         and bool(spec.tuning.search)
         and {*earlier.tuning.search} == {*spec.tuning.search}
         and earlier.tuning.method == spec.tuning.method
-        and (earlier.tuning.trials == spec.tuning.trials or not spec.descends())
+        and earlier.tuning.trials == spec.tuning.trials
     )
 
 
@@ -193,40 +189,40 @@ def is_like(spec: ComparisonSpec, earlier: ExperimentSpec) -> bool:
 class Opening:
     """What a search left open of one difference."""
 
-    luck: float
-    """To either side."""
     candidate: float
     """Of the candidate: its loss may be lower by so much."""
     baseline: float
+    spread: float
+    """Standard deviation of the difference by the draws that there happened to be."""
 
 
-def openings_of(spec: ComparisonSpec, experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list[Opening]:
-    """Of each difference of an earlier search, at the trials of this one: what n draws over d axes leave open falls
-    with n^(-2/d). Without those of a candidate, or the baseline, of which nobody knows how far it was missed."""
-    runs = tuple(runs)
-    unknown = {each.candidate.name() for each in summaries(comparison_spec(experiment), runs) if each.rate_is_open()}
-    if comparison_spec(experiment).baseline_name() in unknown:
+def openings_of(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list[Opening]:
+    """Of each difference of an earlier search. Without those of a candidate, or the baseline, of which nobody knows how
+    far it was missed."""
+    runs, spec = tuple(runs), comparison_spec(experiment)
+    unknown = {each.candidate.name() for each in summaries(spec, runs) if each.rate_is_open()}
+    if spec.baseline_name() in unknown:
         return []
-    now, then = spec.tuning, comparison_spec(experiment).tuning
-    share = ((then.trials or 1) / (now.trials or 1)) ** (2 / len(now.search)) if now and then else 1.0
     return [
-        Opening(luck=share * of.luck_of_draws, candidate=share * of.regret, baseline=share * of.baseline_regret)
+        Opening(
+            candidate=of.regret,
+            baseline=of.baseline_regret,
+            spread=SPREAD_OF_LUCK * of.regret if spec.draws() else 0.0,
+        )
         for row in compare(experiment, runs).rows
         if (of := row.difference) is not None and row.candidate not in unknown
     ]
 
 
 def openness_of_search(openings: Sequence[Opening]) -> tuple[Array, Array, Array]:
-    """As `openness`, of a search that leaves open what these did. Of drawn settings, the more sensitive one misses at
-    most the luck and what lies beyond it."""
-    luck, candidate, baseline = (
+    """As `openness`, of a search that leaves open what these did; a descent's judged settings are taken to differ in
+    what they miss by as much as their limits differ."""
+    candidate, baseline, spread = (
         np.resize(np.array([getattr(each, name) for each in openings]), max(DRAWS, len(openings)))
-        for name in ("luck", "candidate", "baseline")
+        for name in ("candidate", "baseline", "spread")
     )
-    missed = MISSED * luck * np.random.default_rng(0).standard_normal(luck.size)
-    beyond = candidate - baseline
-    expected = np.where(luck > 0, EXPECTED * (beyond + luck * np.sign(beyond)), beyond)
-    return luck + candidate, luck + baseline, missed + float(np.mean(expected))
+    missed = spread * np.random.default_rng(0).standard_normal(spread.size)
+    return candidate, baseline, missed + float(np.mean(candidate - baseline))
 
 
 def openness(noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: float) -> tuple[Array, Array, Array]:

@@ -240,11 +240,12 @@ def _difference(found: Difference, baseline: str, unit: str, rates: str, spec: C
 
 
 def _search_phrase(spec: ComparisonSpec) -> str:
-    """` Tuned: lr, beta2; 8 trials each. Not tuned: warm-up, beta1, weight decay, clip.`; nothing without a search."""
+    """` Tuned: lr, beta2; 8 random trials each. Not tuned: warm-up, beta1, weight decay, clip.`; else nothing."""
     if spec.tuning is None or not spec.tuning.search:
         return ""
     untuned = [axis for axis in AXES if axis not in spec.tuning.search]
-    said = f" Tuned: {axes_in_words(spec.tuning.search)}; {pluralize(spec.tuning.trials or 0, 'trial')} each."
+    trials = pluralize(spec.tuning.trials or 0, "random trial" if spec.draws() else "trial")
+    said = f" Tuned: {axes_in_words(spec.tuning.search)}; {trials} each."
     return f"{said} Not tuned: {axes_in_words(untuned)}." if untuned else said
 
 
@@ -432,7 +433,7 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
 
 
 def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[CandidateRow]) -> Iterator[str]:
-    """What was tuned, what was found, whom an axis is missing for, and how far the draws were luck."""
+    """What was tuned, what was found, and whom an axis is missing for."""
     yield spec.tuning_method()
     any_end = False
     for row in rows:
@@ -449,14 +450,6 @@ def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
     for row in rows:
         if missing := spec.candidate(row.candidate).missing_axes(spec.workload, tuning):
             yield f"{row.title} is not searched over {axes_in_words(missing)}: it has none, or one of zero."
-    luck = [(row.title, row.difference.luck_of_draws) for row in rows if row.difference]
-    if luck and not spec.descends():
-        each = ", ".join(f"{title} {value:.4f}" for title, value in luck)
-        yield (
-            "The intervals cover the luck of the draws: so far more of them may move a difference either way, by what "
-            f"a random half of them does{_unit_phrase(spec.workload.task.loss_unit)}: {each}. "
-            "More trials make it smaller. They take the losses to rise alike from their minima."
-        )
 
 
 def _fields_at_an_end(priors: Mapping[Axis, Prior], setting: Mapping[str, Scalar]) -> set[str]:
@@ -481,11 +474,13 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
     baseline = next(row for row in rows if row.is_baseline)
     if known or theirs:
         each = ", ".join(f"{title} {value:.4f}" for title, value in ({baseline.title: theirs} | known).items())
-        searched = spec.tuning is not None and spec.tuning.search
-        what = "a better setting within the ranges" if spec.descends() else "a better learning rate"
-        if searched and not spec.descends():
-            what = "ever more draws, of who is more sensitive to its settings,"
-        yield f"The intervals cover what {what} may still be worth{_unit_phrase(unit)}: {each}."
+        what = "what a better learning rate may still be worth"
+        if spec.descends():
+            what = "what a better setting within the ranges may still be worth"
+        elif spec.draws():
+            what = "the luck of the draws: how far other draws may move a difference either way"
+            each = ", ".join(f"{title} {value:.4f}" for title, value in known.items())
+        yield f"The intervals cover {what}{_unit_phrase(unit)}: {each}."
     if not spec.tuning and any(_planned_rates(row) > 1 for row in rows):
         gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
         added = ", ".join(gains) or "unknown with one seed"

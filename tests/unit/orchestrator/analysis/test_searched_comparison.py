@@ -6,8 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.searched_verdicts import World, simulate
-from orchestrator.analysis.candidates import missed_at_most
+from benchmarks.searched_verdicts import World, found_by_draws, simulate
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.comparison import comparison_spec as comparison_spec_of
 from orchestrator.analysis.power import design_power, openings_of
@@ -63,7 +62,9 @@ def test_the_verdict_names_what_was_tuned_and_what_was_not() -> None:
     spec, found = answer(alike)
     adapm = next(row for row in found.rows if row.candidate == "adapm")
     assert adapm.conclusion is Conclusion.BETTER
-    assert adapm.verdict.endswith(" Tuned: lr, beta2; 8 trials each. Not tuned: warm-up, beta1, weight decay, clip.")
+    assert adapm.verdict.endswith(
+        " Tuned: lr, beta2; 8 random trials each. Not tuned: warm-up, beta1, weight decay, clip."
+    )
     assert adapm.final is not None and adapm.best_lr is not None
     assert adapm.final.setting == dict(spec.settings("adapm")[adapm.best_lr])
     assert [one.setting for one in adapm.learning_rates] == [
@@ -88,7 +89,7 @@ def test_the_notes_say_what_was_found_and_whom_an_axis_is_missing_for() -> None:
 def test_who_answers_alike_to_every_setting_has_the_same_luck() -> None:
     _, found = answer(alike)
     (row,) = (row for row in found.rows if row.candidate == "adapm")
-    assert row.difference is not None and row.difference.luck_of_draws == pytest.approx(0.0, abs=1e-12)
+    assert row.difference is not None and row.difference.regret == pytest.approx(0.0, abs=1e-12)
 
 
 def test_the_interval_holds_the_luck_of_the_draws() -> None:
@@ -101,49 +102,37 @@ def test_the_interval_holds_the_luck_of_the_draws() -> None:
     _, found = answer(apart)
     (row,) = (row for row in found.rows if row.candidate == "adapm")
     assert row.difference is not None and row.difference.low is not None and row.difference.high is not None
-    assert row.difference.luck_of_draws > 0.02
-    assert row.difference.high - row.difference.low > 2 * row.difference.luck_of_draws
+    assert row.difference.regret == row.difference.baseline_regret > 0.02
+    assert row.difference.high - row.difference.low > 2 * row.difference.regret
     assert row.conclusion is Conclusion.UNDECIDED
+    luck = row.difference.regret
+    assert any(note.startswith("The intervals cover the luck of the draws") for note in found.notes)
+    assert any(f"AdaPM {luck:.4f}" in note for note in found.notes)
+    assert any("an optimizer that must be tuned more exactly finds less" in note for note in found.notes)
 
 
-def test_who_is_more_sensitive_to_its_settings_is_not_called_worse_for_few_draws() -> None:
-    """The lowest losses of the two are the same; one misses its own by five times as much. An interval up to where ever
-    more draws are expected to lead held the truth in 91 % of 2,000 experiments."""
-    sensitive = World(axes=6, trials=24, optima="near", sensitivities=(1.0, 5.0))
-    assert simulate(sensitive, 100, 0.0, 0)["held"] >= 0.97
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(axes=6, trials=24, optima="near", sensitivities=(1.0, 5.0)),
+        World(axes=6, trials=24, optima="near", rise="unlike"),
+        World(axes=2, trials=8, optima="apart", rise="kink", sensitivities=(1.0, 5.0)),
+    ],
+)
+def test_the_interval_holds_what_so_many_draws_find_however_unlike_the_optimizers_are(world: World) -> None:
+    """120 experiments, two standard errors of 5 %; `benchmarks.searched_verdicts` has more worlds."""
+    found = simulate(world, 120, 0.0, 0)
+    assert found["held"] >= 0.91
+    assert found["decided"] <= 0.09
 
 
-def test_what_few_draws_miss_at_most_is_exact_for_two_of_them() -> None:
-    """To either side of a kink in one axis losses are uniform: the lower of two is a uniform share u of the higher one,
-    and misses the minimum by u / (1 - u) times the step between them, which is twice that to either at random."""
-    assert missed_at_most(2, 1, 1, 0.95) == pytest.approx(2 * 0.95 / 0.05, rel=0.05)
-
-
-@pytest.mark.parametrize(("axes", "draws"), [(2, 8), (3, 16), (6, 24)])
-@pytest.mark.parametrize("sure", [0.95, 0.99])
-def test_what_few_draws_miss_at_most_holds_as_often_as_is_asked(axes: int, draws: int, sure: float) -> None:
-    """Losses are distances from the middle of a ball, at places drawn within it; their squares miss less."""
-    random, held, held_smooth = np.random.default_rng(1), 0, 0
-    for _ in range(2000):
-        places = random.standard_normal((draws, axes))
-        radii = random.random(draws) ** (1 / axes)
-        kinked = np.linalg.norm(places / np.linalg.norm(places, axis=1, keepdims=True) * radii[:, None], axis=1)
-        most = missed_at_most(draws, 1, axes, sure)
-        held += kinked.min() <= most * (kinked.mean() - kinked.min())
-        smooth = kinked**2
-        held_smooth += smooth.min() <= most * (smooth.mean() - smooth.min())
-    assert held / 2000 == pytest.approx(sure, abs=0.02)
-    assert held_smooth >= held
-
-
-def test_what_more_draws_are_worth_is_said_of_the_more_sensitive_one() -> None:
-    def loss(name: str, lr: float, beta2: float) -> float:
-        return 2.0 + (0.4 if name == "adapm" else 0.004) * math.log(lr / 1.5e-3) ** 2
-
-    _, found = answer(loss)
-    (row,) = (row for row in found.rows if row.candidate == "adapm")
-    assert row.difference is not None and row.difference.regret > 0.01 and row.difference.baseline_regret == 0
-    assert any("what ever more draws, of who is more sensitive to its settings," in note for note in found.notes)
+def test_what_draws_find_in_expectation_is_known_of_one_axis() -> None:
+    """The lowest of n uniform distances from the middle is 1 / (n + 1) in expectation; the first of n + 1 trials is off
+    the middle by the optimum's place, here at an end, where distances reach twice as far."""
+    world = World(axes=1, trials=10, optima="alike", rise="kink", tuning_seeds=100_000_000)
+    found = found_by_draws(world, np.array([1.0]), 1.0, False, np.random.default_rng(0))
+    # Of nine draws, uniform in (0, 2), and one at 1: the integral of (1 - x / 2)^9 from 0 to 1, times 0.1 a unit.
+    assert found == pytest.approx(0.1 * 2 / 10 * (1 - 0.5**10), rel=0.15)
 
 
 def descended(loss: Loss, lost: Callable[[str, float, float], bool] = lambda *_: False) -> Comparison:
@@ -181,7 +170,7 @@ def test_a_descent_is_named_and_its_interval_covers_what_it_left_open() -> None:
     assert row.final.setting["lr"] == pytest.approx(2e-3, rel=0.03), "the last trial, between the others"
     difference = row.difference
     assert difference is not None and difference.low is not None and difference.high is not None
-    assert difference.regret > 0 < difference.baseline_regret and difference.luck_of_draws == 0
+    assert difference.regret > 0 < difference.baseline_regret
     assert difference.high - difference.low > difference.regret + difference.baseline_regret
     notes = " ".join(found.notes)
     assert "Tuned by coordinate descent: lr, beta2; 11 settings of each candidate" in notes
@@ -210,7 +199,7 @@ def test_a_search_that_says_nothing_of_what_it_missed_does_not_say_that_it_misse
     spec = comparison_spec_of(experiment)
     (row,) = (row for row in compare(experiment, runs).rows if row.difference)
     assert row.difference is not None and not row.difference.rate_is_open and row.difference.regret == 0
-    assert openings_of(spec, experiment, runs) == []
+    assert openings_of(experiment, runs) == []
     found = design_power(spec, (), [(experiment, runs)])
     assert isinstance(found, DesignPower) and (found.searches, found.left_open) == (0, None)
     assert found.searches_left_out == 1
