@@ -40,8 +40,8 @@ HALVES = 1000
 """Random halves of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
 FROM_HALF_TO_ALL = 1.5
 """How far the difference after all draws lies from its expectation, in multiples of how far a random half of them moves
-it, both at 95 %: in simulations of unlike optimizers up to 8 % lay farther than once, up to 6 % farther than 1.25 times;
-of nine comparisons, one or more did in up to 11 % (docs/error-rates.md)."""
+it, both at 95 %. Of simulated unlike optimizers up to 8 % lay farther than once, up to 6 % farther than 1.25 times; of
+nine comparisons then one or more in up to 11 % (docs/error-rates.md)."""
 SURFACE_DRAWS = 1000
 """Places of trials closer together are one."""
 
@@ -207,8 +207,8 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
 
 def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: int = 1) -> float:
     """How far other draws may move the difference that two random searches find, either way, at 95 % for so many
-    comparisons together: by what a random half of these does, and half of that more. 0 without a random search, and where
-    two losses answer alike to every setting, for draws are the same for both.
+    comparisons together: by what a random half of these does, and half of that more. 0 without a random search, and
+    where two losses answer alike to every setting, for draws are the same for both.
 
     The difference is that of the lowest losses which so many draws find in expectation (J. Dodge et al., "Show Your
     Work", EMNLP 2019), not of the lowest there are: few draws say little of these, and an optimizer that must be tuned
