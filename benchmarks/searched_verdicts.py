@@ -18,9 +18,9 @@ equal in expectation, over 400 searches by other draws.
 
 Printed for each world, in per cent: experiments in which the equal candidate was called better or worse; intervals that
 hold the true differences, all of an experiment together; how often all that are truly better by 0.01 or 0.03 nats were
-found to be; then half the width of the interval and the mean of what the best trial lies
-above its optimizer's minimum, in thousandths of a nat; and the judged runs of an experiment with equal candidates,
-which are fewer than twice the seeds where they are added while it is open (`--sequential`).
+found to be; then half the width of the interval and the mean of what the best trial lies above its optimizer's
+minimum, in thousandths of a nat; and the judged runs of an experiment with equal candidates, which are fewer than twice
+the seeds where they are added while it is open (`--sequential`).
 """
 
 import argparse
