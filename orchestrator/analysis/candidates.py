@@ -43,7 +43,7 @@ FROM_HALF_TO_ALL = 1.5
 it, both at 95 %. Of simulated unlike optimizers up to 8 % lay farther than once, up to 6 % farther than 1.25 times; of
 nine comparisons then one or more in up to 11 % (docs/error-rates.md)."""
 SURFACE_DRAWS = 1000
-"""Places of trials closer together are one."""
+"""Of the parabolas after a descent."""
 
 
 @dataclass(frozen=True, kw_only=True)
