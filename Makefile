@@ -34,12 +34,12 @@ check: $(VENV)/.installed-dev  ## lint, format, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three at a time, on two cores: services wait more than they compute, and each has a database of its own. One thread of torch, for models of
-# that size are no faster with more. In the order of the tree, so that files of a few long tests do not come last, when nothing is left beside them.
+# Three at a time, on two cores: services wait more than they compute, and each has a database of its own.
+# In the order of the tree, so that files of a few long tests do not come last, when nothing is left beside them.
 # The files of tests/integration/service go to one worker, and share one service (tests/conftest.py).
 # What Python compiles is kept, whatever the environment says: hundreds of processes would compile the same modules again.
 unit: $(VENV)/.installed-dev  ## all tests
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 cluster-test: $(VENV)/.installed-dev  ## docker-compose.yml's topology, a standby, a restored backup, a full disk, lost machines: as processes of this machine
 	$(BIN)/python -m pytest tests/cluster tests/chaos tests/integration -m cluster -s
@@ -59,7 +59,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@touch $@
 
 compiled-test: $(VENV)/.installed-dev  ## a really compiled model, trained and resumed: minutes of a C++ compiler
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/integration/worker/test_compiled_run.py -m compiler
+	$(BIN)/python -m pytest tests/integration/worker/test_compiled_run.py -m compiler
 
 # Nine minutes from a bare machine, what pip takes included: the kit is told when make began.
 BEGAN := $(shell date +%s)

@@ -1,7 +1,12 @@
 """What all tests share: repeatable examples, and the real embedded service for those that only submit to it."""
 
-import gc
 import os
+
+# Before torch is imported, which reads it. With more threads than cores, three test processes at a time took twice as
+# long for everything; models of this size are no faster with more than one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import gc
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
