@@ -55,12 +55,13 @@ EARLIER = 20
 
 def advice(world: World) -> tuple[int | None, int | None]:
     """Seeds to show a difference, and to show that there is none."""
-    rates = specification(world).candidates[0].learning_rates
+    spec = specification(world)
     width = CURVATURES[world.basin] / math.log(2) ** 2
+    assert spec.tuning is not None
     design = FixedDesign(
         noise_sd=PAIRED_SPREAD,
         comparisons=world.candidates - 1,
-        openness=openness(PAIRED_SPREAD, world.tuning_seeds, rates, width),
+        openness=openness(PAIRED_SPREAD, spec.tuning, spec.candidates[0].learning_rates, width),
     )
     return least_seeds(lambda n: design.is_shown(GAIN, n)), least_seeds(lambda n: design.is_within(GAIN, n))
 
@@ -84,9 +85,13 @@ def openings(world: searched.World, count: int) -> list[Opening]:
     return found
 
 
-def advice_on_search(gain: float, known: Sequence[Opening]) -> int | None:
-    """Seeds to show a difference, by what earlier searches left open."""
-    design = FixedDesign(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
+def design_of_search(known: Sequence[Opening]) -> FixedDesign:
+    """What earlier searches tell of the next one."""
+    return FixedDesign(noise_sd=PAIRED_SPREAD, openness=openness_of_search(known))
+
+
+def advice_on_search(gain: float, design: FixedDesign) -> int | None:
+    """Seeds to show a difference."""
     return least_seeds(lambda n: design.is_shown(gain, n))
 
 
@@ -104,14 +109,20 @@ def search_advice(experiments: int) -> Iterator[dict[str, object]]:
     """Advise and simulate each design that searches more than the rate; print."""
     for world, gain in SEARCHES:
         known = openings(world, EARLIER)
-        advised, of_one = advice_on_search(gain, known), [advice_on_search(gain, [each]) for each in known]
+        design = design_of_search(known)
+        advised = advice_on_search(gain, design)
+        of_one = [advice_on_search(gain, design_of_search([each])) for each in known]
         least, shares = needed_by_search(world, gain, experiments)
+        expected = {seeds: round(design.is_shown(gain, seeds), 4) for seeds in shares}
         print(
             f"{world.method}, {world.axes} axes, {world.trials} trials, {world.optima}, {world.sensitivities}, "
-            f"{gain:g}: advised {advised}, by one search {of_one}, needed {least} {shares}",
+            f"{gain:g}: advised {advised}, by one search {of_one}, needed {least}; seeds: expected, simulated "
+            f"{', '.join(f'{n}: {expected[n]:.2f} {share:.2f}' for n, share in shares.items())}",
             flush=True,
         )
-        yield asdict(world) | {"gain": gain, "advised": advised, "of_one": of_one, "needed": least, "shares": shares}
+        yield asdict(world) | {
+            "gain": gain, "advised": advised, "of_one": of_one, "needed": least, "expected": expected, "shares": shares,
+        }  # fmt: skip
 
 
 def main() -> None:

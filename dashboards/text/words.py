@@ -344,11 +344,12 @@ def power_text(power: DesignPower) -> str:
     unit, experiments = power.loss_unit, power.experiments
     seeds = pluralize(power.seeds, "seed")
     least = power.detectable_difference
-    shown = (
-        f"with {seeds}, a difference of {least:.2g}{unit} in 80 % of cases"
-        if least is not None
-        else "nothing with one seed"
-    )
+    if least is not None:
+        shown = f"with {seeds}, a difference of {least:.2g}{unit} in 80 % of cases"
+    elif power.seeds > 1:
+        shown = "nothing in 80 % of cases, for the best rate may well lie at an edge of its grid: give more rates"
+    else:
+        shown = "nothing with one seed"
     advice = ""
     if power.expected_runs is not None:
         advice = (

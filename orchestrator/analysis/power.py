@@ -3,7 +3,7 @@
 A verdict is read from an interval (`statistics.py`): n paired seeds at Bonferroni's level, the error of the validation
 text, and what tuning leaves open of either learning rate. The first is a t-test's, so that the spread that the seeds
 happen to show is averaged over its chi-square; the last is drawn: grids with the workload's noise, in basins as wide as
-those of earlier experiments, go through the product's own `basin`. What a search of more than the rate leaves open is
+those of earlier experiments, go through the product's own tuning. What a search of more than the rate leaves open is
 taken from earlier searches of the workload, over the same axes by the same method.
 
     runs of earlier comparisons of the workload ─► noise, width of the basins; of searches, what their intervals held
@@ -14,8 +14,8 @@ taken from earlier searches of the workload, over the same axes by the same meth
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from itertools import pairwise
 from statistics import median
 
@@ -28,7 +28,7 @@ from orchestrator.analysis.statistics import normal_quantile, t_quantile
 from orchestrator.kinds import basin
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.kinds.tuning import NOISES
+from orchestrator.kinds.tuning import Tuning, TuningRun, grid_of, tried_rates
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower
 from worker.records.result import Verdict
@@ -38,16 +38,30 @@ POWER = 0.8
 """The usual share of experiments in which a true difference should be shown."""
 MOST_SEEDS = 1000
 """More seeds than that are no advice."""
+GRIDS = 80
+"""That are drawn; half a second, and the power's standard error by them is about 2 points."""
+OTHERS = 4
+"""Each is held against so many of the others."""
+STABLE = 1000
+"""A loss of so many times its noise: none of it is a spike, which is at least 1 % of the loss."""
 DRAWS = 80
-"""Grids that are drawn; the power's standard error by them is below 1 %."""
+"""As many differences as `openness_of_search` draws at least."""
 EXPERIMENTS = 1000
 """Drawn of a sequential design: the power's standard error is 1.3 %."""
 LEAST_EXPERIMENTS = 300
 """Drawn of one with very many looks: 2.3 %."""
+LARGEST = 1e9
+"""A difference of so many times its noise is shown wherever any is."""
 NODES = 160
 """Of the Gauss-Legendre rule over the quantiles of a spread: power to a part in a million."""
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Openness = Callable[[int], tuple[Array, Array, Array]]
+
+
+def nothing_open(seeds: int) -> tuple[Array, Array, Array]:
+    """The openness (`FixedDesign`) of a comparison that tunes nothing, with any number of seeds."""
+    return np.zeros(1), np.zeros(1), np.zeros(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +83,10 @@ class FixedDesign:
     """Standard deviation of the difference of two candidates with the same seed."""
     comparisons: int = 1
     evaluation_error: float = 0.0
-    openness: tuple[Array, Array, Array] = field(default_factory=lambda: (np.zeros(1), np.zeros(1), np.zeros(1)))
-    """Of drawn pairs of grids: the regrets of candidate and baseline, and by how much the candidate's loss is higher at
-    the rates that were found than at the best ones. Zeros where nothing is tuned first."""
+    openness: Openness = nothing_open
+    """By the number of seeds that judge, of drawn pairs of grids: the regrets of candidate and baseline, infinite where
+    a best rate stayed at an edge, and by how much the candidate's loss is higher at the rates that were found than at
+    the best ones."""
 
     def is_shown(self, difference: float, seeds: int) -> float:
         """The probability that a candidate that is better by so much is called better."""
@@ -100,7 +115,7 @@ class FixedDesign:
         half = np.hypot(
             t_quantile(degrees, level) * spread / math.sqrt(seeds), normal_quantile(level) * self.evaluation_error
         )
-        of_candidate, of_baseline, shift = self.openness
+        of_candidate, of_baseline, shift = self.openness(seeds)
         low, high = bounds(half, of_candidate, of_baseline)
         error = math.hypot(self.noise_sd / math.sqrt(seeds), self.evaluation_error)
         inside = ndtr((high - mean - shift) / error) - ndtr((low - mean - shift) / error)
@@ -148,8 +163,8 @@ def design_power(
             design = replace(design, openness=openness_of_search(openings))
             left_open = median(max(each.candidate, each.baseline) for each in openings)
     elif spec.tuning and len(rates) > 1:
-        open_rates = openness(found.paired_sd, len(spec.tuning.seeds), rates, curvature(spec.workload, runs))
-        design = replace(design, openness=open_rates)
+        width = curvature(spec.workload, runs)
+        design = replace(design, openness=openness(found.paired_sd, spec.tuning, rates, width))
     looked_at = None
     if spec.sequential is not None and not spec.tries_improvement():
         looked_at = SequentialDesign(design=design, sequential=spec.sequential, most=seeds, margin=margin)
@@ -214,7 +229,7 @@ def openings_of(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list
     ]
 
 
-def openness_of_search(openings: Sequence[Opening]) -> tuple[Array, Array, Array]:
+def openness_of_search(openings: Sequence[Opening]) -> Openness:
     """As `openness`, of a search that leaves open what these did; a descent's judged settings are taken to differ in
     what they miss by as much as their limits differ."""
     candidate, baseline, spread = (
@@ -222,34 +237,55 @@ def openness_of_search(openings: Sequence[Opening]) -> tuple[Array, Array, Array
         for name in ("candidate", "baseline", "spread")
     )
     missed = spread * np.random.default_rng(0).standard_normal(spread.size)
-    return candidate, baseline, missed + float(np.mean(candidate - baseline))
+    found = candidate, baseline, missed + float(np.mean(candidate - baseline))
+    return lambda seeds: found
 
 
-def openness(noise_sd: float, tuning_seeds: int, rates: Sequence[float], width: float) -> tuple[Array, Array, Array]:
-    """What tuning on so many seeds leaves open, of `DRAWS` pairs of equal candidates (`FixedDesign.openness`); `width`
-    is the basin's curvature in nats by squared log lr."""
+@lru_cache(maxsize=64)
+def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: float) -> Openness:
+    """What tuning leaves open of equal candidates (`FixedDesign.openness`). Their grids are drawn, and go the product's
+    own way to the judged rate; each is held against `OTHERS` of the others. `width` is the basin's curvature in nats by
+    squared log lr, and its minimum lies up to a step from the middle rate. What a grid leaves open whose best rate
+    stays at an edge is infinite."""
     random = np.random.default_rng(0)
-    gap = median(math.log(above / below) for below, above in pairwise(sorted(rates)))
-    least = max(basin.LEAST_OPEN, NOISES * noise_sd / math.sqrt(2 * tuning_seeds))
-    while width * gap**2 / 2 > least and gap > math.log(basin.NEAR):  # as tuning refines a coarse grid
-        gap /= 2
-    places = [gap * place for place in range(-(len(rates) // 2) - 1, len(rates) // 2 + 2)]
-    sd = noise_sd / math.sqrt(2)
-    regrets: list[float] = []
-    missed: list[float] = []
-    while len(regrets) < 2 * DRAWS:
-        best = random.uniform(-gap / 2, gap / 2)
-        seen = [width * (place - best) ** 2 + sd * random.standard_normal(tuning_seeds) for place in places]
-        losses = {math.exp(place): dict(enumerate(row.tolist())) for place, row in zip(places, seen, strict=True)}
-        found = basin.basin(basin.Grid(losses=losses, spikes=frozenset(), spread=None), list(losses))
-        if found is not None:  # else the best rate is at an edge: the grid goes on until it is not
-            regrets.append(found.regret(sd**2))
-            missed.append(width * (math.log(found.rate) - best) ** 2)
-    return (
-        np.array(regrets[:DRAWS]),
-        np.array(regrets[DRAWS:]),
-        np.array(missed[:DRAWS]) - np.array(missed[DRAWS:]),
-    )
+    ordered = sorted(rates)
+    gap = median(math.log(above / below) for below, above in pairwise(ordered))
+    middle = math.log(ordered[len(ordered) // 2])
+    sd, level, judging = noise_sd / math.sqrt(2), STABLE * noise_sd, (-1,)
+    found: list[tuple[basin.Basin, float, float, int] | None] = []
+    missed = np.zeros(GRIDS)
+    for drawn in range(GRIDS):
+        best = middle + random.uniform(-gap, gap)
+        runs: list[TuningRun] = []
+        pairs = tuple((lr, seed) for lr in ordered for seed in tuning.seeds)
+        while pairs and pairs[0][1] not in judging:
+            for lr, seed in pairs:
+                loss = level + width * (math.log(lr) - best) ** 2 + sd * random.standard_normal()
+                runs.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss))
+            pairs = tuning.next_pairs(ordered, judging, runs)
+        judged, grid = pairs[0][0], grid_of(runs)
+        missed[drawn] = width * (math.log(judged) - best) ** 2
+        about = basin.basin(grid, tried_rates(runs))
+        found.append(None if about is None else (about, judged, *grid.variance(about.around)))
+    spreads = random.random(GRIDS)
+    one, other = np.divmod(np.arange(GRIDS * OTHERS), OTHERS)
+    other = (one + 1 + other) % GRIDS
+
+    @lru_cache(maxsize=64)
+    def of_seeds(seeds: int) -> tuple[Array, Array, Array]:
+        from scipy.special import chdtri  # as above
+
+        degrees = max(seeds - 1, 1)
+        judged_squares = sd**2 * chdtri(degrees, spreads)
+        regrets = np.full(GRIDS, np.inf)
+        for place, each in enumerate(found):
+            if each is not None:
+                about, judged, of_grid, of_grid_degrees = each
+                squares = of_grid * of_grid_degrees + float(judged_squares[place])
+                regrets[place] = about.regret(squares / (of_grid_degrees + degrees), judged)
+        return regrets[one], regrets[other], missed[one] - missed[other]
+
+    return of_seeds
 
 
 def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
@@ -323,7 +359,7 @@ class SequentialDesign:
         at = sorted({*range(first, most, step), most})
         count = max(LEAST_EXPERIMENTS, min(EXPERIMENTS, 10 * EXPERIMENTS // len(at)))  # the more looks, the dearer each
         random = np.random.default_rng(0)
-        of_candidate, of_baseline, shift = (np.resize(each, count) for each in design.openness)
+        of_candidate, of_baseline, shift = (np.resize(each, count) for each in design.openness(most))
         draws = random.normal(0.0, design.noise_sd, (count, most))
         draws += (random.normal(0.0, design.evaluation_error, count) + shift - difference)[:, None]
         used, better, going = np.full(count, float(most)), np.zeros(count), np.ones(count, dtype=bool)
@@ -350,10 +386,12 @@ class SequentialDesign:
 
 
 def detectable_difference(design: FixedDesign | SequentialDesign, seeds: int) -> float | None:
-    """The least true difference that so many paired seeds show with the chance `POWER`; None below two seeds."""
-    if seeds < 2:
+    """The least true difference that so many paired seeds show with the chance `POWER`. None below two seeds, and where
+    a grid's best rate lies at an edge so often that none is."""
+    noise_sd = (design if isinstance(design, FixedDesign) else design.design).noise_sd
+    if seeds < 2 or design.is_shown(LARGEST * noise_sd, seeds) < POWER:
         return None
-    low, high = 0.0, (design if isinstance(design, FixedDesign) else design.design).noise_sd
+    low, high = 0.0, noise_sd
     while design.is_shown(high, seeds) < POWER:
         low, high = high, 2 * high
     for _ in range(40 if isinstance(design, FixedDesign) else 10):  # to a part in 10^12; of drawn experiments, to 0.1 %

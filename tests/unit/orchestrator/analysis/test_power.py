@@ -1,5 +1,6 @@
 """What a design can show, held against scipy.stats' noncentral t and against simulated experiments."""
 
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks import verdicts as grids
 from benchmarks.searched_verdicts import World, conducted, simulate
-from benchmarks.verdicts import PAIRED_SPREAD
+from benchmarks.verdicts import FLAT, PAIRED_SPREAD, STEEP
 from dashboards.text.words import power_text
 from orchestrator.analysis.comparison import compare, comparison_spec
 from orchestrator.analysis.power import (
@@ -29,9 +31,10 @@ from orchestrator.analysis.power import (
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import Sequential
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
 from orchestrator.specs.preview import DesignPower
-from tests.factories.comparison import experiment_record
+from tests.factories.comparison import experiment_record, run_record
 
 
 @pytest.mark.parametrize(
@@ -136,10 +139,10 @@ def test_as_good_within_a_margin_takes_as_many_seeds_as_simulated_experiments(ma
 
 def test_what_tuning_leaves_open_takes_more_seeds() -> None:
     rates = tuple(1e-3 * 2.0**place for place in range(-2, 3))
-    flat = openness(0.005, 3, rates, 0.0)
-    known = openness(0.005, 30, rates, 0.006)
-    assert flat[0].mean() > 2 * known[0].mean() > 0
-    assert abs(flat[2]).max() == 0.0, "in a flat basin nothing is missed"
+    flat = openness(0.005, Tuning(seeds=(1, 2, 3)), rates, 0.0)
+    known = openness(0.005, Tuning(seeds=tuple(range(30))), rates, 0.006)
+    assert flat(5)[0].mean() > 2 * known(5)[0].mean() > 0
+    assert abs(flat(5)[2]).max() == 0.0, "in a flat basin nothing is missed"
 
     def advised(design: FixedDesign) -> int:
         found = least_seeds(lambda n: design.is_within(0.01, n))
@@ -148,6 +151,45 @@ def test_what_tuning_leaves_open_takes_more_seeds() -> None:
 
     base = FixedDesign(noise_sd=0.005, comparisons=4)
     assert advised(FixedDesign(noise_sd=0.005, comparisons=4, openness=flat)) > advised(base)
+
+
+@pytest.mark.parametrize(("kind", "curvature"), [("flat", FLAT), ("steep", STEEP)])
+def test_tuning_is_taken_to_leave_open_what_simulated_experiments_do(kind: str, curvature: float) -> None:
+    """40 experiments of equal optimizers, through both phases; three standard errors."""
+    world = grids.World(basin=kind, seeds=8)
+    spec, random = grids.specification(world), np.random.default_rng(0)
+    template = run_record(spec.first_runs()[0], 0, 3.3, "e")
+    left_open = []
+    for _ in range(40):
+        truths, runs = grids.optimizers(world, [0.0, 0.0], random), grids.Runs(world, random)
+        ended = [
+            (each.name(), run)
+            for each, truth in zip(spec.candidates, truths, strict=True)
+            for run in grids.tuned(spec, each, truth, runs)
+        ]
+        records = [grids.record(template, place, *each) for place, each in enumerate(ended)]
+        (row,) = (each for each in compare(experiment_record(spec, len(records), "e"), records).rows if each.difference)
+        assert row.difference is not None
+        left_open += [row.difference.regret, row.difference.baseline_regret]
+    assert spec.tuning is not None
+    width = curvature / math.log(2) ** 2
+    taken, _, _ = openness(PAIRED_SPREAD, spec.tuning, spec.candidates[0].learning_rates, width)(8)
+    error = math.hypot(np.std(left_open) / math.sqrt(80), np.std(taken) / math.sqrt(80))
+    assert float(taken.mean()) == pytest.approx(np.mean(left_open), abs=3 * error)
+    assert error < 0.06 * float(taken.mean())
+
+
+def test_grids_that_end_at_an_edge_show_nothing() -> None:
+    """Two rates that are not extended: one of them is the best, and nothing is known of what lies beyond."""
+    rates, tuning = (1e-3, 2e-3), Tuning(seeds=(1, 2), extend_grid=0)
+    design = FixedDesign(noise_sd=0.005, openness=openness(0.005, tuning, rates, 0.0))
+    assert detectable_difference(design, 5) is None
+    assert least_seeds(lambda n: design.is_within(0.01, n)) is None
+    sequential = SequentialDesign(
+        design=design, sequential=Sequential(first_seeds=3, seeds_per_look=1), most=5, margin=0.01
+    )
+    assert detectable_difference(sequential, 5) is None
+    assert sequential.expected_runs(2) == 6, "hopeless at the first look"
 
 
 def ended_search(optima: Literal["alike", "apart"], number: int = 0) -> ExperimentWithRuns:
