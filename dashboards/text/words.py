@@ -369,6 +369,8 @@ def power_text(power: DesignPower) -> str:
     elif power.searches and power.left_open is not None:
         alike = f"{pluralize(power.searches, 'earlier search', 'earlier searches')} like it"
         advice += f", by what {alike} left open, {power.left_open:.2g}{unit} to either side"
+        if power.margin is not None and power.seeds_for_difference is None:
+            advice += ", which more trials narrow and more seeds do not"
     if power.searches_left_out:
         others = pluralize(power.searches_left_out, "search like it", "searches like it")
         advice += f" ({others} left out: not ended, or nobody knows how far the best rates were missed)"
