@@ -56,6 +56,8 @@ WITHIN = 0.6
 GAINS = (0.01, 0.03)
 CLIFF = 0.15
 SEARCHES = 400
+VALLEY, PLATEAU = 20.0, 0.1
+Rise = Literal["smooth", "kink", "steep", "unlike", "valley"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +74,10 @@ class World:
     method: Literal["random", "coordinate"] = "random"
     together: float = 0.0
     """The share of what axes cost that they cost as one: where one is too large, another had better be too small."""
-    rise: Literal["smooth", "kink", "steep", "unlike"] = "smooth"
+    rise: Rise = "smooth"
     """How losses rise from the optimum: by the square of the distance; with a kink, by the distance itself; four times
-    as steeply to larger values as to smaller ones; or with a kink for all but the baseline."""
+    as steeply to larger values as to smaller ones; with a kink for all but the baseline; or, for all but the baseline,
+    in a valley: 20 times as steeply as by the square, up to `PLATEAU`, where every other setting is as bad."""
     cliff: Literal["none", "both", "baseline"] = "none"
     """Whose runs diverge at rates not far above the optimum."""
     sensitivities: tuple[float, float] = (1.0, 1.0)
@@ -120,6 +123,8 @@ def excess(away: Array, optimum: Array, world: World) -> Array:
     least = _risen(np.clip(optimum, -1.0, 1.0) - optimum, world)
     total = ((_risen(away, world) - least) * costs).sum(axis=-1)
     together = (np.sqrt(costs) * away).sum(axis=-1) ** 2
+    if world.rise == "valley":
+        return np.asarray(np.minimum(VALLEY * total, PLATEAU))
     return np.asarray((1 - world.together) * total + world.together * together)
 
 
@@ -171,8 +176,12 @@ def conducted(
         optima[name] = first + random.uniform(-reach, reach, world.axes)
         if world.optima in ("apart", "outside"):
             optima[name] = _optimum(world, random)
-    smooth, kinked = (replace(world, rise=rise) for rise in ("smooth", "kink"))
-    kinds = {name: world if world.rise != "unlike" else kinked if name != "one" else smooth for name in optima}
+    of_baseline: Mapping[Rise, Rise] = {"unlike": "smooth", "valley": "smooth"}
+    of_others: Mapping[Rise, Rise] = {"unlike": "kink"}
+    kinds = {
+        name: replace(world, rise=(of_baseline if name == "one" else of_others).get(world.rise, world.rise))
+        for name in optima
+    }
     sensitivities = {name: world.sensitivities[name != "one"] for name in optima}
     falls = {name: world.cliff == "both" or (world.cliff == "baseline" and name == "one") for name in optima}
     shifts = {name: -gain if name != "one" else 0.0 for name in optima}
@@ -257,7 +266,7 @@ def main() -> None:
     parser.add_argument("--sequential", action="store_true", help="the worlds whose seeds are added alone")
     parser.add_argument("--unequal", action="store_true", help="the worlds of unequal sensitivities alone")
     parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
-    parser.add_argument("--rise", choices=("kink", "steep"), help="the worlds where losses rise so alone")
+    parser.add_argument("--rise", choices=("kink", "steep", "valley"), help="the worlds where losses rise so alone")
     parser.add_argument("--together", action="store_true", help="the worlds where axes do the same to the loss alone")
     parser.add_argument("--unlike", action="store_true", help="the worlds of optimizers that are least alike, alone")
     parser.add_argument("--ends", action="store_true", help="the worlds of cliffs, and of optima outside, alone")
@@ -313,7 +322,7 @@ def main() -> None:
         for others in (4, 9)
         for sensitivities in ((1.0, 1.0), (1.0, 5.0), (5.0, 1.0))
     ]
-    rises: tuple[Literal["kink", "steep"], ...] = ("kink", "steep")
+    rises: tuple[Rise, ...] = ("kink", "steep")
     worlds += [
         World(axes=axes, trials=trials, optima=each, rise=rise, sensitivities=sensitivities, method=method)
         for rise in rises
@@ -361,7 +370,14 @@ def main() -> None:
         for method, axes, trials in methods
         if (axes, trials) != (6, 16)
     ]
-    worlds = unlike if given.unlike else worlds
+    of_one_axis: tuple[tuple[Literal["random"], int, int], ...] = (("random", 1, 4), ("random", 1, 8))
+    valleys = [
+        World(axes=axes, trials=trials, optima=each, rise="valley", method=method)
+        for method, axes, trials in (*of_one_axis, *methods)
+        for each in near
+        if (axes, trials) != (6, 16)
+    ]
+    worlds = valleys if given.rise == "valley" else unlike if given.unlike else worlds
     worlds = [each for each in worlds if each.cliff != "none" or each.optima == "outside" or not given.ends]
     worlds = [each for each in worlds if given.method in (None, each.method)]
     worlds = [each for each in worlds if each.others > 1 or not given.several]
@@ -382,7 +398,13 @@ def main() -> None:
         if world.method == "coordinate":
             title += ", descent" + f", {world.together:.0%} together" * (world.together > 0)
         title += {"none": "", "both": ", cliff", "baseline": ", cliff of the baseline"}[world.cliff]
-        rises_so = {"smooth": "", "kink": ", kink", "steep": ", one side steep", "unlike": ", kink but of the baseline"}
+        rises_so: dict[Rise, str] = {
+            "smooth": "",
+            "kink": ", kink",
+            "steep": ", one side steep",
+            "unlike": ", kink but of the baseline",
+            "valley": ", valley but of the baseline",
+        }
         title += rises_so[world.rise]
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
