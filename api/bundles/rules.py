@@ -123,8 +123,7 @@ class RuleSet(Spec):
             return f"it was judged on {pluralize(row.val_loss.n, 'seed')}, and {record.least_seeds} are asked for"
         if rates < record.least_rates:
             return f"it was trained at {pluralize(rates, 'learning rate')}, and {record.least_rates} are asked for"
-        is_open = row.edge_of_grid and rates > 1  # one rate is no grid
-        return "its best rate is at the edge of its grid, so that it is not tuned" if is_open else None
+        return "its best rate is at the edge of its grid, so that it is not tuned" if row.edge_of_grid else None
 
     def _forbidden_choice(self, spec: ComparisonSpec, name: str) -> str | None:
         candidate = spec.candidate(name)

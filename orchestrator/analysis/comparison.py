@@ -596,7 +596,8 @@ def _row(each: CandidateSummary) -> CandidateRow:
         title=each.candidate.label or catalog.entry(each.candidate.optimizer).title,
         is_baseline=False,
         best_lr=best.lr if has_loss else None,
-        edge_of_grid=has_loss and best.lr in (grid[0], grid[-1]),
+        # One rate is no grid: its verdict names it.
+        edge_of_grid=has_loss and len(grid) > 1 and best.lr in (grid[0], grid[-1]),
         val_loss=best.val_loss,
         difference=None,
         optimizer_state_bytes=max((result.optimizer_state_bytes for result in results), default=None),
@@ -610,7 +611,10 @@ def _row(each: CandidateSummary) -> CandidateRow:
         device_hours=sum(run.device_seconds for run in each.runs()) / SECONDS_PER_HOUR,
         verdict="",
         conclusion=Conclusion.NO_LOSS,
-        learning_rates=tuple(_rate_row(rate, each.settings) for rate in each.rates),
+        learning_rates=tuple(
+            _rate_row(rate, each.settings, tuple(sorted(seed for lr, seed in each.grid.spikes if lr == rate.lr)))
+            for rate in each.rates
+        ),
         verdicts=dict(Counter(run.result.verdict for run in each.runs() if run.result)),
         outcomes=dict(Counter(outcome for run in each.runs() if (outcome := run.outcome()) is not None)),
         final=_rate_row(each.final, each.settings) if each.final else None,
@@ -621,7 +625,9 @@ def _row(each: CandidateSummary) -> CandidateRow:
     )
 
 
-def _rate_row(rate: RateSummary, settings: Mapping[float, Setting]) -> LearningRateRow:
+def _rate_row(
+    rate: RateSummary, settings: Mapping[float, Setting], spiked_seeds: tuple[int, ...] = ()
+) -> LearningRateRow:
     return LearningRateRow(
         lr=rate.lr,
         val_loss=rate.val_loss,
@@ -631,6 +637,7 @@ def _rate_row(rate: RateSummary, settings: Mapping[float, Setting]) -> LearningR
         out_of_memory=sum(result.verdict is Verdict.OUT_OF_MEMORY for result in rate.results()),
         run_ids=tuple(run.id for run in rate.runs),
         left_out=len(rate.left_out),
+        spiked_seeds=spiked_seeds,
         setting=dict(settings.get(rate.lr, {})),
     )
 

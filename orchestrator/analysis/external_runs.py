@@ -80,11 +80,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         spec = spec.hold_against(baseline)
     records = [_record(run, experiment.id, metric) for run in told.judged]
     standings = standings_of(spec, summaries(spec, [*records, *_missing_runs(spec, records)]))
-    rows = [
-        # Of one rate nothing was tuned, which is said by itself: it has no grid, and is at no edge of it.
-        row.model_copy(update={"edge_of_grid": row.edge_of_grid and len(row.learning_rates) > 1})
-        for row in concluded_rows(spec, standings)
-    ]
+    rows = concluded_rows(spec, standings)
     by_id = {run.id: run for run in told.judged}
     of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
     baseline_row = next(row for row in rows if row.is_baseline)

@@ -11,6 +11,7 @@ taken from earlier searches of the workload, over the same axes by the same meth
         ─► the least n that shows a difference as large as the margin, and that shows one of none to be within it
 """
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -290,10 +291,11 @@ def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: f
 
 def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
     """That of the basins of earlier candidates with this workload, in the middle; 0, as of a flat one, where there are
-    none."""
-    tables: dict[tuple[str, str], dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    none. Rates whose other options differ, as a search's do, are no grid."""
+    tables: dict[tuple[str, ...], dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for run, loss in _losses(workload, runs):
-        tables[run.experiment_id, run.candidate][run.lr][run.seed] = loss
+        options = json.dumps(run.spec.optimizer.options, sort_keys=True) if run.spec else ""
+        tables[run.experiment_id, run.candidate, options][run.lr][run.seed] = loss
     found = []
     for table in tables.values():
         most = max(map(len, table.values()), default=0)

@@ -410,11 +410,21 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
     if spec.tuning and spec.tuning.search:
         yield from _search_notes(spec, spec.tuning, rows)
     elif spec.tuning:
-        noun = "seed" if len(spec.tuning.seeds) == 1 else "seeds"
-        yield f"Learning rates were chosen on {noun} {_join(spec.tuning.seeds)}; the losses are of other seeds."
+        yield f"Learning rates were chosen on {_seeds_phrase(spec.tuning.seeds)}; the losses are of other seeds."
     extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
     if extended:
         yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
+    spiked = [
+        f"{row.title} at lr {rate.lr:g}, {_seeds_phrase(rate.spiked_seeds)}"
+        for row in rows
+        for rate in row.learning_rates
+        if rate.spiked_seeds
+    ]
+    if spiked:
+        yield (
+            f"Runs of a grid that spiked: {'; '.join(spiked)}. Where learning rates are chosen, such a run counts with "
+            "the loss that its rate and its seed lead one to expect; a rate at which most runs spiked is not chosen."
+        )
     at_edge = [row for row in rows if row.edge_of_grid]
     if at_edge and any(row.is_baseline for row in at_edge) and len(rows) > 1:
         yield (
@@ -430,6 +440,10 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         spec.tuning and spec.tuning.search
     ):
         yield "The candidates have grids of different sizes: they are not tuned equally."
+
+
+def _seeds_phrase(seeds: Sequence[int]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {_join(seeds)}"
 
 
 def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[CandidateRow]) -> Iterator[str]:

@@ -120,7 +120,7 @@ def _candidate(row: CandidateRow, baseline_lost: int) -> CandidateOutcome:
         title=row.title,
         is_baseline=row.is_baseline,
         best_lr=row.best_lr,
-        edge_of_grid=row.edge_of_grid and len(row.learning_rates) > 1,  # one rate is no grid
+        edge_of_grid=row.edge_of_grid,
         loss=row.val_loss,
         difference=row.difference,
         speed_up=time.speed_up if time else None,

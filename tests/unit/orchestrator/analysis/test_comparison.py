@@ -539,6 +539,26 @@ def test_a_best_rate_at_the_edge_of_the_grid_is_flagged() -> None:
     assert any(note.startswith("Best learning rate at the edge of the grid") for note in found.notes)
 
 
+def test_one_rate_is_no_grid_with_an_edge() -> None:
+    found = compared(spec(rates=(2e-3,)), lambda name, lr, seed: bowl(lr, seed))
+    assert not any(each.edge_of_grid for each in found.rows)
+    assert not any("edge" in note for note in found.notes)
+
+
+def test_runs_that_are_called_spikes_in_a_grid_are_named() -> None:
+    """The losses of a grid are not what its runs ended with where one of them is taken for a spike."""
+    noise = {0: 0.0, 1: 0.003, 2: -0.002}
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        return bowl(lr, seed) + noise[seed] * math.log2(lr / 1e-3) + (name == "adapm" and (lr, seed) == (4e-3, 1))
+
+    found = compared(spec(), outcome)
+    of = {rate.lr: rate.spiked_seeds for rate in row(found, "adapm").learning_rates}
+    assert {lr: seeds for lr, seeds in of.items() if seeds} == {4e-3: (1,)}
+    (note,) = (each for each in found.notes if "spiked" in each and "grid" in each)
+    assert note.startswith("Runs of a grid that spiked: AdaPM at lr 0.004, seed 1. ")
+
+
 def test_a_half_finished_comparison_prefers_complete_rates_and_says_that_it_may_change() -> None:
     """The first seed at 4e-3 looks better, but 2e-3 has all of its seeds."""
 
