@@ -15,13 +15,15 @@ diverge by chance about that rate). "Flat and": the baseline's basin is flat, an
 of 2, 4 or 10. Each candidate's best rate lies anywhere between two rates of its grid: what is compared is the lowest
 point of the basins, and a grid that has missed it is no excuse. "Untuned": every seed at every rate, and no phase of
 its own for the choice. Seeds have a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal,
-Student's t with 3 degrees of freedom, or log-normal, all of one variance; with spikes 15, 30 or 45 % of the runs end
+Student's t with 3 degrees of freedom, or log-normal, all of one variance, with a line's own spread where it names
+one; with spikes 15, 30 or 45 % of the runs end
 0.05 to 0.5 nats too high, of all candidates, of all but the baseline ("spikes of one"), or of the baseline.
 
 Printed for each world, in per cent: the experiments in which any of the equal candidates was called better or worse,
 and those in which one was called unstable; the intervals that hold the true difference; how often a candidate that is
 truly better by 0.01 nats was found to be, how often an equal one was called as good within 0.01 nats, and one that is
-off by exactly 0.01 too; then half the width of the interval in thousandths of a nat, and the runs of an experiment.
+off by exactly 0.01 too; then half the width of the interval in thousandths of a nat, the runs of an experiment, and
+in how many of those of equal candidates a run was called a spike that was none.
 """
 
 import argparse
@@ -37,7 +39,7 @@ from benchmarks.result_file import write_result
 from orchestrator.analysis.comparison import compare
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning, TuningRun
-from orchestrator.records import RunRecord
+from orchestrator.records import CandidateRow, RunRecord
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
@@ -66,6 +68,7 @@ class World:
     noise: str = "normal"
     spikes: str = ""
     spike_share: float = 0.15
+    paired_spread: float = PAIRED_SPREAD
     candidates: int = 2
     tuning_seeds: int = 3
     seeds: int = 5
@@ -76,9 +79,9 @@ class World:
     def name(self) -> str:
         """As the table has it."""
         basin = f"{self.basin} {self.slope}" if self.basin in ("cliff", "chance") else self.basin
-        return f"{'flat and ' if self.unlike else ''}{basin}, {self.noise}" + (
-            f", {self.spike_share:.0%} spikes of {self.spikes}" if self.spikes else ""
-        )
+        spread = f", spread {self.paired_spread:g}" if self.paired_spread != PAIRED_SPREAD else ""
+        spikes = f", {self.spike_share:.0%} spikes of {self.spikes}" if self.spikes else ""
+        return f"{'flat and ' if self.unlike else ''}{basin}, {self.noise}{spread}{spikes}"
 
 
 @dataclass(kw_only=True)
@@ -98,6 +101,7 @@ class Tally:
     falsely_as_good_of: int = 0
     half_widths: list[float] = field(default_factory=list)
     runs: int = 0
+    falsely_spiked: int = 0
 
     def shares(self) -> dict[str, float | None]:
         """The figures of the table."""
@@ -114,6 +118,7 @@ class Tally:
             "falsely_as_good": share(self.falsely_as_good, self.falsely_as_good_of),
             "half_width": round(float(np.median(self.half_widths)), 5) if self.half_widths else None,
             "runs": round(self.runs / self.experiments, 1) if self.experiments else None,
+            "falsely_spiked": share(self.falsely_spiked, self.experiments),
         }
 
 
@@ -155,8 +160,10 @@ class Optimizer:
         return 1 / (1 + math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
 
 
-def noise(kind: str, random: np.random.Generator, size: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Of single runs, so that differences of two vary by `PAIRED_SPREAD`."""
+def noise(
+    kind: str, random: np.random.Generator, size: int, paired_spread: float = PAIRED_SPREAD
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Of single runs, so that differences of two vary by `paired_spread`."""
     match kind:
         case "t3":
             unit = random.standard_t(3, size) / math.sqrt(3)
@@ -165,7 +172,7 @@ def noise(kind: str, random: np.random.Generator, size: int) -> np.ndarray[tuple
             unit = (unit - math.exp(0.75**2 / 2)) / math.sqrt((math.exp(0.75**2) - 1) * math.exp(0.75**2))
         case _:
             unit = random.standard_normal(size)
-    return unit * PAIRED_SPREAD / math.sqrt(2)
+    return unit * paired_spread / math.sqrt(2)
 
 
 class Runs:
@@ -186,7 +193,7 @@ class Runs:
             self._seeds[seed] = float(self._random.normal(0, SEED_SPREAD))
         own = next(self._noise, None)
         if own is None:
-            self._noise = iter(noise(self._world.noise, self._random, 64).tolist())
+            self._noise = iter(noise(self._world.noise, self._random, 64, self._world.paired_spread).tolist())
             own = next(self._noise)
         if self._random.random() < optimizer.spike_share:
             own += math.exp(self._random.uniform(math.log(0.05), math.log(0.5)))
@@ -292,6 +299,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
                     tally.half_widths.append((row.difference.high - row.difference.low) / 2)
             if shifts is equal:
                 tally.experiments += 1
+                tally.falsely_spiked += not world.spikes and any(map(_has_spike, rows.values()))
                 tally.runs += len(records)
                 tally.false += any(word in ("better", "worse") for word, _ in words)
                 tally.unstable += any(word in ("unstable", "not_compared") for word, _ in words)
@@ -303,6 +311,12 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
                 tally.falsely_as_good += sum(word == "as_good" for word, shift in words if shift)
                 tally.falsely_as_good_of += sum(shift != 0 for _, shift in words)
     return tally
+
+
+def _has_spike(row: CandidateRow) -> bool:
+    """Whether a run of its grid is called so, or a judged one of its own or the baseline's."""
+    judged = row.difference is not None and row.difference.spiked + row.difference.baseline_spiked > 0
+    return judged or any(rate.spiked_seeds for rate in row.learning_rates)
 
 
 def worlds(tuning_seeds: int) -> Iterator[World]:
@@ -319,6 +333,10 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
         for share in (0.15, 0.3, 0.45):
             for seeds in (3, 5, 10):
                 yield replace(usual, spikes=spikes, spike_share=share, seeds=seeds)
+    for spread in (0.02, 0.05, 0.1, 0.2):
+        for noise_kind in ("normal", "t3"):
+            for seeds in (3, 5, 10):
+                yield replace(usual, basin="mixed", noise=noise_kind, paired_spread=spread, seeds=seeds)
     for candidates in (4, 10):
         for seeds in (3, 7):
             yield replace(usual, basin="mixed", candidates=candidates, seeds=seeds)
@@ -362,17 +380,20 @@ def main() -> None:
     parser.add_argument("--tuning-seeds", type=int, default=3, help="of the worlds that do not vary them")
     parser.add_argument("--basin", help="this one alone")
     parser.add_argument("--spikes", action="store_true", help="only the worlds with spikes")
+    parser.add_argument("--noisy", action="store_true", help="only the worlds with more noise")
     parser.add_argument("--unlike", action="store_true", help="only the worlds whose baseline has another basin")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
-    heads = ("false", "unstable", "covered", "power", "as good", "falsely so", "half width", "runs")
+    heads = ("false", "unstable", "covered", "power", "as good", "falsely so", "half width", "runs", "spiked")
     print(f"{'world':60}" + "".join(f"{head:>11}" for head in heads), flush=True)
     for world in worlds(given.tuning_seeds):
         if given.basin and world.basin != given.basin:
             continue
         if (given.spikes and not world.spikes) or (given.unlike and not world.unlike):
+            continue
+        if given.noisy and world.paired_spread == PAIRED_SPREAD:
             continue
         shares = simulate(world, max(given.experiments * 2 // world.candidates, 20), given.seed).shares()
         found.append(asdict(world) | shares)

@@ -101,14 +101,19 @@ def setting_fault(name: str, value: object, kind: str, message: str) -> str:
     return f"{where}={value}: {message.replace('Input should', 'must')}"
 
 
-def service_url(given: str | None, settings: Settings | None = None) -> str:
-    """Where the service is: as given, else by the environment, else as `up` noted it, else the default port here."""
+def service_url(given: str | None) -> str:
+    """Where the service is: as given, else by the environment, else as `up` noted it in the data folder. What else may
+    listen on the port has other data, and nobody asked for it: without a note the command ends."""
     if url := given or os.environ.get(URL_VARIABLE):
         return url
-    settings = settings or environment_settings()
-    note = read_note(settings.data_folder)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return note.url if note else f"http://{host}:{settings.port}"
+    folder = environment_settings().data_folder
+    if (note := read_note(folder)) is not None:
+        return note.url
+    return fail(
+        f"no service runs on {folder.absolute()}\n"
+        f"start one with `adapm-bench up`, or name another with --url or ${URL_VARIABLE}",
+        UNREACHABLE,
+    )
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import psutil
 
 from api.cli.doctor.check import Check, fails, passes
-from api.cli.service import URL_VARIABLE, service_url
+from api.cli.service import URL_VARIABLE
 from api.client.client import Client, ClientError
 from api.processes.address import ServiceError, listen
+from api.processes.data_folder import read_note
 from orchestrator.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
@@ -113,7 +114,11 @@ def is_network_file_system(kind: str) -> bool:
 
 def service(settings: Settings) -> Iterator[Check]:
     """Whether the service answers, or could listen."""
-    name, url = "service", service_url(None, settings)
+    name, note = "service", read_note(settings.data_folder)
+    url = os.environ.get(URL_VARIABLE) or (note.url if note else None)
+    if url is None:
+        yield _port_check(settings)
+        return
     try:
         with Client(url, retries=0, timeout_seconds=5.0) as client:
             dispatch_blocker = client.health().hindrance

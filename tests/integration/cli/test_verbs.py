@@ -249,6 +249,24 @@ def test_the_url_comes_from_the_note_of_the_data_folder(service: Service, tmp_pa
     assert pure_json(result)[0]["id"] == experiment_id
 
 
+@pytest.mark.parametrize("words", [("ls",), ("cancel", "x"), ("submit", "spec.json")])
+def test_a_service_of_another_data_folder_is_left_alone(
+    words: tuple[str, ...], service: Service, tmp_path: Path, monkeypatch
+):
+    """It listens where this folder's would: what is asked of it, or deleted, would be somebody else's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.json").write_text(json.dumps({"kind": "comparison"}))
+    monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
+    monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path / "data"))
+    monkeypatch.setenv("ADAPM_BENCH_PORT", service.url.rpartition(":")[2])
+    result = CliRunner().invoke(main, [*words])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.splitlines() == [
+        f"no service runs on {tmp_path / 'data'}",
+        "start one with `adapm-bench up`, or name another with --url or $ADAPM_BENCH_URL",
+    ]
+
+
 @pytest.mark.parametrize("words", [("ls",), ("config", "show")])
 def test_an_environment_variable_that_is_no_setting_is_named(words: tuple[str, ...], monkeypatch):
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
