@@ -22,7 +22,7 @@ from orchestrator.records import (
     StateCounts,
 )
 from orchestrator.run_table.fields import FieldKind, RunField, Value
-from orchestrator.specs.preview import DesignPower
+from orchestrator.specs.preview import DesignPower, PowerLimit
 from worker.records.result import Verdict
 from worker.words import pluralize
 
@@ -359,8 +359,10 @@ def power_text(power: DesignPower) -> str:
     if power.margin is not None:
         margin = f"{power.margin:g}{unit}"
         advice += "," if power.expected_runs is not None else ";"
-        advice += f" a difference of {margin} takes {_seeds(power.seeds_for_difference)} to be shown"
-        advice += f", as good within {margin} {_seeds(power.seeds_for_margin)}"
+        advice += f" a difference of {margin} is shown by {_seeds(power.seeds_for_difference, power.limit)}"
+        advice += f", as good within {margin} by {_seeds(power.seeds_for_margin, power.limit)}"
+        if None in (power.seeds_for_difference, power.seeds_for_margin):
+            advice += _LIMITS[power.limit]
     if power.searches == 0:
         advice += (
             ", all where its search leaves nothing open; what it leaves open comes on top, and is known when a search "
@@ -369,8 +371,6 @@ def power_text(power: DesignPower) -> str:
     elif power.searches and power.left_open is not None:
         alike = f"{pluralize(power.searches, 'earlier search', 'earlier searches')} like it"
         advice += f", by what {alike} left open, {power.left_open:.2g}{unit} to either side"
-        if power.margin is not None and power.seeds_for_difference is None:
-            advice += ", which more trials narrow and more seeds do not"
     if power.searches_left_out:
         others = pluralize(power.searches_left_out, "search like it", "searches like it")
         advice += f" ({others} left out: not ended, or nobody knows how far the best rates were missed)"
@@ -378,8 +378,17 @@ def power_text(power: DesignPower) -> str:
     return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"
 
 
-def _seeds(count: int | None) -> str:
-    return "more than a thousand seeds" if count is None else pluralize(count, "seed")
+def _seeds(count: int | None, limit: PowerLimit) -> str:
+    if count is not None:
+        return pluralize(count, "seed")
+    return "more than a thousand seeds" if limit is PowerLimit.SEEDS else "no number of seeds"
+
+
+_LIMITS = {
+    PowerLimit.SEEDS: "",
+    PowerLimit.EVALUATION: ", for the error of the validation text is too large: more `evaluation.sequences` do",
+    PowerLimit.TUNING: ", for tuning leaves too much open: more rates or trials narrow that, and more tuning seeds",
+}
 
 
 def external_facts(experiment: ExternalExperiment) -> str:

@@ -31,7 +31,7 @@ from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.kinds.tuning import Tuning, TuningRun, grid_of, tried_rates
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns, RunRecord
-from orchestrator.specs.preview import DesignPower
+from orchestrator.specs.preview import DesignPower, PowerLimit
 from worker.records.result import Verdict
 from worker.spec.run import Workload
 
@@ -51,6 +51,8 @@ EXPERIMENTS = 1000
 """Drawn of a sequential design: the power's standard error is 1.3 %."""
 LEAST_EXPERIMENTS = 300
 """Drawn of one with very many looks: 2.3 %."""
+ANY_SEEDS = 10**6
+"""As many as one likes."""
 LARGEST = 1e9
 """A difference of so many times its noise is shown wherever any is."""
 NODES = 160
@@ -166,6 +168,13 @@ def design_power(
     elif spec.tuning and len(rates) > 1:
         width = curvature(spec.workload, runs)
         design = replace(design, openness=openness(found.paired_sd, spec.tuning, rates, width))
+    for_margin = for_difference = None
+    limit = PowerLimit.SEEDS
+    if margin is not None:
+        for_margin = least_seeds(lambda n: design.is_within(margin, n))
+        for_difference = least_seeds(lambda n: design.is_shown(margin, n))
+        if None in (for_margin, for_difference):
+            limit = limit_of(design, lambda of, n: of.is_shown(margin, n) if for_margin else of.is_within(margin, n))
     looked_at = None
     if spec.sequential is not None and not spec.tries_improvement():
         looked_at = SequentialDesign(design=design, sequential=spec.sequential, most=seeds, margin=margin)
@@ -178,8 +187,9 @@ def design_power(
         expected_runs=None if looked_at is None else round(looked_at.expected_runs(len(spec.candidates))),
         most_runs=None if looked_at is None else seeds * len(spec.candidates),
         margin=margin,
-        seeds_for_margin=None if margin is None else least_seeds(lambda n: design.is_within(margin, n)),
-        seeds_for_difference=None if margin is None else least_seeds(lambda n: design.is_shown(margin, n)),
+        seeds_for_margin=for_margin,
+        seeds_for_difference=for_difference,
+        limit=limit,
         searches=telling if spec.tuning and spec.tuning.search else None,
         searches_left_out=len(alike) - telling,
         left_open=left_open,
@@ -413,6 +423,14 @@ def least_seeds(chance: Callable[[int], float]) -> int | None:
         middle = (low + high) // 2
         low, high = (middle, high) if chance(middle) < POWER else (low, middle)
     return high
+
+
+def limit_of(design: FixedDesign, chance: Callable[[FixedDesign, int], float]) -> PowerLimit:
+    """What keeps the chance of a verdict below `POWER` with as many seeds as one likes."""
+    if chance(design, ANY_SEEDS) >= POWER:
+        return PowerLimit.SEEDS
+    without_error = replace(design, evaluation_error=0.0)
+    return PowerLimit.EVALUATION if chance(without_error, ANY_SEEDS) >= POWER else PowerLimit.TUNING
 
 
 def noise(experiments: Iterable[Sequence[Mapping[int, float]]]) -> Noise | None:

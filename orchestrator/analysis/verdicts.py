@@ -176,15 +176,23 @@ def _no_loss(row: CandidateRow) -> str:
         return "No run has ended yet."
     if row.best_lr is not None and row.final is None and row.tuning:
         return _tuning_progress(row)
-    if row.best_lr is not None and row.final is not None and row.final.runs_ended == 0:
-        return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count has ended yet."
+    if row.best_lr is not None and row.final is not None and not row.lost_runs():
+        has_ended = "ended with a result" if _has_ended(row) else "has ended yet"
+        return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count {has_ended}."
     if row.verdicts:
         counts = ", ".join(f"{count} {_VERBS[kind]}" for kind, count in sorted(row.outcomes.items()))
         return f"No finite validation loss at any learning rate: {counts}."
-    return "No run has ended with a result yet."
+    return "No run ended with a result." if _has_ended(row) else "No run has ended with a result yet."
+
+
+def _has_ended(row: CandidateRow) -> bool:
+    """Whether nothing more comes: a run whose result asks for further ones has them before it counts as ended."""
+    return all(rate.runs_ended == rate.runs_total for rate in row.all_runs())
 
 
 def _tuning_progress(row: CandidateRow) -> str:
+    if _has_ended(row):
+        return f"Never judged: of the runs that tuned it, those at lr {row.best_lr:g} ended best."
     ended = sum(rate.runs_ended for rate in row.learning_rates)
     total = sum(rate.runs_total for rate in row.learning_rates)
     have = "has" if ended == 1 else "have"
@@ -304,7 +312,7 @@ def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Itera
         have = "has" if open_runs == 1 else "have"
         yield f"{open_runs} of {pluralize(len(runs), 'run')} {have} not ended: everything here may still change."
     judged = [run for run in runs if run.seed in spec.seeds]
-    if spec.sequential is None and any(run.status is RunStatus.CANCELLED for run in judged):
+    if spec.sequential is None and any(run.result for run in judged) and any(map(_was_cancelled, judged)):
         yield (
             "Seeds were cancelled. Intervals are those of a number of seeds that was fixed beforehand: where it was "
             "cut because of what this table showed, they are wrong more often than they say. `sequential` allows it."
@@ -319,6 +327,10 @@ def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Itera
     for status in (RunStatus.FAILED, RunStatus.CANCELLED):
         if count := sum(run.status is status for run in runs):
             yield f"{pluralize(count, 'run')} {status} and without a result."
+
+
+def _was_cancelled(run: RunRecord) -> bool:
+    return run.status is RunStatus.CANCELLED
 
 
 def _loss_notes(rows: Iterable[CandidateRow]) -> Iterator[str]:
@@ -409,8 +421,11 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         yield origin
     if spec.tuning and spec.tuning.search:
         yield from _search_notes(spec, spec.tuning, rows)
-    elif spec.tuning:
+    elif spec.tuning and any(row.final is not None for row in rows):
         yield f"Learning rates were chosen on {_seeds_phrase(spec.tuning.seeds)}; the losses are of other seeds."
+    elif spec.tuning:
+        none = "No learning rate was judged" if all(map(_has_ended, rows)) else "No learning rate is judged yet"
+        yield f"{none}: rates are chosen on {_seeds_phrase(spec.tuning.seeds)}, and judged on other seeds."
     extended = [f"{row.title} (by {row.extended_rates})" for row in rows if row.extended_rates]
     if extended:
         yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
@@ -458,7 +473,7 @@ def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
                 f"{name} {_setting_text(value)}{' (the end of its range)' if name in ends else ''}"
                 for name, value in best.setting.items()
             )
-            yield f"{row.title}, {'judged' if row.final else 'best so far'} at: {found}."
+            yield f"{row.title}, {'judged' if row.final else 'best'} at: {found}."
     if any_end:
         yield "Beyond the end of a range a better setting may lie, which no interval holds."
     for row in rows:
@@ -495,7 +510,7 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
             what = "the luck of the draws: how far other draws may move a difference either way"
             each = ", ".join(f"{title} {value:.4f}" for title, value in known.items())
         yield f"The intervals cover {what}{_unit_phrase(unit)}: {each}."
-    if not spec.tuning and any(_planned_rates(row) > 1 for row in rows):
+    if not spec.tuning and any(_planned_rates(row) > 1 and row.val_loss is not None for row in rows):
         gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
         added = ", ".join(gains) or "unknown with one seed"
         yield (

@@ -9,6 +9,7 @@ Hours and memory are estimates, and nothing is guessed: what was never measured 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import fmean, median
 from typing import Any
 
@@ -76,6 +77,17 @@ class Pace:
         return share.tokens() * pace + share.runs * self.start_seconds
 
 
+class PowerLimit(StrEnum):
+    """What keeps a design from showing a difference as large as its margin."""
+
+    SEEDS = "seeds"
+    """Nothing but their number."""
+    EVALUATION = "evaluation"
+    """The error of the validation text, which all seeds share: `evaluation.sequences` makes it smaller."""
+    TUNING = "tuning"
+    """What tuning leaves open of the best rate or setting."""
+
+
 class DesignPower(Record):
     """What differences a comparison can show, if its losses are as noisy as those of earlier ones of its workload."""
 
@@ -100,6 +112,8 @@ class DesignPower(Record):
     that takes more than a thousand."""
     seeds_for_difference: int | None = None
     """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
+    limit: PowerLimit = PowerLimit.SEEDS
+    """What makes either of the two null: too few seeds, or something that no number of seeds makes smaller."""
     searches: int | None = None
     """Where tuning searches more than the rate: the earlier searches of this workload that tell what this one will
     leave open. With 0 of them nobody knows, and what it leaves open comes on top of the difference. Null of others."""

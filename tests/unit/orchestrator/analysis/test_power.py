@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from orchestrator.analysis.power import (
     design_power,
     detectable_difference,
     least_seeds,
+    limit_of,
     noise,
     openings_of,
     openness,
@@ -34,7 +36,7 @@ from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
-from orchestrator.specs.preview import DesignPower
+from orchestrator.specs.preview import DesignPower, PowerLimit
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec as made_comparison
 
@@ -215,7 +217,9 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
     assert found.left_open == pytest.approx(luck)
     assert found.detectable_difference > luck
     assert luck > 0.005
-    assert "to either side, which more trials narrow and more seeds do not" in power_text(found)
+    assert "by no number of seeds, for tuning leaves too much open" in power_text(
+        found
+    )
 
     tuning = spec.tuning
     assert tuning is not None
@@ -245,6 +249,32 @@ def test_advice_on_a_search_is_that_of_simulated_ones_within_a_seed() -> None:
     world = World(axes=2, trials=8, optima="alike")
     shown = [simulate(replace(world, seeds=advised + more), 100, 0.015, 1)["decided"] for more in (1, -2)]
     assert shown[0] > POWER - 0.08 and shown[1] < POWER + 0.08
+
+
+def test_where_no_number_of_seeds_helps_the_advice_says_what_does() -> None:
+    """With 0.004 nats of error of the text, the interval of exact losses reaches 0.0078 to either side."""
+    noise_sd, margin = 0.01, 0.005
+    exact = FixedDesign(noise_sd=noise_sd)
+    coarse = FixedDesign(noise_sd=noise_sd, evaluation_error=0.004)
+    is_open = FixedDesign(noise_sd=noise_sd, openness=lambda _: (np.full(1, 0.01), np.full(1, 0.01), np.zeros(1)))
+    noisy = FixedDesign(noise_sd=40 * noise_sd)
+    for design, limit in (
+        (coarse, PowerLimit.EVALUATION),
+        (is_open, PowerLimit.TUNING),
+        (replace(is_open, evaluation_error=0.004), PowerLimit.TUNING),
+        (noisy, PowerLimit.SEEDS),
+    ):
+        assert least_seeds(partial(FixedDesign.is_shown, design, margin)) is None
+        assert limit_of(design, lambda of, seeds: of.is_shown(margin, seeds)) is limit
+    assert least_seeds(partial(exact.is_shown, margin)) is not None
+    told = DesignPower(
+        seeds=5, comparisons=1, paired_sd=0.01, experiments=1, detectable_difference=0.02, margin=margin,
+        seeds_for_margin=None, limit=PowerLimit.EVALUATION, loss_unit=" nats",
+    )  # fmt: skip
+    said = power_text(told)
+    assert "a difference of 0.005 nats is shown by no number of seeds, as good within 0.005 nats by no number" in said
+    assert "more `evaluation.sequences` do" in said
+    assert "by more than a thousand seeds" in power_text(told.model_copy(update={"limit": PowerLimit.SEEDS}))
 
 
 def test_spikes_and_twins_leave_the_noise_alone() -> None:

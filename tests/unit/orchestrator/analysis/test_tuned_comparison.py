@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs
 from orchestrator.analysis.statistics import paired_difference
+from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion
@@ -60,6 +61,17 @@ def test_while_it_is_tuned_a_candidate_has_no_loss_and_says_how_far_it_is() -> N
     assert adapm.verdict == "Tuning: 2 of 3 runs have ended, the best learning rate so far is 0.002."
     assert "Still tuned, so that more runs will follow: AdaPM, AdamW." in found.notes
     assert not found.complete
+
+
+def test_what_was_cancelled_while_it_was_tuned_is_not_told_as_if_more_came() -> None:
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        return RunStatus.CANCELLED if lr == 4e-3 or name == "adapm" else bowl(name, lr, seed)
+
+    found = compare(*records(spec(), outcome))
+    assert row(found, "adamw").verdict == "Never judged: of the runs that tuned it, those at lr 0.002 ended best."
+    assert row(found, "adapm").verdict == "No run ended with a result."
+    assert "No learning rate was judged: rates are chosen on seed 0, and judged on other seeds." in found.notes
+    assert not any("yet" in note or "so far" in note or "were chosen" in note for note in found.notes[:3])
 
 
 def test_before_the_first_seed_has_ended_the_rate_is_known_and_no_loss() -> None:
