@@ -561,7 +561,7 @@ class Endpoints:
     ) -> Submission:
         """Submit an experiment's specification again, under another name if one is given, and over so many
         `fresh_seeds` instead of its own, with `keep_rates` only at what each candidate was judged at, without another
-        tuning; an earlier call with the same `key` made it, if the answer says so."""
+        tuning, and all seeds at once; an earlier call with the same `key` made it, if the answer says so."""
         path, headers = f"/v1/experiments/{segment(experiment_id)}/clone", {**JSON, **_idempotency(key)}
         wanted = {"name": name} | ({} if fresh_seeds is None else {"fresh_seeds": fresh_seeds})
         wanted |= {"keep_rates": True} if keep_rates else {}

@@ -75,7 +75,8 @@ class CloneRequest(Record):
     more, answered by itself. Null: the same seeds."""
     keep_rates: bool = False
     """Of a comparison that has ended: train each candidate on the fresh seeds only at what it was judged at, its rate
-    and what else was searched, without another tuning."""
+    and what else was searched, without another tuning, and on all of them, even where the original added its seeds one
+    look after the other."""
 
 
 @router.post(

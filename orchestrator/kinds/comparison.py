@@ -346,7 +346,11 @@ class ComparisonSpec(GridExperiment):
             return [(("candidates",), [list(each.learning_rates) for each in self.candidates], allowed)]
         most = MOST_TRY_SEEDS if improvement else MOST_SEQUENTIAL_SEEDS
         if not self.sequential.first_seeds < len(self.seeds) <= most:
-            return [(("seeds",), len(self.seeds), f"must be more than sequential.first_seeds, and at most {most}")]
+            first = f"{self.sequential.first_seeds}"
+            if "first_seeds" not in self.sequential.model_fields_set:
+                first += ", its default"
+            allowed = f"must be more seeds than sequential.first_seeds ({first}), which all run, and at most {most}"
+            return [(("seeds",), len(self.seeds), allowed)]
         return []
 
     def with_settings(self, settings: Mapping[str, Setting]) -> "ComparisonSpec":

@@ -29,6 +29,7 @@ from orchestrator.store.queue import run_actions
 from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, Submitted, submit_together
 from worker.reporting import tracing
 from worker.schema import first_fault
+from worker.words import pluralize
 
 Answer = TypeVar("Answer")
 
@@ -223,10 +224,11 @@ class Experiments:
         try:
             wanted = registry.read_spec(json.dumps(fields))
         except ValidationError as error:
-            raise ConflictError(
-                f"a clone of experiment {source.id} would be refused today: {first_fault(error)}; change a copy of its "
-                "specification, and submit that"
-            ) from error
+            clone, way_out = f"a clone of experiment {source.id}", "change a copy of its specification, and submit that"
+            if fresh_seeds is not None:
+                clone += f" on {pluralize(fresh_seeds, 'fresh seed')}"
+                way_out = f"ask for another number, or {way_out}"
+            raise ConflictError(f"{clone} would be refused today: {first_fault(error)}; {way_out}") from error
         return self.submit(wanted, key, by=by, cloned_from=source.id)
 
 

@@ -58,12 +58,21 @@ def validation_faults(error: ValidationError, root: type[BaseModel]) -> tuple[Fa
 
 
 def faults(errors: Iterable[Mapping[str, Any]], root: Any, source: RequestPart = "body") -> tuple[Fault, ...]:
-    """One fault for each place; `root` is what the body should have been, a model or a union, where there is one."""
+    """One fault for each place; `root` is what the body should have been, a model or a union, where there is one. What
+    fits no arm of a union is one fault, too: it says what each of them allows."""
     found: dict[tuple[str, str], Fault] = {}
+    of_unions: dict[str, str] = {}
     for error in errors:
         if _is_artefact(error):
             continue
-        fault = _fault(error, root, source)
+        fault, in_union = _fault(error, root, source)
+        if in_union and fault.pointer in of_unions:
+            earlier = found.pop((fault.pointer, of_unions[fault.pointer]))
+            other = fault.allowed.removeprefix("must be ")
+            more = other if other in earlier.allowed else f"{earlier.allowed}, or {other}"
+            fault = fault.model_copy(update={"allowed": earlier.allowed if more == other else more})
+        if in_union:
+            of_unions[fault.pointer] = fault.allowed
         found.setdefault((fault.pointer, fault.allowed), fault)
     return tuple(found.values())
 
@@ -120,15 +129,19 @@ def _is_artefact(error: Mapping[str, Any]) -> bool:
     return error["type"] == "too_short" and bool(len(error["input"]) >= error["ctx"]["min_length"])
 
 
-def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> Fault:
+def _fault(error: Mapping[str, Any], root: Any, source: RequestPart) -> tuple[Fault, bool]:
+    """And whether it tells of one arm of a union alone."""
     location: Location = tuple(error["loc"])
     if error["type"] == "json_invalid":
         place = f" at character {location[-1]}" if location else ""  # where pydantic read the bytes, its words have it
-        return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}")
-    path, model, in_union = _walk(location, root)
-    value = None if error["type"] == "missing" else short_json(error["input"])
-    allowed = SCALAR_EXPECTED if in_union else _expectation(error, model, path)
-    return Fault(pointer=pointer(path), value=value, allowed=encodable(allowed), source=source)
+        return Fault(pointer="", allowed=f"must be JSON: {error['ctx']['error']}{place}"), False
+    path, model, union = _walk(location, root)
+    given = None if error["type"] == "missing" else error["input"]
+    if error["type"] in ("union_tag_invalid", "union_tag_not_found") and isinstance(given, Mapping):
+        name = error["ctx"]["discriminator"].strip(QUOTES)
+        path, given = (*path, name), given.get(name)
+    allowed = SCALAR_EXPECTED if _is_scalar(union) else _expectation(error, model, path)
+    return Fault(pointer=pointer(path), value=short_json(given), allowed=encodable(allowed), source=source), bool(union)
 
 
 def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: Location) -> str:
@@ -138,9 +151,11 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
         allowed = f"must be one of {context['known']}"
         return f"did you mean {meant}? It {allowed}" if meant else allowed
     if kind == "union_tag_invalid":
-        return (
-            f"{context['discriminator'].strip(QUOTES)} must be one of {context['expected_tags'].replace(chr(39), '')}"
-        )
+        known = context["expected_tags"].replace("'", "")
+        meant = nearest(context["tag"], known.split(", "))
+        return f"did you mean {meant}? It must be one of {known}" if meant else f"must be one of {known}"
+    if kind == "union_tag_not_found":
+        return "required"
     if kind == "extra_forbidden":
         return "unknown field" + (f"; {hint(path[-1], model.model_fields)}" if model else "")
     if kind == "missing":
@@ -161,19 +176,23 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
     return message
 
 
-def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | None, bool]:
-    """Follow `location` from `root`: its path without pydantic's union tags, the innermost model, ended in a union?"""
+def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | None, Any]:
+    """Follow `location` from `root`: its path without pydantic's union tags, the innermost model, and the union without
+    tags that it ends in, of which the last step names an arm."""
     path: list[int | str] = []
     here: Any = root
     model = root if isinstance(root, type) else None
     for step in location:
         here = _unwrap(here)
         if get_origin(here) in (Union, UnionType):
-            here = _arm_with_tag(here, step)
-            if here is None:
-                return tuple(path), model, True
-            model = here
-            continue
+            arm = _arm_with_tag(here, step)
+            if arm is not None:
+                here = model = arm
+                continue
+            arm = _arm_with_field(here, step)  # our own faults name no tag
+            if arm is None:
+                return tuple(path), model, here
+            here = arm
         path.append(step)
         if isinstance(here, type) and issubclass(here, BaseModel):
             model = here
@@ -181,7 +200,7 @@ def _walk(location: Location, root: Any) -> tuple[Location, type[BaseModel] | No
             here = field.annotation if field else None
         else:
             here = _item_of(here)
-    return tuple(path), model, False
+    return tuple(path), model, None
 
 
 def _arm_with_tag(union: Any, tag: int | str) -> type[BaseModel] | None:
@@ -191,6 +210,19 @@ def _arm_with_tag(union: Any, tag: int | str) -> type[BaseModel] | None:
         if any(get_origin(field.annotation) is Literal and field.default == tag for field in fields.values()):
             return cast("type[BaseModel]", arm)
     return None
+
+
+def _arm_with_field(union: Any, name: int | str) -> type[BaseModel] | None:
+    """The first arm that is a model and has a field of that name."""
+    for arm in map(_unwrap, get_args(union)):
+        if isinstance(arm, type) and issubclass(arm, BaseModel) and name in arm.model_fields:
+            return arm
+    return None
+
+
+def _is_scalar(union: Any) -> bool:
+    """Whether the arms are those of `optim.catalog.Scalar`: each of pydantic's errors tells of one, and none of all."""
+    return {bool, str} <= {*map(_unwrap, get_args(union))}
 
 
 def _item_of(annotation: Any) -> Any:

@@ -33,7 +33,7 @@ KeepRates = Annotated[
     typer.Option(
         "--keep-rates",
         help="With --fresh-seeds, of a comparison that has ended: each candidate only at the rate that it was judged "
-        "at, without another tuning.",
+        "at, without another tuning, and all seeds at once.",
     ),
 ]
 Processes = Annotated[

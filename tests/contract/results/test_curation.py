@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 from structlog.testing import capture_logs
 
@@ -14,6 +15,7 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedError, IdempotencyError, NotFoundError
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.keys import KeyRequest, Scope
+from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.retention import removal
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.admin import deletion
@@ -412,6 +414,24 @@ def test_a_clone_has_the_same_specification_and_says_of_what(store: Store) -> No
     assert named.spec.model_copy(update={"name": source.name}) == source.spec
     with pytest.raises(ConflictError, match="would be refused today"):
         store.experiments.clone(source.id, "two\nlines")
+
+
+def test_too_few_fresh_seeds_for_a_sequential_comparison_are_refused_with_the_number_that_it_takes(
+    store: Store,
+) -> None:
+    spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(5))
+    source = store.experiments.submit(spec.model_copy(update={"sequential": Sequential()})).experiment
+    with pytest.raises(
+        ConflictError, match=r"on 2 fresh seeds would be refused today: .*first_seeds \(3\).*at most 64"
+    ) as told:
+        store.experiments.clone(source.id, fresh_seeds=2)
+    assert "ask for another number" in str(told.value)
+    assert len(store.experiments.clone(source.id, fresh_seeds=4).experiment.spec.seeds) == 4
+    fields = spec.model_dump(mode="json") | {"seeds": [1, 2, 3], "sequential": {}}
+    with pytest.raises(
+        ValidationError, match=r"more seeds than sequential.first_seeds \(3, its default\), which all run"
+    ):
+        ComparisonSpec.model_validate(fields)
 
 
 def test_the_tables_of_this_file_are_all_emptied_by_a_removal() -> None:

@@ -98,16 +98,41 @@ def test_a_deep_value_is_cut_and_not_followed():
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [(0, "must be greater than or equal to 1, or 'auto'"), ("atuo", "must be a valid integer, or 'auto'")],
+)
+def test_what_fits_no_arm_of_a_union_is_told_what_each_allows(given: object, said: str) -> None:
+    workload = {"model": "gpt2-tiny", "budget": {"steps": 2}, "execution": {"micro_batch_sequences": given}}
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate({"workload": workload, "optimizer": {"name": "sgd", "lr": 0.1}, "seed": 1})
+    (fault,) = validation_faults(refused.value, RunSpec)
+    place = "/workload/execution/micro_batch_sequences"
+    assert (fault.pointer, fault.value, fault.allowed) == (place, given, said)
+
+
+@pytest.mark.parametrize(
     ("task", "pointer", "said"),
     [
-        ("dpo", "/workload/task", "kind must be one of pretrain, sft, rlhf, regression"),
+        ("dpo", "/workload/task/kind", "must be one of pretrain, sft, rlhf, regression"),
+        (
+            {"kind": "rlfh"},
+            "/workload/task/kind",
+            "did you mean rlhf? It must be one of pretrain, sft, rlhf, regression",
+        ),
+        ({"reward": "brevity"}, "/workload/task/kind", "required"),
+        (
+            {"kind": "rlhf", "answer_tokens": 99},
+            "/workload/task/answer_tokens",
+            "must be below data.sequence_length_tokens = 64: the rest is the prompt's",
+        ),
         ({"kind": "rlhf", "answer_tokens": 0}, "/workload/task/answer_tokens", "must be greater than or equal to 1"),
         ({"kind": "sft", "beta": 1}, "/workload/task/beta", "unknown field; known: kind"),
     ],
 )
 def test_a_fault_of_a_tagged_union_is_placed_without_the_tag(task: object, pointer: str, said: str) -> None:
     """pydantic puts the tag into the location; the user's document does not have it there."""
-    fields = {"workload": {"task": task, "model": "gpt2-tiny", "budget": {"steps": 2}}}
+    data = {"data": {"sequence_length_tokens": 64}} if "rlhf" in str(task) else {}
+    fields = {"workload": {"task": task, "model": "gpt2-tiny", "budget": {"steps": 2}, **data}}
     with pytest.raises(ValidationError) as refused:
         RunSpec.model_validate({**fields, "optimizer": {"name": "sgd", "lr": 0.1}, "seed": 1})
     (fault,) = validation_faults(refused.value, RunSpec)

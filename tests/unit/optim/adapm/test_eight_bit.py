@@ -199,8 +199,8 @@ def test_both_branches_take_the_same_steps(compiles):
             torch.testing.assert_close(one, other, rtol=0.0, atol=1e-5)
         codes = [codes_of(each) for each in (optimizer, plain)]
         assert codes[0].keys() == codes[1].keys() != set()
-        for name, one in codes[0].items():
-            apart = (one.int() - codes[1][name].int()).abs()
+        for name, code in codes[0].items():
+            apart = (code.int() - codes[1][name].int()).abs()
             assert apart.max() <= 1, "the next code at most"
             assert (apart > 0).float().mean() < 0.01
         model.load_state_dict(plain_model.state_dict())

@@ -217,9 +217,7 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
     assert found.left_open == pytest.approx(luck)
     assert found.detectable_difference > luck
     assert luck > 0.005
-    assert "by no number of seeds, for tuning leaves too much open" in power_text(
-        found
-    )
+    assert "by no number of seeds, for tuning leaves too much open" in power_text(found)
 
     tuning = spec.tuning
     assert tuning is not None

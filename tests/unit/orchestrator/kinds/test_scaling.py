@@ -83,7 +83,11 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
 @pytest.mark.parametrize(
     ("changes", "pointer", "words"),
     [
-        ({"kind": "scalin"}, "", "kind must be one of comparison, scaling"),
+        ({"kind": "scalin"}, "/kind", "did you mean scaling? It must be one of comparison, scaling"),
+        (
+            {"sizes": [{"model": "gpt2-tiny", "micro_batch_sequences": 0}]},
+            "/sizes/0/micro_batch_sequences", "must be greater than or equal to 1, or 'auto'",
+        ),
         ({"sizes": []}, "/sizes", "must have at least 1 item"),
         ({"sizes": [{"model": "gpt9"}]}, "/sizes/0/model", "must be one of gpt2-tiny,"),
         ({"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-nano"}]}, "/sizes/1/model", "is given twice"),

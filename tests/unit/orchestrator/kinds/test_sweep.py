@@ -86,7 +86,9 @@ def test_the_catalogs_ranges_are_written_out():
         (one(space={"lr": {"kind": "catalog"}}) | {"algorithm": "grid", "trials": 3}, "/trials", "at least 7"),
         ({"trials": 501}, "/trials", "makes 1002 trials over all candidates; at most 1000"),
         ({"candidates": [{"optimizer": "adamw"}] * 2}, "/candidates/1/label", "give a label"),
-        ({"kind": "poll"}, "", "kind must be one of comparison, scaling, sweep"),
+        ({"kind": "poll"}, "/kind", "must be one of comparison, scaling, sweep"),
+        ({"kind": "swep"}, "/kind", "did you mean sweep? It must be one of comparison, scaling, sweep"),
+        ({"algorithm": "bayes"}, "/algorithm", "must be 'random', 'grid', 'tpe', 'asha' or 'tpe-hyperband'"),
     ],
 )  # fmt: skip
 def test_what_is_refused_names_its_place(changes: dict[str, Any], pointer: str, words: str):

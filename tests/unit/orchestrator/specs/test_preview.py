@@ -100,7 +100,11 @@ def test_a_sweep_counts_trials_and_what_it_may_take_at_the_most(footprints):
 
 def test_a_kind_that_there_is_not_is_a_fault_that_names_those_that_are(footprints):
     (fault,) = look({"kind": "survey"}, footprints).faults
-    assert fault.allowed == "kind must be one of comparison, scaling, sweep"
+    assert (fault.pointer, fault.value, fault.allowed) == (
+        "/kind",
+        "survey",
+        "must be one of comparison, scaling, sweep",
+    )
 
 
 def test_faults_inside_a_kind_are_placed_in_what_was_sent(footprints):
