@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.analysis.benchmark_rules import TargetTestChoice
 
 URL_VARIABLE = "ADAPM_BENCH_URL"
+THERE_IS_NO = re.compile(r"there is no (?!run)")
 NOT_FOUND = "urn:adapm-bench:problem:not-found"
 
 Url = Annotated[
@@ -63,7 +64,11 @@ def target_choice(target: float | None, noise_margin: float | None) -> "TargetTe
         return TargetTestChoice(target=target, **({} if noise_margin is None else {"margin": noise_margin}))
     except ValidationError as error:
         names = {"target": "--target", "margin": "--noise-margin"}
-        fail("; ".join(f"{names[str(each['loc'][0])]}: {each['msg']}" for each in error.errors()), BAD_INPUT)
+        told = (
+            f"{names[str(each['loc'][0])]} {each['input']}: {each['msg'].replace('Input should', 'must')}"
+            for each in error.errors()
+        )
+        fail("; ".join(told), BAD_INPUT)
 
 
 def environment_settings(**flags: object) -> Settings:
@@ -137,7 +142,8 @@ def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
         complain(str(error))
         if error.status is None and not isinstance(error, InputError):
             fail("start one with `adapm-bench up`, or name another with --url", UNREACHABLE)
-        if error.kind == NOT_FOUND and not error.near:
+        # It lists no runs, nor what one experiment has.
+        if error.kind == NOT_FOUND and not error.near and THERE_IS_NO.search(str(error)):
             complain(f"`adapm-bench {listed_by}` lists the ids that there are")
         if error.status == 401:
             complain("set $ADAPM_BENCH_KEY, or name a file with the key: adapm-bench --key-file FILE …")

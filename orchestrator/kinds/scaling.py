@@ -159,6 +159,9 @@ class ScalingSpec(GridExperiment):
             if size.learning_rates and size is not smallest and self._transfers_rates():
                 allowed = f"must be empty: rates are tuned at {smallest.model} alone, and taken over here"
                 faults.append((("sizes", position, "learning_rates"), sorted(size.learning_rates), allowed))
+        if self.warmup_share is not None and (steps := self.workload.schedule.warmup_steps):
+            allowed = "must be left out where warmup_share says the warm-up of each run"
+            faults.append((("workload", "schedule", "warmup_steps"), steps, allowed))
         if not self.workload.task.loss_unit:
             allowed = f"measures {self.workload.task.loss_name}, which has no scaling law in nats"
             faults.append((("workload", "task"), self.workload.task.kind, allowed))

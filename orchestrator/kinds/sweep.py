@@ -301,6 +301,9 @@ class SweepSpec(Experiment):
         if grace is not None and grace >= steps:
             allowed = f"must be below workload.budget.steps = {steps}, or nothing could be stopped early"
             faults.append((("early_stopping", "grace_steps"), grace, allowed))
+        elif self.early_stopping != EarlyStopping() and not self.may_stop_early():
+            allowed = f"is how {' and '.join(sorted(STOPPING))} stop trials; {self.algorithm} stops none: leave it out"
+            faults.append((("early_stopping",), self.early_stopping.model_dump(), allowed))
         return faults
 
     @property

@@ -16,8 +16,8 @@ from orchestrator.analysis.benchmark_rules import (
 )
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
 from orchestrator.analysis.comparison import ValidationCurve, comparison_spec
-from orchestrator.analysis.laws.critical_batch import critical_batches
-from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_batches
+from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
@@ -177,7 +177,13 @@ class Analysis:
         }
         needs = self._count(questions, wait=wait)
         found = fit_experiments(measured, form=form, predict=targets, needs=needs)
-        return found.model_copy(update={"critical_batches": critical_batches(measured, self._curves_of, target_loss)})
+        batches = critical_batches(measured, self._curves_of, target_loss)
+        if target_loss is not None and batches is None:
+            raise FitError(
+                f"target_loss = {target_loss:g} is what critical batches are about, and there are none here: they take "
+                f"trained runs of one model at {LEAST_BATCHES} batch sizes or more; leave it out otherwise"
+            )
+        return found.model_copy(update={"critical_batches": batches})
 
     def count_memory(self, question: FootprintQuestion) -> Footprint | None:
         """What training a model keeps; None where it is still being counted. Raises KeyError for an unknown model, and

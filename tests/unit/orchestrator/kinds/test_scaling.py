@@ -88,6 +88,10 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
             {"sizes": [{"model": "gpt2-tiny", "micro_batch_sequences": 0}]},
             "/sizes/0/micro_batch_sequences", "must be greater than or equal to 1, or 'auto'",
         ),
+        (
+            {"warmup_share": 0.1, "workload": {"schedule": {"warmup_steps": 5}}},
+            "/workload/schedule/warmup_steps", "must be left out where warmup_share says the warm-up",
+        ),
         ({"sizes": []}, "/sizes", "must have at least 1 item"),
         ({"sizes": [{"model": "gpt9"}]}, "/sizes/0/model", "must be one of gpt2-tiny,"),
         ({"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-nano"}]}, "/sizes/1/model", "is given twice"),
