@@ -281,6 +281,11 @@ def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, 
 
 
 def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -> str:
+    if found.rate_is_open and spec.descends():
+        return (
+            f"No verdict: {measured} on average, but a search did not see the loss rise along the learning rate, or "
+            "saw an axis on one side only: a better setting could turn that."
+        )
     if found.rate_is_open:
         return (
             f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, or too few "

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -205,3 +206,10 @@ def test_a_search_that_says_nothing_of_what_it_missed_does_not_say_that_it_misse
     assert found.searches_left_out == 1
     told = design_power(spec, (), [(experiment, runs), descent(alike, lost=lambda *_: False)])
     assert isinstance(told, DesignPower) and (told.searches, told.searches_left_out) == (1, 1)
+
+
+def test_a_descent_that_has_seen_a_plateau_alone_decides_nothing() -> None:
+    """The other's loss lies 0.1 nats too high but in a narrow valley, which half of the paths never meet."""
+    world = World(axes=3, trials=16, optima="near", method="coordinate", rise="valley")
+    assert simulate(world, 30, 0.0, 0)["decided"] <= 0.07
+    assert simulate(replace(world, rise="smooth"), 30, 0.03, 0)["decided"] >= 0.85
