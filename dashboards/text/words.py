@@ -339,6 +339,10 @@ def _share(value: int | None, baseline: int | None) -> float | None:
     return value / baseline if value is not None and baseline else None
 
 
+FEW_RUNS = 1.5
+"""Noise that may be more than so many times as large is said to be hardly known."""
+
+
 def power_text(power: DesignPower) -> str:
     """What a comparison can show before it is run, and how many seeds its margin takes, either way."""
     unit, experiments = power.loss_unit, power.experiments
@@ -346,6 +350,8 @@ def power_text(power: DesignPower) -> str:
     least = power.detectable_difference
     if least is not None:
         shown = f"with {seeds}, a difference of {least:.2g}{unit} in 80 % of cases"
+    elif power.limit is PowerLimit.INSTABILITY:
+        shown = f"with {seeds}, nothing in 80 % of cases"
     elif power.seeds > 1:
         shown = "nothing in 80 % of cases, for the best rate may well lie at an edge of its grid: give more rates"
     else:
@@ -361,8 +367,10 @@ def power_text(power: DesignPower) -> str:
         advice += "," if power.expected_runs is not None else ";"
         advice += f" a difference of {margin} is shown by {_seeds(power.seeds_for_difference, power.limit)}"
         advice += f", as good within {margin} by {_seeds(power.seeds_for_margin, power.limit)}"
-        if None in (power.seeds_for_difference, power.seeds_for_margin):
+        if None in (power.seeds_for_difference, power.seeds_for_margin, least):
             advice += _LIMITS[power.limit]
+    if power.unstable_share:
+        advice += f", where {100 * power.unstable_share:.2g} % of runs spike or diverge as before"
     if power.searches == 0:
         advice += (
             ", all where its search leaves nothing open; what it leaves open comes on top, and is known when a search "
@@ -375,7 +383,10 @@ def power_text(power: DesignPower) -> str:
         others = pluralize(power.searches_left_out, "search like it", "searches like it")
         advice += f" ({others} left out: not ended, or nobody knows how far the best rates were missed)"
     earlier = pluralize(experiments, "earlier experiment")
-    return f"{shown}{advice} (paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload)"
+    source = f"paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload"
+    if power.noise_factor > FEW_RUNS:
+        source += f"; of so few runs it may be {power.noise_factor:.2g} times as large"
+    return f"{shown}{advice} ({source})"
 
 
 def _seeds(count: int | None, limit: PowerLimit) -> str:
@@ -387,6 +398,7 @@ def _seeds(count: int | None, limit: PowerLimit) -> str:
 _LIMITS = {
     PowerLimit.SEEDS: "",
     PowerLimit.EVALUATION: ", for the error of the validation text is too large: more `evaluation.sequences` do",
+    PowerLimit.INSTABILITY: ", for who spikes or diverges more often than the baseline has no verdict on its loss",
     PowerLimit.TUNING: ", for tuning leaves too much open: more rates or trials narrow that, and more tuning seeds",
 }
 

@@ -13,8 +13,8 @@ taken from earlier searches of the workload, over the same axes by the same meth
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -25,7 +25,8 @@ import numpy as np
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import compare, comparison_spec, evaluation_error
 from orchestrator.analysis.sequential import FUTILE, chances_of_verdict, looks
-from orchestrator.analysis.statistics import normal_quantile, t_quantile
+from orchestrator.analysis.stability import spikes
+from orchestrator.analysis.statistics import chi_square_quantile, normal_quantile, t_quantile
 from orchestrator.kinds import basin
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.registry import ExperimentSpec
@@ -37,12 +38,18 @@ from worker.spec.run import Workload
 
 POWER = 0.8
 """The usual share of experiments in which a true difference should be shown."""
+ONE_BY_ONE = 24
 MOST_SEEDS = 1000
 """More seeds than that are no advice."""
 GRIDS = 80
 """That are drawn; half a second, and the power's standard error by them is about 2 points."""
+LEFT_OUT = 400
+LEAST_SHARE = 1e-6
+"""Rarer numbers of spikes do not matter."""
 OTHERS = 4
 """Each is held against so many of the others."""
+SEEDS_DRAWN = (2, 5, 20)
+"""Untuned grids are drawn with so many seeds."""
 STABLE = 1000
 """A loss of so many times its noise: none of it is a spike, which is at least 1 % of the loss."""
 DRAWS = 80
@@ -77,6 +84,22 @@ class Noise:
     """Degrees of freedom of the estimate, which is itself uncertain by a factor of about 1 ± 1 / sqrt(2 · degrees)."""
     experiments: int
 
+    def factor(self) -> float:
+        """The truth is larger than so many times the estimate in 2.5 %."""
+        return math.sqrt(self.degrees / chi_square_quantile(self.degrees, SIGNIFICANCE / 2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierComparison:
+    """What an earlier experiment tells of noise and stability."""
+
+    losses: list[dict[int, float]]
+    """Of each candidate, the final losses of its stable judged runs by seed."""
+    runs: int
+    """Judged ones that ended with a verdict."""
+    spiked: int = 0
+    diverged: int = 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class FixedDesign:
@@ -91,6 +114,11 @@ class FixedDesign:
     a best rate stayed at an edge, and by how much the candidate's loss is higher at the rates that were found than at
     the best ones."""
 
+    spike_share: float = 0.0
+    """Of runs: a pair with one is left out, and the candidate has no verdict if more of them are its own."""
+    diverging_share: float = 0.0
+    """Of runs: none may diverge."""
+
     def is_shown(self, difference: float, seeds: int) -> float:
         """The probability that a candidate that is better by so much is called better."""
         return self._chance(seeds, lambda half, of_candidate, of_baseline: (-np.inf, -half - of_baseline), -difference)
@@ -101,13 +129,38 @@ class FixedDesign:
             seeds, lambda half, of_candidate, of_baseline: (half + of_candidate - margin, margin - half - of_baseline)
         )
 
+    def without_instability(self) -> "FixedDesign":
+        """The same, of runs that are all stable."""
+        return replace(self, spike_share=0.0, diverging_share=0.0)
+
     def _chance(
         self,
         seeds: int,
         bounds: Callable[[Array, Array, Array], tuple[Array | float, Array | float]],
         mean: float = 0.0,
     ) -> float:
-        """That the mean of so many differences lies between bounds, which the half width and the regrets give."""
+        """That the mean of so many differences lies between bounds, which the half width and the regrets give, and that
+        runs are stable enough for a verdict."""
+        if self.spike_share == self.diverging_share == 0:
+            return self._chance_of_stable(seeds, bounds, mean)
+        from scipy.special import bdtr  # as below
+
+        lost = 1 - (1 - self.spike_share) ** 2
+        most = (seeds - 1) // 2  # of half of the seeds nobody can tell which ones are normal
+        found, before = 0.0, 0.0
+        for left_out in range(min(most, LEFT_OUT) + 1):
+            upto = float(bdtr(left_out, seeds, lost))
+            share, before = upto - before, upto
+            chance = self._chance_of_stable(seeds - left_out, bounds, mean) if share > LEAST_SHARE else 0.0
+            found += share * float(bdtr(left_out // 2, left_out, 0.5)) * chance
+        return found * (1 - self.diverging_share) ** (2 * seeds)
+
+    def _chance_of_stable(
+        self,
+        seeds: int,
+        bounds: Callable[[Array, Array, Array], tuple[Array | float, Array | float]],
+        mean: float,
+    ) -> float:
         if seeds < 2:
             return 0.0
         from scipy.special import chdtri, ndtr  # a fifth of a second that only this asks for
@@ -145,17 +198,19 @@ def design_power(
     searches = [each for each in alike if each[0].counts.done()]
     known = {experiment.id for experiment, _ in searches}
     runs = tuple(run for run in runs if run.experiment_id not in known)
-    judged = [
-        [each.best.losses() for each in summaries(comparison_spec(experiment), mine)] for experiment, mine in searches
-    ]
-    found = noise([*compared_losses(spec.workload, runs), *judged])
+    judged = [_earlier(each.best.losses() for each in summaries(comparison_spec(of), mine)) for of, mine in searches]
+    compared = [*compared_losses(spec.workload, runs), *judged]
+    found = noise(each.losses for each in compared)
     if found is None or found.paired_sd == 0:
         return NOISE_UNKNOWN
     seeds, margin = len(spec.seeds), spec.equivalence()
+    judged_runs = sum(each.runs for each in compared)
     design = FixedDesign(
         noise_sd=found.paired_sd,
         comparisons=spec.comparison_count(),
         evaluation_error=evaluation_error(spec.workload),
+        spike_share=sum(each.spiked for each in compared) / judged_runs,
+        diverging_share=sum(each.diverged for each in compared) / judged_runs,
     )
     rates = min((each.learning_rates for each in spec.candidates), key=len)
     left_open, telling = None, 0
@@ -165,9 +220,13 @@ def design_power(
         if openings := [each for found_here in openings_by_search for each in found_here]:
             design = replace(design, openness=openness_of_search(openings))
             left_open = median(max(each.candidate, each.baseline) for each in openings)
-    elif spec.tuning and len(rates) > 1:
+    elif len(rates) > 1:
         width = curvature(spec.workload, runs)
-        design = replace(design, openness=openness(found.paired_sd, spec.tuning, rates, width))
+        if spec.tuning:
+            is_open = openness(found.paired_sd, spec.tuning, rates, width)
+        else:
+            is_open = openness_of_untuned(found.paired_sd, rates, width)
+        design = replace(design, openness=is_open)
     for_margin = for_difference = None
     limit = PowerLimit.SEEDS
     if margin is not None:
@@ -175,6 +234,9 @@ def design_power(
         for_difference = least_seeds(lambda n: design.is_shown(margin, n))
         if None in (for_margin, for_difference):
             limit = limit_of(design, lambda of, n: of.is_shown(margin, n) if for_margin else of.is_within(margin, n))
+    detectable = detectable_difference(design, seeds)
+    if detectable is None and detectable_difference(design.without_instability(), seeds) is not None:
+        limit = PowerLimit.INSTABILITY
     looked_at = None
     if spec.sequential is not None and not spec.tries_improvement():
         looked_at = SequentialDesign(design=design, sequential=spec.sequential, most=seeds, margin=margin)
@@ -183,7 +245,9 @@ def design_power(
         comparisons=design.comparisons,
         paired_sd=found.paired_sd,
         experiments=found.experiments,
-        detectable_difference=detectable_difference(looked_at or design, seeds),
+        noise_factor=found.factor(),
+        unstable_share=design.spike_share + design.diverging_share,
+        detectable_difference=detectable_difference(looked_at, seeds) if looked_at and detectable else detectable,
         expected_runs=None if looked_at is None else round(looked_at.expected_runs(len(spec.candidates))),
         most_runs=None if looked_at is None else seeds * len(spec.candidates),
         margin=margin,
@@ -299,6 +363,39 @@ def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: f
     return of_seeds
 
 
+@lru_cache(maxsize=64)
+def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float) -> Openness:
+    """As `openness`, of a grid whose own seeds judge it: what they leave open of the best rate, and what the choice
+    took off its loss. With some number of seeds it is about that with fewer: `SEEDS_DRAWN`."""
+
+    @lru_cache(maxsize=len(SEEDS_DRAWN))
+    def with_seeds(count: int) -> tuple[Array, Array, Array]:
+        random = np.random.default_rng(0)
+        ordered = sorted(rates)
+        gap = median(math.log(above / below) for below, above in pairwise(ordered))
+        middle = math.log(ordered[len(ordered) // 2])
+        regrets, gains, missed = np.full(GRIDS, np.inf), np.zeros(GRIDS), np.zeros(GRIDS)
+        for drawn in range(GRIDS):
+            best = middle + random.uniform(-gap, gap)
+            above = width * (np.log(ordered) - best) ** 2
+            table = (
+                STABLE * noise_sd + above[:, None] + random.normal(0, noise_sd / math.sqrt(2), (len(ordered), count))
+            )
+            grid = basin.grid({lr: dict(enumerate(row.tolist())) for lr, row in zip(ordered, table, strict=True)})
+            chosen = int(table.mean(axis=1).argmin())
+            fresh = [table[int((table.sum(axis=1) - table[:, seed]).argmin()), seed] for seed in range(count)]
+            gains[drawn] = max(float(np.mean(fresh)) - float(table[chosen].mean()), 0.0)
+            missed[drawn] = above[chosen]
+            if (about := basin.basin(grid, ordered)) is not None:
+                variance, _ = grid.variance(about.around)
+                regrets[drawn] = about.regret(variance, ordered[chosen])
+        one, other = np.divmod(np.arange(GRIDS * OTHERS), OTHERS)
+        other = (one + 1 + other) % GRIDS
+        return regrets[one] + gains[other], regrets[other] + gains[one], missed[one] - missed[other]
+
+    return lambda seeds: with_seeds(max(count for count in SEEDS_DRAWN if count <= max(seeds, SEEDS_DRAWN[0])))
+
+
 def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
     """That of the basins of earlier candidates with this workload, in the middle; 0, as of a flat one, where there are
     none. Rates whose other options differ, as a search's do, are no grid."""
@@ -321,19 +418,76 @@ def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
     return median(found) if found else 0.0
 
 
-def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[list[dict[int, float]]]:
-    """Of each experiment on this workload: the final losses by seed of each candidate, at the rate that most of its
-    seeds have (the judged one where it was tuned), the best of them where several have as many."""
+def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[EarlierComparison]:
+    """Of each experiment on this workload, what its judged runs tell. They are called spikes as `compare` calls them,
+    by the spread of the grids that chose their rates."""
+    runs = tuple(runs)
     tables: dict[str, dict[str, dict[float, dict[int, float]]]] = defaultdict(lambda: defaultdict(dict))
     for run, loss in _losses(workload, runs):
         tables[run.experiment_id][run.candidate].setdefault(run.lr, {})[run.seed] = loss
-    return [
-        [
-            max(rates.values(), key=lambda losses: (len(losses), -float(np.mean([*losses.values()]))))
-            for rates in table.values()
-        ]
-        for table in tables.values()
+    diverged = defaultdict(list)
+    for run in runs:
+        if run.result and run.result.verdict is Verdict.DIVERGED and run.spec and run.spec.workload == workload:
+            diverged[run.experiment_id, run.candidate, run.lr].append(run.seed)
+    found = []
+    for experiment, table in tables.items():
+        judged = {name: _judged_losses(rates) for name, rates in table.items()}
+        lost = sum(
+            seed not in each.tuning_seeds
+            for name, each in judged.items()
+            for seed in diverged[experiment, name, each.lr]
+        )
+        of = [*judged.values()]
+        found.append(_earlier([each.losses for each in of], [each.spread for each in of], lost))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _JudgedLosses:
+    """A candidate's losses by seed at the rate that it was judged at."""
+
+    lr: float
+    losses: Mapping[int, float]
+    tuning_seeds: Collection[int] = ()
+    spread: float | None = None
+    """Of the stable runs which chose that rate; None where no others than the judged ones did."""
+
+
+def _judged_losses(rates: Mapping[float, Mapping[int, float]]) -> _JudgedLosses:
+    """Of a candidate that was tuned, those of other seeds than most of its rates have; else those of the rate with the
+    most seeds, the best of them where several have as many."""
+
+    def most(of: Mapping[float, Mapping[int, float]]) -> float:
+        return max(of, key=lambda lr: (len(of[lr]), -float(np.mean([*of[lr].values()]))))
+
+    (tuning, shared), *_ = Counter(frozenset(losses) for losses in rates.values()).most_common(1)
+    judged = {lr: {seed: losses[seed] for seed in losses if seed not in tuning} for lr, losses in rates.items()}
+    judged = {lr: losses for lr, losses in judged.items() if losses}
+    if shared < 2 or not judged:
+        return _JudgedLosses(lr=most(rates), losses=rates[most(rates)])
+    grid = {lr: {seed: losses[seed] for seed in tuning} for lr, losses in rates.items() if tuning <= losses.keys()}
+    return _JudgedLosses(
+        lr=most(judged), losses=judged[most(judged)], tuning_seeds=tuning, spread=basin.grid(grid).spread
+    )
+
+
+def _earlier(
+    losses: Iterable[Mapping[int, float]], spreads: Sequence[float | None] = (), diverged: int = 0
+) -> EarlierComparison:
+    """The candidate with the most seeds takes the baseline's place: the one that all are held against."""
+    of = [dict(each) for each in losses]
+    ended = sum(map(len, of)) + diverged
+    spiked: set[tuple[int, int]] = set()
+    against = max(range(len(of)), key=lambda place: len(of[place]), default=0)
+    for place, mine in enumerate(of if spreads else ()):
+        one, other = spreads[place], spreads[against]
+        if place != against and one is not None and other is not None:
+            here, there = spikes(mine, of[against], math.hypot(one, other))
+            spiked |= {(place, seed) for seed in here} | {(against, seed) for seed in there}
+    stable = [
+        {seed: loss for seed, loss in each.items() if (place, seed) not in spiked} for place, each in enumerate(of)
     ]
+    return EarlierComparison(losses=stable, runs=ended, spiked=len(spiked), diverged=diverged)
 
 
 def _losses(workload: Workload, runs: Iterable[RunRecord]) -> Iterable[tuple[RunRecord, float]]:
@@ -413,8 +567,13 @@ def detectable_difference(design: FixedDesign | SequentialDesign, seeds: int) ->
 
 
 def least_seeds(chance: Callable[[int], float]) -> int | None:
-    """The least number of paired seeds with which the chance of a verdict is `POWER`; None beyond `MOST_SEEDS`."""
-    low, high = 1, 2
+    """The least number of paired seeds with which the chance of a verdict is `POWER`; None beyond `MOST_SEEDS`. Where
+    runs are unstable more seeds may have less of a chance, so that the first dozens are tried one by one."""
+    low = ONE_BY_ONE
+    for seeds in range(2, ONE_BY_ONE + 1):
+        if chance(seeds) >= POWER:
+            return seeds
+    high = 2 * low
     while chance(high) < POWER:
         if high >= MOST_SEEDS:
             return None
@@ -426,7 +585,11 @@ def least_seeds(chance: Callable[[int], float]) -> int | None:
 
 
 def limit_of(design: FixedDesign, chance: Callable[[FixedDesign, int], float]) -> PowerLimit:
-    """What keeps the chance of a verdict below `POWER` with as many seeds as one likes."""
+    """What keeps the chance of a verdict below `POWER`, or would with as many seeds as one likes."""
+    stable = design.without_instability()
+    if stable != design and least_seeds(lambda seeds: chance(stable, seeds)) is not None:
+        return PowerLimit.INSTABILITY
+    design = stable
     if chance(design, ANY_SEEDS) >= POWER:
         return PowerLimit.SEEDS
     without_error = replace(design, evaluation_error=0.0)
@@ -464,7 +627,14 @@ def noise(experiments: Iterable[Sequence[Mapping[int, float]]]) -> Noise | None:
 
 
 def _common_seeds(candidates: Sequence[Mapping[int, float]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Losses [candidate, seed] of the seeds that all of them have, without repetitions."""
-    seeds = sorted(set.intersection(*(set(each) for each in candidates))) if candidates else []
-    rows = dict.fromkeys(tuple(each[seed] for seed in seeds) for each in candidates)
-    return np.array(list(rows), dtype=np.float64).reshape(len(rows), len(seeds))
+    """Losses [candidate, seed], without repetitions, of the seeds that some have in common: where not all do, of those
+    that tell most. A candidate that was tuned and never judged has other seeds than the judged ones."""
+    best, most = np.zeros((0, 0)), 0
+    for wanted in [set.intersection(*map(set, candidates)) if candidates else set(), *map(set, candidates)]:
+        seeds = sorted(wanted)
+        rows = dict.fromkeys(tuple(each[seed] for seed in seeds) for each in candidates if wanted <= each.keys())
+        table = np.array(list(rows), dtype=np.float64).reshape(len(rows), len(seeds))
+        degrees = (len(rows) - 1) * (len(seeds) - 1)
+        if rows and seeds and degrees > most:
+            best, most = table, degrees
+    return best

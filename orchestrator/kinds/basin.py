@@ -26,8 +26,8 @@ Losses = Mapping[float, Mapping[int, float]]
 """Final losses by learning rate and seed: the stable runs of one candidate."""
 
 SPIKE = 6.0
-"""A run spiked whose loss lies so many spreads above what its rate and its seed let expect. Of runs with noise of
-Student's t with three degrees of freedom, as heavy a tail as seeds have shown, one in 5,000 is called so."""
+"""A run spiked whose loss lies so many spreads above what its rate and its seed let expect: farther than the tails of
+Student's t with three degrees of freedom, as heavy as seeds have shown, reach in most grids."""
 LEAST_SPIKE = 0.01
 """Nor is anything a spike that is less than 1 % of the loss."""
 FALSE_SPIKE = 0.03
@@ -136,7 +136,7 @@ def grid(losses: Losses) -> Grid:
                 for j, seed in enumerate(seeds)
             }
             for i, rate in enumerate(rates)
-            if 2 * stable[i] > len(seeds)
+            if 2 * stable[i] >= len(seeds)
         },
         spikes=frozenset((rates[i], seeds[j]) for i, j in found.spikes),
         spread=found.spread,

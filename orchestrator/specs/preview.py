@@ -86,6 +86,8 @@ class PowerLimit(StrEnum):
     """The error of the validation text, which all seeds share: `evaluation.sequences` makes it smaller."""
     TUNING = "tuning"
     """What tuning leaves open of the best rate or setting."""
+    INSTABILITY = "instability"
+    """Runs that spike or diverge: whose candidate has more of them than the baseline gets no verdict on its loss."""
 
 
 class DesignPower(Record):
@@ -98,6 +100,10 @@ class DesignPower(Record):
     """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss."""
     experiments: int
     """Earlier experiments that this is known from."""
+    noise_factor: float
+    """The noise may be so many times as large, by the 97.5 % bound of an estimate from so few runs."""
+    unstable_share: float = 0.0
+    """Of the judged runs of these experiments, those that spiked or diverged."""
     detectable_difference: float | None
     """The least true difference that is shown with 80 % probability; null with one seed, which shows nothing. Of a
     sequential comparison, at any of its looks."""
@@ -113,7 +119,8 @@ class DesignPower(Record):
     seeds_for_difference: int | None = None
     """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
     limit: PowerLimit = PowerLimit.SEEDS
-    """What makes either of the two null: too few seeds, or something that no number of seeds makes smaller."""
+    """What makes either of the two, or the difference, null: too few seeds, or something that no number of seeds makes
+    smaller."""
     searches: int | None = None
     """Where tuning searches more than the rate: the earlier searches of this workload that tell what this one will
     leave open. With 0 of them nobody knows, and what it leaves open comes on top of the difference. Null of others."""

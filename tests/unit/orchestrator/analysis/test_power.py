@@ -21,6 +21,7 @@ from orchestrator.analysis.power import (
     POWER,
     FixedDesign,
     SequentialDesign,
+    compared_losses,
     curvature,
     design_power,
     detectable_difference,
@@ -30,12 +31,13 @@ from orchestrator.analysis.power import (
     openings_of,
     openness,
     openness_of_search,
+    openness_of_untuned,
 )
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
+from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower, PowerLimit
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec as made_comparison
@@ -267,7 +269,7 @@ def test_where_no_number_of_seeds_helps_the_advice_says_what_does() -> None:
     assert least_seeds(partial(exact.is_shown, margin)) is not None
     told = DesignPower(
         seeds=5, comparisons=1, paired_sd=0.01, experiments=1, detectable_difference=0.02, margin=margin,
-        seeds_for_margin=None, limit=PowerLimit.EVALUATION, loss_unit=" nats",
+        seeds_for_margin=None, limit=PowerLimit.EVALUATION, loss_unit=" nats", noise_factor=1.2,
     )  # fmt: skip
     said = power_text(told)
     assert "a difference of 0.005 nats is shown by no number of seeds, as good within 0.005 nats by no number" in said
@@ -360,3 +362,71 @@ def test_noise_counts_common_seeds_only_and_needs_a_pair_of_them() -> None:
     assert found.degrees == 1
     # One pair of seeds: the differences are 0 and 0.2, whose standard deviation is 0.2 / sqrt(2).
     assert found.paired_sd == pytest.approx(0.2 / np.sqrt(2))
+
+
+def test_runs_that_spike_take_from_power_what_simulated_experiments_lose_by_them() -> None:
+    """A candidate with more spikes than the baseline has no verdict, nor one where half of the seeds have a spike."""
+    random, share, seeds, difference, count = np.random.default_rng(4), 0.1, 8, 2.0, 4_000
+    shown = 0
+    for _ in range(count):
+        here, there = random.random((2, seeds)) < share
+        stable = ~(here | there)
+        more, left = int((here & ~there).sum()) > int((there & ~here).sum()), int(stable.sum())
+        if more or 2 * left <= seeds:
+            continue
+        found = paired_difference((random.standard_normal(left) - difference).tolist(), [0.0] * left)
+        shown += found is not None and found.is_better()
+    design = FixedDesign(noise_sd=1.0, spike_share=share)
+    assert design.is_shown(difference, seeds) == pytest.approx(shown / count, abs=0.04)
+    assert least_seeds(partial(design.is_shown, 0.8)) is None, "the more seeds, the more often one more spikes"
+    assert limit_of(design, lambda of, n: of.is_shown(0.8, n)) is PowerLimit.INSTABILITY
+    diverging = FixedDesign(noise_sd=1.0, diverging_share=0.02)
+    stable_chance = FixedDesign(noise_sd=1.0).is_shown(difference, seeds)
+    assert diverging.is_shown(difference, seeds) == pytest.approx(stable_chance * 0.98 ** (2 * seeds))
+
+
+def test_an_untuned_grid_in_a_steep_basin_shows_nothing_with_any_number_of_seeds() -> None:
+    """Half a step is missed by up to 0.0125 nats, and nothing says by how much."""
+    rates = tuple(1e-3 * 2**place for place in range(-2, 3))
+    flat, steep = (
+        FixedDesign(noise_sd=PAIRED_SPREAD, openness=openness_of_untuned(PAIRED_SPREAD, rates, of / math.log(2) ** 2))
+        for of in (FLAT, STEEP)
+    )
+    assert least_seeds(partial(steep.is_shown, 0.01)) is None
+    assert limit_of(steep, lambda of, seeds: of.is_shown(0.01, seeds)) is PowerLimit.TUNING
+    advised = least_seeds(partial(flat.is_shown, 0.01))
+    assert advised is not None
+    world = grids.World(tuning_seeds=0)
+    found = [grids.simulate(replace(world, seeds=seeds), 60).shares()["power"] for seeds in (advised + 5, 5)]
+    assert found[0] is not None and found[0] >= POWER - 0.1, "the advice suffices"
+    assert found[1] is not None and found[1] < POWER, "and what a tuned grid takes does not"
+
+
+def ended_comparison(seeds: int, spike: float, *, third_is_judged: bool) -> list[RunRecord]:
+    """Three candidates, tuned on three seeds at three rates and judged on others; the second's judged run spikes."""
+    random = np.random.default_rng(seeds)
+    spec = made_comparison(
+        optimizers=("adamw", "adapm", "lion"), learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(seeds),
+        tuning=Tuning(seeds=(100, 101, 102)),
+    )  # fmt: skip
+    judged = spec.model_copy(update={"tuning": None}).first_runs()
+    planned = [*spec.first_runs(), *(run for run in judged if run.spec.optimizer.lr == 2e-3)]
+    return [
+        run_record(run, place, 3.0 + float(random.normal(0.0, 0.005 / math.sqrt(2))) + spike * is_spike)
+        for place, run in enumerate(planned)
+        if third_is_judged or run.candidate != "lion" or run.spec.seed >= 100
+        for is_spike in [(run.candidate, run.spec.seed) == ("adapm", 1)]
+    ]
+
+
+@pytest.mark.parametrize("third_is_judged", [False, True])
+@pytest.mark.parametrize("spike", [0.0, 0.3])
+def test_a_spike_of_few_judged_runs_is_told_by_the_grids_that_chose_their_rates(
+    spike: float, *, third_is_judged: bool
+) -> None:
+    """Three judged seeds alone tell no spike. Who was tuned and never judged does not hide the noise of the others."""
+    runs = ended_comparison(3, spike, third_is_judged=third_is_judged)
+    (found,) = compared_losses(runs[0].spec.workload, runs) if runs[0].spec else ()
+    assert found.spiked == bool(spike)
+    of = noise([found.losses])
+    assert of is not None and of.paired_sd < 0.02

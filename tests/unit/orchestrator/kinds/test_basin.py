@@ -188,6 +188,17 @@ def test_a_rate_of_which_most_runs_spiked_has_no_mean() -> None:
     assert (beside.around, beside.lost) == ((1e-3, 2e-3), 4e-3), "what lies there nobody knows, as beside a cliff"
 
 
+def test_a_rate_of_which_one_of_two_runs_spiked_has_the_loss_of_the_other_one() -> None:
+    """With two tuning seeds one spike made a cliff of the best rate, and another one was judged."""
+    losses = {lr: {seed: bowl(lr, 2e-3) + 0.001 * seed for seed in range(2)} for lr in RATES}
+    losses[2e-3] |= {0: 3.6}
+    found = grid(losses)
+    assert found.spikes == {(2e-3, 0)}
+    assert found.means()[2e-3] == pytest.approx(bowl(2e-3, 2e-3) + 0.0005, abs=1e-6)
+    seen = basin(found, RATES)
+    assert seen is not None and (seen.best, seen.lost) == (2e-3, None)
+
+
 def test_a_rate_far_away_whose_runs_scatter_says_nothing_of_those_about_the_best() -> None:
     random = np.random.default_rng(0)
     of = {lr: {seed: bowl(lr, 2e-3) + 0.002 * float(random.standard_normal()) for seed in range(5)} for lr in RATES}
