@@ -28,6 +28,7 @@ from orchestrator.analysis.power import (
     openings_of,
     openness,
     openness_of_search,
+    openness_of_untuned,
 )
 from tests.factories.comparison import experiment_record
 
@@ -37,7 +38,12 @@ DESIGNS = (
     World(tuning_seeds=5, candidates=3),
     World(basin="steep"),
     World(basin="steep", candidates=5),
+    World(tuning_seeds=0),
+    World(basin="steep", tuning_seeds=0),
+    World(spikes="all", spike_share=0.05),
 )
+FEW_AND_MANY = (5, 10, 20, 40)
+"""Seeds that are tried where none are advised."""
 CURVATURES = {"flat": FLAT, "steep": STEEP}
 SEARCHES: tuple[tuple[searched.World, float], ...] = (
     (searched.World(axes=2, trials=8, optima="alike"), 0.012),
@@ -57,20 +63,25 @@ def advice(world: World) -> tuple[int | None, int | None]:
     """Seeds to show a difference, and to show that there is none."""
     spec = specification(world)
     width = CURVATURES[world.basin] / math.log(2) ** 2
-    assert spec.tuning is not None
+    rates = spec.candidates[0].learning_rates
     design = FixedDesign(
         noise_sd=PAIRED_SPREAD,
         comparisons=world.candidates - 1,
-        openness=openness(PAIRED_SPREAD, spec.tuning, spec.candidates[0].learning_rates, width),
+        openness=openness(PAIRED_SPREAD, spec.tuning, rates, width)
+        if spec.tuning
+        else openness_of_untuned(PAIRED_SPREAD, rates, width),
+        spike_share=world.spike_share if world.spikes else 0.0,
     )
     return least_seeds(lambda n: design.is_shown(GAIN, n)), least_seeds(lambda n: design.is_within(GAIN, n))
 
 
-def needed(world: World, measure: str, advised: int, experiments: int) -> tuple[int | None, dict[int, float | None]]:
+def needed(
+    world: World, measure: str, advised: int | None, experiments: int
+) -> tuple[int | None, dict[int, float | None]]:
     """The least seeds, of those about the advice, with which a simulated share is large enough; and all shares."""
     shares = {
         seeds: simulate(replace(world, seeds=seeds), experiments).shares()[measure]
-        for seeds in range(max(advised - 2, 2), advised + 3)
+        for seeds in (range(max(advised - 2, 2), advised + 3) if advised else FEW_AND_MANY)
     }
     return next((seeds for seeds, share in shares.items() if share is not None and share >= POWER), None), shares
 
@@ -135,7 +146,6 @@ def main() -> None:
     found: list[dict[str, object]] = [*search_advice(given.experiments)] if given.search else []
     for world in () if given.search else DESIGNS:
         for measure, advised in zip(("power", "as_good"), advice(world), strict=True):
-            assert advised is not None
             # Half as many experiments tell of power, each of one candidate; of equality each candidate tells.
             experiments = given.experiments * (2 if measure == "power" else 1) * 2 // world.candidates
             least, shares = needed(world, measure, advised, max(experiments, 200 if measure == "power" else 100))
