@@ -1,21 +1,27 @@
 """Performance profiles: several comparisons become one score for each candidate (AlgoPerf, arXiv 2306.07179).
 
-    comparisons ─► those of one workload together ─► time of each candidate to the tuned baseline's loss, the median
-      over them ─► ratio to the fastest
+    comparisons ─► one target each, the best candidate's loss and the margin ─► time of each run to it ─► those of one
+      workload together, the median over them ─► ratio to the fastest
       ─► share of workloads within tau times the fastest ─► integrated over tau in [1, 4]
 
-A score of 1 is the fastest on every workload; 0 reaches no target in four times the fastest one's time.
+A score of 1 is the fastest on every workload; 0 reaches no target in four times the fastest one's time. Which candidate
+is the baseline changes no score.
 """
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from orchestrator.analysis.targets import LARGEST_TAU, profile_scores
-from orchestrator.records import Comparison
-from worker.records.result import Record
+from orchestrator.analysis.candidates import CandidateSummary, summaries
+from orchestrator.analysis.comparison import Curves, compare, comparison_spec, device_hours_until, tokens_per_step
+from orchestrator.analysis.stability import spikes
+from orchestrator.analysis.targets import LARGEST_TAU, chance_of_scores, first_reached, profile_scores
+from orchestrator.records import SIGNIFICANCE, Comparison, ExperimentRecord, RunRecord
+from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
 from worker.words import pluralize
 
@@ -52,6 +58,10 @@ class ProfileRow(Record):
     score_device_hours: float
     """Of the profile over device-hours to target: it does, and is fair on one kind of device only."""
     times: tuple[WorkloadTime, ...]
+    runs: int = 0
+    """On the seeds that all candidates have."""
+    lost_runs: int = 0
+    """Of `runs`, those that spiked, diverged or ran out of memory: they reach no target."""
 
 
 class ProfileReport(Record):
@@ -65,48 +75,170 @@ class ProfileReport(Record):
     largest_tau: float
     rows: tuple[ProfileRow, ...]
     notes: tuple[str, ...]
+    tied: tuple[str, ...] = ()
+    """Candidates whose score by tokens is not shown to be another than the first one's."""
 
 
 AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Evaluation(), "probes": None}
 """What two experiments of one workload may do differently."""
 
 
-def profiles(measured: Sequence[tuple[Workload, Comparison]]) -> ProfileReport:
+Measured = tuple[ExperimentRecord, Sequence[RunRecord], Curves]
+"""A comparison, all of its runs, and the curves of those that `compared_runs` names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trial:
+    """A judged run: how long it took to the target, infinite where it never got there."""
+
+    tokens: float = math.inf
+    device_hours: float = math.inf
+    is_lost: bool = False
+
+
+def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     """The profile of every candidate that all comparisons have; a pure function. Each workload counts once, however
     many experiments measured it."""
-    comparisons = [comparison for _, comparison in measured]
-    names = [row.candidate for row in comparisons[0].rows]
+    comparisons = [compare(experiment, runs) for experiment, runs, _ in measured]
     tables = [{row.candidate: row for row in each.rows} for each in comparisons]
-    common = [name for name in names if all(name in table for table in tables)]
-    by_workload: dict[str, list[Comparison]] = {}
-    for workload, comparison in measured:
-        by_workload.setdefault(trained_workload(workload), []).append(comparison)
-    groups = list(by_workload.values())
-    times = {name: [_time(group, name) for group in groups] for name in common}
+    common = sorted(name for name in tables[0] if all(name in table for table in tables))
+    groups: dict[str, list[tuple[Comparison, Mapping[str, Sequence[_Trial]]]]] = {}
+    for each, comparison in zip(measured, comparisons, strict=True):
+        workload = trained_workload(comparison_spec(each[0]).workload)
+        groups.setdefault(workload, []).append((comparison, _trials(each, common)))
+    trials = {name: [[trial for _, of in group for trial in of[name]] for group in groups.values()] for name in common}
+    times = {
+        name: [
+            WorkloadTime(
+                experiment_id=group[0][0].experiment_id,
+                name=group[0][0].name,
+                experiments=tuple(dict.fromkeys(each.experiment_id for each, _ in group)),
+                tokens=_middle([trial.tokens for trial in own]),
+                device_hours=_middle([trial.device_hours for trial in own]),
+            )
+            for group, own in zip(groups.values(), trials[name], strict=True)
+        ]
+        for name in common
+    }
     tokens = profile_scores({name: [each.tokens for each in row] for name, row in times.items()})
     hours = profile_scores({name: [each.device_hours for each in row] for name, row in times.items()})
-    rows = [
-        ProfileRow(
-            candidate=name,
-            title=tables[0][name].title,
-            is_baseline=tables[0][name].is_baseline,
-            score_tokens=tokens[name],
-            score_device_hours=hours[name],
-            times=tuple(times[name]),
-        )
-        for name in common
+    rows = sorted(
+        (
+            ProfileRow(
+                candidate=name,
+                title=tables[0][name].title,
+                is_baseline=tables[0][name].is_baseline,
+                score_tokens=tokens[name],
+                score_device_hours=hours[name],
+                times=tuple(times[name]),
+                runs=sum(map(len, trials[name])),
+                lost_runs=sum(trial.is_lost for own in trials[name] for trial in own),
+            )
+            for name in common
+        ),
+        key=lambda row: -row.score_tokens,
+    )
+    by_tokens = {name: [[trial.tokens for trial in own] for own in of] for name, of in trials.items()}
+    tied = [row for row in rows[1:] if chance_of_scores(by_tokens, rows[0].candidate, row.candidate) >= SIGNIFICANCE]
+    found = profile_notes(
+        "Target of each workload: the lowest median final loss of a stable candidate, plus the margin of equivalence. "
+        "It is the same for all candidates, whichever is the baseline.",
+        [[comparison for comparison, _ in group] for group in groups.values()],
+        dropped=len(set[str]().union(*tables)) - len(common),
+        is_baselines=False,
+    )
+    lost = [
+        f"{row.title}: {row.lost_runs} of {row.runs} runs spiked, diverged or ran out of memory; these count as runs "
+        "that never got there."
+        for row in rows
+        if row.lost_runs
+    ]
+    noise = [
+        f"The scores of {rows[0].title} and {row.title} differ by no more than noise: exchange their runs at random, "
+        f"seed by seed, and they differ as much in at least {SIGNIFICANCE:.0%} of cases."
+        for row in tied
     ]
     return ProfileReport(
         experiments=tuple(each.experiment_id for each in comparisons),
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
-        rows=tuple(sorted(rows, key=lambda row: -row.score_tokens)),
-        notes=profile_notes(
-            "Target of each workload: the final loss of its tuned baseline, seed by seed.",
-            groups,
-            dropped=len({name for table in tables for name in table}) - len(common),
-        ),
+        rows=tuple(rows),
+        notes=(*found, *lost, *noise),
+        tied=tuple(row.candidate for row in tied),
     )
+
+
+def _trials(measured: Measured, names: Sequence[str]) -> dict[str, list[_Trial]]:
+    """The judged runs of each candidate, seed by seed, on the seeds that all have which have any: more of them would be
+    an advantage.
+
+    The target is that of the best candidate, as AlgoPerf's is: of those that lost the fewest runs, the lowest median of
+    the final losses, of two in the middle the higher one. Who ends higher by no more than the margin of equivalence
+    gets there too."""
+    experiment, runs, curves = measured
+    spec = comparison_spec(experiment)
+    found = {each.candidate.name(): each for each in summaries(spec, runs)}
+    ended = {
+        name: {
+            run.seed: run
+            for run in found[name].best.runs
+            if run.result is not None and (run.id in curves or run.result.verdict is not Verdict.CONVERGED)
+        }
+        for name in names
+    }
+    known = [name for name in names if ended[name]]
+    seeds = sorted(set.intersection(*(set(ended[name]) for name in known))) if known else []
+    losses = {name: _losses(ended[name], seeds) for name in known}
+    stable = {name: _without_spikes(name, losses, found) for name in known}
+    most = max(map(len, stable.values()), default=0)
+    medians = [statistics.median_high(of.values()) for of in stable.values() if of and len(of) == most]
+    target = min(medians, default=-math.inf) + (spec.equivalence() or 0.0)
+
+    def trial(name: str, seed: int) -> _Trial:
+        run = ended[name].get(seed)
+        if run is None or seed not in stable[name]:
+            return _Trial(is_lost=run is not None)
+        curve = curves[run.id]
+        steps = first_reached(curve.steps, curve.losses, target)
+        if steps is None:
+            return _Trial()
+        return _Trial(tokens=steps * tokens_per_step(run), device_hours=device_hours_until(run, steps))
+
+    return {name: [trial(name, seed) for seed in seeds] for name in names}
+
+
+def _losses(runs: Mapping[int, RunRecord], seeds: Sequence[int]) -> dict[int, float]:
+    """The final losses of the runs that ended with a trained model."""
+    return {
+        seed: result.final_val_loss
+        for seed in seeds
+        if (result := runs[seed].result) is not None
+        and result.verdict is Verdict.CONVERGED
+        and result.final_val_loss is not None
+    }
+
+
+def _without_spikes(
+    name: str, losses: Mapping[str, Mapping[int, float]], found: Mapping[str, CandidateSummary]
+) -> dict[int, float]:
+    """The losses of a candidate without those that spiked, as most other candidates find."""
+    others = [other for other in losses if other != name]
+    votes = Counter(
+        seed for other in others for seed in spikes(losses[name], losses[other], _spread(found[name], found[other]))[0]
+    )
+    return {seed: loss for seed, loss in losses[name].items() if 2 * votes[seed] <= len(others)}
+
+
+def _spread(one: CandidateSummary, other: CandidateSummary) -> float | None:
+    """Of a difference of two losses, as far as the grids tell."""
+    spreads = one.grid.spread, other.grid.spread
+    return None if None in spreads else math.hypot(*(each for each in spreads if each is not None))
+
+
+def _middle(times: Sequence[float]) -> float | None:
+    """The median, in which a run that never got there is later than all others; None where that one is the middle."""
+    found = statistics.median(times) if times else math.inf
+    return found if found < math.inf else None
 
 
 def trained_workload(workload: Workload) -> str:
@@ -114,26 +246,11 @@ def trained_workload(workload: Workload) -> str:
     return workload.model_copy(update=AS_USUAL).content_hash()
 
 
-def _time(group: Sequence[Comparison], candidate: str) -> WorkloadTime:
-    """Over the experiments of one workload, each against the target of its own baseline."""
-    found = [row.time_to_target for each in group for row in each.rows if row.candidate == candidate]
-    return WorkloadTime(
-        experiment_id=group[0].experiment_id,
-        name=group[0].name,
-        experiments=tuple(dict.fromkeys(each.experiment_id for each in group)),
-        tokens=_median([each.tokens if each else None for each in found]),
-        device_hours=_median([each.device_hours if each else None for each in found]),
-    )
-
-
-def _median(times: Sequence[float | None]) -> float | None:
-    """In which one that never got there is later than all others; None where that one is in the middle."""
-    found = statistics.median(math.inf if each is None else each for each in times)
-    return found if found < math.inf else None
-
-
-def profile_notes(rule: str, groups: Sequence[Sequence[Comparison]], dropped: int) -> tuple[str, ...]:
-    """What a fair reader must know: the rule, and the comparisons, those of one workload together."""
+def profile_notes(
+    rule: str, groups: Sequence[Sequence[Comparison]], dropped: int, *, is_baselines: bool = True
+) -> tuple[str, ...]:
+    """What a fair reader must know: the rule, whether its targets are the baselines', and the comparisons, those of one
+    workload together."""
     comparisons = [each for group in groups for each in group]
     found = [rule]
     if len(groups) < 3:
@@ -145,7 +262,7 @@ def profile_notes(rule: str, groups: Sequence[Sequence[Comparison]], dropped: in
             found.append(f"{len(group)} experiments train one workload and count as one, at their median: {names}.")
     if dropped:
         found.append(f"{pluralize(dropped, 'candidate is', 'candidates are')} not in every comparison, and left out.")
-    if len({each.baseline for each in comparisons}) > 1:
+    if is_baselines and len({each.baseline for each in comparisons}) > 1:
         found.append("The comparisons have different baselines, so their targets are not equally hard.")
     if len({each.device for each in comparisons}) > 1:
         found.append("Measured on different devices: compare the tokens, not the device-hours.")

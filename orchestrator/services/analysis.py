@@ -20,7 +20,7 @@ from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_ba
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule, profiles
+from orchestrator.analysis.profiles import ProfileReport, ProfileRule, performance_profiles
 from orchestrator.analysis.verdicts import note_on_baseline
 from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
@@ -133,7 +133,9 @@ class Analysis:
         measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
         match rule:
             case ProfileRule.BENCH:
-                return profiles([(each.spec.workload, self._compare(each, runs)) for each, runs in measured])
+                return performance_profiles(
+                    [(each, runs, self._curves_of(comparison.compared_runs(each, runs))) for each, runs in measured]
+                )
             case ProfileRule.ALGOPERF:
                 return algoperf_profile(
                     [

@@ -1,5 +1,6 @@
 """Evidence as a test wants it: candidates with losses by seed, at any scale."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.analysis.comparison import compare
@@ -91,6 +92,8 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
         if run.candidate not in ends:
             return RunStatus.FAILED
         given = ends[run.candidate]
+        if run.spec.seed not in spec.seeds and spec.descends():  # which is to see that its loss bends
+            return 8.0 + 1e-4 * math.log(run.spec.optimizer.lr / best[run.candidate]) ** 2
         if run.spec.seed not in spec.seeds:
             return 8.0 if run.spec.optimizer.lr == best[run.candidate] else 8.0002  # a tuning seed, in a flat basin
         return given[spec.seeds.index(run.spec.seed) % len(given)]

@@ -8,21 +8,25 @@ with draws in common. A candidate is the same one in every experiment by its nam
 left out, and counted: those that have not ended apart from those that have. So are runs whose loss spiked: one of them
 widens the intervals of exponents tenfold, and at the end of a line of sizes moves the exponent itself. How often a
 candidate's runs spike or diverge is judged apart.
+
+At a better rate than the best one of its grid a cell's loss may be lower: by its regret, and by any amount where that
+rate lies at the grid's edge. What is said against the baseline holds whichever of these is so.
 """
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
 
 import numpy as np
 
 from optim import catalog
-from orchestrator.analysis.candidates import summaries
+from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_spec
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
+    NUDGE,
     Array,
     Law,
     LawForm,
@@ -30,6 +34,7 @@ from orchestrator.analysis.laws.model import (
     bootstrap,
     effective_tokens,
     fit,
+    nudge,
     simultaneous_intervals,
     spread_of,
     stretched_interval,
@@ -77,6 +82,8 @@ LEAST_SIZES = 3
 """Of a typical difference: two have an interval of 12.7 standard errors."""
 LEAST_BELOW = 4
 """Fewer runs below their medians do not tell what is usual."""
+NO_MOVE = 1e-6
+"""What a quantity moves by with the logarithm of a loss where it does not but for rounding."""
 
 SIZE, TOKENS = 0, 1
 """The places of N and D among a form's variables."""
@@ -89,6 +96,15 @@ one are pairs."""
 
 class FitError(ConflictError):
     """These experiments cannot be fitted together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestRate:
+    """At which rate a candidate's runs of a cell are judged, and what its tuning left open."""
+
+    lr: float
+    regret: float
+    """How much lower the loss may be at a better one, nats; infinite where this one is open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +127,8 @@ class Sample:
     """… of those that ended with a result."""
     states: tuple[tuple[int, int], ...] = ()
     """Parameters, and bytes of optimizer state there; ascending."""
+    rates: Mapping[int, BestRate] = field(default_factory=dict)
+    """By the place of an experiment."""
 
     def restrict(self, keys: Container[Key]) -> "Sample":
         """Those of its runs."""
@@ -129,12 +147,25 @@ class Sample:
     def points(self) -> tuple[ScalingPoint, ...]:
         """Each cell's mean over its seeds, ordered by size and budget."""
         cells: dict[tuple[int, int], list[float]] = {}
-        for (parameters, tokens, *_), loss in zip(self.keys, self.losses, strict=True):
+        rates: dict[tuple[int, int], list[BestRate]] = {}
+        for (parameters, tokens, _, place), loss in zip(self.keys, self.losses, strict=True):
             cells.setdefault((parameters, tokens), []).append(loss)
-        return tuple(
-            ScalingPoint(parameters=parameters, tokens=tokens, loss=float(np.mean(losses)), n=len(losses))
-            for (parameters, tokens), losses in sorted(cells.items())
-        )
+            rates.setdefault((parameters, tokens), []).append(self.rates.get(place, BestRate(lr=0.0, regret=0.0)))
+        found = []
+        for cell, losses in sorted(cells.items()):
+            regret = fmean(each.regret for each in rates[cell])
+            open_lr = next((each.lr for each in rates[cell] if math.isinf(each.regret)), None)
+            found.append(
+                ScalingPoint(
+                    parameters=cell[0],
+                    tokens=cell[1],
+                    loss=float(np.mean(losses)),
+                    n=len(losses),
+                    open_lr=open_lr,
+                    regret=regret if open_lr is None else None,
+                )
+            )
+        return tuple(found)
 
     def tokens_at(self, parameters: int, form: LawForm, asked: int | None = None) -> int:
         """The tokens that a prediction at that size is of: the one budget that a law without tokens was fitted at,
@@ -254,9 +285,10 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     states: dict[str, dict[int, int]] = {}
     titles: dict[str, str] = {}
     count: dict[str, int] = {}
+    of_places: list[dict[str, CandidateSummary]] = []
     for place, (experiment, runs) in enumerate(measured):
-        for each in summaries(comparison_spec(experiment), runs):
-            name = each.candidate.name()
+        of_places.append({each.candidate.name(): each for each in summaries(comparison_spec(experiment), runs)})
+        for name, each in of_places[place].items():
             titles[name] = each.candidate.label or catalog.entry(each.candidate.optimizer).title
             count[name] = count.get(name, 0) + 1
             for run in each.best.runs:
@@ -277,12 +309,14 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
                 losses.setdefault(name, []).append((key, float(result.final_val_loss or 0)))
                 places.setdefault(name, []).append((place, run.seed))
     order = [candidate.name() for candidate in measured[0][0].spec.candidates]
+    marks = {name: _mark_spiked(each) for name, each in losses.items()}
+    rates = _best_rates([experiment for experiment, _ in measured], of_places, losses, marks)
     found = []
     for name in order:
         if count[name] < len(measured):
             continue
         measured_losses = losses.get(name, [])
-        spiked = _mark_spiked(measured_losses)
+        spiked = marks.get(name, [])
         stable = sorted(each for each, out in zip(measured_losses, spiked, strict=True) if not out)
         found.append(
             Sample(
@@ -297,9 +331,54 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
                 | {run for run, out in zip(places.get(name, []), spiked, strict=True) if out},
                 ended=frozenset(ended.get(name, set())),
                 states=tuple(sorted(states.get(name, {}).items())),
+                rates=rates[name],
             )
         )
     return tuple(found)
+
+
+def _best_rates(
+    experiments: Sequence[ExperimentRecord],
+    of_places: Sequence[Mapping[str, CandidateSummary]],
+    losses: Mapping[str, Sequence[tuple[Key, float]]],
+    marks: Mapping[str, Sequence[bool]],
+) -> dict[str, dict[int, BestRate]]:
+    """Candidate → place → its rate there. One that was taken over is open where it is open in a cell of the same
+    experiment that was tuned."""
+    is_open = {
+        (experiment.id, name)
+        for experiment, of_place in zip(experiments, of_places, strict=True)
+        for name, each in of_place.items()
+        if each.rate_is_open()
+    }
+    found: dict[str, dict[int, BestRate]] = {}
+    for place, (experiment, of_place) in enumerate(zip(experiments, of_places, strict=True)):
+        table = [
+            {key[2]: loss for (key, loss), out in zip(each, marks[name], strict=True) if key[3] == place and not out}
+            for name, each in losses.items()
+        ]
+        noise, degrees = _noise_of_runs([each for each in table if each])
+        for name, each in of_place.items():
+            taken_over = comparison_spec(experiment).origin_of_rates() is not None
+            if each.rate_is_open() or (taken_over and (experiment.id, name) in is_open):
+                regret = math.inf
+            else:
+                regret = each.regret(noise, degrees, max(len(of_place) - 1, 1))
+            found.setdefault(name, {})[place] = BestRate(lr=each.best.lr, regret=regret)
+    return found
+
+
+def _noise_of_runs(table: Sequence[Mapping[int, float]]) -> tuple[float, int]:
+    """What the runs of a cell vary by beyond what candidates and seeds do (each row has the losses of a candidate by
+    seed): of two candidates half of the variance of their differences. With its degrees of freedom; 0 with one where
+    runs are too few."""
+    common = sorted(set.intersection(*(set(row) for row in table))) if table else []
+    if len(table) < 2 or len(common) < 2:
+        return 0.0, 1
+    degrees = (len(table) - 1) * (len(common) - 1)
+    losses = np.array([[row[seed] for seed in common] for row in table])
+    rest = losses - losses.mean(axis=0) - losses.mean(axis=1, keepdims=True) + losses.mean()
+    return float(np.sum(rest**2)) / degrees, degrees
 
 
 def _mark_spiked(losses: Sequence[tuple[Key, float]]) -> list[bool]:
@@ -395,7 +474,9 @@ def _row(
         drift=_drift(*pair, differences, comparisons) if pair else None,
         typical_difference=None
         if sample is baseline
-        else typical_difference(_differences_by_cell(sample, baseline, form), comparisons),
+        else typical_difference(
+            _differences_by_cell(sample, baseline, form), comparisons, _left_open_by_cell(sample, baseline, form)
+        ),
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
         instability=instability(
@@ -427,6 +508,18 @@ def _differences_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> Dif
     return found
 
 
+def _left_open_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> dict[tuple[int, int], tuple[float, float]]:
+    """How far below and above these differences the truth may lie, by what the tuning of either left open."""
+    common = set(sample.keys) & set(baseline.keys)
+    return {
+        (mine.parameters, mine.tokens) if SIZE in form.variables else (mine.tokens, mine.parameters): (
+            mine.left_open(),
+            theirs.left_open(),
+        )
+        for mine, theirs in zip(sample.restrict(common).points(), baseline.restrict(common).points(), strict=True)
+    }
+
+
 def _in_common(cells: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     """Those at the budgets that every size has: so many tokens, or so many for each parameter, whichever more have in
     common."""
@@ -446,9 +539,14 @@ def _in_common(cells: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     )
 
 
-def typical_difference(differences: Differences, comparisons: int = 1) -> TypicalDifference | None:
+def typical_difference(
+    differences: Differences,
+    comparisons: int = 1,
+    left_open: Mapping[tuple[int, int], tuple[float, float]] | None = None,
+) -> TypicalDifference | None:
     """What a candidate differs by from the baseline at a typical size: the mean over sizes, one of so many
-    `comparisons`. None for fewer sizes than `LEAST_SIZES`.
+    `comparisons`. None for fewer sizes than `LEAST_SIZES`. `left_open`: how far below and above its difference the
+    truth of a cell may lie; without a bound on the side where that is any amount.
 
     A difference may hang on the budget, so that sizes are averaged over the budgets that all have. Where they have none
     in common, each is over its own. A size's mean is that of its cells, whichever seeds these lack; what seeds vary by
@@ -461,15 +559,24 @@ def typical_difference(differences: Differences, comparisons: int = 1) -> Typica
     """
     common = _in_common(differences)
     by_size: dict[int, list[dict[int, float]]] = {}
+    open_by_size: dict[int, list[tuple[float, float]]] = {}
     for cell in sorted(common or differences):
         means_of_seeds = {seed: fmean(each) for seed, each in differences[cell].items()}
         by_size.setdefault(cell[0], []).append(means_of_seeds)
+        open_by_size.setdefault(cell[0], []).append((left_open or {}).get(cell, (0.0, 0.0)))
     if len(by_size) < LEAST_SIZES:
         return None
     means = [fmean(fmean(cell.values()) for cell in cells) for cells in by_size.values()]
     found = mean_interval(means, comparisons)
     if found is None:
         return None
+    below, above = (fmean(fmean(each[side] for each in cells) for cells in open_by_size.values()) for side in (0, 1))
+    found = found.model_copy(
+        update={
+            "low": None if found.low is None or math.isinf(below) else found.low - below,
+            "high": None if found.high is None or math.isinf(above) else found.high + above,
+        }
+    )
     whole = [
         [fmean(cell[seed] for cell in cells) for seed in set.intersection(*(set(cell) for cell in cells))]
         for cells in by_size.values()
@@ -571,17 +678,53 @@ def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
     )
 
 
+def _left_open(
+    quantity: Callable[[Law, Law], Array], fitted: FittedLaw, baseline: FittedLaw, value: Array
+) -> tuple[float, float]:
+    """How far below and above its value a quantity of two laws may lie by what the tuning of their cells left open, if
+    all that move it to a side do so at once; infinite where a cell does whose best rate is open."""
+    below = above = 0.0
+    for of, other in ((fitted, baseline), (baseline, fitted)):
+        points = of.sample.points()
+        if not any(point.left_open() for point in points):
+            continue
+        nudged = nudge(of.law, of.sample.cells())
+        moved = quantity(nudged, other.law) if of is fitted else quantity(other.law, nudged)
+        for point, move in zip(points, (moved - value) / NUDGE, strict=True):
+            if point.left_open() and abs(move) > NO_MOVE:
+                by = float(move) * point.left_open() / point.loss
+                below, above = below + max(-by, 0.0), above + max(by, 0.0)
+    return below, above
+
+
+def _test(
+    value: float, spread: float | None, degrees: int, comparisons: int, left_open: tuple[float, float]
+) -> tuple[Estimate, float | None, bool]:
+    """A difference with its interval, its p-value, and whether better rates could turn it: without a bound where they
+    could move it by any amount, and without a test where that is on the side of zero."""
+    below, above = left_open
+    finite_below, finite_above = (0.0 if math.isinf(each) else each for each in left_open)
+    low, high, p = t_test(value, spread, degrees, comparisons, below=finite_below, above=finite_above)
+    is_open = (value >= 0 and math.isinf(below)) or (value <= 0 and math.isinf(above))
+    low, high = None if math.isinf(below) else low, None if math.isinf(above) else high
+    return Estimate(value=value, low=low, high=high), None if is_open else p, is_open
+
+
 def _differences(fitted: FittedLaw, baseline: FittedLaw, comparisons: int) -> tuple[ExponentDifference, ...]:
     """Exponents against the baseline's. Cells of the same size and budget are drawn together."""
     mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
     found = []
     for name in ("alpha", "beta"):
         if name in mine:
+
+            def apart_by(one: Law, other: Law, exponent: str = name) -> Array:
+                return np.asarray(one.coefficients()[exponent] - other.coefficients()[exponent])
+
             value = float(mine[name] - theirs[name])
             drawn = fitted.draws.coefficients()[name] - baseline.draws.coefficients()[name]
             tests = comparisons * len(fitted.law.form.variables)
-            low, high, p = t_test(value, spread_of(drawn, tests), fitted.degrees(), tests)
-            apart = Estimate(value=value, low=low, high=high)
+            left_open = _left_open(apart_by, fitted, baseline, np.asarray(value))
+            apart, p, _ = _test(value, spread_of(drawn, tests), fitted.degrees(), tests, left_open)
             found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
     return tuple(found)
 
@@ -593,22 +736,43 @@ def _loss_differences(fitted: FittedLaw, baseline: FittedLaw) -> tuple[LossDiffe
     values = np.array([_loss_difference(fitted.law, baseline.law, *place) for place in places])
     drawn = np.stack([_loss_difference(fitted.draws, baseline.draws, *place) for place in places])
     bands = simultaneous_intervals(values, drawn, fitted.degrees())
-    return tuple(
-        LossDifference(
-            parameters=place[0], tokens=place[1], difference=Estimate(value=float(value), low=low, high=high)
+    found = []
+    for place, value, (low, high) in zip(places, values, bands, strict=True):
+
+        def apart(one: Law, other: Law, at: tuple[int, int] = place) -> Array:
+            return _loss_difference(one, other, *at)
+
+        below, above = _left_open(apart, fitted, baseline, value)
+        found.append(
+            LossDifference(
+                parameters=place[0],
+                tokens=place[1],
+                difference=Estimate(
+                    value=float(value),
+                    low=None if low is None or math.isinf(below) else low - below,
+                    high=None if high is None or math.isinf(above) else high + above,
+                ),
+            )
         )
-        for place, value, (low, high) in zip(places, values, bands, strict=True)
-    )
+    return tuple(found)
 
 
 def _drift(fitted: FittedLaw, baseline: FittedLaw, differences: Sequence[LossDifference], comparisons: int) -> Drift:
     first, last = differences[0], differences[-1]
     value = last.difference.value - first.difference.value
-    at_first, at_last = (
-        _loss_difference(fitted.draws, baseline.draws, each.parameters, each.tokens) for each in (first, last)
+
+    def drift(one: Law, other: Law) -> Array:
+        at_first, at_last = (_loss_difference(one, other, each.parameters, each.tokens) for each in (first, last))
+        return at_last - at_first
+
+    change, p, is_open = _test(
+        value,
+        spread_of(drift(fitted.draws, baseline.draws), comparisons),
+        fitted.degrees(),
+        comparisons,
+        _left_open(drift, fitted, baseline, np.asarray(value)),
     )
-    low, high, p = t_test(value, spread_of(at_last - at_first, comparisons), fitted.degrees(), comparisons)
-    return Drift(change=Estimate(value=value, low=low, high=high), p_value=p, comparisons=comparisons)
+    return Drift(change=change, p_value=p, comparisons=comparisons, rate_is_open=is_open)
 
 
 def _places(fitted: FittedLaw) -> list[tuple[int, int]]:
@@ -632,19 +796,26 @@ def _efficiencies(fitted: FittedLaw, baseline: FittedLaw) -> tuple[DataEfficienc
 
 
 def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint) -> DataEfficiency:
-    place = (point.parameters, point.tokens)
-    value, drawn = (
-        effective_tokens(theirs, point.parameters, mine.losses(*place)) / point.tokens
-        for mine, theirs in ((fitted.law, baseline.law), (fitted.draws, baseline.draws))
-    )
+    def ratio(mine: Law, theirs: Law) -> Array:
+        losses = mine.losses(point.parameters, point.tokens)
+        return effective_tokens(theirs, point.parameters, losses) / point.tokens
+
+    value, drawn = ratio(fitted.law, baseline.law), ratio(fitted.draws, baseline.draws)
     finite = bool(np.isfinite(value))
     interval = baseline.estimate(value, drawn, positive=True) if finite else None
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    if interval:
+        below, above = _left_open(
+            lambda mine, theirs: np.log(ratio(mine, theirs)), fitted, baseline, np.asarray(np.log(value))
+        )
+        low = None if low is None or math.isinf(below) else low * math.exp(-below)
+        high = None if high is None or math.isinf(above) else _exp(math.log(high) + above)
     return DataEfficiency(
         parameters=point.parameters,
         tokens=point.tokens,
         ratio=float(value) if finite else None,
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
+        low=low,
+        high=high,
     )
 
 

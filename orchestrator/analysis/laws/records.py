@@ -1,5 +1,6 @@
 """Scaling-law fits as records: what was fitted, how sure it is, and a verdict in a sentence."""
 
+import math
 from typing import Literal
 
 from pydantic import Field
@@ -28,8 +29,17 @@ class ScalingPoint(Record):
     """Mean final validation loss, nats."""
     n: int = Field(ge=1)
     """Seeds."""
+    open_lr: float | None = None
+    """Its best learning rate, where that lies at the edge of its grid or no basin is known about it: at a better one
+    its loss may be lower by any amount. Null elsewhere."""
+    regret: float | None = 0.0
+    """How much lower its loss may be at a better rate, nats, as far as its grid left that open; null with `open_lr`."""
     fitted: float | None = None
     """The law's loss there; null where nothing could be fitted."""
+
+    def left_open(self) -> float:
+        """The regret; infinite where the best rate is open."""
+        return math.inf if self.regret is None else self.regret
 
 
 class MemoryPrediction(Record):
@@ -104,7 +114,8 @@ class LossDifference(Record):
     parameters: int
     tokens: int
     difference: Estimate
-    """Nats, on common bootstrap draws. The intervals of all sizes hold together, at 95 %."""
+    """Nats, on common bootstrap draws. The intervals of all sizes hold together, at 95 %, with what tuning left open; a
+    bound is null where a better rate could move it by any amount."""
 
 
 class Drift(TestedDifference):
@@ -113,13 +124,16 @@ class Drift(TestedDifference):
 
     change: Estimate
     """Nats, difference at the largest minus difference at the smallest: above zero the candidate loses ground."""
+    rate_is_open: bool = False
+    """Whether better rates than those of the grids could turn it; there is no test then."""
 
 
 class TypicalDifference(Record):
     """What a candidate's losses differ by from the baseline's at a typical size, beside the differences at each."""
 
     difference: Interval
-    """Nats; mean over sizes (of a law in tokens: budgets) with its 95 % t-interval, of which sizes are the sample."""
+    """Nats; mean over sizes (of a law in tokens: budgets) with its 95 % t-interval, of which sizes are the sample, and
+    what tuning left open; a bound is null where a better rate could move it by any amount."""
     comparisons: int = 1
     """How many candidates' intervals hold at once."""
     spread: float | None
@@ -175,7 +189,7 @@ class CriticalBatches(Record):
 
 class DataEfficiency(Record):
     """How much data the baseline would need for a candidate's loss, both by their laws, as a multiple of what that one
-    had. The interval has the errors of both laws."""
+    had. The interval has the errors of both laws, and what tuning left open."""
 
     parameters: int
     tokens: int

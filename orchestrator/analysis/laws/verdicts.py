@@ -15,6 +15,8 @@ ROUNDED_EXPONENT = 1e-9
 """An exponent below this is the rounding of losses that are all equal."""
 MOST_NAMED = 3
 """Experiments that a note names; the others it counts."""
+MOST_CELLS = 12
+"""Cells that a note names; the others it counts."""
 FAIR_HELD_OUT = 0.01
 """Nats. Tuned optimizers differ by 0.002 to 0.013 (Wen et al., arXiv 2509.02046): a law that misses by more decides
 nothing between them."""
@@ -97,9 +99,12 @@ def critical_batch_notes(target: float, *, given: bool, tuned: bool, falls: bool
 
 def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
     """The mean over sizes or budgets, beside the differences at each."""
-    if (found := row.typical_difference) is None or found.difference.low is None or found.difference.high is None:
+    if (found := row.typical_difference) is None or (found.difference.low is None and found.difference.high is None):
         return []
     mean, low, high = found.difference.mean, found.difference.low, found.difference.high
+    ends = " ".join(f"{word} {signed_text(end)}" for word, end in (("from", low), ("up to", high)) if end is not None)
+    if low is not None and high is not None:
+        ends = f"{signed_text(low)} to {signed_text(high)}"
     spread = (
         ""
         if found.spread is None
@@ -118,7 +123,7 @@ def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
         over = f" That is over the {other} that all {noun} have: {left_out} left out."
     return [
         f"At a typical one of {found.difference.n} {noun} it lies {abs(mean):.4f} nats {where} the baseline ({kind} "
-        f"{signed_text(low)} to {signed_text(high)}{spread}).{over}"
+        f"{ends}{spread}).{over}"
     ]
 
 
@@ -156,6 +161,7 @@ def fit_notes(
         *_size_notes(unsaid),
         *_workload_notes(experiments),
         *_rate_notes(experiments),
+        *_open_rate_notes(rows),
         *_span_notes(rows, form),
         "Intervals: each size at each budget counts once, whatever its seeds; residual bootstrap, percentiles "
         "stretched by t; they hold if the form does.",
@@ -182,7 +188,7 @@ def _baseline_sentences(row: CandidateFit, form: LawForm) -> list[str]:
     """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more."""
     if row.is_baseline:
         return []
-    if row.drift is None or row.drift.p_value is None:
+    if row.drift is None or (row.drift.p_value is None and not row.drift.rate_is_open):
         return ["It cannot be held against the baseline's: the runs that both have show no law of one of the two."]
     first, last = row.loss_differences[0], row.loss_differences[-1]
     small, large = (
@@ -191,6 +197,11 @@ def _baseline_sentences(row: CandidateFit, form: LawForm) -> list[str]:
     )
     at_both = f"{first.difference.value:+.4f} nats at {small}, {last.difference.value:+.4f} at {large}"
     change, p = row.drift.change, row.drift.p_value
+    if p is None:
+        return [
+            f"Against the baseline {at_both}, {signed_text(change.value)} nats between the two: no verdict on drift, "
+            "better rates than those of the grids could turn that."
+        ]
     shown = "no drift shown" if p >= SIGNIFICANCE else "it loses ground" if change.value > 0 else "it gains ground"
     interval = (
         ""
@@ -256,6 +267,35 @@ def _rate_notes(experiments: Sequence[ExperimentRecord]) -> list[str]:
     """What a law that is fitted at rates from elsewhere does not say."""
     origins = dict.fromkeys(origin for each in experiments if (origin := each.spec.origin_of_rates()) is not None)
     return [f"{origin} An optimizer whose best rate moves with size is at a disadvantage." for origin in origins]
+
+
+def _open_rate_notes(rows: Sequence[CandidateFit]) -> list[str]:
+    """What nothing is known of beyond the rates that were tried, and what intervals hold of that between them."""
+    points = [(row, point) for row in rows for point in row.points]
+    is_open = [(row, point, lr) for row, point in points if (lr := point.open_lr) is not None]
+    found = []
+    if is_open:
+        several = len({(point.parameters, point.tokens) for _, point in points}) > len(
+            {point.parameters for _, point in points}
+        )
+        cells: dict[str, list[str]] = {}
+        for row, point, lr in is_open[:MOST_CELLS]:
+            of = f" and {point.tokens:,} tokens" if several else ""
+            cells.setdefault(row.title, []).append(f"{point.parameters:,} parameters{of} ({lr:g})")
+        named = "; ".join(f"{title} at {', '.join(each)}" for title, each in cells.items())
+        more = f" and {pluralize(left, 'more cell')}" if (left := len(is_open) - MOST_CELLS) > 0 else ""
+        found.append(
+            "Best learning rate at the edge of its grid, or too few runs about it without a spike: "
+            f"{named}{more}. At a better rate the loss there may be lower by any amount: nothing is said against the "
+            "baseline or for it that this could turn, and a law by itself is one of the rates that were tried. Give "
+            "these sizes wider grids, or tune with `extend_grid`, which adds rates beyond an edge."
+        )
+    if most := max((point.regret or 0.0 for _, point in points), default=0.0):
+        found.append(
+            f"Between the rates of a grid a loss may be lower, by up to {signed_text(most)[1:]} nats: intervals of "
+            "differences to the baseline hold that."
+        )
+    return found
 
 
 def _shared_error_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:

@@ -426,7 +426,8 @@ def test_a_spike_of_few_judged_runs_is_told_by_the_grids_that_chose_their_rates(
 ) -> None:
     """Three judged seeds alone tell no spike. Who was tuned and never judged does not hide the noise of the others."""
     runs = ended_comparison(3, spike, third_is_judged=third_is_judged)
-    (found,) = compared_losses(runs[0].spec.workload, runs) if runs[0].spec else ()
+    assert runs[0].spec is not None
+    (found,) = compared_losses(runs[0].spec.workload, runs)
     assert found.spiked == bool(spike)
     of = noise([found.losses])
     assert of is not None and of.paired_sd < 0.02

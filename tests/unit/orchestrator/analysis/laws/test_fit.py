@@ -1,24 +1,25 @@
 """Fits over experiments: what each optimizer's law is, what it cannot say, and no NaN wherever runs are missing."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 
 from benchmarks.scaling_fit import PLANTED, World, covered, grid, line
-from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.cells import comparisons
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
 from orchestrator.analysis.laws.records import CandidateFit, FitReport, FormName
 from orchestrator.analysis.laws.targets import Target
-from orchestrator.analysis.profiles import profiles
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import Comparison, ExperimentWithRuns
-from tests.factories.comparison import Outcome, falling, records
+from orchestrator.kinds.registry import planned_runs
+from orchestrator.records import ExperimentWithRuns
+from tests.factories.comparison import Outcome, experiment_record, records, run_record
+from tests.factories.scaling import scaling_spec
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
-from worker.spec.run import Budget, Evaluation, Workload
+from worker.spec.run import Workload
 
 LawOf = Callable[[str, float, float], float]
 
@@ -255,47 +256,6 @@ def test_experiments_without_a_common_baseline_are_refused() -> None:
         fit_experiments([*first, *second])
 
 
-def compared(steps: Sequence[int]) -> list[tuple[Workload, Comparison]]:
-    """A finished comparison of each workload, which differ in their steps."""
-    found = []
-    for place, (experiment, runs) in enumerate(measured(SIZES, power)[: len(steps)]):
-        workload = experiment.spec.workload
-        workload = workload.model_copy(update={"budget": Budget(steps=steps[place])})
-        found.append((workload, compare(experiment, runs, {run.id: falling(run) for run in runs})))
-    return found
-
-
-def test_a_profile_scores_the_candidates_over_their_workloads() -> None:
-    """Straight curves from 5.0: AdaPM ends lower everywhere, so it is always the first at AdamW's loss."""
-    workloads = compared((10, 20, 30, 40, 50))
-    report = profiles(workloads)
-    assert [row.candidate for row in report.rows] == ["adapm", "adamw"]
-    assert report.rows[0].score_tokens == 1
-    assert 0 < report.rows[1].score_tokens < 1
-    assert report.rows[1].times[0].tokens is not None
-    assert report.workloads == 5
-    assert "2 workloads: a profile over so few" in profiles(workloads[:2]).notes[0]
-
-
-def test_several_experiments_of_one_workload_count_as_one_in_a_profile() -> None:
-    first, again, other = compared((10, 10, 20))
-    evaluated_otherwise = again[0].model_copy(update={"evaluation": Evaluation(every_steps=7)})
-    alone, three = profiles([first, other]), profiles([first, (evaluated_otherwise, again[1]), other])
-    assert (alone.workloads, three.workloads, len(three.experiments)) == (2, 2, 3)
-    assert [time.experiments for time in three.rows[0].times] == [
-        (first[1].experiment_id, again[1].experiment_id),
-        (other[1].experiment_id,),
-    ]
-    both, second = (
-        {row.candidate: row.time_to_target.tokens or 0.0 for row in each[1].rows if row.time_to_target}
-        for each in (first, again)
-    )
-    for row in three.rows:
-        assert row.times[0].tokens == pytest.approx((both[row.candidate] + second[row.candidate]) / 2)
-        assert row.times[1] in {each.times[1] for each in alone.rows}
-    assert any("2 experiments train one workload and count as one" in note for note in three.notes)
-
-
 def test_an_experiment_that_is_given_twice_counts_once() -> None:
     experiments = measured(SIZES, power)
     once, twice = fit_experiments(experiments, draws=50), fit_experiments([*experiments, experiments[0]], draws=50)
@@ -463,3 +423,139 @@ def test_runs_of_two_experiments_with_the_same_cells_are_paired_within_each() ->
     assert typical is not None and typical.difference.low is not None and typical.difference.high is not None
     assert typical.difference.low < 0 < typical.difference.high
     assert typical.difference.mean == pytest.approx(0, abs=0.005)
+
+
+RATES = (1e-3, 2e-3, 4e-3)
+SIX = {10**6 * 2**k: (10**9,) for k in range(6)}
+
+
+def with_grids(best: Callable[[str, int], float], gap: Callable[[int], float] = lambda _k: 0.0) -> FitReport:
+    """Six sizes without tuning, three rates each. A factor of two from the best rate of a candidate at the k-th size
+    costs 0.02 nats; AdaPM lies `gap` above AdamW, and no farther."""
+    random = np.random.default_rng(3)
+    spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=RATES, seeds=range(3))
+    found = []
+    for k, parameters in enumerate(SIX):
+        shift = random.normal(0, 0.004, 3)
+
+        def outcome(name: str, lr: float, seed: int, k: int = k, n: int = parameters, s=shift) -> Outcome:
+            loss = 10 * n**-0.08 + 0.02 * abs(np.log2(lr / best(name, k))) + s[seed] + random.normal(0, 0.0005)
+            loss += gap(k) * (name == "adapm")
+            return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": 10**9})
+
+        found.append(records(spec, outcome, experiment=f"s{k}"))
+    return fit_experiments(found, form="n0", draws=200)
+
+
+def note_on_edges(report: FitReport) -> str:
+    (note,) = [note for note in report.notes if note.startswith("Best learning rate at the edge")]
+    return note
+
+
+@pytest.mark.parametrize(("falls_by", "shown"), [(0.5, "drift"), (0.0, "typical difference")])
+def test_no_optimizer_loses_ground_by_rates_beyond_the_edge_of_its_grid(falls_by: float, shown: str) -> None:
+    """Two equal optimizers; the best rate of AdaPM lies below its grid, and falls with size."""
+    report = with_grids(lambda name, k: 2e-3 if name == "adamw" else 5e-4 * 2 ** (-falls_by * k))
+    found = of(report, "adapm")
+    assert found.drift is not None and found.drift.rate_is_open, shown
+    assert (found.drift.p_value, found.drift.change.low) == (None, None)
+    assert "loses ground" not in found.verdict and "no verdict on drift" in found.verdict
+    assert [each.p_value for each in found.against_baseline] == [None]
+    assert found.typical_difference is not None
+    assert found.typical_difference.difference.mean > 0 and found.typical_difference.difference.low is None
+    assert all(each.difference.low is None for each in found.loss_differences)
+    note = note_on_edges(report)
+    assert "AdaPM at " + ", ".join(f"{n:,} parameters (0.001)" for n in SIX) in note
+    assert "AdamW" not in note and "`extend_grid`" in note
+    assert [each.open_lr for each in found.points] == [1e-3] * 6
+
+
+def test_the_baselines_open_rates_make_no_candidate_better() -> None:
+    found = of(with_grids(lambda name, k: 2e-3 if name == "adapm" else 5e-4 * 2 ** (-k / 2)), "adapm")
+    assert "gains ground" not in found.verdict
+    assert found.typical_difference is not None
+    assert found.typical_difference.difference.mean < 0 and found.typical_difference.difference.high is None
+
+
+@pytest.mark.parametrize(
+    ("open_at", "change", "words"),
+    [(5, 0.3, "no verdict"), (5, -0.3, "gains ground"), (0, 0.3, "loses ground"), (0, -0.3, "no verdict")],
+)
+def test_an_open_rate_forbids_what_it_could_turn_and_nothing_else(open_at: int, change: float, words: str) -> None:
+    """A lower loss at the largest size is ground gained, one at the smallest size ground lost."""
+    report = with_grids(
+        lambda name, k: 1e-3 if name == "adapm" and k == open_at else 2e-3, lambda k: 0.5 + change * k / 5
+    )
+    found = of(report, "adapm")
+    assert [each.open_lr for each in found.points] == [1e-3 if k == open_at else None for k in range(6)]
+    assert words in found.verdict
+
+
+def test_a_drift_is_said_where_rates_lie_inside_of_their_grids() -> None:
+    report = with_grids(lambda _name, _k: 2e-3, lambda k: 0.3 * k / 5)
+    found = of(report, "adapm")
+    assert "it loses ground" in found.verdict
+    assert found.drift is not None and found.drift.p_value is not None and found.drift.p_value < 0.05
+    assert not [note for note in report.notes if "edge" in note]
+    assert "intervals of differences to the baseline hold that" in " ".join(report.notes)
+
+
+def test_what_grids_leave_open_between_their_rates_is_in_the_intervals() -> None:
+    """Equal optimizers with their best rates inside. That of AdaPM falls to a third of a step beside the middle rate,
+    so that it is missed by more with size: 0.007 nats that are no drift."""
+    report = with_grids(lambda name, k: 2e-3 * 2 ** (-0.07 * k) if name == "adapm" else 2e-3)
+    found = of(report, "adapm")
+    assert [each.open_lr for each in found.points] == [None] * 6
+    assert all(each.regret for each in found.points)
+    assert "no drift shown" in found.verdict
+    assert found.drift is not None and found.drift.change.low is not None and found.drift.change.low < 0
+    typical = found.typical_difference
+    assert typical is not None and typical.difference.low is not None and typical.difference.low < 0
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_open_rate_takes_the_bound_of_the_token_multiplier(is_open: bool) -> None:
+    """AdaPM's losses are those of AdamW with 0.7 times the data, at the lowest rate of three."""
+    spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=RATES, seeds=range(2))
+    random = np.random.default_rng(5)
+    found = []
+    for parameters, budgets in GRID.items():
+        for tokens in budgets:
+
+            def outcome(name: str, lr: float, seed: int, n: int = parameters, d: int = tokens) -> Outcome:
+                best = 1e-3 if is_open and name == "adapm" else 2e-3
+                loss = 1.69 + 406.4 * n**-0.34 + 410.7 * (d * (0.7 if name == "adapm" else 1)) ** -0.28
+                loss *= 1 + 0.0005 * random.standard_normal() + 0.001 * seed + 5e-3 * abs(np.log2(lr / best))
+                return result(final_val_loss=loss).model_copy(update={"parameters": n, "tokens": d})
+
+            found.append(records(spec, outcome, experiment=f"e{parameters}-{tokens}"))
+    report = fit_experiments(found, form="nd", draws=100)
+    ratios = [each for each in of(report, "adapm").data_efficiency if each.tokens == 10**8]
+    assert ratios
+    assert all((each.high is None) is is_open for each in ratios)
+    if is_open:
+        assert "and 10,000,000,000 tokens (0.001)" in note_on_edges(report)
+
+
+def test_a_rate_that_was_taken_over_is_open_where_it_was_tuned() -> None:
+    """AdaPM's best rate is at the edge of the one grid, AdamW's inside; the larger sizes tried no other."""
+    grids = [{"optimizer": name, "learning_rates": [0.002, 0.004, 0.008]} for name in ("adamw", "adapm")]
+    tuning = {"seeds": [0], "extend_grid": 0, "at": "smallest-size", "transfer": "kept"}
+    spec = scaling_spec(candidates=grids, tuning=tuning, seeds=[1, 2])
+    best = {"adamw": 0.004, "adapm": 0.008}
+    counts = {"gpt2-nano": 10**6, "gpt2-micro": 10**7, "gpt2-tiny": 10**8}
+    planned = list(planned_runs(spec))
+    for cell in spec.cells()[1:]:
+        rates = spec.comparison(cell, best)
+        planned += [rates.planned_run(name, lr=lr, seed=seed) for name, lr in best.items() for seed in (1, 2)]
+    smallest = spec.comparison(spec.cells()[0])
+    planned += [smallest.planned_run(name, lr=lr, seed=seed) for name, lr in best.items() for seed in (1, 2)]
+    runs = []
+    for place, run in enumerate(planned):
+        lr, size = run.spec.optimizer.lr, counts[run.spec.workload.model]
+        loss = 10 * size**-0.08 + 10 * abs(lr - best[run.candidate]) + 0.001 * run.spec.seed
+        ended = result(final_val_loss=loss).model_copy(update={"parameters": size, "tokens": 10**9})
+        runs.append(run_record(run, place, ended))
+    report = fit_experiments(comparisons(experiment_record(spec, len(runs)), tuple(runs)), form="n0", draws=50)
+    assert [each.open_lr for each in of(report, "adapm").points] == [0.008] * 3
+    assert [each.open_lr for each in of(report, "adamw").points] == [None] * 3
