@@ -46,7 +46,7 @@ TargetLoss = Annotated[
 SeedCount = Annotated[int, Query(ge=1, le=256, description="How many fresh seeds the comparison has.")]
 ProfileRuleQuery = Annotated[
     ProfileRule,
-    Query(description="bench: exact, against the baseline's loss seed by seed; algoperf: as AlgoPerf's scorer does."),
+    Query(description="bench: exact, with one target for all candidates; algoperf: as AlgoPerf's scorer does."),
 ]
 StudyName = Annotated[str, Path(pattern=ID_PATTERN)]
 

@@ -17,7 +17,7 @@ from orchestrator.analysis.benchmark_rules import (
 from orchestrator.analysis.cells import cell_records, comparisons, one_comparison
 from orchestrator.analysis.comparison import ValidationCurve, comparison_spec
 from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_batches
-from orchestrator.analysis.laws.fit import FitError, fit_experiments
+from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule, performance_profiles
@@ -180,12 +180,13 @@ class Analysis:
         needs = self._count(questions, wait=wait)
         found = fit_experiments(measured, form=form, predict=targets, needs=needs)
         batches = critical_batches(measured, self._curves_of, target_loss)
+        unused: tuple[str, ...] = ()
         if target_loss is not None and batches is None:
-            raise FitError(
+            unused = (
                 f"target_loss = {target_loss:g} is what critical batches are about, and there are none here: they take "
-                f"trained runs of one model at {LEAST_BATCHES} batch sizes or more; leave it out otherwise"
+                f"trained runs of one model at {LEAST_BATCHES} batch sizes or more.",
             )
-        return found.model_copy(update={"critical_batches": batches})
+        return found.model_copy(update={"critical_batches": batches, "notes": (*unused, *found.notes)})
 
     def count_memory(self, question: FootprintQuestion) -> Footprint | None:
         """What training a model keeps; None where it is still being counted. Raises KeyError for an unknown model, and
