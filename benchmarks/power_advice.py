@@ -72,7 +72,10 @@ def advice(world: World) -> tuple[int | None, int | None]:
         else openness_of_untuned(PAIRED_SPREAD, rates, width),
         spike_share=world.spike_share if world.spikes else 0.0,
     )
-    return least_seeds(lambda n: design.is_shown(GAIN, n)), least_seeds(lambda n: design.is_within(GAIN, n))
+    return (
+        least_seeds(lambda n: design.is_shown(GAIN, n), design),
+        least_seeds(lambda n: design.is_within(GAIN, n), design),
+    )
 
 
 def needed(

@@ -141,19 +141,26 @@ class FixedDesign:
     ) -> float:
         """That the mean of so many differences lies between bounds, which the half width and the regrets give, and that
         runs are stable enough for a verdict."""
+        found = 0.0
+        for left_out, share in enumerate(self._shares_left_out(seeds).tolist()):
+            if share > LEAST_SHARE:
+                found += share * self._chance_of_stable(seeds - left_out, bounds, mean)
+        return found
+
+    def chance_of_stability(self, seeds: int) -> float:
+        """The probability that runs are stable enough for a verdict, whatever it is."""
+        return float(self._shares_left_out(seeds).sum())
+
+    def _shares_left_out(self, seeds: int) -> Array:
+        """How likely so many pairs (the place in the array) are left out for a spike, and there is a verdict: no run
+        diverged, no more of the spikes were the candidate's, and half of the pairs and more had none."""
         if self.spike_share == self.diverging_share == 0:
-            return self._chance_of_stable(seeds, bounds, mean)
+            return np.ones(1)
         from scipy.special import bdtr  # as below
 
-        lost = 1 - (1 - self.spike_share) ** 2
-        most = (seeds - 1) // 2  # of half of the seeds nobody can tell which ones are normal
-        found, before = 0.0, 0.0
-        for left_out in range(min(most, LEFT_OUT) + 1):
-            upto = float(bdtr(left_out, seeds, lost))
-            share, before = upto - before, upto
-            chance = self._chance_of_stable(seeds - left_out, bounds, mean) if share > LEAST_SHARE else 0.0
-            found += share * float(bdtr(left_out // 2, left_out, 0.5)) * chance
-        return found * (1 - self.diverging_share) ** (2 * seeds)
+        counts = np.arange(min((seeds - 1) // 2, LEFT_OUT) + 1)
+        shares = np.diff(bdtr(counts, seeds, 1 - (1 - self.spike_share) ** 2), prepend=0.0)
+        return np.asarray(shares * bdtr(counts // 2, counts, 0.5) * (1 - self.diverging_share) ** (2 * seeds))
 
     def _chance_of_stable(
         self,
@@ -230,8 +237,8 @@ def design_power(
     for_margin = for_difference = None
     limit = PowerLimit.SEEDS
     if margin is not None:
-        for_margin = least_seeds(lambda n: design.is_within(margin, n))
-        for_difference = least_seeds(lambda n: design.is_shown(margin, n))
+        for_margin = least_seeds(lambda n: design.is_within(margin, n), design)
+        for_difference = least_seeds(lambda n: design.is_shown(margin, n), design)
         if None in (for_margin, for_difference):
             limit = limit_of(design, lambda of, n: of.is_shown(margin, n) if for_margin else of.is_within(margin, n))
     detectable = detectable_difference(design, seeds)
@@ -566,21 +573,26 @@ def detectable_difference(design: FixedDesign | SequentialDesign, seeds: int) ->
     return high
 
 
-def least_seeds(chance: Callable[[int], float]) -> int | None:
+def least_seeds(chance: Callable[[int], float], design: FixedDesign | None = None) -> int | None:
     """The least number of paired seeds with which the chance of a verdict is `POWER`; None beyond `MOST_SEEDS`. Where
-    runs are unstable more seeds may have less of a chance, so that the first dozens are tried one by one."""
+    runs of the design are unstable more seeds may have less of a chance, so that the first dozens are tried one by one,
+    and none that are not likely to be stable."""
+
+    def suffices(seeds: int) -> bool:
+        return (design is None or design.chance_of_stability(seeds) >= POWER) and chance(seeds) >= POWER
+
     low = ONE_BY_ONE
     for seeds in range(2, ONE_BY_ONE + 1):
-        if chance(seeds) >= POWER:
+        if suffices(seeds):
             return seeds
     high = 2 * low
-    while chance(high) < POWER:
+    while not suffices(high):
         if high >= MOST_SEEDS:
             return None
         low, high = high, min(2 * high, MOST_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if chance(middle) < POWER else (low, middle)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
 
 
