@@ -48,7 +48,7 @@ LEAST_SHARE = 1e-6
 """Rarer numbers of spikes do not matter."""
 OTHERS = 4
 """Each is held against so many of the others."""
-SEEDS_DRAWN = (2, 5, 20)
+SEEDS_DRAWN = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 40)
 """Untuned grids are drawn with so many seeds."""
 STABLE = 1000
 """A loss of so many times its noise: none of it is a spike, which is at least 1 % of the loss."""
