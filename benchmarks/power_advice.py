@@ -70,7 +70,7 @@ def advice(world: World) -> tuple[int | None, int | None]:
         openness=openness(PAIRED_SPREAD, spec.tuning, rates, width)
         if spec.tuning
         else openness_of_untuned(PAIRED_SPREAD, rates, width),
-        spike_share=world.spike_share if world.spikes else 0.0,
+        spike_shares=(world.spike_share, world.spike_share) if world.spikes else (0.0, 0.0),
     )
     return (
         least_seeds(lambda n: design.is_shown(GAIN, n), design),

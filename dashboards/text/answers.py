@@ -111,21 +111,16 @@ def device_hours(cells: Sequence[CellRecord]) -> float:
 
 
 def profile_headline(report: "ProfileReport") -> str:
-    """Who scores highest over the workloads, as far as that is more than noise and its runs were stable; empty where no
-    candidate is in all of them."""
-    if not report.rows:
+    """Who has the highest score over the workloads, which is no verdict; empty where no candidate is in all of them."""
+    if not report.rows or not report.workloads:
         return ""
-    first, over = report.rows[0], f"over {pluralize(len(report.rows[0].times), 'workload')}"
+    first, over = report.rows[0], f"over {pluralize(report.workloads, 'workload')}"
     if first.score_tokens == 0:
         return f"No candidate reached the target {over}."
-    if report.tied:
-        alike = [first, *(row for row in report.rows if row.candidate in report.tied)]
-        scores = ", ".join(f"{row.title} {row.score_tokens:.3f}" for row in alike)
-        return f"Who scores highest {over} is within noise: {scores} by tokens to the target."
+    said = f"{first.title} has the highest score {over}: {first.score_tokens:.3f} by tokens to the target"
     if first.lost_runs > min(row.lost_runs for row in report.rows):
-        lost = f"{first.lost_runs} of its {pluralize(first.runs, 'run')} spiked, diverged or ran out of memory"
-        return f"{first.title} has the highest score {over}, {first.score_tokens:.3f}, but is not stable: {lost}."
-    return f"{first.title} scores highest {over}: {first.score_tokens:.3f} by tokens to the target."
+        return f"{said}, and is not stable: {first.lost_runs} of its {pluralize(first.runs, 'run')} were lost."
+    return f"{said}. What of it is shown, the tables say."
 
 
 def value_text(value: Value) -> str:

@@ -509,7 +509,7 @@ def _time_to_target(
         for seed, mine_there in zip(seeds, steps, strict=True)
     ]
     runs = [mine[seed] for seed in seeds]
-    comparisons = spec.comparison_count()
+    comparisons = max(spec.comparison_count(), 1)
     levels = looks_of(spec, comparisons)
     speed_up = geometric_mean(ratios, comparisons, levels) if row.difference else None
     if speed_up is not None and row.difference is not None:

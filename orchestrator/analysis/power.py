@@ -14,7 +14,7 @@ taken from earlier searches of the workload, over the same axes by the same meth
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -66,6 +66,7 @@ NODES = 160
 """Of the Gauss-Legendre rule over the quantiles of a spread: power to a part in a million."""
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Shares = tuple[float, float]
 Openness = Callable[[int], tuple[Array, Array, Array]]
 
 
@@ -90,15 +91,18 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlierComparison:
-    """What an earlier experiment tells of noise and stability."""
+class EarlierCandidate:
+    """What a candidate of an earlier experiment tells of noise and stability."""
 
-    losses: list[dict[int, float]]
-    """Of each candidate, the final losses of its stable judged runs by seed."""
-    runs: int
-    """Judged ones that ended with a verdict."""
+    name: str
+    losses: dict[int, float]
+    """The final losses of its stable judged runs, by seed."""
     spiked: int = 0
     diverged: int = 0
+
+    def runs(self) -> int:
+        """Judged ones that ended with a verdict."""
+        return len(self.losses) + self.spiked + self.diverged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +118,11 @@ class FixedDesign:
     a best rate stayed at an edge, and by how much the candidate's loss is higher at the rates that were found than at
     the best ones."""
 
-    spike_share: float = 0.0
-    """Of runs: a pair with one is left out, and the candidate has no verdict if more of them are its own."""
-    diverging_share: float = 0.0
-    """Of runs: none may diverge."""
+    spike_shares: Shares = (0.0, 0.0)
+    """Of the candidate's runs and of the baseline's: a pair with one is left out, and there is no verdict if more of
+    them are the candidate's."""
+    diverging_shares: Shares = (0.0, 0.0)
+    """Of these runs: none may diverge."""
 
     def is_shown(self, difference: float, seeds: int) -> float:
         """The probability that a candidate that is better by so much is called better."""
@@ -131,7 +136,7 @@ class FixedDesign:
 
     def without_instability(self) -> "FixedDesign":
         """The same, of runs that are all stable."""
-        return replace(self, spike_share=0.0, diverging_share=0.0)
+        return replace(self, spike_shares=(0.0, 0.0), diverging_shares=(0.0, 0.0))
 
     def _chance(
         self,
@@ -154,13 +159,15 @@ class FixedDesign:
     def _shares_left_out(self, seeds: int) -> Array:
         """How likely so many pairs (the place in the array) are left out for a spike, and there is a verdict: no run
         diverged, no more of the spikes were the candidate's, and half of the pairs and more had none."""
-        if self.spike_share == self.diverging_share == 0:
+        if not any((*self.spike_shares, *self.diverging_shares)):
             return np.ones(1)
         from scipy.special import bdtr  # as below
 
         counts = np.arange(min((seeds - 1) // 2, LEFT_OUT) + 1)
-        shares = np.diff(bdtr(counts, seeds, 1 - (1 - self.spike_share) ** 2), prepend=0.0)
-        return np.asarray(shares * bdtr(counts // 2, counts, 0.5) * (1 - self.diverging_share) ** (2 * seeds))
+        (mine, theirs), (here, there) = self.spike_shares, self.diverging_shares
+        shares = np.diff(bdtr(counts, seeds, 1 - (1 - mine) * (1 - theirs)), prepend=0.0)
+        own = bdtr(counts // 2, counts, mine / (mine + theirs)) if mine else np.ones(len(counts))
+        return np.asarray(shares * own * ((1 - here) * (1 - there)) ** seeds)
 
     def _chance_of_stable(
         self,
@@ -205,19 +212,22 @@ def design_power(
     searches = [each for each in alike if each[0].counts.done()]
     known = {experiment.id for experiment, _ in searches}
     runs = tuple(run for run in runs if run.experiment_id not in known)
-    judged = [_earlier(each.best.losses() for each in summaries(comparison_spec(of), mine)) for of, mine in searches]
+    judged = [
+        [EarlierCandidate(name=each.candidate.name(), losses=each.best.losses()) for each in summaries(of_search, mine)]
+        for of_search, mine in ((comparison_spec(of), mine) for of, mine in searches)
+    ]
     compared = [*compared_losses(spec.workload, runs), *judged]
-    found = noise(each.losses for each in compared)
+    found = noise([each.losses for each in candidates] for candidates in compared)
     if found is None or found.paired_sd == 0:
         return NOISE_UNKNOWN
     seeds, margin = len(spec.seeds), spec.equivalence()
-    judged_runs = sum(each.runs for each in compared)
+    spiking, diverging, unstable = _unstable_shares(compared, spec.baseline_name())
     design = FixedDesign(
         noise_sd=found.paired_sd,
         comparisons=spec.comparison_count(),
         evaluation_error=evaluation_error(spec.workload),
-        spike_share=sum(each.spiked for each in compared) / judged_runs,
-        diverging_share=sum(each.diverged for each in compared) / judged_runs,
+        spike_shares=spiking,
+        diverging_shares=diverging,
     )
     rates = min((each.learning_rates for each in spec.candidates), key=len)
     left_open, telling = None, 0
@@ -253,7 +263,7 @@ def design_power(
         paired_sd=found.paired_sd,
         experiments=found.experiments,
         noise_factor=found.factor(),
-        unstable_share=design.spike_share + design.diverging_share,
+        unstable_share=unstable,
         detectable_difference=detectable_difference(looked_at, seeds) if looked_at and detectable else detectable,
         expected_runs=None if looked_at is None else round(looked_at.expected_runs(len(spec.candidates))),
         most_runs=None if looked_at is None else seeds * len(spec.candidates),
@@ -407,7 +417,7 @@ def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
     """That of the basins of earlier candidates with this workload, in the middle; 0, as of a flat one, where there are
     none. Rates whose other options differ, as a search's do, are no grid."""
     tables: dict[tuple[str, ...], dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for run, loss in _losses(workload, runs):
+    for run, loss in ((run, loss) for run, loss in _losses(workload, runs) if math.isfinite(loss)):
         options = json.dumps(run.spec.optimizer.options, sort_keys=True) if run.spec else ""
         tables[run.experiment_id, run.candidate, options][run.lr][run.seed] = loss
     found = []
@@ -425,84 +435,93 @@ def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
     return median(found) if found else 0.0
 
 
-def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[EarlierComparison]:
-    """Of each experiment on this workload, what its judged runs tell. They are called spikes as `compare` calls them,
-    by the spread of the grids that chose their rates."""
-    runs = tuple(runs)
+def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[list[EarlierCandidate]]:
+    """Of each experiment on this workload, what the judged runs of its candidates tell. They are called spikes as
+    `compare` calls them, by the spread of the grids that chose their rates; the candidate with the most stable ones
+    takes the baseline's place."""
     tables: dict[str, dict[str, dict[float, dict[int, float]]]] = defaultdict(lambda: defaultdict(dict))
     for run, loss in _losses(workload, runs):
         tables[run.experiment_id][run.candidate].setdefault(run.lr, {})[run.seed] = loss
-    diverged = defaultdict(list)
-    for run in runs:
-        if run.result and run.result.verdict is Verdict.DIVERGED and run.spec and run.spec.workload == workload:
-            diverged[run.experiment_id, run.candidate, run.lr].append(run.seed)
     found = []
-    for experiment, table in tables.items():
+    for table in tables.values():
         judged = {name: _judged_losses(rates) for name, rates in table.items()}
-        lost = sum(
-            seed not in each.tuning_seeds
-            for name, each in judged.items()
-            for seed in diverged[experiment, name, each.lr]
+        against = max(judged, key=lambda name: len(judged[name].losses))
+        spiked: dict[str, set[int]] = defaultdict(set)
+        for name, each in judged.items():
+            one, other = each.spread, judged[against].spread
+            if name != against and one is not None and other is not None:
+                here, there = spikes(each.losses, judged[against].losses, math.hypot(one, other))
+                spiked[name] |= here
+                spiked[against] |= there
+        found.append(
+            [
+                EarlierCandidate(
+                    name=name,
+                    losses={seed: loss for seed, loss in each.losses.items() if seed not in spiked[name]},
+                    spiked=len(spiked[name]),
+                    diverged=each.diverged,
+                )
+                for name, each in judged.items()
+            ]
         )
-        of = [*judged.values()]
-        found.append(_earlier([each.losses for each in of], [each.spread for each in of], lost))
     return found
+
+
+def _unstable_shares(compared: Iterable[Iterable[EarlierCandidate]], baseline: str) -> tuple[Shares, Shares, float]:
+    """Of judged runs, the shares that spiked and that diverged, of the others and of the baseline, and that of all
+    which did either. Of whom nothing is known the share of all is taken."""
+    candidates = [each for of_one in compared for each in of_one]
+    sides = [[each for each in candidates if (each.name == baseline) == side] for side in (False, True)]
+
+    def share(of: Sequence[EarlierCandidate], count: Callable[[EarlierCandidate], int]) -> float:
+        runs = sum(each.runs() for each in of)
+        return sum(map(count, of)) / runs if runs else share(candidates, count)
+
+    spiking, diverging = (
+        (share(sides[0], count), share(sides[1], count)) for count in (lambda of: of.spiked, lambda of: of.diverged)
+    )
+    return spiking, diverging, share(candidates, lambda of: of.spiked + of.diverged)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _JudgedLosses:
     """A candidate's losses by seed at the rate that it was judged at."""
 
-    lr: float
     losses: Mapping[int, float]
-    tuning_seeds: Collection[int] = ()
+    diverged: int
     spread: float | None = None
     """Of the stable runs which chose that rate; None where no others than the judged ones did."""
 
 
 def _judged_losses(rates: Mapping[float, Mapping[int, float]]) -> _JudgedLosses:
     """Of a candidate that was tuned, those of other seeds than most of its rates have; else those of the rate with the
-    most seeds, the best of them where several have as many."""
-
-    def most(of: Mapping[float, Mapping[int, float]]) -> float:
-        return max(of, key=lambda lr: (len(of[lr]), -float(np.mean([*of[lr].values()]))))
-
+    most seeds, the best of them where several have as many. Of a run that diverged the loss is infinite."""
     (tuning, shared), *_ = Counter(frozenset(losses) for losses in rates.values()).most_common(1)
     judged = {lr: {seed: losses[seed] for seed in losses if seed not in tuning} for lr, losses in rates.items()}
     judged = {lr: losses for lr, losses in judged.items() if losses}
-    if shared < 2 or not judged:
-        return _JudgedLosses(lr=most(rates), losses=rates[most(rates)])
-    grid = {lr: {seed: losses[seed] for seed in tuning} for lr, losses in rates.items() if tuning <= losses.keys()}
+    is_tuned = shared > 1 and bool(judged)
+    of = judged if is_tuned else rates
+    lr = max(of, key=lambda lr: (len(of[lr]), -float(np.mean([*of[lr].values()]))))
+    losses = {seed: loss for seed, loss in of[lr].items() if math.isfinite(loss)}
+    grid = {
+        lr: {seed: losses[seed] for seed in tuning}
+        for lr, losses in rates.items()
+        if tuning <= losses.keys() and all(math.isfinite(losses[seed]) for seed in tuning)
+    }
     return _JudgedLosses(
-        lr=most(judged), losses=judged[most(judged)], tuning_seeds=tuning, spread=basin.grid(grid).spread
+        losses=losses, diverged=len(of[lr]) - len(losses), spread=basin.grid(grid).spread if is_tuned else None
     )
 
 
-def _earlier(
-    losses: Iterable[Mapping[int, float]], spreads: Sequence[float | None] = (), diverged: int = 0
-) -> EarlierComparison:
-    """The candidate with the most seeds takes the baseline's place: the one that all are held against."""
-    of = [dict(each) for each in losses]
-    ended = sum(map(len, of)) + diverged
-    spiked: set[tuple[int, int]] = set()
-    against = max(range(len(of)), key=lambda place: len(of[place]), default=0)
-    for place, mine in enumerate(of if spreads else ()):
-        one, other = spreads[place], spreads[against]
-        if place != against and one is not None and other is not None:
-            here, there = spikes(mine, of[against], math.hypot(one, other))
-            spiked |= {(place, seed) for seed in here} | {(against, seed) for seed in there}
-    stable = [
-        {seed: loss for seed, loss in each.items() if (place, seed) not in spiked} for place, each in enumerate(of)
-    ]
-    return EarlierComparison(losses=stable, runs=ended, spiked=len(spiked), diverged=diverged)
-
-
 def _losses(workload: Workload, runs: Iterable[RunRecord]) -> Iterable[tuple[RunRecord, float]]:
-    """The trained runs of this workload with their final losses."""
+    """The runs of this workload that ended with a verdict and their final losses, infinite of those that diverged."""
     for run in runs:
-        loss = run.result.final_val_loss if run.result and run.result.verdict is Verdict.CONVERGED else None
-        if loss is not None and run.spec is not None and run.spec.workload == workload:
-            yield run, loss
+        if run.result is None or run.spec is None or run.spec.workload != workload:
+            continue
+        if run.result.verdict is Verdict.DIVERGED:
+            yield run, math.inf
+        elif run.result.verdict is Verdict.CONVERGED and run.result.final_val_loss is not None:
+            yield run, run.result.final_val_loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from typing import Any, Final
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import Curves, compare, comparison_spec, device_hours_until, tokens_per_step
 from orchestrator.analysis.stability import spikes
-from orchestrator.analysis.targets import LARGEST_TAU, chance_of_scores, first_reached, profile_scores
-from orchestrator.records import SIGNIFICANCE, Comparison, ExperimentRecord, RunRecord
+from orchestrator.analysis.targets import LARGEST_TAU, first_reached, profile_scores
+from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
 from worker.words import pluralize
@@ -75,13 +75,16 @@ class ProfileReport(Record):
     largest_tau: float
     rows: tuple[ProfileRow, ...]
     notes: tuple[str, ...]
-    tied: tuple[str, ...] = ()
-    """Candidates whose score by tokens is not shown to be another than the first one's."""
 
 
 AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Evaluation(), "probes": None}
 """What two experiments of one workload may do differently."""
 
+
+NO_TEST = (
+    "A score is how these runs went. It holds no noise of the seeds, nothing that tuning left open and no error of the "
+    "validation text: the tables' verdicts do."
+)
 
 Measured = tuple[ExperimentRecord, Sequence[RunRecord], Curves]
 """A comparison, all of its runs, and the curves of those that `compared_runs` names."""
@@ -103,9 +106,13 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     tables = [{row.candidate: row for row in each.rows} for each in comparisons]
     common = sorted(name for name in tables[0] if all(name in table for table in tables))
     groups: dict[str, list[tuple[Comparison, Mapping[str, Sequence[_Trial]]]]] = {}
+    left_out = []
     for each, comparison in zip(measured, comparisons, strict=True):
-        workload = trained_workload(comparison_spec(each[0]).workload)
-        groups.setdefault(workload, []).append((comparison, _trials(each, common)))
+        of = _trials(each, common)
+        if not all(of.values()):
+            left_out.append(comparison.name)
+            continue
+        groups.setdefault(trained_workload(comparison_spec(each[0]).workload), []).append((comparison, of))
     trials = {name: [[trial for _, of in group for trial in of[name]] for group in groups.values()] for name in common}
     times = {
         name: [
@@ -138,8 +145,6 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         ),
         key=lambda row: -row.score_tokens,
     )
-    by_tokens = {name: [[trial.tokens for trial in own] for own in of] for name, of in trials.items()}
-    tied = [row for row in rows[1:] if chance_of_scores(by_tokens, rows[0].candidate, row.candidate) >= SIGNIFICANCE]
     found = profile_notes(
         "Target of each workload: the lowest median final loss of a stable candidate, plus the margin of equivalence. "
         "It is the same for all candidates, whichever is the baseline.",
@@ -153,24 +158,21 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         for row in rows
         if row.lost_runs
     ]
-    noise = [
-        f"The scores of {rows[0].title} and {row.title} differ by no more than noise: exchange their runs at random, "
-        f"seed by seed, and they differ as much in at least {SIGNIFICANCE:.0%} of cases."
-        for row in tied
+    missing = [
+        f"{name} is left out: a candidate has no run there that ended with a curve, on a seed that all have."
+        for name in left_out
     ]
     return ProfileReport(
         experiments=tuple(each.experiment_id for each in comparisons),
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
         rows=tuple(rows),
-        notes=(*found, *lost, *noise),
-        tied=tuple(row.candidate for row in tied),
+        notes=(*missing, *found, *lost, NO_TEST),
     )
 
 
 def _trials(measured: Measured, names: Sequence[str]) -> dict[str, list[_Trial]]:
-    """The judged runs of each candidate, seed by seed, on the seeds that all have which have any: more of them would be
-    an advantage.
+    """The judged runs of each candidate, seed by seed, on the seeds that all of them have: more would be an advantage.
 
     The target is that of the best candidate, as AlgoPerf's is: of those that lost the fewest runs, the lowest median of
     the final losses, of two in the middle the higher one. Who ends higher by no more than the margin of equivalence
@@ -182,22 +184,21 @@ def _trials(measured: Measured, names: Sequence[str]) -> dict[str, list[_Trial]]
         name: {
             run.seed: run
             for run in found[name].best.runs
-            if run.result is not None and (run.id in curves or run.result.verdict is not Verdict.CONVERGED)
+            if run.result is not None and (_has_curve(run, curves) or run.result.verdict is not Verdict.CONVERGED)
         }
         for name in names
     }
-    known = [name for name in names if ended[name]]
-    seeds = sorted(set.intersection(*(set(ended[name]) for name in known))) if known else []
-    losses = {name: _losses(ended[name], seeds) for name in known}
-    stable = {name: _without_spikes(name, losses, found) for name in known}
+    seeds = sorted(set.intersection(*(set(each) for each in ended.values()))) if ended else []
+    losses = {name: _losses(ended[name], seeds) for name in names}
+    stable = {name: _without_spikes(name, losses, found) for name in names}
     most = max(map(len, stable.values()), default=0)
     medians = [statistics.median_high(of.values()) for of in stable.values() if of and len(of) == most]
     target = min(medians, default=-math.inf) + (spec.equivalence() or 0.0)
 
     def trial(name: str, seed: int) -> _Trial:
-        run = ended[name].get(seed)
-        if run is None or seed not in stable[name]:
-            return _Trial(is_lost=run is not None)
+        run = ended[name][seed]
+        if seed not in stable[name]:
+            return _Trial(is_lost=True)
         curve = curves[run.id]
         steps = first_reached(curve.steps, curve.losses, target)
         if steps is None:
@@ -205,6 +206,10 @@ def _trials(measured: Measured, names: Sequence[str]) -> dict[str, list[_Trial]]
         return _Trial(tokens=steps * tokens_per_step(run), device_hours=device_hours_until(run, steps))
 
     return {name: [trial(name, seed) for seed in seeds] for name in names}
+
+
+def _has_curve(run: RunRecord, curves: Curves) -> bool:
+    return run.id in curves and len(curves[run.id].steps) > 0
 
 
 def _losses(runs: Mapping[int, RunRecord], seeds: Sequence[int]) -> dict[int, float]:

@@ -7,7 +7,6 @@ Pure functions on arrays, without a word of runs or tables:
     pareto_front    lowest loss × fewest bytes
     fronts_shown    whether intervals show who is on it
     profile_scores  performance profiles, integrated              (Dolan and Moré, arXiv cs/0102001; AlgoPerf)
-    chance_of_scores  whether two scores differ by more than noise
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +17,8 @@ from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-
 LARGEST_TAU = 4.0
 """AlgoPerf integrates profiles over tau in [1, 4]: who takes more than four times as long counts as not there."""
-EXCHANGES = 999
-"""Random exchanges of two candidates' runs, beside none."""
 
 
 def first_reached(positions: Sequence[float], losses: Sequence[float], target: float) -> float | None:
@@ -126,35 +121,6 @@ def profile_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, flo
         else 0.0
         for name, ratios in time_ratios(times).items()
     }
-
-
-def chance_of_scores(times: Mapping[str, Sequence[Sequence[float]]], one: str, other: str) -> float:
-    """How likely the scores of two equal candidates differ as much as those of `one` and `other`: the p-value of a
-    permutation test, which exchanges their runs at random, seed by seed.
-
-    `times[candidate][w]` holds the time to target of each run on workload w, by seed, infinite where it was not
-    reached; the workload's time is their median.
-    """
-    random = np.random.default_rng(0)
-    apart = np.zeros(EXCHANGES + 1)
-    for place, pair in enumerate(zip(times[one], times[other], strict=True)):
-        mine, theirs = np.array(pair)
-        if not mine.size:
-            continue
-        swapped = random.random((EXCHANGES + 1, mine.size)) < 0.5
-        swapped[0] = False
-        medians = [np.median(np.where(swapped, *each), axis=1) for each in ((theirs, mine), (mine, theirs))]
-        rest = [float(np.median(row[place])) for name, row in times.items() if name not in (one, other)]
-        fastest = np.minimum.reduce([*medians, np.full(EXCHANGES + 1, min(rest, default=np.inf))])
-        apart += _shares(medians[0], fastest) - _shares(medians[1], fastest)
-    return float(np.mean(np.abs(apart) >= abs(apart[0]) - 1e-9))
-
-
-def _shares(times: Array, fastest: Array) -> Array:
-    """What a workload adds to a score, before it is divided by the number of workloads."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(times == fastest, 1.0, times / fastest)
-    return np.where(np.isfinite(times), np.maximum(0.0, LARGEST_TAU - ratios), 0.0)
 
 
 def time_ratios(times: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]]:

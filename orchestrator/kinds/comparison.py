@@ -335,6 +335,8 @@ class ComparisonSpec(GridExperiment):
                 return [(("candidates", place, "learning_rates"), list(candidate.learning_rates), allowed)]
         if self.sequential is None:
             return []
+        if len(self.candidates) < 2:
+            return [(("sequential",), True, "needs a second candidate: seeds are added by differences to the baseline")]
         if self.all_pairs:
             return [(("all_pairs",), True, "cannot be sequential: each candidate's seeds end with its own verdict")]
         improvement = self.sequential.improvement

@@ -149,8 +149,16 @@ def critical_batches(
         return None
     wanted = max(finals) if target is None else target
     comparisons = max(len(names) - 1, 1)
+    is_open = {
+        name: {size for size, of_size in found[name].items() if any(each.rate_is_open() for each in of_size.values())}
+        for name in names
+    }
     reached = {
-        name: {size: _tokens_to(each, wanted, curves) for size, each in sorted(found[name].items())} for name in names
+        name: {
+            size: {} if size in is_open[name] else _tokens_to(each, wanted, curves)
+            for size, each in sorted(found[name].items())
+        }
+        for name in names
     }
     rows = []
     for name in sorted(names, key=lambda each: each != baseline):
@@ -173,7 +181,8 @@ def critical_batches(
                 title=candidate.label or catalog.entry(candidate.optimizer).title,
                 is_baseline=name == baseline,
                 points=points,
-                not_reached=tuple(size for size, of in mine.items() if not of),
+                not_reached=tuple(size for size, of in mine.items() if not of and size not in is_open[name]),
+                open_batches=tuple(sorted(is_open[name])),
                 least_tokens=law.least_tokens if law else None,
                 critical_batch_tokens=law.critical if law else None,
                 to_baseline=ratio,

@@ -165,6 +165,9 @@ class CriticalBatch(Record):
     points: tuple[BatchPoint, ...]
     not_reached: tuple[int, ...]
     """Batches of which a judged run did not get to the target, in tokens: they are not among the points."""
+    open_batches: tuple[int, ...] = ()
+    """Batches, in tokens, of which the best learning rate lies at the edge of its grid: at a better one they may need
+    fewer tokens by any number, so that they are not among the points either."""
     least_tokens: Estimate | None
     """T_min; null below four points."""
     critical_batch_tokens: Estimate | None

@@ -55,11 +55,12 @@ def critical_batch_verdict(row: CriticalBatch) -> str:
     """Where an optimizer's critical batch lies, as far as the tokens tell it."""
     batches = ", ".join(f"{each:,}" for each in row.not_reached)
     lost = f" Not reached by every run with batches of {batches} tokens." if batches else ""
+    if row.open_batches:
+        batches = ", ".join(f"{each:,}" for each in row.open_batches)
+        lost += f" Left out, for the best learning rate lies at the edge of its grid: batches of {batches} tokens."
     found = row.critical_batch_tokens
     if found is None:
-        return (
-            f"No critical batch: {pluralize(len(row.points), 'batch', 'batches')} reached the loss, 4 are needed.{lost}"
-        )
+        return f"No critical batch: {pluralize(len(row.points), 'batch', 'batches')} of use, 4 are needed.{lost}"
     if found.high is None and found.low is None:
         said = "The critical batch is not told by these batches."
     elif found.high is None:
@@ -89,6 +90,10 @@ def critical_batch_notes(target: float, *, given: bool, tuned: bool, falls: bool
             "Not every batch was tuned: where a candidate had one learning rate for a batch, its tokens there say as "
             "much of that rate as of the batch."
         )
+    found.append(
+        "Between the rates of a grid, too, a batch may need fewer tokens: no interval of critical batches holds that. "
+        "Tune each batch (`tuning`), or give finer grids."
+    )
     if falls:
         found.append(
             "Learning rates fall towards the end of each run: a loss that is reached in mid-run would be reached with "

@@ -41,6 +41,8 @@ from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower, PowerLimit
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec as made_comparison
+from tests.factories.stores import result
+from worker.records.result import Verdict
 
 
 @pytest.mark.parametrize(
@@ -376,13 +378,40 @@ def test_runs_that_spike_take_from_power_what_simulated_experiments_lose_by_them
             continue
         found = paired_difference((random.standard_normal(left) - difference).tolist(), [0.0] * left)
         shown += found is not None and found.is_better()
-    design = FixedDesign(noise_sd=1.0, spike_share=share)
+    design = FixedDesign(noise_sd=1.0, spike_shares=(share, share))
     assert design.is_shown(difference, seeds) == pytest.approx(shown / count, abs=0.04)
     assert least_seeds(partial(design.is_shown, 0.8), design) is None, "the more seeds, the more often one more spikes"
     assert limit_of(design, lambda of, n: of.is_shown(0.8, n)) is PowerLimit.INSTABILITY
-    diverging = FixedDesign(noise_sd=1.0, diverging_share=0.02)
+    diverging = FixedDesign(noise_sd=1.0, diverging_shares=(0.02, 0.02))
     stable_chance = FixedDesign(noise_sd=1.0).is_shown(difference, seeds)
     assert diverging.is_shown(difference, seeds) == pytest.approx(stable_chance * 0.98 ** (2 * seeds))
+
+
+def test_spikes_of_the_baseline_alone_cost_seeds_and_those_of_the_candidate_alone_the_verdict() -> None:
+    of_baseline = FixedDesign(noise_sd=1.0, spike_shares=(0.0, 0.15))
+    stable = FixedDesign(noise_sd=1.0)
+    needed, at_least = (least_seeds(partial(design.is_shown, 1.0), design) for design in (of_baseline, stable))
+    assert needed is not None and at_least is not None and at_least < needed < 1.5 * at_least
+    of_candidate = FixedDesign(noise_sd=1.0, spike_shares=(0.15, 0.0))
+    assert of_candidate.is_shown(5.0, 5) < 0.85**5 + 0.01, "one spike more than the baseline is one too many"
+
+
+def test_judged_runs_that_all_diverged_are_counted_and_no_tuning_runs_taken_for_them() -> None:
+    runs = [
+        run.model_copy(update={"result": result(verdict=Verdict.DIVERGED, final_val_loss=None)})
+        if run.candidate == "lion" and run.seed < 100
+        else run
+        for run in ended_comparison(5, 0.0, third_is_judged=True)
+    ]
+    assert runs[0].spec is not None
+    (found,) = compared_losses(runs[0].spec.workload, runs)
+    assert {each.name: (len(each.losses), each.diverged) for each in found} == {
+        "adamw": (5, 0), "adapm": (5, 0), "lion": (0, 5),
+    }  # fmt: skip
+    spec = made_comparison(optimizers=("adamw", "lion"), learning_rates=(2e-3,), seeds=range(5))
+    told = design_power(spec, runs)
+    assert isinstance(told, DesignPower) and told.unstable_share == pytest.approx(1 / 3)
+    assert "where 33 % of runs spike or diverge as before" in power_text(told)
 
 
 def test_an_untuned_grid_in_a_steep_basin_shows_nothing_with_any_number_of_seeds() -> None:
@@ -428,6 +457,6 @@ def test_a_spike_of_few_judged_runs_is_told_by_the_grids_that_chose_their_rates(
     runs = ended_comparison(3, spike, third_is_judged=third_is_judged)
     assert runs[0].spec is not None
     (found,) = compared_losses(runs[0].spec.workload, runs)
-    assert found.spiked == bool(spike)
-    of = noise([found.losses])
+    assert {each.name: each.spiked for each in found if each.spiked} == ({"adapm": 1} if spike else {})
+    of = noise([[each.losses for each in found]])
     assert of is not None and of.paired_sd < 0.02
