@@ -335,10 +335,10 @@ class ComparisonSpec(GridExperiment):
                 return [(("candidates", place, "learning_rates"), list(candidate.learning_rates), allowed)]
         if self.sequential is None:
             return []
-        if len(self.candidates) < 2:
-            return [(("sequential",), True, "needs a second candidate: seeds are added by differences to the baseline")]
         if self.all_pairs:
             return [(("all_pairs",), True, "cannot be sequential: each candidate's seeds end with its own verdict")]
+        if len(self.candidates) < 2:
+            return [(("sequential",), True, "needs a second candidate: seeds are added by differences to the baseline")]
         improvement = self.sequential.improvement
         if improvement and (len(self.candidates), self.tuning) != (2, None):
             allowed = "needs two candidates at one learning rate each, without tuning: the baseline, and what is tried"

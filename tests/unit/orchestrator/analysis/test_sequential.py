@@ -228,10 +228,16 @@ def test_the_page_says_how_many_looks_and_why_it_stopped() -> None:
 
 @pytest.mark.parametrize(
     ("update", "where"),
-    [({"all_pairs": True}, "all_pairs"), ({"seeds": (1, 2, 3)}, "seeds"), ({"seeds": tuple(range(65))}, "seeds")],
+    [
+        ({"all_pairs": True}, "all_pairs"),
+        ({"seeds": (1, 2, 3)}, "^1 validation error .*\nseeds"),
+        ({"seeds": tuple(range(65))}, "^1 validation error .*\nseeds"),
+        ({"candidates": [{"optimizer": "adamw", "learning_rates": [1e-3]}]}, "needs a second candidate"),
+    ],
 )
 def test_what_looks_cannot_go_with_is_refused(update: dict[str, object], where: str) -> None:
-    fields = comparison_spec(seeds=SEEDS).model_dump(mode="json") | {"sequential": {}} | update
+    spec = comparison_spec(optimizers=("adamw", "adapm"), seeds=SEEDS)
+    fields = spec.model_dump(mode="json") | {"sequential": {}} | update
     with pytest.raises(ValueError, match=where):
         ComparisonSpec.model_validate(fields)
 
