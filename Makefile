@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 3
+WORKERS ?= 4
 PIP_FLAGS ?= --disable-pip-version-check
 PIP_LOG := $(VENV)/pip.log
 
@@ -34,7 +34,7 @@ check: $(VENV)/.installed-dev  ## lint, format, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Three at a time, on two cores: services wait more than they compute, and each has a database of its own.
+# Four at a time, on two cores: services wait more than they compute, and each has a database of its own.
 # In the order of the tree, so that files of a few long tests do not come last, when nothing is left beside them.
 # The files of tests/integration/service go to one worker, and share one service (tests/conftest.py).
 # What Python compiles is kept, whatever the environment says: hundreds of processes would compile the same modules again.
