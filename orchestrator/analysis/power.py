@@ -14,7 +14,7 @@ taken from earlier searches of the workload, over the same axes by the same meth
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -333,6 +333,18 @@ def openness_of_search(openings: Sequence[Opening]) -> Openness:
     return lambda seeds: found
 
 
+def _draw_optima(rates: Sequence[float], random: np.random.Generator) -> Iterator[float]:
+    """The logarithms of `GRIDS` best rates, up to a step from the middle one of ascending rates."""
+    step = median(math.log(above / below) for below, above in pairwise(rates))
+    return (math.log(rates[len(rates) // 2]) + random.uniform(-step, step) for _ in range(GRIDS))
+
+
+def _pairs_of_grids() -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Each grid's place `OTHERS` times, and whose it is held against."""
+    one, shift = np.divmod(np.arange(GRIDS * OTHERS), OTHERS)
+    return one, (one + 1 + shift) % GRIDS
+
+
 @lru_cache(maxsize=64)
 def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: float) -> Openness:
     """What tuning leaves open of equal candidates (`FixedDesign.openness`). Their grids are drawn, and go the product's
@@ -341,13 +353,11 @@ def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: f
     stays at an edge is infinite."""
     random = np.random.default_rng(0)
     ordered = sorted(rates)
-    gap = median(math.log(above / below) for below, above in pairwise(ordered))
-    middle = math.log(ordered[len(ordered) // 2])
+    optima = _draw_optima(ordered, random)
     sd, level, judging = noise_sd / math.sqrt(2), STABLE * noise_sd, (-1,)
     found: list[tuple[basin.Basin, float, float, int] | None] = []
     missed = np.zeros(GRIDS)
-    for drawn in range(GRIDS):
-        best = middle + random.uniform(-gap, gap)
+    for drawn, best in enumerate(optima):
         runs: list[TuningRun] = []
         pairs = tuple((lr, seed) for lr in ordered for seed in tuning.seeds)
         while pairs and pairs[0][1] not in judging:
@@ -360,11 +370,10 @@ def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: f
         about = basin.basin(grid, tried_rates(runs))
         found.append(None if about is None else (about, judged, *grid.variance(about.around)))
     spreads = random.random(GRIDS)
-    one, other = np.divmod(np.arange(GRIDS * OTHERS), OTHERS)
-    other = (one + 1 + other) % GRIDS
+    one, other = _pairs_of_grids()
 
     @lru_cache(maxsize=64)
-    def of_seeds(seeds: int) -> tuple[Array, Array, Array]:
+    def regrets_of(seeds: int) -> tuple[Array, Array, Array]:
         from scipy.special import chdtri  # as above
 
         degrees = max(seeds - 1, 1)
@@ -377,7 +386,7 @@ def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: f
                 regrets[place] = about.regret(squares / (of_grid_degrees + degrees), judged)
         return regrets[one], regrets[other], missed[one] - missed[other]
 
-    return of_seeds
+    return regrets_of
 
 
 @lru_cache(maxsize=64)
@@ -386,14 +395,11 @@ def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float)
     took off its loss. With some number of seeds it is about that with fewer: `SEEDS_DRAWN`."""
 
     @lru_cache(maxsize=len(SEEDS_DRAWN))
-    def with_seeds(count: int) -> tuple[Array, Array, Array]:
+    def draw_grids(count: int) -> tuple[Array, Array, Array]:
         random = np.random.default_rng(0)
         ordered = sorted(rates)
-        gap = median(math.log(above / below) for below, above in pairwise(ordered))
-        middle = math.log(ordered[len(ordered) // 2])
         regrets, gains, missed = np.full(GRIDS, np.inf), np.zeros(GRIDS), np.zeros(GRIDS)
-        for drawn in range(GRIDS):
-            best = middle + random.uniform(-gap, gap)
+        for drawn, best in enumerate(_draw_optima(ordered, random)):
             above = width * (np.log(ordered) - best) ** 2
             table = (
                 STABLE * noise_sd + above[:, None] + random.normal(0, noise_sd / math.sqrt(2), (len(ordered), count))
@@ -406,11 +412,10 @@ def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float)
             if (about := basin.basin(grid, ordered)) is not None:
                 variance, _ = grid.variance(about.around)
                 regrets[drawn] = about.regret(variance, ordered[chosen])
-        one, other = np.divmod(np.arange(GRIDS * OTHERS), OTHERS)
-        other = (one + 1 + other) % GRIDS
+        one, other = _pairs_of_grids()
         return regrets[one] + gains[other], regrets[other] + gains[one], missed[one] - missed[other]
 
-    return lambda seeds: with_seeds(max(count for count in SEEDS_DRAWN if count <= max(seeds, SEEDS_DRAWN[0])))
+    return lambda seeds: draw_grids(max(count for count in SEEDS_DRAWN if count <= max(seeds, SEEDS_DRAWN[0])))
 
 
 def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:

@@ -475,7 +475,7 @@ def _row(
         typical_difference=None
         if sample is baseline
         else typical_difference(
-            _differences_by_cell(sample, baseline, form), comparisons, _left_open_by_cell(sample, baseline, form)
+            _differences_by_cell(sample, baseline, form), comparisons, _regrets_by_cell(sample, baseline, form)
         ),
         data_efficiency=_efficiencies(*pair) if pair else (),
         curves=_curves(law, predict) if law else (),
@@ -508,13 +508,13 @@ def _differences_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> Dif
     return found
 
 
-def _left_open_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> dict[tuple[int, int], tuple[float, float]]:
+def _regrets_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> dict[tuple[int, int], tuple[float, float]]:
     """How far below and above these differences the truth may lie, by what the tuning of either left open."""
     common = set(sample.keys) & set(baseline.keys)
     return {
         (mine.parameters, mine.tokens) if SIZE in form.variables else (mine.tokens, mine.parameters): (
-            mine.left_open(),
-            theirs.left_open(),
+            mine.largest_regret(),
+            theirs.largest_regret(),
         )
         for mine, theirs in zip(sample.restrict(common).points(), baseline.restrict(common).points(), strict=True)
     }
@@ -678,7 +678,7 @@ def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
     )
 
 
-def _left_open(
+def _regret_bounds(
     quantity: Callable[[Law, Law], Array], fitted: FittedLaw, baseline: FittedLaw, value: Array
 ) -> tuple[float, float]:
     """How far below and above its value a quantity of two laws may lie by what the tuning of their cells left open, if
@@ -686,13 +686,13 @@ def _left_open(
     below = above = 0.0
     for of, other in ((fitted, baseline), (baseline, fitted)):
         points = of.sample.points()
-        if not any(point.left_open() for point in points):
+        if not any(point.largest_regret() for point in points):
             continue
         nudged = nudge(of.law, of.sample.cells())
         moved = quantity(nudged, other.law) if of is fitted else quantity(other.law, nudged)
         for point, move in zip(points, (moved - value) / NUDGE, strict=True):
-            if point.left_open() and abs(move) > NO_MOVE:
-                by = float(move) * point.left_open() / point.loss
+            if point.largest_regret() and abs(move) > NO_MOVE:
+                by = float(move) * point.largest_regret() / point.loss
                 below, above = below + max(-by, 0.0), above + max(by, 0.0)
     return below, above
 
@@ -717,13 +717,13 @@ def _differences(fitted: FittedLaw, baseline: FittedLaw, comparisons: int) -> tu
     for name in ("alpha", "beta"):
         if name in mine:
 
-            def apart_by(one: Law, other: Law, exponent: str = name) -> Array:
+            def exponent_difference(one: Law, other: Law, exponent: str = name) -> Array:
                 return np.asarray(one.coefficients()[exponent] - other.coefficients()[exponent])
 
             value = float(mine[name] - theirs[name])
             drawn = fitted.draws.coefficients()[name] - baseline.draws.coefficients()[name]
             tests = comparisons * len(fitted.law.form.variables)
-            left_open = _left_open(apart_by, fitted, baseline, np.asarray(value))
+            left_open = _regret_bounds(exponent_difference, fitted, baseline, np.asarray(value))
             apart, p, _ = _test(value, spread_of(drawn, tests), fitted.degrees(), tests, left_open)
             found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
     return tuple(found)
@@ -739,10 +739,10 @@ def _loss_differences(fitted: FittedLaw, baseline: FittedLaw) -> tuple[LossDiffe
     found = []
     for place, value, (low, high) in zip(places, values, bands, strict=True):
 
-        def apart(one: Law, other: Law, at: tuple[int, int] = place) -> Array:
+        def difference(one: Law, other: Law, at: tuple[int, int] = place) -> Array:
             return _loss_difference(one, other, *at)
 
-        below, above = _left_open(apart, fitted, baseline, value)
+        below, above = _regret_bounds(difference, fitted, baseline, value)
         found.append(
             LossDifference(
                 parameters=place[0],
@@ -770,7 +770,7 @@ def _drift(fitted: FittedLaw, baseline: FittedLaw, differences: Sequence[LossDif
         spread_of(drift(fitted.draws, baseline.draws), comparisons),
         fitted.degrees(),
         comparisons,
-        _left_open(drift, fitted, baseline, np.asarray(value)),
+        _regret_bounds(drift, fitted, baseline, np.asarray(value)),
     )
     return Drift(change=change, p_value=p, comparisons=comparisons, rate_is_open=is_open)
 
@@ -805,7 +805,7 @@ def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint) -> 
     interval = baseline.estimate(value, drawn, positive=True) if finite else None
     low, high = (interval.low, interval.high) if interval else (None, None)
     if interval:
-        below, above = _left_open(
+        below, above = _regret_bounds(
             lambda mine, theirs: np.log(ratio(mine, theirs)), fitted, baseline, np.asarray(np.log(value))
         )
         low = None if low is None or math.isinf(below) else low * math.exp(-below)

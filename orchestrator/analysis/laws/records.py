@@ -37,7 +37,7 @@ class ScalingPoint(Record):
     fitted: float | None = None
     """The law's loss there; null where nothing could be fitted."""
 
-    def left_open(self) -> float:
+    def largest_regret(self) -> float:
         """The regret; infinite where the best rate is open."""
         return math.inf if self.regret is None else self.regret
 
