@@ -120,7 +120,7 @@ def profile_headline(report: "ProfileReport") -> str:
     said = f"{first.title} has the highest score {over}: {first.score_tokens:.3f} by tokens to the target"
     if first.lost_runs > min(row.lost_runs for row in report.rows):
         return f"{said}, and is not stable: {first.lost_runs} of its {pluralize(first.runs, 'run')} were lost."
-    return f"{said}. What of it is shown, the tables say."
+    return f"{said}. The tables say whether that is shown."
 
 
 def value_text(value: Value) -> str:

@@ -146,8 +146,8 @@ def test_the_headline_names_the_highest_score_as_no_verdict() -> None:
 
     report = performance_profiles([measured(loss, steps=steps) for steps in (1000, 2000, 3000)])
     assert profile_headline(report) == (
-        "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target. What of it is shown, the tables "
-        "say."
+        "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target. The tables say whether that is "
+        "shown."
     )
     assert any(note.startswith("A score is how these runs went. It holds no noise") for note in report.notes)
 
