@@ -243,16 +243,16 @@ def fit_experiments(
         for each in samples
     ]
     ranked = sorted(rows, key=lambda row: not row.is_baseline)
-    first = ranked[0]
+    first, experiments = ranked[0], [experiment for experiment, _ in measured]
     return FitReport(
         experiments=tuple(dict.fromkeys(experiment.id for experiment, _ in measured)),
         form=chosen.name,
         formula=chosen.formula,
         baseline=baseline,
         draws=draws,
-        fits=tuple(row.model_copy(update={"verdict": fit_verdict(row, first, chosen)}) for row in ranked),
+        fits=tuple(row.model_copy(update={"verdict": fit_verdict(row, first, chosen, experiments)}) for row in ranked),
         notes=fit_notes(
-            [experiment for experiment, _ in measured],
+            experiments,
             ranked,
             chosen,
             left_out={each.title: each.left_out for each in samples},

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.analysis.comparison import comparison_spec
 from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
@@ -36,14 +37,17 @@ def too_few(points: Sequence[ScalingPoint], form: LawForm) -> str | None:
     return None
 
 
-def fit_verdict(row: CandidateFit, baseline: CandidateFit, form: LawForm) -> str:
+def fit_verdict(
+    row: CandidateFit, baseline: CandidateFit, form: LawForm, experiments: Sequence[ExperimentRecord]
+) -> str:
     """What the law says, its weaknesses first, or why there is none; and how many runs were unstable."""
     if reason := too_few(row.points, form):
         sentences = [reason]
     elif row.no_law:
         sentences = [f"No law found: {row.no_law}. Nothing is predicted."]
     else:
-        sentences = [*_exponents(row), *_floor(row), *_baseline_sentences(row, form), *_sentences_on_largest_size(row)]
+        sentences = [*_exponents(row), *_floor(row), *_baseline_sentences(row, form, experiments)]
+        sentences += _sentences_on_largest_size(row)
     sentences += _typical_sentences(row, "sizes" if 0 in form.variables else "budgets")
     if row.instability and (row.instability.lost or (baseline.instability and baseline.instability.lost)):
         of_runs = stability_text(row.instability, baseline.instability, baseline.title)
@@ -189,8 +193,9 @@ def _floor(row: CandidateFit) -> list[str]:
     return ["The irreducible loss E is not told apart from zero by these sizes."]
 
 
-def _baseline_sentences(row: CandidateFit, form: LawForm) -> list[str]:
-    """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more."""
+def _baseline_sentences(row: CandidateFit, form: LawForm, experiments: Sequence[ExperimentRecord]) -> list[str]:
+    """Drift in nats and not in exponents: with a floor, or from another height, the larger exponent may lose more. Of
+    rates that nobody tried others beside, the sentence says so: at better ones the drift may be another."""
     if row.is_baseline:
         return []
     if row.drift is None or (row.drift.p_value is None and not row.drift.rate_is_open):
@@ -213,7 +218,20 @@ def _baseline_sentences(row: CandidateFit, form: LawForm) -> list[str]:
         if change.low is None or change.high is None
         else f"95 % interval {signed_text(change.low)} to {signed_text(change.high)}, "
     )
-    return [f"Against the baseline {at_both}: {shown}, {signed_text(change.value)} nats ({interval}{p_text(p)})."]
+    at_rates = _untuned_rates(experiments)
+    return [
+        f"Against the baseline {at_both}: {at_rates}{shown}, {signed_text(change.value)} nats ({interval}{p_text(p)})."
+    ]
+
+
+def _untuned_rates(experiments: Sequence[ExperimentRecord]) -> str:
+    """At which rates a drift is one, where those of some sizes were not chosen from several; else nothing."""
+    if any(each.spec.origin_of_rates() is not None for each in experiments):
+        return "with rates that larger sizes took over untried, "
+    specs = [comparison_spec(each) for each in experiments]
+    if any(spec.tuning is None and min(len(each.learning_rates) for each in spec.candidates) == 1 for spec in specs):
+        return "at one rate a size, "
+    return ""
 
 
 def _sentences_on_largest_size(row: CandidateFit) -> list[str]:

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 import pytest
 
+from benchmarks import tuned_laws
 from benchmarks.scaling_fit import PLANTED, World, covered, grid, line
 from orchestrator.analysis.cells import comparisons
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
@@ -559,3 +561,23 @@ def test_a_rate_that_was_taken_over_is_open_where_it_was_tuned() -> None:
     report = fit_experiments(comparisons(experiment_record(spec, len(runs)), tuple(runs)), form="n0", draws=50)
     assert [each.open_lr for each in of(report, "adapm").points] == [0.008] * 3
     assert [each.open_lr for each in of(report, "adamw").points] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("tuning", "words"),
+    [
+        ("each size", "parameters: it loses ground"),
+        ("kept", "parameters: with rates that larger sizes took over untried, it loses ground"),
+    ],
+)
+def test_a_drift_at_untried_rates_is_said_to_be_one_of_these(tuning: Literal["each size", "kept"], words: str) -> None:
+    """Two optimizers of which one truly loses ground, tuned at every size or at the smallest one."""
+    world = tuned_laws.World(name="", tuning=tuning, moves=(0.0, 0.0))
+    found = of(fit_experiments(tuned_laws.measured(world, 0.1, np.random.default_rng(0)), form="n", draws=100), "adapm")
+    assert words in found.verdict
+
+
+def test_a_drift_at_one_rate_a_size_is_said_to_be_one_of_these() -> None:
+    assert (
+        "at one rate a size, it loses ground" in of(fit_experiments(measured(SIZES, drifting(0, 0.1))), "adapm").verdict
+    )
