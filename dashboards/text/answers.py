@@ -117,10 +117,15 @@ def profile_headline(report: "ProfileReport") -> str:
     first, over = report.rows[0], f"over {pluralize(report.workloads, 'workload')}"
     if first.score_tokens == 0:
         return f"No candidate reached the target {over}."
-    said = f"{first.title} has the highest score {over}: {first.score_tokens:.3f} by tokens to the target"
-    if first.lost_runs > min(row.lost_runs for row in report.rows):
-        return f"{said}, and is not stable: {first.lost_runs} of its {pluralize(first.runs, 'run')} were lost."
-    return f"{said}. The tables say whether that is shown."
+    leaders = [row for row in report.rows if f"{row.score_tokens:.3f}" == f"{first.score_tokens:.3f}"]
+    names = " and ".join(filter(None, (", ".join(row.title for row in leaders[:-1]), leaders[-1].title)))
+    have = "has" if len(leaders) == 1 else "share"
+    said = f"{names} {have} the highest score {over}: {first.score_tokens:.3f} by tokens to the target"
+    fewest = min(row.lost_runs for row in report.rows)
+    if unstable := [row for row in leaders if row.lost_runs > fewest]:
+        lost = "; ".join(f"{row.title} lost {row.lost_runs} of its {pluralize(row.runs, 'run')}" for row in unstable)
+        return f"{said}. Not stable: {lost}."
+    return f"{said}. The experiments' own tables say whether that is shown."
 
 
 def value_text(value: Value) -> str:

@@ -3,13 +3,16 @@
 Raw HTML is text, an image is a link to it, and a link leads nowhere but to the web, a mail address or this service.
 """
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+from dashboards.text.formats import page_sentence
 
 ALLOWED_ADDRESSES = ("https://", "http://", "mailto:", "/", "#")
 LOWEST_HEADING = 6
@@ -18,6 +21,14 @@ LOWEST_HEADING = 6
 def markdown(text: str) -> Markup:
     """The HTML of a text; a line ends where it ends in the text."""
     return Markup(_parser().render(text))  # noqa: S704 - the parser escapes all that is not its own
+
+
+def note(text: str) -> Markup:
+    """A sentence of the service for a page, with what stands between backticks as code; everything else is text."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(page_sentence(text)))))  # noqa: S704 - escaped before
+
+
+_CODE = re.compile(r"`([^`]+)`")
 
 
 @cache

@@ -173,7 +173,7 @@ def fit_notes(
         *_open_rate_notes(rows),
         *_span_notes(rows, form),
         "Intervals: each size at each budget counts once, whatever its seeds; residual bootstrap, percentiles "
-        "stretched by t; they hold if the form does.",
+        "stretched by t; they hold if losses follow this form.",
         *_shared_error_notes(rows, form),
     )
 
@@ -309,9 +309,9 @@ def _open_rate_notes(rows: Sequence[CandidateFit]) -> list[str]:
         more = f" and {pluralize(left, 'more cell')}" if (left := len(is_open) - MOST_CELLS) > 0 else ""
         found.append(
             "Best learning rate at the edge of its grid, or too few runs about it without a spike: "
-            f"{named}{more}. At a better rate the loss there may be lower by any amount: nothing is said against the "
-            "baseline or for it that this could turn, and a law by itself is one of the rates that were tried. Give "
-            "these sizes wider grids, or tune with `extend_grid`, which adds rates beyond an edge."
+            f"{named}{more}. A better rate may lie beyond, and lower the loss there by any amount, so nothing is said "
+            "that it could turn; each law by itself is one of the rates that were tried. Give these sizes wider grids, "
+            "or tune with `extend_grid`, which adds rates beyond an edge."
         )
     if most := max((point.regret or 0.0 for _, point in points), default=0.0):
         found.append(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboards.text.markdown import ALLOWED_ADDRESSES, markdown
+from dashboards.text.markdown import ALLOWED_ADDRESSES, markdown, note
 
 TAGS = {
     "p",
@@ -98,3 +98,11 @@ def test_whatever_is_written_only_harmless_elements_come_out(text: str) -> None:
 @pytest.mark.parametrize("text", ["<b>bold</b>", "<script>alert(1)</script>", "a <img src=x> b"])
 def test_html_is_text(text: str) -> None:
     assert Elements(markdown(text)).text.strip() == text
+
+
+def test_a_note_has_code_between_its_backticks_and_nothing_else_of_html() -> None:
+    assert note("tune with `extend_grid`, <b>-0.02</b>") == (
+        "tune with <code>extend_grid</code>, &lt;b&gt;\N{MINUS SIGN}0.02&lt;/b&gt;"
+    )
+    assert note("`<script>`") == "<code>&lt;script&gt;</code>"
+    assert note("one ` alone") == "one ` alone"

@@ -146,10 +146,21 @@ def test_the_headline_names_the_highest_score_as_no_verdict() -> None:
 
     report = performance_profiles([measured(loss, steps=steps) for steps in (1000, 2000, 3000)])
     assert profile_headline(report) == (
-        "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target. The tables say whether that is "
-        "shown."
+        "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target. The experiments' own tables "
+        "say whether that is shown."
     )
     assert any(note.startswith("A score is how these runs went. It holds no noise") for note in report.notes)
+
+
+def test_the_headline_names_all_who_share_the_highest_score() -> None:
+    """Each is the only one that gets there on one of two workloads."""
+    better = [
+        measured(lambda name, _seed, best=best: 3.2 if name == best else 3.3, steps=1000 + place)
+        for place, best in enumerate(("adamw", "adapm"))
+    ]
+    assert profile_headline(performance_profiles(better)).startswith(
+        "AdamW and AdaPM share the highest score over 2 workloads: 0.500 by tokens to the target."
+    )
 
 
 def test_the_headline_says_where_the_highest_score_is_that_of_who_lost_runs() -> None:
@@ -160,7 +171,7 @@ def test_the_headline_says_where_the_highest_score_is_that_of_who_lost_runs() ->
 
     report = performance_profiles([measured(loss, steps=1000 + place, seeds=10) for place in range(3)])
     assert report.rows[0].candidate == "adapm"
-    assert "and is not stable: 3 of its 30 runs were lost" in profile_headline(report)
+    assert "Not stable: AdaPM lost 3 of its 30 runs." in profile_headline(report)
 
 
 @pytest.mark.parametrize("outcome", [RunStatus.FAILED, RunStatus.CANCELLED, None])
