@@ -252,7 +252,8 @@ def test_rates_of_the_smallest_size_are_taken_over_in_sight(service: Service, cl
     tiny = client.cells(id)[-1]
     assert (tiny.runs, tiny.comparison.complete) == (4, True)
     assert {row.best_lr for row in tiny.comparison.rows} == {0.0015}
-    assert any(note.startswith(origin) for note in client.compare(id, "gpt2-tiny-40").notes)
+    (said,) = (note for note in client.compare(id, "gpt2-tiny-40").notes if note.startswith(origin))
+    assert said.endswith("The best one there lay at the edge of its grid: adamw, adapm."), "of two rates, one is"
     assert any(note.startswith(origin) for note in client.fit([id]).notes)
     assert origin in get(service, f"/v1/experiments/{id}/report").text
     assert "no run of the seeds" not in cli("compare", id, "--cell", "gpt2-tiny-40").output
