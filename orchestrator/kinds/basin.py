@@ -38,6 +38,8 @@ without this bound up to 70 %. Of spikes of 0.05 to 0.5 nats in 15 % of runs, wi
 3 × 3 runs, 82 % among 4 × 3, 92 % among 5 × 3; the others make the noise larger."""
 LEAST_DEGREES = 4
 """A spread of fewer degrees of freedom is no measure of what is usual."""
+LEAST_SHARE = 1e-9
+"""Where losses are about zero, 1 % of them is nothing: no spike is a smaller share of what they span."""
 MORE = 1.5
 """By so much the least spike grows until those that are found are no noise."""
 REFITS = 8
@@ -204,7 +206,8 @@ def _stable_fit(table: Sequence[Sequence[float]]) -> _StableFit:
     row in turn is the one that the others are held against, in each column the lowest run is taken for stable, and the
     start with the most stable runs is right, be it that medians would take spikes for usual. Where the stable runs are
     too few to tell that these are no noise, only larger ones can be spikes."""
-    least = LEAST_SPIKE * abs(median(value for row in table for value in row))
+    values = [value for row in table for value in row]
+    least = max(LEAST_SPIKE * abs(median(values)), LEAST_SHARE * (max(values) - min(values)))
     while True:
         fits = []
         for start in range(len(table)):
@@ -214,7 +217,7 @@ def _stable_fit(table: Sequence[Sequence[float]]) -> _StableFit:
         telling = [each for each in fits if _are_no_noise(table, each)]
         if telling:
             return min(telling, key=lambda each: (len(each.spikes), each.spread))
-        least *= MORE
+        least = max(MORE * least, math.nextafter(least, math.inf))
 
 
 def _are_no_noise(table: Sequence[Sequence[float]], fit: _StableFit) -> bool:

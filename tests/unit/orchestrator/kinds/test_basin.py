@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.kinds.basin import DIGITS, STEP_BACK, basin, grid
@@ -210,3 +210,24 @@ def test_a_rate_far_away_whose_runs_scatter_says_nothing_of_those_about_the_best
     assert noisy.variance(around)[1] == 8
     assert noisy.variance(RATES)[0] > 5 * noisy.variance(around)[0]
     assert noisy.variance(()) == noisy.variance((2e-3,)) == (0.0, 0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(-1000, 1000), min_size=3, max_size=3), min_size=3, max_size=4))
+@example([[0, 0, 1], [0, 0, 0], [2, 0, 0]])
+@example([[-5, 0, 7], [-4, 0, 30], [-1, 1, 2]])
+def test_spikes_do_not_hang_on_the_unit_of_the_loss(table: list[list[int]]) -> None:
+    """About zero, too, where a hundredth of the median is nothing: there the search for spikes did not end."""
+
+    def spikes(unit: float) -> frozenset[tuple[float, int]]:
+        return grid({1e-3 * 2**i: {j: n * unit for j, n in enumerate(row)} for i, row in enumerate(table)}).spikes
+
+    assert spikes(2**-20) == spikes(1.0) == spikes(2**20)
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1e-323, 1e-300, 1e300])
+def test_losses_of_any_size_have_a_grid(unit: float) -> None:
+    found = grid(
+        {1e-3: {1: 0.0, 2: unit, 3: 0.0}, 2e-3: dict.fromkeys((1, 2, 3), 0.0), 4e-3: {1: unit, 2: 0.0, 3: 0.0}}
+    )
+    assert len(found.losses) == 3
