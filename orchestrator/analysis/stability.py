@@ -32,12 +32,14 @@ def spikes(
     readings = {_reading(differences, usual, least) for usual in sorted(set(differences.values()))}
 
     def cost(reading: tuple[frozenset[int], frozenset[int]]) -> tuple[float, int, list[int]]:
-        """In squares of a loss. Of as likely readings the one with fewer spikes, and of the baseline first."""
+        """In squares of a loss. No stray costs more than a spike: one that both optimizers have, or a run that ended
+        far lower than the others, would else make spikes of all of these. Of as likely readings the one with fewer
+        spikes, and of the baseline first."""
         strays = 0.0
         for losses, spiked in zip((mine, baseline), reading, strict=True):
             stable = [losses[seed] for seed in seeds - spiked]
             usual = median(stable) if stable else 0.0
-            strays += sum((loss - usual) ** 2 for loss in stable)
+            strays += sum(min((loss - usual) ** 2, least**2) for loss in stable)
         here, there = reading
         return (len(here) + len(there)) * least**2 + strays, len(here), sorted(here)
 

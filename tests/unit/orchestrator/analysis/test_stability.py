@@ -66,6 +66,18 @@ def test_a_noise_that_tuning_did_not_show_is_no_spike() -> None:
     assert spikes(noise, dict.fromkeys(range(30), 3.0), 0.005) == (frozenset(), frozenset())
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_one_loss_far_from_all_others_makes_no_spikes_of_these(swapped: bool) -> None:
+    """A seed on which both spiked, or a run that ended 0.2 nats lower than usual."""
+    baseline = dict(enumerate([3.274, 3.319, 3.319, 3.309, 3.266, 3.426, 3.301, 3.344, 3.328, 3.317]))
+    mine = dict(enumerate([3.274, 3.317, 3.469, 3.307, 3.258, 3.408, 3.303, 3.286, 3.334, 3.396]))
+    expected = (frozenset({2, 9}), frozenset({7}))
+    assert spikes(*((baseline, mine) if swapped else (mine, baseline)), 0.003) == expected[:: -1 if swapped else 1]
+    usual, lucky = [3.301, 3.297, 3.303, 3.299, 3.305], [3.2962, 3.294, 3.102, 3.3005, 3.3073]
+    here, there = spikes(*map(dict, map(enumerate, (usual, lucky) if swapped else (lucky, usual))), 0.005)
+    assert len(here | there) <= 1
+
+
 def test_lost_runs_are_held_against_the_baselines_of_the_same_seeds() -> None:
     found = instability({2, 3}, {1, 2, 3, 4, 5}, {3})
     assert (found.lost, found.runs, found.p_value) == (2, 5, 1.0)
