@@ -324,8 +324,8 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
     said += _held_up_sentence(record)
     if found.cut_pairs:
         said += (
-            f" {found.cut_pairs} of {pairs} count as ±{CUT * gain:g}{unit}, because they differ by more or the candidate "
-            "has no loss"
+            f" {found.cut_pairs} of {pairs} count as ±{CUT * gain:g}{unit}, because they differ by more or the "
+            "candidate has no loss"
         )
         usually = 4 * found.cut_pairs > found.pairs
         said += ": this tells who is usually better, more than who is on average." if usually else "."

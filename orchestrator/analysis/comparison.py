@@ -248,6 +248,21 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
     return sorted(found, key=lambda each: each.key())
 
 
+def regrets(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> dict[str, float | None]:
+    """Candidate → how much lower its loss may be at a better rate or setting than the judged one, as far as the tuning
+    left that open; of a random search how far other draws may move a difference. None where that may be any amount."""
+    found: dict[str, float | None] = {}
+    standings = standings_of(spec, summaries(spec, runs))
+    differences = [each.difference for each in standings if each.difference is not None]
+    for each in standings:
+        if each.is_baseline:
+            known = [of.baseline_regret for of in differences] or [0.0] * (len(standings) == 1)
+        else:
+            known = [each.difference.regret] if each.difference is not None else []
+        found[each.summary.candidate.name()] = max(known) if known and not each.summary.rate_is_open() else None
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Pairs:
     """The losses of the seeds that a candidate and the baseline both have, without those on which either spiked."""

@@ -162,6 +162,16 @@ class Sequential(Spec):
     """Add seeds until this is decided or hopeless, instead of the comparison's own verdict: what campaigns do."""
 
 
+class KeptRates(Spec):
+    """What another comparison's tuning left open of the rates, or settings, that it judged, and that this one keeps."""
+
+    experiment: Annotated[str, Field(min_length=1, max_length=64)]
+    """Its id."""
+    regrets: dict[CandidateName, Annotated[float, Field(strict=True, ge=0, le=1e6)] | None]
+    """Candidate → how much lower its loss may be at a better one, in the unit of the loss; null: by any amount. The
+    intervals hold it."""
+
+
 Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
 Baseline = Annotated[
     str | None,
@@ -325,9 +335,19 @@ class ComparisonSpec(GridExperiment):
     sequential: Sequential | None = omit_default(None)
     """Begin with a few of `seeds`, and add the others one after another for candidates whose verdict is open. Default:
     all seeds at once."""
+    kept_rates: KeptRates | None = omit_default(None)
+    """Where the rates are another comparison's, as in a clone that keeps them: which one's, and what it left open.
+    Default: the verdict is about these rates alone."""
 
     def further_faults(self) -> list[SpecFault]:
-        """What looks cannot go with, and ranges too narrow to draw distinct rates from."""
+        """What looks cannot go with, ranges too narrow to draw distinct rates from, and kept rates that are grids."""
+        if self.kept_rates is not None:
+            if self.tuning is not None or any(len(each.learning_rates) > 1 for each in self.candidates):
+                allowed = "needs one rate of each candidate, and no tuning: rates that were chosen elsewhere"
+                return [(("kept_rates",), self.kept_rates.model_dump(), allowed)]
+            if self.kept_rates.regrets.keys() != set(self.names()):
+                allowed = f"must have each candidate: {', '.join(self.names())}"
+                return [(("kept_rates", "regrets"), sorted(self.kept_rates.regrets), allowed)]
         trials = self.tuning.trials if self.tuning and not self.descends() else None
         for place, candidate in enumerate(self.candidates if trials else ()):
             if len(self.settings(candidate.name())) < (trials or 0):
@@ -355,7 +375,7 @@ class ComparisonSpec(GridExperiment):
             return [(("seeds",), len(self.seeds), allowed)]
         return []
 
-    def with_settings(self, settings: Mapping[str, Setting]) -> "ComparisonSpec":
+    def with_settings(self, settings: Mapping[str, Setting], kept: KeptRates | None) -> "ComparisonSpec":
         """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
         have several clipping norms, which no comparison without a search can have."""
         workload = self.workload
@@ -367,12 +387,19 @@ class ComparisonSpec(GridExperiment):
             "candidates": tuple(each.with_setting(settings[each.name()]) for each in self.candidates),
             "tuning": None,
             "sequential": None,
+            "kept_rates": kept,
         }
         return self.model_copy(update=update)
 
     def grows(self) -> bool:
         """Where it tunes first, and where seeds are added."""
         return super().grows() or self.adds_seeds()
+
+    def origin_of_rates(self) -> str | None:
+        """Whose rates were kept."""
+        if self.kept_rates is None:
+            return None
+        return f"Learning rates are those that experiment {self.kept_rates.experiment} judged."
 
     def adds_seeds(self) -> bool:
         """Where it is sequential."""

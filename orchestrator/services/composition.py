@@ -56,7 +56,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
             database,
             policy,
             specifications,
-            analysis.chosen_settings,
+            analysis.at_judged_settings,
             undo_days=settings.undo_days,
             most_waiting=settings.waiting_runs,
         ),

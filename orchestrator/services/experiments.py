@@ -5,7 +5,7 @@ submit ─► … ─► ended ─► annotate ─► delete ─► restore, or 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,6 @@ from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.kinds.tuning_search import Setting
 from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.services.specifications import Specifications
 from orchestrator.store import annotations, reads
@@ -60,13 +59,13 @@ class Experiments:
         database: Database,
         policy: LeasePolicy,
         specifications: Specifications,
-        chosen_settings: Callable[[str], Mapping[str, Setting]],
+        at_judged_settings: Callable[[str], ComparisonSpec],
         *,
         undo_days: float = 7.0,
         most_waiting: int | None = None,
     ) -> None:
         self._database, self._policy = database, policy
-        self._specifications, self._chosen_settings = specifications, chosen_settings
+        self._specifications, self._at_judged_settings = specifications, at_judged_settings
         self.undo_days = undo_days
         """How long a deleted experiment can be restored."""
         self.most_waiting = most_waiting
@@ -206,14 +205,7 @@ class Experiments:
         if keep_rates:
             if fresh_seeds is None:
                 raise ConflictError("keep_rates needs fresh_seeds: on its own seeds an experiment's answer is known")
-            settings = self._chosen_settings(source.id)
-            assert isinstance(spec, ComparisonSpec)  # others have no chosen settings
-            try:
-                spec = spec.with_settings(settings)
-            except ValueError as error:
-                raise ConflictError(
-                    f"the rates of experiment {source.id} cannot be kept: {error}; clone all of it"
-                ) from error
+            spec = self._at_judged_settings(source.id)
         fields = spec.model_dump(mode="json") | ({} if name is None else {"name": name})
         if fresh_seeds is not None:
             if source.spec.has_driver:

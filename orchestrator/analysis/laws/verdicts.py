@@ -7,6 +7,7 @@ from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import p_text, signed_text, stability_text
+from orchestrator.kinds.scaling import TransferredSpec
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
 from worker.words import pluralize
 
@@ -226,10 +227,11 @@ def _baseline_sentences(row: CandidateFit, form: LawForm, experiments: Sequence[
 
 def _untuned_rates(experiments: Sequence[ExperimentRecord]) -> str:
     """At which rates a drift is one, where those of some sizes were not chosen from several; else nothing."""
-    if any(each.spec.origin_of_rates() is not None for each in experiments):
-        return "with rates that larger sizes took over untried, "
     specs = [comparison_spec(each) for each in experiments]
-    if any(spec.tuning is None and min(len(each.learning_rates) for each in spec.candidates) == 1 for spec in specs):
+    if any(isinstance(spec, TransferredSpec) for spec in specs):
+        return "with rates that larger sizes took over untried, "
+    untuned = [spec for spec in specs if spec.tuning is None and spec.kept_rates is None]
+    if any(min(len(each.learning_rates) for each in spec.candidates) == 1 for spec in untuned):
         return "at one rate a size, "
     return ""
 

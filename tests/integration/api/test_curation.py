@@ -173,7 +173,8 @@ def end_all(service: Service) -> None:
     """Until nothing more is queued: 0.002 is the best rate of all."""
     while leases := claim(service.queue, cpus=64, limit=64):
         for lease in leases:
-            loss = 3.0 + abs(math.log2(lease.spec.optimizer.lr / 0.002)) + 0.01 * lease.spec.seed
+            optimizer, seed = lease.spec.optimizer, lease.spec.seed
+            loss = 3.0 + math.log2(optimizer.lr / 0.002) ** 2 + 0.01 * seed * (1 + (optimizer.name == "adapm"))
             service.attempts.hello(lease.run_id, lease.attempt, lease.token)
             service.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
 
@@ -194,6 +195,13 @@ def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: S
     made = http.post(f"/v1{path}", json=wanted).json()["experiment"]
     assert [each["learning_rates"] for each in made["spec"]["candidates"]] == [[0.002], [0.002]]
     assert (made["spec"]["seeds"], made["spec"]["tuning"], made["counts"]["total"]) == ([8, 9], None, 4)
+    kept = made["spec"]["kept_rates"]
+    assert kept["experiment"] == experiment_id and kept["regrets"].keys() == {"adamw", "adapm"}
+    assert all(regret > 0 for regret in kept["regrets"].values()), "a better rate may lie between those of the grid"
+    end_all(service)
+    answer = http.get(f"/v1/experiments/{made['id']}/comparison").json()
+    assert f"Learning rates are those that experiment {experiment_id} judged." in answer["notes"]
+    assert any(note.startswith("The intervals cover what a better learning rate") for note in answer["notes"])
     assert f'href="{path}?fresh_seeds=2&amp;keep_rates=true"' in http.get(f"/experiments/{experiment_id}").text
     asked = http.get(path, params={"fresh_seeds": "2", "keep_rates": "true"}).text
     assert 'name="fresh_seeds" value="2"' in asked and 'name="keep_rates" checked' in asked

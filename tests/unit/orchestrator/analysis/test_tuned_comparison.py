@@ -2,13 +2,15 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs
+from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs, regrets
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion
 from tests.factories.comparison import Outcome, falling, records, second_phase
@@ -251,3 +253,64 @@ def test_a_best_rate_that_stays_at_the_edge_decides_nothing_that_a_better_one_co
     if difference.rate_is_open:
         assert (difference.low, difference.p_value) == (None, None)
         assert "at the edge of its grid" in adapm.verdict
+
+
+def at_kept_rates(left_open: dict[str, float | None] | None) -> CandidateRow:
+    """AdaPM ends 0.02 nats above AdamW, each at one rate that another comparison judged."""
+    kept = None if left_open is None else KeptRates(experiment="tuned", regrets=left_open)
+    fields = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(2e-3,), seeds=range(5)).model_dump()
+    at_rates = ComparisonSpec.model_validate(fields | {"kept_rates": kept and kept.model_dump()})
+    experiment, runs = records(
+        at_rates, lambda name, _lr, seed: 3 + 0.01 * seed + (0.02 + 0.001 * seed) * (name == "adapm")
+    )
+    return row(compare(experiment, runs), "adapm")
+
+
+def test_at_kept_rates_the_interval_holds_what_their_tuning_left_open() -> None:
+    alone, kept = at_kept_rates(None), at_kept_rates({"adamw": 0.004, "adapm": 0.03})
+    assert (alone.conclusion, kept.conclusion) == (Conclusion.WORSE, Conclusion.UNDECIDED)
+    assert alone.difference is not None and kept.difference is not None
+    assert alone.difference.low is not None and alone.difference.high is not None
+    assert kept.difference.low == pytest.approx(alone.difference.low - 0.03)
+    assert kept.difference.high == pytest.approx(alone.difference.high + 0.004)
+    assert (kept.difference.regret, kept.difference.baseline_regret) == (0.03, 0.004)
+
+
+@pytest.mark.parametrize(
+    ("left_open", "conclusion"),
+    [
+        ({"adamw": 0.0, "adapm": 0.0}, Conclusion.WORSE),
+        ({"adamw": None, "adapm": 0.0}, Conclusion.WORSE),
+        ({"adamw": 0.0, "adapm": None}, Conclusion.UNDECIDED),
+    ],
+)
+def test_a_kept_rate_at_the_edge_of_its_grid_is_open_still(
+    left_open: dict[str, float | None], conclusion: Conclusion
+) -> None:
+    assert at_kept_rates(left_open).conclusion is conclusion
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"tuning": {}}, "needs one rate of each candidate, and no tuning"),
+        ({"learning_rates": (1e-3, 2e-3)}, "needs one rate of each candidate, and no tuning"),
+        ({"regrets": {"adamw": 0.0}}, "must have each candidate: adamw, adapm"),
+    ],
+)
+def test_kept_rates_are_one_of_each_candidate(changes: dict[str, Any], fault: str) -> None:
+    fields = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=changes.get("learning_rates", (2e-3,)))
+    kept = {"experiment": "tuned", "regrets": changes.get("regrets", {"adamw": 0.0, "adapm": None})}
+    with pytest.raises(ValidationError, match=fault):
+        ComparisonSpec.model_validate(fields.model_dump() | {"kept_rates": kept, "tuning": changes.get("tuning")})
+
+
+def test_what_a_tuned_comparison_left_open_is_what_its_intervals_hold() -> None:
+    tuned = spec()
+    experiment, runs = records(tuned, bowl, planned=(*tuned.first_runs(), *second_phase(tuned, 2e-3)))
+    difference = row(compare(experiment, runs), "adapm").difference
+    assert difference is not None and difference.regret > 0
+    assert regrets(tuned, runs) == {"adamw": difference.baseline_regret, "adapm": difference.regret}
+    at_the_edge = records(tuned, bowl, planned=(*tuned.first_runs(), *second_phase(tuned, 2e-3)))[1]
+    beyond = [each for each in at_the_edge if not (each.seed == 0 and each.candidate == "adapm" and each.lr == 4e-3)]
+    assert regrets(tuned, beyond)["adapm"] is None
