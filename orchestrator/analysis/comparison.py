@@ -18,7 +18,14 @@ from orchestrator.analysis.improvement import PairsState, improvement_of
 from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, normal_quantile, paired_difference
-from orchestrator.analysis.targets import first_reached, fronts_shown, geometric_mean, leaves_out_one, pareto_front
+from orchestrator.analysis.targets import (
+    first_reached,
+    fronts_shown,
+    geometric_mean,
+    leaves_out_one,
+    pareto_front,
+    reached_between,
+)
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
@@ -555,7 +562,8 @@ def _allowing_for_losses(
     """A speed-up whose interval holds what that of the difference of losses holds beside the seeds: the error of the
     validation text, in squares, what tuning left open of either, and where the judged seeds chose the rates, what that
     may have taken off the loss of either (`flattery`: the candidate's, the baseline's). Each is what the ratio changes
-    by where the candidate's curve lies so much higher or lower. None where a curve does not tell.
+    by where the candidate's curve lies so much higher or lower. And where between two evaluations a curve came down to
+    the target, nobody saw: the interval holds both. None where a curve does not tell.
 
     `at`: of each seed, the target, the baseline's curve and the candidate's."""
     if speed_up.low is None or speed_up.high is None or level <= 0:
@@ -566,13 +574,30 @@ def _allowing_for_losses(
         ratios = [_steps_to(theirs, target) / max(_steps_to(mine, target - by), 1e-9) for target, theirs, mine in at]
         return statistics.fmean(map(math.log, ratios)) - math.log(speed_up.mean) if min(ratios) > 0 else -math.inf
 
+    slower, faster = _unseen_between_evaluations(at)
     shared = -normal_quantile(level / 2) * of.evaluation_error
     mine, theirs = flattery
-    low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(of.baseline_regret + mine)
-    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(-of.regret - theirs)
+    low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(of.baseline_regret + mine) + slower
+    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(-of.regret - theirs) + faster
     if not (math.isfinite(low) and high < math.log(LARGEST_SPEED_UP)):
         return None
     return speed_up.model_copy(update={"low": speed_up.mean * math.exp(-low), "high": speed_up.mean * math.exp(high)})
+
+
+def _unseen_between_evaluations(
+    at: Sequence[tuple[float, ValidationCurve, ValidationCurve]],
+) -> tuple[float, float]:
+    """How far below and above its value the mean logarithm of the ratio may lie, for both curves came down to the
+    target between two evaluations, and are taken as straight lines there."""
+    below, above = [0.0], [0.0]
+    for target, theirs, mine in at:
+        (theirs_first, theirs_last), (mine_first, mine_last) = (
+            reached_between(each.steps, each.losses, target) or (0.0, math.inf) for each in (theirs, mine)
+        )
+        ratio = _steps_to(theirs, target) / _steps_to(mine, target)
+        below.append(math.log(ratio * mine_last / theirs_first) if theirs_first else math.inf)
+        above.append(math.log(theirs_last / mine_first / ratio) if mine_first else math.inf)
+    return sum(below) / len(at), sum(above) / len(at)
 
 
 def _middle(times: Sequence[float]) -> float | None:

@@ -3,6 +3,7 @@
 Pure functions on arrays, without a word of runs or tables:
 
     first_reached   when a curve came down to a target            (time to target: AlgoPerf, arXiv 2306.07179)
+    reached_between between which two evaluations it did
     geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
     pareto_front    lowest loss × fewest bytes
     fronts_shown    whether intervals show who is on it
@@ -17,6 +18,8 @@ from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
 
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
 LARGEST_TAU = 4.0
 """AlgoPerf integrates profiles over tau in [1, 4]: who takes more than four times as long counts as not there."""
 
@@ -27,17 +30,36 @@ def first_reached(positions: Sequence[float], losses: Sequence[float], target: f
     Between the evaluation above the target and the first one below, the curve is taken as a straight line: otherwise a
     sparser evaluation would look slower. Losses that are not finite are evaluations that say nothing.
     """
-    x, y = np.asarray(positions, dtype=np.float64), np.asarray(losses, dtype=np.float64)
-    finite = np.isfinite(y)
-    x, y = x[finite], y[finite]
-    below = np.flatnonzero(y <= target)
-    if not below.size:
+    x, y, here = _first_below(positions, losses, target)
+    if here is None:
         return None
-    here = int(below[0])
     if here == 0:
         return float(x[0])
     share = (y[here - 1] - target) / (y[here - 1] - y[here])
     return float(x[here - 1] + share * (x[here] - x[here - 1]))
+
+
+def reached_between(positions: Sequence[float], losses: Sequence[float], target: float) -> tuple[float, float] | None:
+    """The last evaluation above `target` before the first one at or below it, and that one; zero in place of the former
+    where there is none. One position twice where the curve was evaluated right there. None if it never is below.
+
+    Where between the two a curve came down, nobody saw: a loss that falls at the end of a decaying schedule does so
+    later than on a straight line, one that flattens sooner."""
+    x, y, here = _first_below(positions, losses, target)
+    if here is None:
+        return None
+    if y[here] == target:
+        return float(x[here]), float(x[here])
+    return (float(x[here - 1]) if here else 0.0), float(x[here])
+
+
+def _first_below(positions: Sequence[float], losses: Sequence[float], target: float) -> tuple[Array, Array, int | None]:
+    """The finite evaluations, and the place of the first one at or below the target."""
+    x, y = np.asarray(positions, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+    finite = np.isfinite(y)
+    x, y = x[finite], y[finite]
+    below = np.flatnonzero(y <= target)
+    return x, y, int(below[0]) if below.size else None
 
 
 def geometric_mean(

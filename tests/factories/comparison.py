@@ -111,11 +111,16 @@ def _tuning_run(run: RunRecord) -> TuningRun:
     )
 
 
-def falling(run: RunRecord) -> ValidationCurve:
-    """A curve that falls on a straight line from 5.0 to the run's final loss."""
+def falling(run: RunRecord, evaluations: int = 1000) -> ValidationCurve:
+    """A curve that falls on a straight line from 5.0 to the run's final loss, and how often that was evaluated."""
     end = run.result.final_val_loss if run.result else None
-    steps = float(run.steps_total)
-    return ValidationCurve(steps=(0.0, steps), losses=(5.0, 5.0 if end is None else end))
+    fall = 0.0 if end is None else 5.0 - end
+    shares = [place / evaluations for place in range(evaluations + 1)]
+    losses = [5.0 - fall * share for share in shares]
+    # The last one is the final loss to the last bit, which a target is.
+    return ValidationCurve(
+        steps=tuple(run.steps_total * share for share in shares), losses=(*losses[:-1], 5.0 if end is None else end)
+    )
 
 
 def made_spec(name: str = "a comparison", label: str | None = None) -> ComparisonSpec:

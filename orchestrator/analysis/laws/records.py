@@ -164,7 +164,8 @@ class CriticalBatch(Record):
     is_baseline: bool
     points: tuple[BatchPoint, ...]
     not_reached: tuple[int, ...]
-    """Batches of which a judged run did not get to the target, in tokens: they are not among the points."""
+    """Batches, in tokens, of which a judged run did not get to the target, or was evaluated too seldom to tell when:
+    they are not among the points."""
     open_batches: tuple[int, ...] = ()
     """Batches, in tokens, of which the best learning rate lies at the edge of its grid: at a better one they may need
     fewer tokens by any number, so that they are not among the points either."""

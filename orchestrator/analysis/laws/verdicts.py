@@ -59,7 +59,9 @@ def fit_verdict(
 def critical_batch_verdict(row: CriticalBatch) -> str:
     """Where an optimizer's critical batch lies, as far as the tokens tell it."""
     batches = ", ".join(f"{each:,}" for each in row.not_reached)
-    lost = f" Not reached by every run with batches of {batches} tokens." if batches else ""
+    lost = ""
+    if batches:
+        lost = f" Not reached by every run, or evaluated too seldom to tell when, with batches of {batches} tokens."
     if row.open_batches:
         batches = ", ".join(f"{each:,}" for each in row.open_batches)
         lost += f" Left out, for the best learning rate lies at the edge of its grid: batches of {batches} tokens."

@@ -711,7 +711,7 @@ def test_a_speed_up_covers_what_the_choice_of_the_rate_took_off_the_loss() -> No
         for seed in range(5)
     }
     experiment, runs = records(of, lambda *run: float(losses[run]))
-    found = compare(experiment, runs, {run.id: falling(run) for run in runs})
+    found = compare(experiment, runs, {run.id: falling(run, 100_000) for run in runs})
     adamw, adapm = row(found, "adamw"), row(found, "adapm")
     assert adapm.time_to_target is not None and (told := adapm.time_to_target.speed_up) is not None
     assert adapm.difference is not None and adapm.best_lr is not None and adamw.best_lr is not None
@@ -727,6 +727,31 @@ def test_a_speed_up_covers_what_the_choice_of_the_rate_took_off_the_loss() -> No
     low = by_seeds.low - by_seeds.mean + fmean(logs(adapm.difference.baseline_regret + adapm.selection_gain))
     high = by_seeds.high - by_seeds.mean + fmean(logs(-adapm.difference.regret - adamw.selection_gain))
     assert (math.log(told.low), math.log(told.high)) == pytest.approx((low, high), rel=1e-3)
+
+
+@pytest.mark.parametrize("bend", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("evaluations", [1, 3, 5, 10, 40])
+def test_a_speed_up_holds_what_nobody_saw_between_two_evaluations(evaluations: int, bend: float) -> None:
+    """AdaPM runs down AdamW's own curve 1.6 times as fast, be that steep at first, straight, or steep at the end."""
+    of = long_evaluation(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)))
+
+    def loss(name: str, seed: int, step: float) -> float:
+        # In steps of AdamW's: from 5 down to 3 at the end, and on.
+        at = step / 640.0 * (1.6 + 0.005 * (seed - 1) if name == "adapm" else 1.0)
+        return 5.0 - 2.0 * at**bend + 0.001 * seed
+
+    experiment, runs = records(of, lambda name, _lr, seed: loss(name, seed, 640.0))
+    steps = tuple(640.0 * place / evaluations for place in range(evaluations + 1))
+    curves = {
+        run.id: ValidationCurve(steps=steps, losses=tuple(loss(run.candidate, run.seed, each) for each in steps))
+        for run in runs
+    }
+    time = row(compare(experiment, runs, curves), "adapm").time_to_target
+    assert time is not None
+    if time.speed_up is not None:
+        assert time.speed_up.low is not None and time.speed_up.high is not None
+        assert time.speed_up.low <= 1.6 <= time.speed_up.high
+    assert (time.speed_up is None) == (evaluations == 1), "the last one alone tells no time"
 
 
 def test_a_speed_up_is_no_surer_than_the_losses_that_it_is_read_from() -> None:

@@ -187,3 +187,15 @@ def test_the_loss_that_all_reach_is_none_of_a_run_that_diverged() -> None:
     experiments[0] = first, (runs[0].model_copy(update={"result": lost}), *runs[1:])
     found = critical_batches(experiments, lambda ids: {id: curves[id] for id in ids})
     assert found is not None and found.target_loss == pytest.approx(2.902)
+
+
+@pytest.mark.parametrize(("apart", "points"), [(0.04, 4), (0.06, 3)])
+def test_a_batch_that_was_evaluated_too_seldom_to_tell_when_is_left_out_and_said(apart: float, points: int) -> None:
+    """One of the largest batch's runs came down somewhere between two evaluations."""
+    experiments, curves = measured()
+    rare = next(run.id for run in experiments[3][1] if run.candidate == "adapm")
+    end = curves[rare].steps[-1]
+    seen = ValidationCurve(steps=(0.0, end * (1 - apart), end), losses=(5.0, 3.01, 2.99))
+    found = critical_batches(experiments, lambda ids: {id: (curves | {rare: seen})[id] for id in ids}, 3.0)
+    assert found is not None and len(found.rows[1].points) == points
+    assert ("evaluated too seldom to tell when" in found.rows[1].verdict) == (points == 3)
