@@ -144,9 +144,6 @@ def simulate(world: World, experiments: int, fixed: Sequence[int], seed: int = 0
         random = np.random.default_rng([seed, gain, *world.name().encode(), world.candidates, world.seeds])
         for _ in range(experiments):
             truths, runs = optimizers(world, shifts, random), RememberedRuns(world, random)
-            if world.rates == 1:  # it is the best one of all, or they would not be equal
-                for truth in truths:
-                    truth.best = 0.0
             for name, spec in designs.items():
                 count(tallies[f"{name}/{gain:g}"], spec, conducted(spec, truths, runs, template), shifts)
     return tallies

@@ -16,7 +16,7 @@ of 2, 4 or 10. Each candidate's best rate lies anywhere between two rates of its
 point of the basins, and a grid that has missed it is no excuse. "Untuned": every seed at every rate, and no phase of
 its own for the choice. Seeds have a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal,
 Student's t with 3 degrees of freedom, or log-normal, all of one variance, with a line's own spread where it names
-one; with spikes 15, 30 or 45 % of the runs end
+one ("normal and": the baseline's is normal, and the others' that); with spikes 15, 30 or 45 % of the runs end
 0.05 to 0.5 nats too high, of all candidates, of all but the baseline ("spikes of one"), or of the baseline.
 
 Printed for each world, in per cent: the experiments in which any of the equal candidates was called better or worse,
@@ -66,6 +66,8 @@ class World:
     slope: float = 0.01
     """Nats for a factor of two, towards a cliff."""
     noise: str = "normal"
+    unlike_noise: bool = False
+    """Whether that is the others' noise, and the baseline's is normal."""
     spikes: str = ""
     spike_share: float = 0.15
     paired_spread: float = PAIRED_SPREAD
@@ -81,7 +83,8 @@ class World:
         basin = f"{self.basin} {self.slope}" if self.basin in ("cliff", "chance") else self.basin
         spread = f", spread {self.paired_spread:g}" if self.paired_spread != PAIRED_SPREAD else ""
         spikes = f", {self.spike_share:.0%} spikes of {self.spikes}" if self.spikes else ""
-        return f"{'flat and ' if self.unlike else ''}{basin}, {self.noise}{spread}{spikes}"
+        noise = f"{'normal and ' if self.unlike_noise else ''}{self.noise}"
+        return f"{'flat and ' if self.unlike else ''}{basin}, {noise}{spread}{spikes}"
 
 
 @dataclass(kw_only=True)
@@ -136,6 +139,7 @@ class Optimizer:
     """Added to every loss."""
     spike_share: float
     """Of its runs."""
+    noise: str = "normal"
 
     def loss(self, rate: float) -> float | None:
         """Above that of the best rate; None where every run diverges."""
@@ -180,7 +184,7 @@ class Runs:
 
     def __init__(self, world: World, random: np.random.Generator) -> None:
         self._random = random
-        self._noise: Iterator[float] = iter(())
+        self._noise: dict[str, Iterator[float]] = {}
         self._world = world
         self._seeds: dict[int, float] = {}
 
@@ -191,10 +195,11 @@ class Runs:
             return None
         if seed not in self._seeds:
             self._seeds[seed] = float(self._random.normal(0, SEED_SPREAD))
-        own = next(self._noise, None)
+        own = next(self._noise.get(optimizer.noise, iter(())), None)
         if own is None:
-            self._noise = iter(noise(self._world.noise, self._random, 64, self._world.paired_spread).tolist())
-            own = next(self._noise)
+            more = noise(optimizer.noise, self._random, 64, self._world.paired_spread).tolist()
+            self._noise[optimizer.noise] = iter(more)
+            own = next(self._noise[optimizer.noise])
         if self._random.random() < optimizer.spike_share:
             own += math.exp(self._random.uniform(math.log(0.05), math.log(0.5)))
         return LOSS + level + optimizer.shift + self._seeds[seed] + own
@@ -208,14 +213,16 @@ def optimizers(world: World, shifts: list[float], random: np.random.Generator) -
         steep = basin == "steep" or (basin == "mixed" and place % 2 == 1)
         beyond = world.rates // 2
         low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond), "chance": (0, beyond)}.get(basin, (-1, 1))
+        best = float(random.uniform(low, high)) * math.log2(world.factor)
         found.append(
             Optimizer(
                 basin=basin,
                 curvature=STEEP if steep else FLAT if basin in ("flat", "mixed") else 0.02,
                 slope=world.slope,
-                best=float(random.uniform(low, high)) * math.log2(world.factor),
+                best=best if world.rates > 1 else 0.0,  # one rate is the best one of all, or they would not be equal
                 shift=shift,
                 spike_share=world.spike_share if place in SPIKING.get(world.spikes, ()) else 0.0,
+                noise="normal" if world.unlike_noise and place == 0 else world.noise,
             )
         )
     return found
@@ -371,6 +378,10 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
             yield replace(unlike, basin=basin, factor=factor, seeds=10)
         yield replace(unlike, basin=basin, tuning_seeds=1, seeds=10)
         yield replace(unlike, basin=basin, candidates=10, seeds=10)
+    for seeds in (3, 5, 10):
+        skewed = replace(usual, noise="log-normal", unlike_noise=True, seeds=seeds)
+        yield skewed
+        yield replace(skewed, tuning_seeds=0, rates=1)
 
 
 def main() -> None:
@@ -382,6 +393,7 @@ def main() -> None:
     parser.add_argument("--spikes", action="store_true", help="only the worlds with spikes")
     parser.add_argument("--noisy", action="store_true", help="only the worlds with more noise")
     parser.add_argument("--unlike", action="store_true", help="only the worlds whose baseline has another basin")
+    parser.add_argument("--unlike-noise", action="store_true", help="only the worlds whose baseline has other noise")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -392,6 +404,8 @@ def main() -> None:
         if given.basin and world.basin != given.basin:
             continue
         if (given.spikes and not world.spikes) or (given.unlike and not world.unlike):
+            continue
+        if given.unlike_noise and not world.unlike_noise:
             continue
         if given.noisy and world.paired_spread == PAIRED_SPREAD:
             continue

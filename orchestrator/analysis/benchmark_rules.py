@@ -32,7 +32,7 @@ from orchestrator.analysis.profiles import (
 from orchestrator.analysis.targets import LARGEST_TAU, profile, time_ratios
 from orchestrator.external_runs import ExternalJudgement, ExternalRun, ExternalState
 from orchestrator.kinds.tuning import LARGEST_LOSS
-from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from orchestrator.records import SIGNIFICANCE, Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, StoredText
 from worker.spec.run import Workload
 from worker.words import pluralize
@@ -208,7 +208,7 @@ class TargetTestRow(Record):
     score: float | None
     """(target - mean loss) * sqrt(runs)."""
     is_shown: bool
-    """Whether the score is the margin or more."""
+    """Whether the score is the margin or more, and the runs differ by no more than the margin takes seeds to."""
     runs_needed: int | None
     """At this mean; null where the mean is not below the target."""
     verdict: str
@@ -240,7 +240,8 @@ def target_test_row(
     mean = statistics.fmean(finite) if finite and len(finite) == len(losses) else None
     score = None if mean is None else target_score(mean, len(finite), choice.target)
     needed = None if mean is None or mean >= choice.target else _runs_needed(mean, choice)
-    is_shown = score is not None and score >= choice.margin and not without
+    noisy = _noise_beyond(finite, choice.margin)
+    is_shown = score is not None and score >= choice.margin and not without and noisy is None
     if not losses:
         said = "Not shown: no run has ended."
     elif without:
@@ -251,6 +252,11 @@ def target_test_row(
         said = f"Shown: {mean:.4f} over {pluralize(len(losses), 'run')}, {score:.4f} is {choice.margin:g} or more."
     elif mean >= choice.target:
         said = f"Not shown: {mean:.4f} over {pluralize(len(losses), 'run')} is not below {choice.target:g}."
+    elif noisy is not None:
+        said = (
+            f"Not shown: these {len(losses)} runs differ by a standard deviation of {noisy:.2g}, and the rule takes "
+            f"{choice.margin / SIGMAS:.2g}; ask again with a noise margin of {SIGMAS * noisy:.2g}, which is their own."
+        )
     else:
         takes = (
             f"at this mean it takes {pluralize(needed, 'run')}" if needed else "no number of runs at this mean suffices"
@@ -267,6 +273,18 @@ def target_test_row(
         runs_needed=needed,
         verdict=said,
     )
+
+
+def _noise_beyond(losses: Sequence[float], margin: float) -> float | None:
+    """The standard deviation of the runs, where it is shown (at 5 %, by chi-square) to be larger than the one that a
+    margin is made of: the rule's p-value is none then."""
+    from scipy.special import chdtrc  # a fifth of a second, of which most requests need nothing
+
+    if len(losses) < 2:
+        return None
+    spread, degrees = statistics.stdev(losses), len(losses) - 1
+    ratio = spread * SIGMAS / margin
+    return spread if chdtrc(degrees, degrees * ratio * ratio) < SIGNIFICANCE else None
 
 
 def _runs_needed(mean: float, choice: TargetTestChoice) -> int | None:

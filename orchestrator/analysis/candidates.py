@@ -19,6 +19,7 @@ from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.coordinate_descent import FIRST_STEP, SAME_PLACE, place_of
 from orchestrator.kinds.tuning import (
+    LARGEST_LOSS,
     SeedCoverage,
     TuningRun,
     best_rate,
@@ -71,8 +72,8 @@ class RateSummary:
         return replace(self, val_loss=mean_interval(losses, looks=self.looks), left_out=seeds & self.losses().keys())
 
     def losses(self) -> dict[int, float]:
-        """The final validation loss of each seed that has a finite one."""
-        return {run.seed: loss for run in self.runs if run.result and (loss := run.result.final_val_loss) is not None}
+        """The final validation loss of each seed that has one, as far as it can be squared."""
+        return {run.seed: loss for run in self.runs if (loss := _loss(run)) is not None}
 
     def runs_by_seed(self) -> dict[int, RunRecord]:
         """The runs by their seeds."""
@@ -394,7 +395,7 @@ def _kept_regret(spec: ComparisonSpec, name: str) -> float | None:
 
 
 def _rate(lr: float, runs: tuple[RunRecord, ...], of: Mapping[int, Look] | None) -> RateSummary:
-    losses = [run.result.final_val_loss for run in runs if run.result and run.result.final_val_loss is not None]
+    losses = [loss for run in runs if (loss := _loss(run)) is not None]
     return RateSummary(
         lr=lr,
         runs=runs,
@@ -402,6 +403,11 @@ def _rate(lr: float, runs: tuple[RunRecord, ...], of: Mapping[int, Look] | None)
         val_loss=mean_interval(losses, looks=of),
         looks=of,
     )
+
+
+def _loss(run: RunRecord) -> float | None:
+    loss = run.result.final_val_loss if run.result else None
+    return loss if loss is not None and abs(loss) <= LARGEST_LOSS else None
 
 
 def _tuning_run(run: RunRecord) -> TuningRun:

@@ -20,6 +20,7 @@ from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import Curves, compare, comparison_spec, device_hours_until, tokens_per_step
 from orchestrator.analysis.stability import spikes
 from orchestrator.analysis.targets import LARGEST_TAU, first_reached, profile_scores
+from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
@@ -220,6 +221,7 @@ def _losses(runs: Mapping[int, RunRecord], seeds: Sequence[int]) -> dict[int, fl
         if (result := runs[seed].result) is not None
         and result.verdict is Verdict.CONVERGED
         and result.final_val_loss is not None
+        and abs(result.final_val_loss) <= LARGEST_LOSS
     }
 
 

@@ -115,6 +115,11 @@ def test_so_many_runs_are_needed_and_no_fewer(mean: float, runs: int) -> None:
         ([3.28], "Not shown: 3.2800 over 1 run is not below 3.28."),
         ([3.2790], "Not shown: 3.2790 over 1 run, 0.0010 is less than 0.004; at this mean it takes 17 runs."),
         ([3.2779] * 4, "Shown: 3.2779 over 4 runs, 0.0042 is 0.004 or more."),
+        (
+            [3.256, 3.28, 3.264],
+            "Not shown: these 3 runs differ by a standard deviation of 0.012, and the rule takes 0.0013; ask again "
+            "with a noise margin of 0.038, which is their own.",
+        ),
     ],
 )
 def test_what_is_said_of_a_target(losses: list[float | None], said: str) -> None:

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.analysis.comparison import ValidationCurve, compare, evaluation_error
+from orchestrator.analysis.profiles import performance_profiles
 from orchestrator.analysis.statistics import mean_interval, paired_difference
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
-from tests.factories.comparison import Outcome, falling, records
+from tests.factories.comparison import Outcome, falling, records, tuned_records
 from tests.factories.stores import comparison_spec, result
 from tests.twins import statistics as reference
 from worker.records.result import Result, Verdict
@@ -738,7 +741,7 @@ def test_a_speed_up_holds_what_nobody_saw_between_two_evaluations(evaluations: i
     def loss(name: str, seed: int, step: float) -> float:
         # In steps of AdamW's: from 5 down to 3 at the end, and on.
         at = step / 640.0 * (1.6 + 0.005 * (seed - 1) if name == "adapm" else 1.0)
-        return 5.0 - 2.0 * at**bend + 0.001 * seed
+        return float(5.0 - 2.0 * at**bend + 0.001 * seed)
 
     experiment, runs = records(of, lambda name, _lr, seed: loss(name, seed, 640.0))
     steps = tuple(640.0 * place / evaluations for place in range(evaluations + 1))
@@ -783,3 +786,19 @@ def test_a_speed_up_is_no_surer_than_the_losses_that_it_is_read_from() -> None:
     assert told.high is not None and told.low is not None and exact.high is not None and exact.low is not None
     assert told.high / told.mean > error and told.mean / told.low > error
     assert exact.low > told.low and exact.high < told.high
+
+
+@pytest.mark.parametrize("huge", [1e99, 1e101, 1e155, 1e308])
+def test_a_loss_that_cannot_be_squared_is_none(huge: float) -> None:
+    """A regression's run may end so, in float64."""
+    of = comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(3), tuning=Tuning())
+
+    def ended(planned: PlannedRun) -> Outcome:
+        if planned.candidate == OPTIMIZERS[1] and planned.spec.seed == 1:
+            return result(final_val_loss=huge, verdict=Verdict.DIVERGED)
+        return 3.0 + 100 * abs(planned.spec.optimizer.lr - 2e-3) + 0.01 * planned.spec.seed % 0.007
+
+    experiment, runs = tuned_records(of, ended)
+    found = compare(experiment, runs)
+    assert row(found, OPTIMIZERS[1]).conclusion is Conclusion.UNSTABLE
+    assert performance_profiles([(experiment, runs, {run.id: falling(run) for run in runs})]).workloads == 1

@@ -210,3 +210,34 @@ def test_rates_that_were_chosen_among_unequal_budgets_are_said() -> None:
     runs += grid({"adamw": {0.004: ADAMW}}, steps=20)
     said = "adamw's learning rates were chosen among unequal budgets: of one seed they ended after 20 and 100 steps"
     assert said in judge(EXPERIMENT, runs, baseline="adamw").concerns
+
+
+@pytest.mark.parametrize(
+    ("metric", "called"),
+    [("val_accuracy", "accuracy"), ("eval/F1", "f1"), ("mean_reward", "reward"), ("val_loss", None), ("lace", None)],
+)
+def test_a_metric_of_which_more_is_better_is_no_loss(metric: str, called: str | None) -> None:
+    runs = [
+        run.model_copy(update={"metrics": {metric: run.metrics["val_loss"]}})
+        for run in grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}})
+    ]
+    answer = judge(EXPERIMENT, runs, metric=metric)
+    assert f"Judged by {metric}, as a loss: less is better." in answer.notes
+    concerns = [each for each in answer.concerns if "where more is better" in each]
+    assert [f"is called {called}:" in each for each in concerns] == [True] * (called is not None)
+
+
+def test_looking_until_there_is_a_verdict_is_what_nobody_can_check() -> None:
+    answer = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}))
+    assert any("the number of seeds was fixed before any result was seen" in each for each in answer.unchecked)
+
+
+def test_more_seeds_than_can_be_set_apart_are_refused_with_the_way_out() -> None:
+    runs = [
+        external_run(name, lr, seed, 3.0 + (lr != 2e-3) + 0.001 * (seed % 7))
+        for name in ("adamw", "muon")
+        for lr in (1e-3, 2e-3, 4e-3)
+        for seed in range(110 if lr == 2e-3 else 65)
+    ]
+    with pytest.raises(ConflictError, match="65 seeds chose rates: at most 64 can be set apart"):
+        judge(EXPERIMENT, runs)
