@@ -192,7 +192,8 @@ def axes_of(report: SweepReport, searched: SearchedCandidate) -> Axes:
     """The axes for the trials of a candidate."""
     trials = drawn_trials(report, searched.name())
     losses = [trial.objective for trial in trials if trial.objective is not None] or [0.0, 1.0]
-    return Axes(ranges=searched.ranges(), best=min(losses), worst=min(max(losses), CROWD * min(losses)))
+    best = min(losses)
+    return Axes(ranges=searched.ranges(), best=best, worst=min(max(losses), best + (CROWD - 1) * abs(best)))
 
 
 def brushed_trials(report: SweepReport, searched: SearchedCandidate, brushes: Sequence[Brush]) -> list[TrialRow]:

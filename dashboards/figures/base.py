@@ -15,8 +15,10 @@ from dashboards.data.series import numbers
 from dashboards.data.trials import SweepView
 from dashboards.palette import THEMES, ThemeName
 from dashboards.text import formats
+from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.view_state import ViewState
 from orchestrator.columns import Array
+from orchestrator.records import Comparison
 
 Figure = dict[str, Any]
 """`{"data": [...], "layout": {...}}`, as Plotly.react takes it."""
@@ -29,6 +31,8 @@ MARGIN = {"l": 60, "r": 16, "t": 18, "b": 46}
 """What titles and numbers of four digits need: where Plotly finds too little room, it draws the whole figure again."""
 HEADROOM = 1.05
 """Loss axes end this far above the untrained loss: a diverging run leaves the figure instead of flattening it."""
+LINE_SHARE = 0.07
+"""Of a figure's height: what a line above the plot takes."""
 MOST_BYTE_TICKS = 5
 FADED = 0.22
 """The opacity of what stands behind a highlighted candidate."""
@@ -119,6 +123,11 @@ def axis(theme: ThemeName, title: str) -> dict[str, Any]:
         "tickfont": {"size": 11, "color": colours.muted},
         "automargin": True,
     }
+
+
+def final_loss_title(comparison: Comparison) -> str:
+    """What an axis of final losses is called, with its unit: `final validation loss, nats per token`."""
+    return f"final {comparison.loss_name}{LOSS_IN_NATS.removeprefix('loss') if comparison.loss_unit else ''}"
 
 
 def trace(mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> dict[str, Any]:
@@ -223,8 +232,20 @@ def heading(text: str, left: float, low: float, theme: ThemeName) -> dict[str, A
     """The title of a small plot: its lower left corner as shares of the figure."""
     return {
         "text": text, "xref": "paper", "yref": "paper", "x": left, "y": low, "xanchor": "left", "yanchor": "bottom",
-        "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
+        "align": "left", "showarrow": False, "font": {"size": 12, "color": THEMES[theme].muted},
     }  # fmt: skip
+
+
+def say_above(layout: dict[str, Any], text: str, letters: int, theme: ThemeName) -> None:
+    """Say above the plot what is drawn, in lines of so many letters; lines after the first take their height from it,
+    since a file has a title above them."""
+    lines = wrap(text, letters, break_long_words=False)
+    top = 1 - LINE_SHARE * (len(lines) - 1)
+    if len(lines) > 1:
+        layout["yaxis"] |= {"domain": [0, top]}
+        layout["yaxis2"] |= {"domain": [0, top]}
+    layout["annotations"].append(heading("<br>".join(lines), 0.0, top + 0.01, theme))
+    layout["margin"] |= {"t": 30}
 
 
 def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: str) -> Figure:

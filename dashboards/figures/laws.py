@@ -11,17 +11,31 @@ from typing import Any
 
 import numpy as np
 
-from dashboards.figures.base import Figure, band, figure, layout_of, open_ends, plain, round_step, trace, whiskers
+from dashboards.figures.base import (
+    Figure,
+    band,
+    figure,
+    layout_of,
+    open_ends,
+    plain,
+    round_step,
+    say_above,
+    trace,
+    whiskers,
+)
 from dashboards.palette import THEMES, Style, ThemeName, style
 from dashboards.text import formats
-from dashboards.text.formats import LOSS_IN_NATS
+from dashboards.text.formats import LOSS_IN_NATS, page_sentence
 from orchestrator.analysis.laws.model import FORMS
 from orchestrator.analysis.laws.records import CandidateFit, CurvePoint, Estimate, FitReport, Prediction, ScalingPoint
+from orchestrator.analysis.laws.verdicts import too_few
 from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.analysis.targets import profile, time_ratios
 
 NOT_FITTED = "Losses appear here once runs of several sizes have ended."
 MOST_TICKS = 7
+KEY_LETTERS = 56
+"""In a line above the plot, as a phone has room for."""
 AXES = ("parameters", "training tokens")
 
 
@@ -43,6 +57,8 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
     losses = [point.loss for fit in fits for point in fit.points] + [each.value for each in predicted]
     losses += [end for each in (*predicted, *curves) for end in _near_ends(each)]
     _log_axis(layout["yaxis"], losses, lambda value: f"{value:.3g}", margin=0.12)
+    if any(fit.points for fit in fits):
+        say_above(layout, _key(fits, data), KEY_LETTERS, theme)
     if "range" in layout["yaxis"]:
         data += open_ends(layout["yaxis"]["range"], intervals, log=True)
     layout["uirevision"] = report.form
@@ -64,7 +80,27 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
     layout = layout_of(theme, x_title=AXES[axis], y_title="measured relative to fitted, %")
     _log_axis(layout["xaxis"], [value for each in data for value in each["x"]], _tick)
     layout["yaxis"] |= {"zeroline": True, "zerolinecolor": THEMES[theme].muted, "zerolinewidth": 1}
-    return figure(data, layout, theme, empty="Residuals appear here once a law has been fitted.")
+    return figure(data, layout, theme, empty=_why_none(report))
+
+
+def _why_none(report: FitReport) -> str:
+    """Why there are no residuals; where candidates have reasons of their own, their verdicts say them."""
+    found = (fit.no_law or too_few(fit.points, FORMS[report.form]) for fit in report.fits)
+    reasons = {page_sentence(reason).rstrip(".") for reason in found if reason}
+    if not reasons:
+        return "Residuals appear here once a law has been fitted."
+    return f"No law is shown: {plain(*reasons) if len(reasons) == 1 else 'the verdicts say why'}."
+
+
+def _key(fits: Sequence[CandidateFit], data: Sequence[dict[str, Any]]) -> str:
+    """What is drawn, and nothing else: `points: means over 2 seeds; lines: fitted law; hollow: predictions`."""
+    numbers = sorted({point.n for fit in fits for point in fit.points})
+    seeds = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
+    said = [f"points: means over {seeds} seeds" if numbers[-1] > 1 else "points: one seed each"]
+    said += ["lines: fitted law"] if any(fit.curves for fit in fits) else []
+    said += ["bands: 95\N{NO-BREAK SPACE}% intervals of the law"] if any("fill" in each for each in data) else []
+    said += ["hollow: predictions"] if any(fit.predictions for fit in fits) else []
+    return "; ".join(said)
 
 
 def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], theme: ThemeName) -> Figure:

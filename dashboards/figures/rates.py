@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboards.figures.base import Figure, fade, figure, heading, layout_of, plain, trace
+from dashboards.figures.base import Figure, fade, figure, final_loss_title, layout_of, plain, say_above, trace
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text import formats
 from dashboards.view_state import ViewState
@@ -15,6 +15,8 @@ FEW_SEEDS = 4
 """So many tuning seeds are named in a figure."""
 WIDE_TICKS, NARROW_TICKS = 10, 5
 """So many learning rates have room below the axis."""
+WIDE_LETTERS, NARROW_LETTERS = 70, 40
+"""So many letters of what is said above the plot have room in a line."""
 FAR = 4.0
 """A diverged rate this many times above all others is drawn at the edge, lest it squeezes them together."""
 
@@ -32,7 +34,7 @@ def learning_rates(
 
     Where a comparison tunes first, the line is dotted and its marks are hollow: it is of the tuning seeds, which chose
     the rate. The full mark is the mean of the compared seeds, which ran at that rate alone. Trials that were searched
-    over more than the rate have no line.
+    over more than the rate have no line. What each kind of mark is stands above the plot.
     """
     rows = [row for row in comparison.rows if row.candidate not in view.hidden]
     tuning_seeds = frozenset(comparison.tuning_seeds)
@@ -57,15 +59,13 @@ def learning_rates(
     shown = [run for run in runs if run.candidate in {row.candidate for row in rows}]
     edge = _rate_edge(shown)
     data += _diverged_marks(shown, styles, theme, edge)
-    layout = layout_of(theme, x_title="learning rate", y_title="final validation loss")
+    layout = layout_of(theme, x_title="learning rate", y_title=final_loss_title(comparison))
     ticks = _spaced_rates(sorted({run.lr for run in shown if run.lr <= edge}), NARROW_TICKS if narrow else WIDE_TICKS)
     layout["xaxis"] |= {
         "type": "log", "tickvals": ticks, "ticktext": [formats.rate(lr) for lr in ticks], "tickangle": 0,
     }  # fmt: skip
-    if tuning_seeds:
-        full, hollow = "filled: mean of the compared seeds", f"hollow: {_seed_words(comparison.tuning_seeds)}"
-        layout["annotations"].append(heading(f"{full}{'<br>' if narrow else '; '}{hollow}", 0.0, 1.01, theme))
-        layout["margin"] |= {"t": 44 if narrow else 30}
+    letters = NARROW_LETTERS if narrow else WIDE_LETTERS
+    say_above(layout, _key(comparison.tuning_seeds, shown), letters, theme)
     ended = any(each["x"] for each in data)
     return figure(data if ended else [], layout, theme, empty="Finished runs will appear here.")
 
@@ -91,6 +91,17 @@ def _tuning_line(
         "marker": {"size": 8, "symbol": f"{style.symbol}-open", "color": colour},
         "hovertemplate": f"%{{y:.4f}} at lr %{{x}}, {_seed_words(seeds)}",
     }
+
+
+def _key(tuning_seeds: Sequence[int], runs: Sequence[RunRecord]) -> str:
+    """What is drawn: `line: mean over seeds; small circles: each seed; ×: diverged`."""
+    if tuning_seeds:
+        said = ["filled: mean of the compared seeds", f"dotted and hollow: {_seed_words(tuning_seeds)}"]
+    else:
+        said = ["line: mean over seeds"]
+    several = "each compared seed" if len(tuning_seeds) == 1 else "each seed"
+    lost = dict.fromkeys(run.state_word() for run in runs if _has_diverged(run))
+    return "; ".join([*said, f"small circles: {several}", *([f"×: {' or '.join(lost)}"] if lost else [])])
 
 
 def _seed_words(seeds: Sequence[int]) -> str:

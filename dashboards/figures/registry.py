@@ -61,8 +61,8 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     name="loss-memory",
     title="Loss and optimizer state",
     page=AnswerKind.COMPARISON,
-    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is "
-    "the Pareto front: intervals show of full marks that they are on it, or behind it, and of hollow ones neither.",
+    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front. "
+    "Filled marks are on it, or behind it, by their intervals; of hollow ones neither is significant.",
     draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
@@ -78,8 +78,9 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="learning-rates",
         title="Learning-rate sensitivity",
         page=AnswerKind.COMPARISON,
-        caption="Final validation loss by learning rate: mean over seeds, one small mark per seed, × where a run "
-        "diverged. With separate tuning, hollow marks show the tuning seeds and filled marks the compared seeds.",
+        caption="Final validation loss by learning rate: mean over seeds, a small circle for each seed, × where a run "
+        "diverged. With separate tuning, dotted lines and their hollow marks show the tuning seeds, and filled marks "
+        "the mean of the compared seeds.",
         draw=lambda view: learning_rates(*_comparison_view(view), view.snapshot.runs, narrow=view.narrow),
     ),
     FigureEntry(
@@ -93,7 +94,7 @@ COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
     replace(LOSS_MEMORY, name="pareto", is_listed=False),
     FigureEntry(
         name="loss-hours",
-        title="Loss and device-hours",
+        title="Loss and device time",
         page=AnswerKind.COMPARISON,
         draw=lambda view: loss_by_price(*_comparison_view(view), "hours", narrow=view.narrow),
     ),
@@ -110,7 +111,8 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         name="objective",
         title="Objective over trials",
         page=AnswerKind.FINDINGS,
-        caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early.",
+        caption="Final loss of each trial in order; the line is the best so far. Hollow marks were stopped early; "
+        "those at the upper edge have a loss above it, or none.",
         draw=lambda view: sweep.objective(sweep.sweep_report(view.snapshot), view.snapshot.styles, view.theme),
     ),
     FigureEntry(
@@ -125,7 +127,7 @@ SWEEP_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (
         title="Loss over each hyperparameter",
         page=AnswerKind.FINDINGS,
         caption="Loss of each trial of the best optimizer over the value of each hyperparameter. Hollow marks were "
-        "stopped early.",
+        "stopped early; those at the upper edge have a loss above it.",
         draw=sweep.experiment_slices,
     ),
     FigureEntry(
@@ -150,8 +152,8 @@ LAW_FIGURES: tuple[FigureEntry[[FitReport, Mapping[str, Style], ThemeName, Seque
         name="law",
         title="Scaling law",
         page=AnswerKind.LAW,
-        caption="Final validation loss by size, both logarithmic. Marks: mean over seeds. Lines: the fitted law; "
-        "bands: its 95 % bootstrap interval. Hollow marks are predictions.",
+        caption="Final validation loss by size, both logarithmic. Above the plot stands what is drawn; the law's bands "
+        "are 95 % bootstrap intervals.",
         draw=laws.law,
     ),
     FigureEntry(

@@ -37,6 +37,7 @@ from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 from orchestrator.sweeps.report import best_so_far, sweep_spec
 from worker.records.result import Verdict
+from worker.words import pluralize
 
 CLASSES = 6
 """Trials are drawn in so many shades, by their rank: more of them than this nobody tells apart."""
@@ -47,7 +48,9 @@ CELLS = 24
 """Of a contour, along each of its axes."""
 LEVELS = 8
 LOST = (Verdict.DIVERGED, Verdict.OUT_OF_MEMORY)
-"""A trial that ended so has no place among the others; its × stands at the upper edge."""
+"""A trial that ended so is marked ×; without a loss it has no place but the upper edge."""
+PAD, SHARES_PAD = 0.08, 0.06
+"""So far, as shares of what is drawn, an axis of losses and one of shares reach beyond it."""
 SLANT = 30
 """Degrees by which names of axes are turned where they would meet each other: upwards, each begins at its axis."""
 MARGIN_RIGHT = 34
@@ -57,19 +60,31 @@ LEAST_WIDTH = 250
 
 
 def objective(report: SweepReport, styles: Mapping[str, Style], theme: ThemeName) -> Figure:
-    """Loss over trials: filled marks ran the budget, open ones were stopped early, a line is the best so far."""
-    top = _top(report.trials)
+    """Loss over trials: filled marks ran the budget, open ones were stopped early, a line is the best so far. The axis
+    ends where outliers would squeeze the rest, but above every line; what is beyond it has a mark at its edge."""
+    low, top = _loss_ends(report)
     newest = max((trial.number for trial in report.trials), default=0)
     data: list[Any] = []
-    for finding in report.findings:
-        style = styles[finding.candidate]
-        mine = [trial for trial in report.trials if trial.candidate == finding.candidate]
-        data.append(_best_line(finding, mine, newest, style, theme))
-        data.append(_marks(finding, [trial for trial in mine if trial.objective is not None], style, theme, top))
-        data.append(_marks(finding, [trial for trial in mine if trial.objective is None], style, theme, top))
+    at_edge: list[TrialRow] = []
     title = LOSS_IN_NATS if report.loss_unit else report.loss_name
     layout = layout_of(theme, x_title="trial", y_title=title)
     layout["xaxis"] |= {"range": [-0.7, report.trials_planned - 0.3], "tickformat": "d"}
+    layout["yaxis"] |= {"range": _padded(low, top)}
+    for finding in report.findings:
+        style = styles[finding.candidate]
+        mine = [trial for trial in report.trials if trial.candidate == finding.candidate]
+        shown = [trial for trial in mine if latest_loss(trial) is not None or trial.verdict in LOST]
+        beyond = [trial for trial in shown if _is_beyond(trial, top)]
+        within = [trial for trial in shown if not _is_beyond(trial, top)]
+        data.append(_best_line(finding, mine, newest, style, theme))
+        data.append(_marks(finding, [trial for trial in within if trial.objective is not None], style, theme))
+        data.append(_marks(finding, [trial for trial in within if trial.objective is None], style, theme))
+        data += [_marks(finding, beyond, style, theme) | {"mode": "none"}] if beyond else []
+        layout["annotations"] += [
+            _edge_mark(trial, style.colour(theme), x=trial.number, xref="x", y=1.0) for trial in beyond
+        ]
+        at_edge += beyond
+    _say_beyond(layout, at_edge, top, theme)
     return figure(data, layout, theme, empty="Trials will appear here.")
 
 
@@ -154,6 +169,10 @@ def parallel(
     layout["margin"] |= {"t": 46, "b": 14, "l": 30, "r": _room_at_the_right(names)}
     scale = axes.best, axes.worst
     layout["annotations"] = [*_scales(axes.ranges, theme), *_loss_scale(len(axes.ranges), scale, theme)]
+    if axes.worst > axes.best and (beyond := [trial for trial in mine if _is_beyond(trial, axes.worst)]):
+        said = heading(_beyond_words(beyond, axes.worst, "past the end of the last axis"), 0.0, 0.0, theme)
+        layout["annotations"].append(said | {"yanchor": "top", "yshift": -4})
+        layout["margin"] |= {"b": 30}
     return figure(data, layout, theme, empty="Trials will appear here.")
 
 
@@ -165,6 +184,8 @@ def slices(
     mine = drawn_trials(report, searched.name())
     losses = [loss for trial in mine if (loss := latest_loss(trial)) is not None]
     low, top = min(losses, default=0.0), min(_top(mine), max(losses, default=1.0))
+    beyond = [trial for trial in mine if _is_beyond(trial, top)]
+    within = [trial for trial in mine if not _is_beyond(trial, top)]
     across = min(len(ranges), 2 if narrow else 4)
     rows = -(-len(ranges) // across)
     layout = layout_of(theme, x_title="", y_title="")
@@ -179,19 +200,27 @@ def slices(
         )
         axes = add_axes(layout, theme, place + 1, *domains)
         number = "" if place == 0 else str(place + 1)
-        layout[f"xaxis{number}"] |= _value_ticks(domain) | {"range": [-0.06, 1.06]}
-        layout[f"yaxis{number}"] |= {"range": [low - 0.08 * (top - low), top + 0.08 * (top - low)]}
-        marks = _trial_marks(mine, [share_of(domain, trial.parameters[name]) for trial in mine], top, style, colour)
-        data.append(marks | axes)
+        layout[f"xaxis{number}"] |= _value_ticks(domain) | {"range": [-SHARES_PAD, 1 + SHARES_PAD], "nticks": 0}
+        layout[f"yaxis{number}"] |= {"range": _padded(low, top)}
+        data.append(_trial_marks(within, domain, name, style, colour) | axes)
+        data += [_trial_marks(beyond, domain, name, style, colour) | axes | {"mode": "none"}] if beyond else []
+        (first, last), (_, upper) = domains
+        for trial in beyond:
+            share = (share_of(domain, trial.parameters[name]) + SHARES_PAD) / (1 + 2 * SHARES_PAD)
+            x = first + share * (last - first)
+            layout["annotations"].append(_edge_mark(trial, colour, x=x, xref="paper", y=upper))
         layout["annotations"].append(heading(plain(name), domains[0][0], domains[1][1], theme))
     if len(ranges) < 2:
         del layout["yaxis2"]
+    _say_beyond(layout, beyond, top, theme)
     return figure(data if mine else [], layout, theme, empty="Trials will appear here.")
 
 
 def contour(report: SweepReport, searched: SearchedCandidate, pair: tuple[str, str] | None, theme: ThemeName) -> Figure:
     """The losses of trials that ran their budget over two hyperparameters, and between them a field: at each place the
     mean of the trials' losses by the inverse square of their distance (Shepard 1968), in steps as contours have.
+    An outlier counts in it as the loss where the brightest step begins, and the heading says so: its own would make
+    bright all that it is near.
 
     Cells are bars on a base, as in `probe_heatmap`: Plotly's own contours need inline styles, which the policy forbids.
     """
@@ -202,7 +231,8 @@ def contour(report: SweepReport, searched: SearchedCandidate, pair: tuple[str, s
         return figure([], layout, theme, empty=few)
     ranges = searched.ranges()
     spots = np.array([[share_of(ranges[name], trial.parameters[name]) for name in pair] for trial in ended])
-    losses = np.minimum([trial.objective for trial in ended if trial.objective is not None], _top(ended))
+    top = _top(ended)
+    losses = np.minimum([trial.objective for trial in ended if trial.objective is not None], top)
     cells = (np.arange(CELLS) + 0.5) / CELLS
     low, high = float(losses.min()), float(losses.max())
     data: list[Any] = []
@@ -226,7 +256,7 @@ def contour(report: SweepReport, searched: SearchedCandidate, pair: tuple[str, s
     data.append(
         trace(
             "markers", [float(x) for x in spots[:, 0]], [float(y) for y in spots[:, 1]], marker=look,
-            customdata=[f"trial {trial.number}: {_parameters(trial)}<br>{_ending(trial)}" for trial in ended],
+            customdata=[f"trial {trial.number}: {_about(trial)}" for trial in ended],
             hovertemplate="%{customdata}<extra></extra>",
         )
     )  # fmt: skip
@@ -234,7 +264,9 @@ def contour(report: SweepReport, searched: SearchedCandidate, pair: tuple[str, s
         layout[f"{letter}axis"] |= axis(theme, plain(name)) | _value_ticks(ranges[name])
         layout[f"{letter}axis"] |= {"range": [0, 1], "showgrid": False}
     layout["margin"] |= {"t": 30}
-    layout["annotations"] = [heading(f"dark {low:.4g} to bright {high:.4g}", 0.0, 1.0, theme)]
+    beyond = sum(_is_beyond(trial, top) for trial in ended)
+    above = f"; {pluralize(beyond, 'trial')} above it, drawn as that" if beyond else ""
+    layout["annotations"] = [heading(f"dark {low:.4g} to bright {high:.4g}{above}", 0.0, 1.0, theme)]
     return figure(data, layout, theme, empty="")
 
 
@@ -268,10 +300,58 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
 
 
 def _top(trials: Sequence[TrialRow]) -> float:
-    """Where marks are cut: above it a trial is only known to be bad."""
+    """Where an axis of losses may end: what is above it would squeeze the rest. The negative of a reward is below
+    zero."""
     losses = [trial.objective for trial in trials if trial.objective is not None]
     losses = losses or [trial.last_val_loss for trial in trials if trial.last_val_loss is not None]
-    return CROWD * min(losses) if losses else 1.0
+    return min(losses) + (CROWD - 1) * abs(min(losses)) if losses else 1.0
+
+
+def _loss_ends(report: SweepReport) -> tuple[float, float]:
+    """The lowest loss and the highest one that the axis holds: no outlier, but every line of the best so far."""
+    losses = [loss for trial in report.trials if (loss := latest_loss(trial)) is not None]
+    if not losses:
+        return 0.0, 1.0
+    names = {trial.candidate for trial in report.trials}
+    lines = (best_so_far([trial for trial in report.trials if trial.candidate == name]) for name in names)
+    tops = [best for line in lines for best in line if best is not None]
+    return min(losses), max([min(_top(report.trials), max(losses)), *tops])
+
+
+def _padded(low: float, top: float) -> list[float]:
+    """The range of an axis around them."""
+    pad = PAD * (top - low) or 0.01 * abs(top) or 1.0
+    return [low - pad, top + pad]
+
+
+def _is_beyond(trial: TrialRow, top: float) -> bool:
+    """Whether its place is at the edge."""
+    loss = latest_loss(trial)
+    return loss is None or loss > top
+
+
+def _edge_mark(trial: TrialRow, colour: str, *, x: float, xref: str, y: float) -> dict[str, Any]:
+    """A mark at the upper edge, below `y`, for a loss beyond it. It is no point of a trace: a file of the figure's
+    values would take the edge for the loss."""
+    return {
+        "text": "×" if trial.verdict in LOST else "△", "hovertext": f"trial {trial.number}: {_about(trial)}",
+        "x": x, "xref": xref, "xanchor": "center", "y": y, "yref": "paper", "yanchor": "top", "showarrow": False,
+        "font": {"size": 13, "color": colour},
+    }  # fmt: skip
+
+
+def _say_beyond(layout: dict[str, Any], beyond: Sequence[TrialRow], top: float, theme: ThemeName) -> None:
+    if beyond:
+        layout["annotations"].append(heading(_beyond_words(beyond, top, "at the upper edge"), 0.0, 1.0, theme))
+        layout["margin"] |= {"t": 30}
+
+
+def _beyond_words(beyond: Sequence[TrialRow], top: float, where: str) -> str:
+    """`at the upper edge: 2 trials above 3.28`"""
+    known = sum(latest_loss(trial) is not None for trial in beyond)
+    said = [f"{pluralize(known, 'trial')} above {top:.4g}"] if known else []
+    said += [f"{pluralize(len(beyond) - known, 'trial')} without a loss"] if len(beyond) > known else []
+    return f"{where}: {', '.join(said)}"
 
 
 def _best_line(
@@ -286,17 +366,14 @@ def _best_line(
     return trace("lines", numbers, losses, name=plain(finding.title), line=look, hovertemplate=hover)
 
 
-def _marks(
-    finding: SweepFinding, trials: Sequence[TrialRow], style: Style, theme: ThemeName, top: float
-) -> dict[str, Any]:
-    shown = [(trial, latest_loss(trial)) for trial in trials if latest_loss(trial) is not None or trial.verdict in LOST]
-    colour, symbols = style.colour(theme), [_symbol(trial, style) for trial, _ in shown]
+def _marks(finding: SweepFinding, trials: Sequence[TrialRow], style: Style, theme: ThemeName) -> dict[str, Any]:
+    colour, symbols = style.colour(theme), [_symbol(trial, style) for trial in trials]
     return trace(
         "markers",
-        [trial.number for trial, _ in shown],
-        [top if loss is None else min(loss, top) for _, loss in shown],
+        [trial.number for trial in trials],
+        [latest_loss(trial) for trial in trials],
         name=plain(finding.title),
-        customdata=[f"{_parameters(trial)}<br>{_ending(trial)}" for trial, _ in shown],
+        customdata=[_about(trial) for trial in trials],
         marker={"size": 8, "symbol": symbols, "color": colour, "line": {"width": 1.4, "color": colour}},
         hovertemplate="trial %{x}: %{customdata}",
     )
@@ -306,6 +383,10 @@ def _symbol(trial: TrialRow, style: Style) -> str:
     if trial.objective is not None:
         return style.symbol
     return "x-thin" if trial.verdict in LOST else f"{style.symbol}-open"
+
+
+def _about(trial: TrialRow) -> str:
+    return f"{_parameters(trial)}<br>{_ending(trial)}"
 
 
 def _parameters(trial: TrialRow) -> str:
@@ -340,7 +421,7 @@ def _lines(
         spots = list(axes.shares(trial).values())
         x += [*range(len(spots)), None]
         y += [*spots, None]
-        words += [f"trial {trial.number}: {_parameters(trial)}<br>{_ending(trial)}"] * len(spots) + [None]
+        words += [f"trial {trial.number}: {_about(trial)}"] * len(spots) + [None]
     is_best = shade == 1.0 and not dotted
     is_dotted = dotted and shade != LEFT_OUT
     colour = THEMES[theme].muted if dotted else style.colour(theme)
@@ -368,15 +449,13 @@ def _brush_line(place: int, brush: Brush, theme: ThemeName) -> dict[str, Any]:
     return trace("lines", [place, place], ends, line=look, hoverinfo="skip")
 
 
-def _trial_marks(
-    trials: Sequence[TrialRow], x: Sequence[float], top: float, style: Style, colour: str
-) -> dict[str, Any]:
-    losses = [loss for trial in trials if (loss := latest_loss(trial)) is not None]
+def _trial_marks(trials: Sequence[TrialRow], domain: Range, name: str, style: Style, colour: str) -> dict[str, Any]:
+    """The losses over the hyperparameter of that name."""
     return trace(
         "markers",
-        x,
-        [min(loss, top) for loss in losses],
-        customdata=[f"trial {trial.number}: {_parameters(trial)}<br>{_ending(trial)}" for trial in trials],
+        [share_of(domain, trial.parameters[name]) for trial in trials],
+        [latest_loss(trial) for trial in trials],
+        customdata=[f"trial {trial.number}: {_about(trial)}" for trial in trials],
         marker={
             "size": 7, "symbol": [_symbol(trial, style) for trial in trials], "color": colour,
             "line": {"width": 1.3, "color": colour},

@@ -15,10 +15,11 @@ BROKEN = frozenset({AttemptOutcome.BROKEN, AttemptOutcome.LOST})
 
 
 def experiment_attempts(view: ExperimentView) -> Figure:
-    """When the attempts of the candidates that the view shows held their slots."""
+    """When the attempts of the snapshot's runs, which may be a cell's, held their slots, but for hidden candidates."""
     snapshot = view.snapshot
     spans = view.reader.runs.attempt_spans(snapshot.experiment.id)
-    shown = [one for one in spans if one.candidate not in view.state.hidden]
+    runs = {run.id for run in snapshot.runs}
+    shown = [one for one in spans if one.run_id in runs and one.candidate not in view.state.hidden]
     return attempts_timeline(shown, snapshot.titles, snapshot.styles, time.time(), view.theme)
 
 
@@ -42,7 +43,7 @@ def attempts_timeline(
     layout["xaxis"] |= {"type": "date"}
     layout["margin"] |= {"b": 60}  # its numbers have two lines
     layout["yaxis"] |= {
-        "range": [number + 0.5, 0.5] if number > 3 else [3.5, 0.5],
+        "range": [number + 0.5, 0.5],
         "dtick": max(1, number // 8),
         "tick0": 1,
     }

@@ -1,13 +1,25 @@
 """Figures of trade-offs: loss over memory and over device-hours, with names where they cover nothing. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dashboards.figures.base import Figure, add_legend, bytes_axis, figure, layout_of, open_ends, plain, trace, whiskers
+from dashboards.figures.base import (
+    Figure,
+    add_legend,
+    bytes_axis,
+    figure,
+    final_loss_title,
+    layout_of,
+    open_ends,
+    plain,
+    trace,
+    whiskers,
+)
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text import formats
 from dashboards.view_state import ViewState
+from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.records import Comparison, Interval
 
 SIDES = ("top right", "bottom right", "top left", "bottom left", "top center", "bottom center")
@@ -79,6 +91,8 @@ def sides(marks: Sequence[NamedMark], room: Box) -> list[str | None]:
 
 
 Price = Literal["memory", "hours"]
+FEWEST_HOURS = 0.1
+"""Where every run took less, its time is told in seconds."""
 RIGHT_PIXELS = 84
 """The margin of loss over price: room for names beside the marks."""
 MOST_SPREADS = 4.0
@@ -115,9 +129,13 @@ def loss_by_price(
 ) -> Figure:
     """A mark a candidate at its loss and what that cost, with the loss's interval; a line joins the Pareto front, whose
     marks are the first to be named where marks crowd."""
-    x_title = "bytes of optimizer state" if price == "memory" else "device-hours per run at the best learning rate"
-    layout = layout_of(theme, x_title=x_title, y_title=f"final {comparison.loss_name}")
     placed = [each for each in _priced_losses(comparison, styles, theme, price) if each.candidate not in view.hidden]
+    is_short = price == "hours" and max((each.cost for each in placed), default=1.0) < FEWEST_HOURS
+    if is_short:
+        placed = [replace(each, cost=SECONDS_PER_HOUR * each.cost) for each in placed]
+    time = f"device-{'seconds' if is_short else 'hours'} per run at the best learning rate"
+    x_title = "bytes of optimizer state" if price == "memory" else time
+    layout = layout_of(theme, x_title=x_title, y_title=final_loss_title(comparison))
     if price == "memory":
         layout["xaxis"] |= bytes_axis(1.3 * max((each.cost for each in placed), default=1.0))
     layout["margin"] |= {"r": RIGHT_PIXELS}
@@ -126,7 +144,8 @@ def loss_by_price(
     _set_ranges(layout, placed)
     front = [each for each in placed if each.is_on_front] if price == "memory" else _front(placed)
     named = _label_sides(placed, front, layout, PLOTS_PIXELS["narrow" if narrow else "wide"])
-    data = [_mark(each, price, named.get(each.candidate)) for each in placed]
+    unit = "s" if is_short else "h"
+    data = [_mark(each, price, unit, named.get(each.candidate)) for each in placed]
     if len(front) > 1:
         steps = sorted((each.cost, each.loss.mean) for each in front)
         look = {"shape": "hv", "width": 1, "dash": "dot", "color": THEMES[theme].muted}
@@ -186,11 +205,12 @@ def _label_sides(
     return {one.candidate: side for one, side in zip(firsts, found, strict=True) if side is not None}
 
 
-def _mark(one: PricedLoss, price: Price, side: str | None) -> dict[str, Any]:
-    cost = formats.size(one.cost) if price == "memory" else f"{formats.hours(one.cost)} h"
+def _mark(one: PricedLoss, price: Price, unit: str, side: str | None) -> dict[str, Any]:
+    """`unit`: of a cost in time."""
+    cost = formats.size(one.cost) if price == "memory" else f"{formats.hours(one.cost)} {unit}"
     is_sure, place = one.is_front_shown or price != "memory", ""
     if price == "memory":
-        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', which is not shown'}"
+        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not significant'}"
     beside = {"text": [plain(one.title)], "textposition": side, "textfont": {"size": 11, "color": one.colour}}
     return trace(
         "markers+text" if side else "markers",

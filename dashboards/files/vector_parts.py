@@ -134,6 +134,12 @@ class AxisScale:
             axis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # as above
         elif form.endswith("%"):
             axis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
+        elif self.is_log:  # plain numbers: matplotlib's own are formulas
+            low, high = axis.get_view_interval()
+            whole_decades = low > 0 and high / low >= DECADE
+            axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)) if whole_decades else ticker.MaxNLocator(5))
+            axis.set_major_formatter(ticker.FuncFormatter(lambda value, _place: f"{value:g}"))
+            axis.set_minor_formatter(ticker.NullFormatter())
         if self.layout.get("dtick") and not self.is_log:
             step, first = self.layout["dtick"], self.layout.get("tick0", 0)
             axis.set_major_locator(ticker.MultipleLocator(step, offset=first % step))
@@ -141,6 +147,7 @@ class AxisScale:
             axis.set_major_locator(ticker.MaxNLocator(self.layout["nticks"]))
 
 
+DECADE = 10.0
 BAR_WIDTH = 0.7
 """Of the room between two names, where a figure does not say."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median_low
 from typing import Literal, assert_never
 
 from dashboards.palette import Style
@@ -308,12 +309,17 @@ def _memory_clause(row: CandidateRow, baseline: CandidateRow | None) -> str:
 
 
 def _whiskers(rows: Sequence[CandidateRow]) -> dict[str, Whisker]:
-    """One scale for all rows, set by the means: intervals of two seeds are so wide that they would hide them."""
-    means = [row.val_loss.mean for row in rows if row.val_loss is not None]
-    if not means:
+    """One scale for all rows, which holds the intervals, so that a wide one looks wider than a narrow one. Cut are
+    those that are much wider than others, and those beside which the means would lie on top of one another."""
+    losses = [row.val_loss for row in rows if row.val_loss is not None]
+    if not losses:
         return {}
-    spread = max(means) - min(means) or 0.02 * abs(means[0]) or 1.0
-    left, width = min(means) - 0.6 * spread, 2.2 * spread
+    low, high = min(loss.mean for loss in losses), max(loss.mean for loss in losses)
+    spread = high - low or 0.02 * abs(low) or 1.0
+    halves = [half for loss in losses if (half := loss.half_width()) is not None]
+    reach = min(max(halves), 2 * median_low(halves), 10 * spread) if halves else 0.0
+    margin = max(0.6 * spread, reach)
+    left, width = low - margin, high - low + 2 * margin
     return {row.candidate: _whisker(row, left, width) for row in rows if row.val_loss is not None}
 
 

@@ -68,6 +68,12 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     assert diverged["text"] == ["lr 1000 → ", ""]
 
 
+def test_learning_rates_say_what_is_drawn_and_in_which_unit(reader, finished):
+    layout = figure(reader, reader.snapshot(finished), "learning-rates", ViewState(), "light")["layout"]
+    assert layout["annotations"][0]["text"] == "line: mean over seeds; small circles: each seed; ×: diverged"
+    assert layout["yaxis"]["title"]["text"] == "final validation loss, nats per token"
+
+
 @pytest.mark.parametrize("narrow", [False, True])
 def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_compared_ones(
     reader, services, player, narrow
@@ -93,7 +99,10 @@ def test_learning_rates_of_a_tuned_comparison_tell_the_tuning_seed_from_the_comp
         }
         assert tried["marker"]["symbol"].endswith("-open") and tried["line"]["dash"] == "dot"
         assert "tuning seed 0" in tried["hovertemplate"]
-    assert "hollow: tuning seed 0" in made["layout"]["annotations"][0]["text"]
+    said = made["layout"]["annotations"][0]["text"].replace("<br>", " ")
+    assert said == (
+        "filled: mean of the compared seeds; dotted and hollow: tuning seed 0; small circles: each compared seed"
+    )
 
 
 def test_a_run_without_a_loss_is_marked_by_what_became_of_it(reader, finished):
@@ -238,3 +247,26 @@ def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
     ] * len(comparison.rows)
     for row in comparison.rows:
         assert any(f"extends to {row.val_loss.high:.4g}" in trace["hovertemplate"] for trace in arrows)
+
+
+@pytest.mark.parametrize(("hours", "title", "drawn"), [(2e-4, "device-seconds", 0.72), (0.5, "device-hours", 0.5)])
+def test_short_runs_are_told_in_seconds(hours, title, drawn):
+    """Plotly writes 0.0002 hours as 200µ."""
+    comparison = made_comparison()
+    rows = tuple(row.model_copy(update={"run_device_hours": hours}) for row in comparison.rows)
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "hours")
+    assert made["layout"]["xaxis"]["title"]["text"].startswith(title)
+    marks = [trace for trace in made["data"] if "text" in trace or trace.get("showlegend")]
+    assert [x for trace in marks for x in trace["x"]] == [pytest.approx(drawn)] * len(rows)
+    assert f" at {drawn:g}" in marks[0]["hovertemplate"]
+
+
+def test_a_place_that_intervals_do_not_show_is_called_not_significant():
+    """`not shown` reads as if the mark were not drawn."""
+    comparison = made_comparison()
+    rows = tuple(row.model_copy(update={"pareto_front_shown": False}) for row in comparison.rows)
+    looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
+    made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "memory")
+    told = [trace["hovertemplate"] for trace in made["data"] if "the front" in trace.get("hovertemplate", "")]
+    assert len(told) == len(rows) and all("the front, not significant<extra>" in each for each in told)

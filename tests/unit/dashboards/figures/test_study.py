@@ -32,3 +32,34 @@ def test_nothing_to_draw_is_a_sentence() -> None:
         drawn = study_figure(empty, "nats", "dark")
         assert drawn["data"] == []
         assert drawn["layout"]["annotations"][0]["text"].startswith("Measured values will appear")
+
+
+def rows_of(*names: str, axis: str = "claimed figures") -> tuple[list[str], str]:
+    """The rows' names and the axis's title, without breaks of lines."""
+    drawn = study_figure(finding(*(Measure(name=name, value=1.0) for name in names)), axis, "light")
+    title = drawn["layout"]["xaxis"]["title"]["text"]
+    return [name.replace("<br>", " ") for name in drawn["data"][0]["y"]], title.replace("<br>", " ")
+
+
+def test_rows_are_named_by_what_tells_them_apart() -> None:
+    quantity = "loss minus AdamW's"
+    names, title = rows_of(*(f"{who}, {quantity}, gpt2-{size}" for who in ("AdaPM", "GaLore") for size in ("a", "b")))
+    assert names == ["AdaPM, gpt2-a", "AdaPM, gpt2-b", "GaLore, gpt2-a", "GaLore, gpt2-b"]
+    assert title == f"claimed figures: {quantity}, nats"
+    long = [f"a partition that is told at length and with number {number}" for number in range(9)]
+    assert rows_of(*long)[0] == long, "no name is cut, lest two rows become one"
+
+
+def test_rows_of_several_quantities_name_their_units() -> None:
+    names, title = rows_of("AdaPM-mini, loss minus AdamW's", "AdaPM-mini, optimizer state by AdamW's")
+    assert names == ["loss minus AdamW's, nats", "optimizer state by AdamW's, ratio of bytes"]
+    assert title == "claimed figures: AdaPM-mini (rows differ in unit)"
+    names, _ = rows_of("AdaPM", "AdaPM, optimizer state by AdamW's", axis="loss minus AdamW's, nats per answer token")
+    assert names == ["AdaPM", "AdaPM, optimizer state by AdamW's, ratio of bytes"]
+    names, title = rows_of("speed-up, r = 5 %", "loss change, r = 5 %", axis="times fewer steps; nats")
+    assert names == ["speed-up, times", "loss change, nats"]
+    assert title == "times fewer steps; nats: r = 5 % (rows differ in unit)"
+
+
+def test_a_row_that_is_alone_keeps_its_name() -> None:
+    assert rows_of("AdaPM, loss minus AdamW's") == (["AdaPM, loss minus AdamW's"], "claimed figures, nats")

@@ -1,9 +1,13 @@
 """Attempts over time: as few lanes as ran at once, and a cross where one broke."""
 
-from dashboards.figures.timeline import attempts_timeline, lanes_of
+from dashboards.data.reader import Reader
+from dashboards.figures.base import ExperimentView
+from dashboards.figures.timeline import attempts_timeline, experiment_attempts, lanes_of
 from dashboards.palette import style
+from dashboards.view_state import ViewState
 from orchestrator.activity import AttemptSpan
 from orchestrator.jobs import AttemptOutcome
+from tests.factories.scaling import scaling_spec
 
 
 def attempt_span(
@@ -33,3 +37,22 @@ def test_a_running_attempt_reaches_until_now_and_a_broken_one_has_a_cross():
     figure = attempts_timeline(spans, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 60.0, "dark")
     assert figure["data"][0]["x"][:2] == [10_000, 60_000]
     assert figure["data"][1]["text"] == ["&lt;b&gt;bad&lt;/b&gt;"]
+
+
+def test_a_cells_attempts_are_those_of_its_runs(services, player):
+    spec = scaling_spec()
+    experiment = services.experiments.submit(spec).experiment
+    player.finish()
+    reader = Reader(services.experiments, services.runs, services.analysis)
+    for cell in spec.cells():
+        snapshot = reader.snapshot(experiment.id, cell.key)
+        view = ExperimentView(reader=reader, snapshot=snapshot, state=ViewState(cell=cell.key), theme="light")
+        drawn = experiment_attempts(view)
+        shown = {text.partition(" ")[0] for trace in drawn["data"] for text in trace["text"]}
+        assert shown == {run.id for run in snapshot.runs} != set()
+
+
+def test_there_are_as_many_lanes_as_ran_at_once():
+    spans = [attempt_span(0, 5), attempt_span(6, 9)]
+    figure = attempts_timeline(spans, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 10.0, "light")
+    assert figure["layout"]["yaxis"]["range"] == [1.5, 0.5]

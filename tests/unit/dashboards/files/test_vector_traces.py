@@ -115,7 +115,7 @@ def test_attempts_lie_at_their_dates():
     axes = axes_of(attempts_timeline(spans, {"adamw": "AdamW"}, {"adamw": style("adamw")}, 0.0, "light"))
     (line,) = axes.lines
     assert line.get_xdata()[:2].tolist() == [1.0, 2.0]  # days since the epoch
-    assert axes.get_ylim() == (3.5, 0.5)  # the first lane on top
+    assert axes.get_ylim() == (2.5, 0.5)  # the first lane on top
 
 
 def test_a_cross_is_a_cross_in_the_legend_too():
@@ -152,3 +152,19 @@ def test_marks_of_several_symbols_are_all_drawn():
     }  # fmt: skip
     axes = axes_of({"data": [trace], "layout": layout_of("light", x_title="", y_title="")})
     assert [each.get_offsets().tolist() for each in axes.collections] == [[[1, 1]], [[2, 2]], [[3, 3]]]
+
+
+@pytest.mark.parametrize(("losses", "least"), [([2.1, 2.6, 4.9], 3), ([0.3, 30.0, 400.0], 4)])
+def test_logarithmic_axes_have_plain_numbers(losses: list[float], least: int) -> None:
+    """Within a decade and over several; matplotlib's own are formulas."""
+    layout = layout_of("light", x_title="step", y_title="loss")
+    layout["yaxis"] |= {"type": "log"}
+    axes = axes_of({"data": [{"type": "scatter", "mode": "lines", "x": [1, 2, 3], "y": losses}], "layout": layout})
+    axes.figure.canvas.draw()
+    low, high = axes.get_ylim()
+    texts = [
+        label.get_text()
+        for label, place in zip(axes.get_yticklabels(), axes.get_yticks(), strict=True)
+        if low <= place <= high
+    ]
+    assert len(texts) >= least and all(float(text) > 0 for text in texts)

@@ -3,6 +3,7 @@
 import html
 import math
 import re
+from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -118,14 +119,16 @@ def test_hostile_names_are_text_and_nothing_is_inline(client: TestClient, swept:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_figures_show_every_trial_that_has_a_loss(client: TestClient, swept: str, theme: str):
-    def drawn(name: str) -> list[dict[str, object]]:
-        figure = client.get(f"/experiments/{swept}/figures/{name}.json?theme={theme}").json()
-        return list(figure["data"])
+    def drawn(name: str, part: str = "data") -> Any:
+        return client.get(f"/experiments/{swept}/figures/{name}.json?theme={theme}").json()[part]
 
     marks = [trace for trace in drawn("objective") if trace["mode"] == "markers"]
     shown = {number: symbol for trace in marks for number, symbol in _pairs(trace)}
-    assert set(shown) == {0, 1, 2, 3, 4}
-    assert str(shown[2]).endswith("-open") and shown[4] == "x-thin"
+    assert set(shown) == {0, 1, 2, 3}
+    assert str(shown[2]).endswith("-open")
+    lost, said = drawn("objective", "layout")["annotations"]
+    assert (lost["text"], lost["x"], lost["y"], lost["yref"]) == ("×", 4, 1.0, "paper"), "it has no loss"
+    assert said["text"] == "at the upper edge: 1 trial without a loss"
     lines = drawn("parallel")  # of the best one, AdaPM: two trials over two hyperparameters and the loss
     assert [trace["x"] for trace in lines] == [[0, 1, 2, None], [0, 1, 2, None]]
     assert drawn("importance") == []  # too few trials

@@ -87,6 +87,19 @@ def test_whiskers_share_one_scale_and_mark_what_leaves_it():
     assert third.low == third.middle == third.high
 
 
+@pytest.mark.parametrize("apart", [0.0, 0.01, 0.1, 1.0])
+def test_whiskers_of_different_widths_look_different(apart):
+    """However near the means are: three that were all cut at both ends told nothing."""
+    halves = (0.08, 0.14, 0.09)
+    rows = [row(f"a{place}", 2.0 + place * apart, half=half) for place, half in enumerate(halves)]
+    found = words.leaderboard(comparison(*rows), {each.candidate: style("adamw") for each in rows})
+    drawn = [each.whisker for each in found if each.whisker is not None]
+    wide = [each.high - each.low for each in drawn]
+    assert wide[0] < wide[2] < wide[1]
+    assert not any(each.cut_low or each.cut_high for each in drawn)
+    assert all(0 <= each.low <= each.middle <= each.high <= 100 for each in drawn)
+
+
 def test_state_share_is_of_the_baseline():
     rows = comparison(row("adapm", 2.0, state_bytes=25), row("adamw", 3.0, state_bytes=100))
     shares = [leader.state_share for leader in words.leaderboard(rows, {n: style(n) for n in ("adapm", "adamw")})]

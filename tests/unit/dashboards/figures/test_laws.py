@@ -1,0 +1,61 @@
+"""Figures of laws say what they draw, and why there is nothing to draw."""
+
+import pytest
+
+from dashboards.figures.laws import law, residuals
+from orchestrator.analysis.cells import comparisons
+from orchestrator.analysis.laws.fit import fit_experiments
+from orchestrator.analysis.laws.records import FitReport
+from tests.factories.scaling import scaling_records, scaling_spec
+from tests.factories.stores import result
+from worker.catalog import presets
+from worker.catalog.presets import parameter_count
+
+MODELS = ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
+
+
+def report(exponent: float, *, models=MODELS, seeds=(1, 2), predict=()) -> FitReport:
+    """The laws of two candidates whose losses follow a power law, or none where the exponent is zero."""
+    spec = scaling_spec(
+        sizes=[{"model": model} for model in models], seeds=list(seeds),
+        candidates=[{"optimizer": name, "learning_rates": [0.004]} for name in ("adamw", "adapm")],
+    )  # fmt: skip
+
+    def outcome(name: str, _lr: float, seed: int, model: str, _steps: int):
+        size = parameter_count(presets.preset(model))
+        wobble = 0.0 if exponent else 0.05 * (model == "gpt2-micro")
+        loss = 9 * size**-exponent * (1 + 1e-3 * seed + wobble) + 0.1 * (name == "adapm")
+        return result(final_val_loss=loss).model_copy(update={"parameters": size, "tokens": 10_240})
+
+    return fit_experiments(comparisons(*scaling_records(spec, outcome)), predict=list(predict), draws=100)
+
+
+def key(found: FitReport) -> str:
+    return str(law(found, {}, "light")["layout"]["annotations"][0]["text"]).replace("<br>", " ")
+
+
+def test_a_law_says_what_is_drawn_and_nothing_else():
+    whole = key(report(0.08, predict=[(10**7, None)]))
+    assert whole == (
+        "points: means over 2 seeds; lines: fitted law; bands: 95\N{NO-BREAK SPACE}% intervals of the law; "
+        "hollow: predictions"
+    )
+    assert "predictions" not in key(report(0.08))
+    assert key(report(0.0)) == "points: means over 2 seeds"
+    assert key(report(0.0, seeds=[1])) == "points: one seed each"
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (report(0.0), "No law is shown: the verdicts say why."),
+        (
+            report(0.08, models=MODELS[:1]),
+            "No law is shown: Not fitted: 1 model size; L = A N^-alpha needs at least 3.",
+        ),
+    ],
+)
+def test_without_a_law_the_residuals_say_why(found, reason):
+    drawn = residuals(found, {}, "light")
+    assert drawn["data"] == []
+    assert drawn["layout"]["annotations"][0]["text"].replace("<br>", " ") == reason

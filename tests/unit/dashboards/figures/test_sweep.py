@@ -1,0 +1,117 @@
+"""Figures of a sweep with outliers: axes are cut, values are not."""
+
+import csv
+import io
+
+import pytest
+
+from dashboards.figures.base import Figure
+from dashboards.figures.sweep import contour, objective, parallel, slices
+from dashboards.files.figures import figure_csv
+from dashboards.palette import style
+from orchestrator.jobs import RunStatus
+from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
+from tests.factories.sweep import RATES, sweep_spec
+from worker.records.result import Verdict
+
+SPACE = {"lr": RATES, "rank_ratio": {"kind": "uniform", "low": 0.1, "high": 0.5}}
+SEARCHED = sweep_spec(candidates=[{"optimizer": "adapm", "space": SPACE}]).candidates[0]
+STYLES = {"adapm": style("adapm")}
+
+
+def report(*losses: float | None) -> SweepReport:
+    """A sweep whose trials ended with these losses; one without diverged."""
+    trials = tuple(
+        TrialRow(
+            number=number, run_id=f"s0-{number:04d}", candidate="adapm",
+            parameters={"lr": 10.0 ** -(1 + number % 4), "rank_ratio": 0.1 + 0.1 * number % 0.5},
+            status=RunStatus.SUCCEEDED, verdict=Verdict.DIVERGED if loss is None else None, steps=10, steps_total=10,
+            objective=loss, last_val_loss=loss, optimizer_state_bytes=None, peak_memory_bytes=None, device_seconds=1.0,
+        )
+        for number, loss in enumerate(losses)
+    )  # fmt: skip
+    found = SweepFinding(
+        candidate="adapm", optimizer="adapm", title="AdaPM", best=None, trials=len(trials), converged=len(trials),
+        stopped_early=0, diverged=0, out_of_memory=0, at_edge=(), importance=(),
+    )  # fmt: skip
+    return SweepReport(
+        experiment_id="s0", name="a sweep", algorithm="random", complete=True, loss_name="validation loss",
+        loss_unit=" nats", device=None, trials_planned=len(trials), device_hours=0.0, device_hours_budget=None,
+        findings=(found,), trials=trials, notes=(),
+    )  # fmt: skip
+
+
+def edge_marks(figure: Figure) -> list[str]:
+    """What the marks at the edge say, in the order of trials."""
+    return [note["hovertext"].rpartition("<br>")[2] for note in figure["layout"]["annotations"] if "hovertext" in note]
+
+
+def said(figure: Figure) -> str:
+    return str(figure["layout"]["annotations"][-1]["text"])
+
+
+def test_an_outlier_keeps_its_loss_and_stands_at_the_edge():
+    drawn = objective(report(2.0, 2.5, 11.0, None), STYLES, "light")
+    low, high = drawn["layout"]["yaxis"]["range"]
+    assert low < 2.0 and 2.7 < high < 3.0
+    marks = {trace["mode"]: (trace["x"], trace["y"]) for trace in drawn["data"] if "symbol" in trace.get("marker", {})}
+    assert marks["none"] == ([2, 3], [11.0, None]), "kept, but drawn as a mark at the edge"
+    assert edge_marks(drawn) == ["11.0000, finished", "no loss, diverged at step 10"]
+    assert said(drawn) == "at the upper edge: 1 trial above 2.7, 1 trial without a loss"
+
+
+@pytest.mark.parametrize("draw", ["objective", "slices"])
+def test_files_have_the_losses_themselves(draw):
+    found = report(2.0, 2.5, 11.0, 2.2)
+    drawn = (
+        objective(found, STYLES, "light") if draw == "objective" else slices(found, SEARCHED, style("adapm"), "light")
+    )
+    rows = csv.DictReader(io.StringIO(figure_csv(drawn)))
+    losses = {float(row["y"]) for row in rows if row["mode"] != "lines"}
+    assert losses == {2.0, 2.5, 11.0, 2.2}
+
+
+def test_the_axis_holds_the_whole_line_of_the_best_so_far():
+    drawn = objective(report(4.2, 2.0, 11.0), STYLES, "light")
+    line, marks, *_ = drawn["data"]
+    assert line["y"][0] == marks["y"][0] == 4.2 < drawn["layout"]["yaxis"]["range"][1] < 11.0
+    assert edge_marks(drawn) == ["11.0000, finished"]
+
+
+def test_without_outliers_nothing_stands_at_the_edge():
+    for drawn in (
+        objective(report(2.0, 2.1), STYLES, "light"),
+        slices(report(2.0, 2.1), SEARCHED, style("adapm"), "light"),
+        parallel(report(2.0, 2.1), SEARCHED, style("adapm"), "light"),
+    ):
+        assert edge_marks(drawn) == []
+        assert not any("above" in note["text"] for note in drawn["layout"]["annotations"])
+    assert objective(report(None, None), STYLES, "light")["layout"]["yaxis"]["range"][0] < 0.0
+
+
+def test_losses_below_zero_have_outliers_above_them_too():
+    """As the negative of a reward has."""
+    found = report(-2.0, -1.8, 3.0)
+    for drawn in (objective(found, STYLES, "light"), slices(found, SEARCHED, style("adapm"), "light")):
+        low, high = drawn["layout"]["yaxis"]["range"]
+        assert low < -2.0 and -1.8 < high < 0.0
+        assert set(edge_marks(drawn)) == {"3.0000, finished"}
+
+
+def test_slices_mark_an_outlier_above_its_value_in_each_plot():
+    drawn = slices(report(2.0, 2.5, 11.0, 2.2), SEARCHED, style("adapm"), "light")
+    marks = [note for note in drawn["layout"]["annotations"] if note["text"] == "△"]
+    assert edge_marks(drawn) == ["11.0000, finished"] * 2
+    for mark, name in zip(marks, ("xaxis", "xaxis2"), strict=True):
+        (left, right), (low, high) = drawn["layout"][name]["domain"], drawn["layout"][name]["range"]
+        trace = next(one for one in drawn["data"] if one["mode"] == "none" and one["xaxis"] == name.replace("axis", ""))
+        assert (mark["x"] - left) / (right - left) == pytest.approx((trace["x"][0] - low) / (high - low))
+    assert said(drawn) == "at the upper edge: 1 trial above 2.7"
+
+
+def test_the_field_and_the_lines_say_what_is_beyond_their_scale():
+    found = report(2.0, 2.5, 11.0, 2.2)
+    field = contour(found, SEARCHED, ("lr", "rank_ratio"), "light")
+    assert said(field) == "dark 2 to bright 2.7; 1 trial above it, drawn as that"
+    lines = parallel(found, SEARCHED, style("adapm"), "light")
+    assert said(lines) == "past the end of the last axis: 1 trial above 2.7"
