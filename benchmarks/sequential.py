@@ -30,6 +30,7 @@ from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.tuning import TuningRun
 from orchestrator.records import CandidateRow, RunRecord
+from orchestrator.studies.evidence import read_rows
 from tests.factories.comparison import experiment_record, run_record
 from worker.records.result import Verdict
 
@@ -156,7 +157,9 @@ def replay() -> Iterator[dict[str, object]]:
         for part in json.loads(file.read_text()).get("parts", ()):
             rates = {each["candidate"]: each.get("best_lr") for each in part["candidates"]}
             losses: dict[str, dict[int, float]] = {}
-            for run in part["runs"]:
+            runs = read_rows(part["runs"])
+            assert isinstance(runs, list)
+            for run in runs:
                 if run["seed"] and run.get("loss") is not None and rates.get(run["candidate"]) == run["lr"]:
                     losses.setdefault(run["candidate"], {})[run["seed"]] = run["loss"]
             seeds = sorted(set.intersection(*map(set, losses.values()))) if losses else []

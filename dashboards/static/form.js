@@ -60,26 +60,66 @@
   document.addEventListener("bench:page", countUnlessAway);
   countUnlessAway();
 
-  // Optimizers that are no candidates are shown once they are looked for.
+  // Optimizers that are no candidates are shown once they are looked for; those that were candidates stay.
+  const kept = () => form.elements.kept.value.split(" ").filter(Boolean);
+  form.addEventListener("change", ({ target }) => {
+    if (target.name === "use" && target.checked && !kept().includes(target.value)) form.elements.kept.value += ` ${target.value}`;
+  });
   const find = document.getElementById("find-optimizer");
   function show() {
     const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
     let found = 0;
     for (const row of form.querySelectorAll(".candidate")) {
       const fits = words.length > 0 && words.every((word) => row.dataset.words.includes(word));
-      const candidate = row.querySelector("[name=use]").checked;
-      found += fits && !candidate;
-      row.hidden = !fits && !candidate;
+      const box = row.querySelector("[name=use]");
+      const listed = box.checked || kept().includes(box.value);
+      found += fits && !listed;
+      row.hidden = !fits && !listed;
     }
     document.getElementById("found-optimizers").textContent = words.length ? `${found} found` : "";
   }
   find?.addEventListener("input", (event) => { event.stopPropagation(); show(); });
   find?.addEventListener("keydown", (event) => { if (event.key === "Enter") event.preventDefault(); });
 
+  // Which fields are faulty; their values stay as they are written.
+  document.addEventListener("bench:page", ({ detail: fresh }) => {
+    for (const field of form.querySelectorAll("input[id], select[id], textarea[id]")) {
+      const invalid = fresh.getElementById(field.id)?.getAttribute("aria-invalid");
+      if (invalid) field.setAttribute("aria-invalid", invalid); else field.removeAttribute("aria-invalid");
+    }
+  });
+
+  // A fault leads to its field, in YAML to its line. Not by the address: a change of it asks for the empty form again.
+  const text = form.querySelector("textarea");
+  form.addEventListener("click", (event) => {
+    const link = event.target.closest?.('a[href^="#"]');
+    const field = link && document.getElementById(link.hash.slice(1));
+    if (!field) return;
+    event.preventDefault();
+    field.closest("details")?.setAttribute("open", "");
+    field.scrollIntoView({ block: text ? "nearest" : "center" });
+    field.focus({ preventScroll: true });
+    if (link.dataset.line) select(Number(link.dataset.line));
+  });
+  function select(line) {
+    const before = text.value.split("\n").slice(0, line - 1);
+    const start = before.join("\n").length + (before.length ? 1 : 0);
+    const end = text.value.indexOf("\n", start);
+    text.setSelectionRange(start, end < 0 ? text.value.length : end);
+    text.scrollTop = (before.length - 4) * parseFloat(getComputedStyle(text).lineHeight);
+  }
+
+  // A template asks before it takes the place of what was written.
+  document.addEventListener("click", (event) => {
+    const changed = text && text.value.trim() && text.value !== text.defaultValue;
+    if (!changed || !event.target.closest?.("a[data-replaces]")) return;
+    if (!confirm("The template replaces what you wrote. Go on?")) event.preventDefault();
+  });
+
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, PAUSE_MILLISECONDS); });
   // A tab indents YAML by two spaces; Escape, then Tab, leaves the field.
   let leaving = false;
-  form.querySelector("textarea")?.addEventListener("keydown", (event) => {
+  text?.addEventListener("keydown", (event) => {
     if (event.key === "Escape") { leaving = true; return; }
     if (event.key === "Tab" && !event.shiftKey && !leaving) {
       event.preventDefault();

@@ -49,7 +49,8 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
     policy, storage = policy or LeasePolicy(), settings.storage()
     runs, footprints = Runs(database, policy, storage), Footprints(storage.footprints_folder())
     source = StoredExperiments(database)
-    specifications, analysis = Specifications(storage, runs, footprints, source), Analysis(source, footprints)
+    monitor = Monitor(database, storage, free_bytes=settings.free_bytes)
+    specifications, analysis = Specifications(storage, runs, footprints, source, monitor), Analysis(source, footprints)
     return Services(
         database=database,
         experiments=Experiments(
@@ -64,7 +65,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
         analysis=analysis,
         specifications=specifications,
         attempts=Attempts(database, policy, storage, keep_best=settings.keep_checkpoints == "best"),
-        monitor=Monitor(database, storage, free_bytes=settings.free_bytes),
+        monitor=monitor,
         keyring=Keyring(database),
         audit=AuditLog(database, keep_days=settings.audit_days),
         webhooks=Webhooks(database, storage.data_folder, settings.webhook_policy()),

@@ -10,11 +10,13 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentWithRuns, RunFilter, RunRecord, RunSort
 from orchestrator.services.analysis import ExperimentSource
+from orchestrator.services.monitor import Monitor
 from orchestrator.services.runs import Runs
 from orchestrator.specs import preview
 from orchestrator.specs.footprints import Footprints
 from orchestrator.specs.preview import DesignPower, Preview
 from orchestrator.storage import Storage
+from orchestrator.store.queue.capacity import shortfall
 from worker.data.manifest import Manifest
 from worker.data.prepared import list_prepared, missing_data
 
@@ -27,8 +29,11 @@ SEARCHES = 8
 class Specifications:
     """What the data folder, earlier runs and counted footprints say of specifications; nothing is stored."""
 
-    def __init__(self, storage: Storage, runs: Runs, footprints: Footprints, source: ExperimentSource) -> None:
+    def __init__(
+        self, storage: Storage, runs: Runs, footprints: Footprints, source: ExperimentSource, monitor: Monitor
+    ) -> None:
         self._storage, self._runs, self._footprints, self._source = storage, runs, footprints, source
+        self._monitor = monitor
 
     def missing_data(self, spec: ExperimentSpec) -> list[str]:
         """A sentence for each thing that only a person can bring and that is not there."""
@@ -38,6 +43,12 @@ class Specifications:
         """Raise `MissingDataError` where anything is missing that only a person can bring."""
         if found := self.missing_data(spec):
             raise MissingDataError(" ".join(found))
+
+    def warnings(self, spec: ExperimentSpec) -> list[str]:
+        """A sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one."""
+        sizes, asked = self._monitor.largest_nodes(), spec.resources
+        reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
+        return [f"Each run {reason}. It waits until a larger node joins."] if reason else []
 
     def asks_remote_storage(self) -> bool:
         """Whether a look for data may have to wait for a network."""
@@ -53,6 +64,7 @@ class Specifications:
         return preview.preview(
             fields,
             missing=self.missing_data,
+            warnings=self.warnings,
             measured=lambda model: self._newest_runs(model, preview.MEASURED_RUNS),
             footprints=self._footprints,
             power=self._design_power,

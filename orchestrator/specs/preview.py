@@ -21,6 +21,7 @@ from orchestrator.records import RunRecord
 from orchestrator.specs.faults import Fault, faults
 from orchestrator.specs.footprints import Footprints, footprint_question
 from worker.catalog import presets
+from worker.catalog.presets import parameter_count
 from worker.footprint.process import FootprintQuestion
 from worker.records.result import Record
 from worker.spec.run import Workload
@@ -139,6 +140,8 @@ class Preview(Record):
     faults: tuple[Fault, ...] = ()
     missing: tuple[str, ...] = ()
     """A sentence for each thing that has to be prepared before it can be submitted."""
+    warnings: tuple[str, ...] = ()
+    """A sentence for each thing that would keep its runs waiting, though it can be submitted."""
     kind: str | None = None
     """Which kind of experiment it is; null where there are faults, like everything below."""
     name: str | None = None
@@ -160,6 +163,8 @@ class Preview(Record):
     """What a sweep gives itself: it begins nothing that would not fit any more."""
     memory: tuple[CandidateMemory, ...] = ()
     """Empty where the models' footprints were not counted yet."""
+    uncounted: tuple[str, ...] = ()
+    """Models that `memory` leaves out since their footprints were not counted yet, the largest first."""
     power: DesignPower | None = None
     """Null where nothing is compared, and where it is not known."""
     power_unknown: str | None = None
@@ -174,6 +179,7 @@ def preview(
     fields: Any,
     *,
     missing: Callable[[ExperimentSpec], Sequence[str]],
+    warnings: Callable[[ExperimentSpec], Sequence[str]],
     measured: RunsOfModel,
     footprints: Footprints,
     power: Callable[[ExperimentSpec], DesignPower | str | None],
@@ -186,9 +192,10 @@ def preview(
     except ValidationError as error:
         return Preview(faults=faults(error.errors(include_url=False), ExperimentSpec))
     parts, budget = spec.shares(), spec.device_hours_budget()
-    shown = power(spec)
+    shown, memory = power(spec), tuple(estimate_memory(parts, footprints))
     return Preview(
         missing=tuple(missing(spec)),
+        warnings=tuple(warnings(spec)),
         kind=spec.kind,
         name=spec.name,
         runs=sum(part.runs for part in parts),
@@ -199,7 +206,8 @@ def preview(
         batch_unit=spec.workload.task.batch_unit,
         cost=_limit_hours(estimate_cost(parts, measured), budget),
         device_hours_budget=budget,
-        memory=tuple(estimate_memory(parts, footprints)),
+        memory=memory,
+        uncounted=uncounted_models(parts, memory, footprints),
         power=shown if isinstance(shown, DesignPower) else None,
         power_unknown=shown if isinstance(shown, str) else None,
     )
@@ -245,6 +253,16 @@ def estimate_memory(shares: Sequence[Share], footprints: Footprints) -> Iterator
             averages = known.parameter_bytes if share.workload.ema_decay else 0
             total = known.parameter_bytes + known.gradient_bytes + state_bytes + averages
             yield CandidateMemory(candidate=key[0], model=key[1], state_bytes=state_bytes, total_bytes=total)
+
+
+def uncounted_models(
+    shares: Sequence[Share], memory: Sequence[CandidateMemory], footprints: Footprints
+) -> tuple[str, ...]:
+    """The models of which `memory` has nothing, and a count would tell it; the largest first."""
+    known = {one.model for one in memory}
+    models = {share.workload.model for share in shares if _question(share) is not None} - known
+    left = [model for model in models if footprints.find(footprint_question(model)) is None]
+    return tuple(sorted(left, key=lambda model: (-parameter_count(presets.preset(model)), model)))
 
 
 def _pace(workload: Workload, measured: Sequence[RunRecord]) -> Pace | None:

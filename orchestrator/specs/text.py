@@ -209,7 +209,9 @@ _Plain.add_representer(list, _list)
 
 
 def _noun(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else "true or false"
+    return {str: "plain text", list: "a list", int: "a number", float: "a number"}.get(type(value), "a date")
 
 
 # A specification as its author would write it: without what holds anyway, and with every word that tells kinds apart.

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import Dialog
 
 from orchestrator.specs.footprints import footprint_question
 from tests.architecture.tree import REPOSITORY
@@ -19,7 +20,7 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     page = watched.open(site.url + "/new")
     expect(page.locator("#preview")).to_contain_text("at most 96")
     page.get_by_label("Steps", exact=True).fill("12")
-    expect(page.locator("#fault-warmup")).to_contain_text("must be below budget.steps = 12")
+    expect(page.locator("#fault-warmup")).to_contain_text("must be below “Steps” = 12")
     page.get_by_label("Warm-up steps").fill("2")
     page.get_by_label("Seeds", exact=True).fill("1, 2")
     expect(page.locator("#fault-warmup")).to_have_text("")
@@ -28,13 +29,13 @@ def test_from_the_form_to_a_full_leaderboard(eyes, site):
     expect(page.locator("#preview")).to_contain_text("at most 58")
     find = page.get_by_label("Find another")
     find.press_sequentially("galore")
-    expect(page.locator(".candidate:visible")).to_have_count(5)  # the two chosen, GaLore, GoLore and Fira
+    expect(page.locator(".candidate:visible")).to_have_count(6)  # AdaPM-mini too, which was one: and GoLore and Fira
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.locator("input[value=galore]").press("Space")
     expect(page.locator("#preview")).to_contain_text("at most 87")
     find.fill("")
-    expect(page.locator(".candidate:visible")).to_have_count(3)
+    expect(page.locator(".candidate:visible")).to_have_count(4)
     page.locator("input[value=galore]").uncheck()
     expect(page.locator("#preview")).to_contain_text("at most 58")
     page.get_by_role("button", name="Submit").click()
@@ -68,6 +69,51 @@ def test_what_was_written_is_not_lost_on_the_way(eyes, site):
     page.get_by_role("button", name="YAML", exact=True).click()
     expect(page.locator("textarea")).to_contain_text("steps: 77")
     expect(page.locator("textarea")).to_contain_text("name: kept")
+
+
+def test_a_refusal_is_seen_and_leads_to_its_fields(eyes, site):
+    """On a phone, where the fields are far below."""
+    watched = eyes.look()
+    page = watched.open(site.url + "/new")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_label("Steps", exact=True).fill("")
+    page.get_by_label("Extend the grid by").fill("-1")
+    page.get_by_role("button", name="Submit").click()
+    summary = page.locator(".obstacles")
+    expect(summary).to_be_focused()
+    expect(summary).to_be_in_viewport()
+    expect(summary.locator("h2")).to_have_text("2 faults")
+    summary.get_by_role("link", name="Extend the grid by").click()
+    field = page.get_by_label("Extend the grid by")
+    expect(field).to_be_focused()
+    expect(field).to_have_attribute("aria-invalid", "true")
+    field.fill("2")
+    expect(summary.locator("h2")).to_have_text("1 fault")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Steps", exact=True).fill("40")
+    expect(summary).to_have_count(0)
+    assert [each for each in watched.complaints if "422" not in each] == []
+
+
+def test_typed_yaml_is_not_lost_to_the_form_or_a_template(eyes, site):
+    page = eyes.look().open(site.url + "/new?as=yaml")
+    page.locator("textarea").fill(SWEEP)
+    page.get_by_role("button", name="Form", exact=True).click()
+    expect(page.locator(".obstacles")).to_contain_text("The form cannot take over all of this")
+    expect(page.locator("textarea")).to_have_value(SWEEP)
+    page.locator("textarea").fill("name: precious")
+    asked: list[str] = []
+
+    def decline(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", decline)
+    page.get_by_role("link", name="scaling", exact=True).click()
+    assert asked == ["The template replaces what you wrote. Go on?"]
+    expect(page.locator("textarea")).to_have_value("name: precious")
+    page.get_by_role("button", name="Form", exact=True).click()
+    expect(page.get_by_label("Name")).to_have_value("precious")
 
 
 def test_nothing_that_was_written_is_lost_while_the_service_is_away(eyes, site):

@@ -81,6 +81,7 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     return preview(
         fields,
         missing=lambda spec: missing_data(spec.workload, datasets),
+        warnings=lambda _: (),  # of its cluster only a service knows
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
         power=lambda _: None,
@@ -98,8 +99,13 @@ def _print(found: Preview) -> None:
     print(f"device-hours: {_hours(found)}")
     for one in found.memory:
         print(f"memory:       {plain(one.candidate)} on {one.model}: at least {formats.size(one.total_bytes)}")
+    if found.memory and found.uncounted:
+        left = ", ".join(found.uncounted)
+        print(f"memory:       not counted yet on {left}; see `adapm-bench memory {found.uncounted[0]}`")
     if not found.memory and found.batch_unit == "tokens":  # a regression trains no network
         print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
+    for sentence in found.warnings:
+        print(f"warning:      {sentence}")
     if found.power is not None:
         print(f"can show:     {words.power_text(found.power)}")
     if found.power_unknown is not None:

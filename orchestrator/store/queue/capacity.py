@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
+from worker.words import pluralize
+
 # How large a group is: the processes of a run that several devices train.
 
 
@@ -80,3 +82,15 @@ def largest_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
         for size, node in sorted(sizes.items())
         if not any(other != size and other[0] >= size[0] and other[1] >= size[1] for other in sizes)
     )
+
+
+def shortfall(cpus: int, gpus: int, sizes: Sequence[Node]) -> str | None:
+    """Why none of the `largest_nodes` can ever hold a run of that size; None where one can."""
+    if any(node.holds(cpus, gpus) for node in sizes):
+        return None
+    offered = " or ".join(_size_text(node.cpus, node.gpus) for node in sizes) or "nothing"
+    return f"needs {_size_text(cpus, gpus)} on one node; the largest node of the cluster has {offered}"
+
+
+def _size_text(cpus: int, gpus: int) -> str:
+    return f"{pluralize(cpus, 'CPU')} and {pluralize(gpus, 'GPU')}"

@@ -33,7 +33,8 @@ from orchestrator.store.admin import quotas
 from orchestrator.store.database import Database, plain_text
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue import completion, time_limits
-from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes
+from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId, largest_nodes, shortfall
+from orchestrator.store.queue.nodes import tell_sizes
 from orchestrator.store.queue.transitions import (
     AttemptEnd,
     end_attempts,
@@ -187,20 +188,20 @@ class Queue:
         Such a run shows why as its `reason`, blocks nobody, and comes back when a larger node is told of.
         """
         sizes = largest_nodes(nodes)
+        tell_sizes(self._database, sizes)
         holds = sa.or_(sa.false(), *[(runs.c.cpus <= node.cpus) & (runs.c.gpus <= node.gpus) for node in sizes])
         wrong = is_claimable & (runs.c.schedulable != holds)
         too_large = sa.select(sa.func.count()).select_from(runs).where(is_claimable, ~holds)
         with self._database.reading() as connection:
             count = int(connection.execute(too_large).scalar_one())
-            if connection.execute(sa.select(runs.c.id).where(wrong).limit(1)).first() is None:
-                return count
-        offered = " or ".join(f"{node.cpus} CPUs and {node.gpus} GPUs" for node in sizes) or "nothing"
-        needs = sa.cast(runs.c.cpus, sa.Text) + " CPUs and " + sa.cast(runs.c.gpus, sa.Text) + " GPUs"
-        reason = "needs " + needs + f" on one node; the largest node of the cluster has {offered}"
+            asked = connection.execute(sa.select(runs.c.cpus, runs.c.gpus).where(wrong).distinct()).all()
+        if not asked:
+            return count
         with self._database.writing() as connection:
-            query = sa.update(runs).where(wrong)
-            text = sa.case((holds, sa.null()), else_=reason)
-            connection.execute(query.values(schedulable=holds, reason=text, version=runs.c.version + 1))
+            for cpus, gpus in asked:
+                reason = shortfall(cpus, gpus, sizes)
+                query = sa.update(runs).where(wrong, runs.c.cpus == cpus, runs.c.gpus == gpus)
+                connection.execute(query.values(schedulable=reason is None, reason=reason, version=runs.c.version + 1))
             count_change(connection)
         return count
 

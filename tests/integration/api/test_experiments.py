@@ -10,6 +10,8 @@ import pytest
 
 from optim import catalog
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue.capacity import Node, NodeId
 from tests.integration.api_service import comparison_fields, serving
 from worker.catalog import presets
 from worker.spec.task import LINEAR_MODEL
@@ -50,6 +52,24 @@ def test_validating_says_what_it_would_be_and_stores_nothing(http):
     assert [fault["pointer"] for fault in faulty.json()["faults"]] == ["/seeds"]
     assert http.post("/v1/experiments/validate", json=[1]).json()["faults"][0]["pointer"] == ""
     assert http.get("/v1/experiments").json()["items"] == before
+
+
+def test_what_the_cluster_cannot_hold_is_warned_of_and_can_be_submitted(http, service):
+    """A cluster may grow; of one that nobody dispatches to nothing is known."""
+    fields = comparison_fields(resources={"gpus": 2})
+    assert http.post("/v1/experiments/validate", json=fields).json()["warnings"] == []
+    leadership = Leadership(service.database, "here")
+    leadership.hold()
+    service.queue.mark_unschedulable([Node(id=NodeId("n"), cpus=1, gpus=0)])
+    found = http.post("/v1/experiments/validate", json=fields).json()
+    assert (found["faults"], found["missing"]) == ([], [])
+    assert found["warnings"] == [
+        "Each run needs 2 CPUs and 2 GPUs on one node; the largest node of the cluster has 1 CPU and 0 GPUs. It waits "
+        "until a larger node joins."
+    ]
+    assert http.post("/v1/experiments/validate", json=comparison_fields()).json()["warnings"] == []
+    assert http.post("/v1/experiments", json=fields).status_code == 201
+    leadership.resign()
 
 
 def test_the_same_key_gives_the_same_experiment(http):

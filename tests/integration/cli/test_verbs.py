@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.processes.data_folder import lock_data_folder, write_note
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue.capacity import Node, NodeId
 from tests.architecture.tree import REPOSITORY
 from tests.integration.api_service import Service, comparison_fields
 
@@ -112,6 +114,16 @@ def test_validate_names_every_fault_with_its_line(cli, tmp_path: Path):
     assert result.exit_code == 2
     assert f"{path}:3:1: /trials" in result.stderr
     assert "/workload: required" in result.stderr
+
+
+def test_validate_warns_of_what_the_cluster_cannot_hold(cli, service: Service, tmp_path: Path):
+    leadership = Leadership(service.database, "here")
+    leadership.hold()
+    service.queue.mark_unschedulable([Node(id=NodeId("n"), cpus=2, gpus=1)])
+    result = cli("validate", written(tmp_path, comparison_fields(resources={"gpus": 2})))
+    leadership.resign()
+    assert result.exit_code == 0
+    assert "warning:      Each run needs 2 CPUs and 2 GPUs on one node; the largest node" in result.stdout
 
 
 def test_validate_needs_no_service(tmp_path: Path, monkeypatch):

@@ -5,23 +5,30 @@ import re
 
 import pytest
 
-from dashboards.pages.submit import (
+from dashboards.pages.submit_faults import by_field, form_faults
+from dashboards.pages.submit_form import (
     DEFAULTS,
     EMPTY,
-    field_faults,
     fields_of,
+    form_of,
     read_form,
     searched_words,
     suggested_grid,
 )
 from optim import catalog
+from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.specs.faults import Fault
-from orchestrator.specs.text import parse
+from orchestrator.specs.footprints import footprint_question
+from orchestrator.specs.text import parse, to_yaml
+from orchestrator.store.leadership import Leadership
+from orchestrator.store.queue.capacity import Node, NodeId
+from orchestrator.store.queue.queue import Queue
 from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
 from tests.unit.dashboards.conftest import HOSTILE
+from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.run import Schedule
 
 DOCS = REPOSITORY / "docs"
@@ -101,7 +108,7 @@ def test_faults_stand_beside_their_fields_and_refuse_the_submission(client, serv
     assert answer.status_code == 422
     assert services.experiments.page() == ()
     assert re.search(r'id="fault-steps" data-live>must be greater than or equal to 1<', answer.text)
-    assert re.search(r'id="fault-rates:adapm" data-live>must be greater than 0', answer.text)
+    assert re.search(r'id="fault-rates:adapm" data-live>“-1” must be greater than 0', answer.text)
     assert 'value="-3"' in answer.text
 
 
@@ -119,7 +126,7 @@ def test_yaml_is_checked_and_submitted(client, services):
     candidates = "candidates: [{optimizer: adamw, learning_rates: [2e-3]}]\n"
     faulty = client.post("/new", data={"yaml": text, "action": "submit"})
     assert faulty.status_code == 422
-    assert "<code>/candidates</code> required" in faulty.text
+    assert '<a href="#yaml" data-line="1">line 1</a>: <code>/candidates</code> required' in faulty.text
     made = client.post("/new", data={"yaml": text + candidates, "action": "submit"}, follow_redirects=False)
     assert made.status_code == 303
     assert services.experiments.page()[0].name == "pasted"
@@ -268,11 +275,201 @@ def test_faults_stand_at_their_fields_and_the_rest_together():
         Fault(pointer="/candidates/0/options/eps", allowed="too small"),
         Fault(pointer="/candidates", allowed="too many runs"),
     ]
-    by_field, others = field_faults(faults, form)
-    assert by_field == {
+    found = form_faults(faults, form)
+    assert by_field(found) == {
         "steps": ["must be a whole number"], "rates:lion": ["must be above 0"], "option:adamw:eps": ["too small"],
     }  # fmt: skip
-    assert [one.allowed for one in others] == ["too many runs"]
+    assert [(one.title, one.target) for one in found] == [
+        ("Steps", "field-steps"),
+        ("Learning rates of Lion", "rates:lion"),
+        ("eps of AdamW", "option:adamw:eps"),
+        ("Candidates", "find-optimizer"),
+    ]
+
+
+def listed_faults(page: str) -> list[str]:
+    """The faults that a page lists, as text."""
+    lists = re.findall(r'<ul class="faults".*?</ul>', page, re.DOTALL)
+    items = re.findall(r"<li>(.*?)</li>", "".join(lists), re.DOTALL)
+    return [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", item)).replace(" : ", ": ").split()) for item in items]
+
+
+def test_faults_of_the_form_speak_of_its_labels_and_lead_to_its_fields(client):
+    sent = {
+        "use": ["adamw", "adapm"], "seeds": "1, x", "batch": "0", "steps": "", "tuning": "on", "extend_grid": "-1",
+        "rates:adamw": "0.01 0.02 fast", "baseline": "adamw",
+    }  # fmt: skip
+    page = client.post("/new", data=sent).text
+    assert listed_faults(page) == [
+        "Steps: required",
+        "Sequences per step: must be greater than or equal to 1",
+        "Learning rates of AdamW: “fast” must be a valid number",
+        "Seeds: “x” must be a valid integer",
+        "Extend the grid by: must be greater than or equal to 0",
+    ]
+    for target in ("field-steps", "field-batch", "rates:adamw", "field-seeds", "field-extend_grid"):
+        assert f'<a href="#{target}">' in page
+        (tag,) = re.findall(rf'<(?:input|select) id="{target}"[^>]*>', page)
+        assert 'aria-invalid="true"' in tag
+    assert "aria-invalid" not in re.findall(r'<input id="field-name"[^>]*>', page)[0]
+    (warmup,) = listed_faults(client.post("/new", data=FORM | {"warmup": "900"}).text)
+    assert warmup == "Warm-up steps: must be below “Steps” = 20"
+
+
+def test_a_form_without_candidates_says_so(client):
+    page = client.post("/new", data={"name": "x", "steps": "20", "warmup": "2"}).text
+    assert listed_faults(page) == ["Candidates: choose at least one candidate"]
+    assert '<a href="#find-optimizer">' in page and 'id="find-optimizer"' in page
+
+
+def test_a_refusal_is_said_at_the_top_until_its_faults_are_gone(client):
+    answer = client.post("/new", data=FORM | {"action": "submit", "steps": "-3", "seeds": "x", "batch": "no"})
+    head = re.search(
+        r'<section class="card obstacles" tabindex="-1"[^>]*autofocus>.*?</section>', answer.text, re.DOTALL
+    )
+    assert head and ">3 faults<" in head[0] and len(listed_faults(head[0])) == 3
+    assert len(listed_faults(answer.text)) == 3, "once, not beside the estimate again"
+    checked = client.post("/new", data=FORM | {"action": "check", "refused": "1", "steps": "-3"}).text
+    assert ">1 fault<" in checked and "autofocus" not in checked
+    assert "obstacles-title" not in client.post("/new", data=FORM | {"action": "check", "refused": "1"}).text
+    assert "obstacles-title" not in client.post("/new", data=FORM | {"action": "check", "steps": "-3"}).text
+
+
+def test_submitting_nothing_says_what_to_do(client):
+    answer = client.post("/new", data={"yaml": " \n", "action": "submit"})
+    assert answer.status_code == 422
+    (said,) = re.findall(r"<p[^>]*>(Nothing to submit.*?)</p>", answer.text)
+    assert re.sub(r"<[^>]+>", "", said) == (
+        "Nothing to submit: write a specification or take a template: comparison, scaling, sweep."
+    )
+    assert said.count('href="/new?template=') == 3
+    assert "Nothing to submit" not in client.get("/new?as=yaml").text
+
+
+def test_a_row_that_was_a_candidate_stays_and_the_baseline_is_missed_by_name(client):
+    first = client.get("/new").text
+    (kept,) = re.findall(r'name="kept" value="([^"]*)"', first)
+    sent = FORM | {"use": ["adapm", "adapm-mini"], "kept": kept, "baseline": "adamw"}
+    for action in ("check", "submit"):
+        page = client.post("/new", data=sent | {"action": action}).text
+        row = re.search(r'<li class="candidate"([^>]*)>\s*<label class="pick"><input[^>]*value="adamw"([^>]*)>', page)
+        assert row and "hidden" not in row[1] and "checked" not in row[2]
+        assert listed_faults(page) == [
+            "Baseline: AdamW is not among the candidates: tick it, or choose another baseline"
+        ]
+
+
+def test_yaml_that_the_form_can_hold_becomes_the_form(client):
+    text = to_yaml(fields_of(EMPTY) | {"name": "typed"})
+    page = client.post("/new", data={"yaml": text, "action": "form"}).text
+    assert 'name="name" value="typed"' in page and "<textarea" not in page
+    assert '<span class="chip good">valid</span>' in page
+    assert 'name="steps" value="150"' in client.post("/new", data={"yaml": "", "action": "form"}).text
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("probes: {every_steps: 5}", "/probes/every_steps"),
+        ("kind: sweep", "/kind"),
+        ("seeds: [1, 2]  # two", "comments"),
+        ("candidates: [{optimizer: lion, learning_rates: [1e-4], label: x}]", "/candidates/0/label"),
+    ],
+)
+def test_yaml_that_the_form_cannot_hold_stays_and_says_what_would_be_lost(client, more, named):
+    text = f"name: precious\nworkload:\n  model: gpt2-tiny\n  budget: {{steps: 7}}\n{more}\n"
+    page = client.post("/new", data={"yaml": text, "action": "form"}).text
+    assert f"<code>{named}</code>" in page and "The form cannot take over all of this" in page
+    assert text in html.unescape(page)
+    taken = client.post("/new", data={"yaml": text, "action": "take"}).text
+    assert 'name="name" value="precious"' in taken and 'name="steps" value="7"' in taken
+
+
+def test_text_that_cannot_be_read_stays_where_the_form_is_asked_for(client):
+    page = client.post("/new", data={"yaml": "name: [", "action": "form"}).text
+    assert "The form cannot take over this text" in page and ">name: [</textarea>" in page
+
+
+@pytest.mark.parametrize("name", ["example.yaml", "example-search.yaml"])
+def test_what_the_form_takes_over_says_the_same_again(name):
+    fields = parse(example(name), name)
+    spec = ComparisonSpec.model_validate(fields)
+    form, left_out = form_of(fields)
+    again = fields_of(form)
+    for place in left_out:
+        *holders, last = place.strip("/").split("/")
+        source, target = fields, again
+        for step in holders:
+            source = source[int(step) if isinstance(source, list) else step]
+            target = target[int(step)] if isinstance(target, list) else target.setdefault(step, {})
+        if isinstance(target, list):
+            target.insert(int(last), source[int(last)])
+        else:
+            target[last] = source[last]
+    assert ComparisonSpec.model_validate(again) == spec.model_copy(update={"baseline": spec.baseline_name()})
+
+
+def test_the_form_of_the_forms_own_specification_is_the_form():
+    sent = [
+        ("use", "adamw"), ("use", "adapm"), ("seeds", "1, 2, 3, 4, 5"), ("tuning", "on"), ("method", "random"),
+        ("search", "clip"), ("search", "beta2"), ("trials", "9"), ("sequential", "on"), ("first_seeds", "2"),
+        ("option:adapm:rank_ratio", "0.1"), ("option:adapm:bias_correction", "false"), ("option:adapm:clip", "null"),
+        ("rates:adapm", "1e-05"), ("baseline", "adapm"), ("steps", "many"),
+    ]  # fmt: skip
+    fields = fields_of(read_form(sent))
+    form, left_out = form_of(fields)
+    assert (fields_of(form), left_out) == (fields, ())
+
+
+def test_faults_of_yaml_have_lines_and_names_only_where_none_is_near(client):
+    text = (
+        "name: typos\nworkload:\n  model: gpt2-nan\n  budget: {step: 20}\ncandidates:\n"
+        "  - {optimizer: adampm, learning_rates: [0.1]}\n  - {optimizer: qqqq, learning_rates: [0.1]}\nseeds: [1, 2]\n"
+    )
+    page = client.post("/new", data={"yaml": text, "action": "check"}).text
+    found = listed_faults(page)
+    assert 'line 3: /workload/model did you mean gpt2-nano? found: "gpt2-nan"' in found
+    assert "line 4: /workload/budget/steps required" in found
+    assert "line 4: /workload/budget/step unknown field; did you mean steps? found: 20" in found
+    assert 'line 6: /candidates/0/optimizer did you mean adapm? found: "adampm"' in found
+    assert any("line 7: /candidates/1/optimizer must be one of adamw, " in each for each in found)
+    assert '<textarea id="yaml" name="yaml" aria-invalid="true"' in page
+
+
+@pytest.mark.parametrize(
+    ("text", "noun"), [("hello world", "plain text"), ("- 1", "a list"), ("3", "a number"), ("true", "true or false")]
+)
+def test_text_that_holds_no_fields_is_called_what_it_is(client, text, noun):
+    page = client.post("/new", data={"yaml": text, "action": "check"}).text
+    assert f"The text holds {noun}, not the fields of a specification" in page
+
+
+def test_a_request_that_the_cluster_cannot_hold_is_warned_of_and_can_be_submitted(client, services):
+    sent = FORM | {"gpus": "4", "batch": "8"}
+    assert ">valid<" in client.post("/new", data=sent).text, "nothing is known of the cluster"
+    Leadership(services.database, "here").hold()
+    Queue(services.database, LeasePolicy()).mark_unschedulable([Node(id=NodeId("n"), cpus=1, gpus=0)])
+    page = client.post("/new", data=sent).text
+    assert "needs 4 CPUs and 4 GPUs on one node; the largest node of the cluster has 1 CPU and 0 GPUs" in page
+    assert ">valid, would wait<" in page
+    answer = client.post("/new", data=sent | {"action": "submit"}, follow_redirects=False)
+    assert answer.status_code == 303
+
+
+def test_sizes_whose_memory_is_not_counted_are_named_and_the_largest_is_counted_first(client, services):
+    page = client.get("/new?template=scaling").text
+    assert '<a class="link" data-counts href="/memory?model=gpt2-tiny">' in page
+    kept = OptimizerFootprint(optimizer="adamw", title="AdamW", options={}, state_bytes=7)
+    answer = Footprint(
+        model="gpt2-nano", parameters=1, parameter_bytes=4, gradient_bytes=4, optimizers=(kept,), baseline_bytes=None,
+        notes=(),
+    )  # fmt: skip
+    path = services.footprints._path(footprint_question("gpt2-nano"))
+    path.parent.mkdir(parents=True)
+    path.write_text(answer.model_dump_json())
+    page = client.get("/new?template=scaling").text
+    assert "without gpt2-tiny, gpt2-micro: not counted yet" in page
+    assert '<a class="link" data-counts href="/memory?model=gpt2-tiny">count gpt2-tiny</a>' in page
 
 
 def test_unknown_names_and_boxes_do_nothing():

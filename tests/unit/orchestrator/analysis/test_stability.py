@@ -74,7 +74,8 @@ def test_one_loss_far_from_all_others_makes_no_spikes_of_these(swapped: bool) ->
     expected = (frozenset({2, 9}), frozenset({7}))
     assert spikes(*((baseline, mine) if swapped else (mine, baseline)), 0.003) == expected[:: -1 if swapped else 1]
     usual, lucky = [3.301, 3.297, 3.303, 3.299, 3.305], [3.2962, 3.294, 3.102, 3.3005, 3.3073]
-    here, there = spikes(*map(dict, map(enumerate, (usual, lucky) if swapped else (lucky, usual))), 0.005)
+    first, second = (usual, lucky) if swapped else (lucky, usual)
+    here, there = spikes(dict(enumerate(first)), dict(enumerate(second)), 0.005)
     assert len(here | there) <= 1
 
 

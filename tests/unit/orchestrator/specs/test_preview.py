@@ -17,8 +17,9 @@ def footprints(tmp_path) -> Footprints:
 
 def look(fields, footprints, measured=()):
     return preview(
-        fields, missing=lambda spec: [], measured=lambda model: measured, footprints=footprints, power=lambda spec: None
-    )
+        fields, missing=lambda spec: [], warnings=lambda spec: ["slow"], measured=lambda model: measured,
+        footprints=footprints, power=lambda spec: None,
+    )  # fmt: skip
 
 
 def test_runs_steps_and_tokens_are_counted(footprints):
@@ -27,6 +28,7 @@ def test_runs_steps_and_tokens_are_counted(footprints):
     assert (found.runs, found.steps, found.tokens) == (4, 40, 40 * 2 * 128)
     assert found.cost is None
     assert found.memory == ()
+    assert found.warnings == ("slow",), "which is no reason to refuse it"
 
 
 @pytest.mark.parametrize("fields", [None, [], "text", {}, {"name": 3}])

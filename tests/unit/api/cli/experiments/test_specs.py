@@ -45,7 +45,7 @@ def test_json_is_read_too(tmp_path: Path):
     [
         ("", "holds nothing"),
         ("[1, 2]", "holds a list"),
-        ("just words", "holds a str"),
+        ("just words", "holds plain text"),
         ("a: [1", "spec.yaml:1:6: neither YAML nor JSON"),
         ("a: 1\nb:\n\tc: 2", "spec.yaml:3:1: neither YAML nor JSON"),
         ("a: 1\na: 2", "'a' is given twice"),
