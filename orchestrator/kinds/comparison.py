@@ -167,7 +167,7 @@ class KeptRates(Spec):
 
     experiment: Annotated[str, Field(min_length=1, max_length=64)]
     """Its id."""
-    regrets: dict[CandidateName, Annotated[float, Field(strict=True, ge=0, le=1e6)] | None]
+    regrets: dict[str, Annotated[float, Field(strict=True, ge=0, le=1e6)] | None]
     """Candidate → how much lower its loss may be at a better one, in the unit of the loss; null: by any amount. The
     intervals hold it."""
 

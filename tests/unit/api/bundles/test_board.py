@@ -178,7 +178,7 @@ EDGE = "its best rate is at the edge of its grid, so that it is not tuned"
             {r"it was trained at \d learning rates, and 9 are asked for"},
         ),
         ({"kind": "paired"}, {"budget": {"steps": 40}}, [], {"workload.budget.steps is 20, not 40"}),
-        ({"kind": "target", "target": 1e3, "margin": 1e-3}, {}, [(1, "sgd")] * 2 + [(1, "asgd")] * 2, set()),
+        ({"kind": "target", "target": 1e3, "margin": 1e2}, {}, [(1, "sgd")] * 2 + [(1, "asgd")] * 2, set()),
         ({"kind": "target", "target": -1.0}, {}, [], {r"Not shown: .* over 3 runs is not below -1\."}),
         ({"kind": "profile", "least_rates": 3, "least_workloads": 1}, {}, [(1, "asgd")], {EDGE}),
         ({"kind": "profile", "least_rates": 3}, {}, [], {EDGE, "the board has 1 such workload, and 2 are asked for"}),
@@ -206,7 +206,7 @@ def test_losses_within_the_noise_share_a_place_and_make_no_record(folder: Path, 
     (whole,) = rankings_by_workload(submissions)
     assert [each.entry.row.candidate for each in whole.records] == ["sgd"], "an equal loss later is no record"
     for floor, places in ((0.0, [1, 1, 3, 3]), (9.0, [1, 1, 1, 1])):
-        ruled = rules({"kind": "target", "target": 1e3, "margin": 1e-3}, noise_floor_nats=floor)
+        ruled = rules({"kind": "target", "target": 1e3, "margin": 1e2}, noise_floor_nats=floor)
         (ranking,) = rankings_by_rules(ruled, submissions)
         entries = [place.entry for place in ranking.places]
         assert [each.place for each in places_of(entries, floor)] == places
@@ -234,7 +234,7 @@ def test_losses_on_other_data_of_the_same_name_stand_apart(tmp_path: Path) -> No
     )
     publish(tmp_path / "one", trained_content())
     publish(tmp_path / "two", replace(ours, runs=runs), THEIRS)
-    found = boarded(tmp_path, rules({"kind": "target", "target": 1e3, "margin": 1e-3}))
+    found = boarded(tmp_path, rules({"kind": "target", "target": 1e3, "margin": 1e2}))
     assert [len(each.places) for each in found.rankings] == [2, 2]
     assert {each.data_hash for each in rankings_by_workload(found.submissions)} == {
         each.data_hash for each in found.rankings
