@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.pages.submit_faults import ShownFault, by_field, form_faults, text_faults
+from dashboards.pages.submit_faults import ShownFault, texts_by_field, form_faults, text_faults
 from dashboards.pages.submit_form import (
     EMPTY,
     METHODS,
@@ -192,7 +192,7 @@ def _page(
         kind=KINDS[preview.kind] if preview and preview.kind else None,
         trouble=trouble,
         faults=faults,
-        beside=by_field(faults),
+        beside=texts_by_field(faults),
         nothing=nothing,
         left_out=left_out[:MOST_LEFT_OUT],
         left_out_more=max(len(left_out) - MOST_LEFT_OUT, 0),

@@ -53,7 +53,7 @@ def form_faults(faults: Iterable[Fault], form: SubmitForm) -> list[ShownFault]:
     return [_form_fault(fault, form, places) for fault in faults]
 
 
-def by_field(faults: Iterable[ShownFault]) -> dict[str, list[str]]:
+def texts_by_field(faults: Iterable[ShownFault]) -> dict[str, list[str]]:
     """Field of the form → what stands beside it."""
     found: dict[str, list[str]] = {}
     for fault in faults:
@@ -115,7 +115,7 @@ def _form_fault(fault: Fault, form: SubmitForm, places: Mapping[str, _Place]) ->
     place = places.get(pointer, _Place(title="Specification", target="specification"))
     text = _special_words(fault, form)
     if text is None:
-        text = _with_labels(without_names(fault.allowed))
+        text = _replace_names(without_names(fault.allowed))
         inside = fault.pointer.removeprefix(pointer)
         if place.is_list and re.fullmatch(r"/\d+", inside):
             text = text if fault.value is None else f"{_quoted(fault.value)}{'' if _goes_on(text) else ':'} {text}"
@@ -137,7 +137,7 @@ def _special_words(fault: Fault, form: SubmitForm) -> str | None:
     return None
 
 
-def _with_labels(allowed: str) -> str:
+def _replace_names(allowed: str) -> str:
     """The sentence with the labels of fields in the place of their names in a specification."""
     return _FIELD_NAMES.sub(lambda match: f"“{_LABELS[match[1]]}”", allowed)
 

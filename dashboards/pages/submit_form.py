@@ -295,7 +295,7 @@ def _take(rest: dict[str, Any], name: str, place: tuple[str, ...]) -> str:
         if not isinstance(holders[-1], dict):
             return ""
     value = holders[-1].get(place[-1])
-    text = "" if value is None else _written(value)
+    text = "" if value is None else _field_text(value)
     fits = text == text.strip() and _parse_field(name, text) == value and text in CHOICES.get(name, {text})
     if value is not None and not fits:
         return ""
@@ -318,7 +318,7 @@ def _take_candidates(rest: dict[str, Any], values: dict[str, str]) -> list[str]:
         chosen.append(name)
         del candidate["optimizer"]
         rates = candidate.get("learning_rates")
-        text = _written(rates)
+        text = _field_text(rates)
         if isinstance(rates, list) and _list(text) == rates:
             values[f"rates:{name}"] = text
             del candidate["learning_rates"]
@@ -336,17 +336,17 @@ def _take_candidates(rest: dict[str, Any], values: dict[str, str]) -> list[str]:
 
 def _option_text(option: Option, value: Any) -> str:
     """The text of an option's field; empty where it has none for that value."""
-    text = _written(value)
+    text = _field_text(value)
     known = {"bool": ("true", "false"), "choice": option.choices}.get(option.kind, (text,))
     is_same = _option(option.kind, text) == value and not isinstance(value, list | dict)
     return text if is_same and text in known else ""
 
 
-def _written(value: Any) -> str:
+def _field_text(value: Any) -> str:
     """A value as people write it into a field."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return ", ".join(map(_written, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(_field_text, value)) if isinstance(value, list) else str(value)
 
 
 def _leaves(value: Any, where: str) -> Iterator[str]:

@@ -111,7 +111,7 @@ class Analysis:
         found = report.report(experiment, runs)
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count, best=best)
 
-    def at_judged_settings(self, experiment_id: str) -> ComparisonSpec:
+    def comparison_at_judged_settings(self, experiment_id: str) -> ComparisonSpec:
         """A comparison with each candidate at what it is judged at, its rate and what else was searched, and with what
         the tuning left open of that. Raises `ConflictError` where the experiment is no comparison, has not ended, or
         has a candidate without a loss."""

@@ -57,7 +57,7 @@ def compose_services(database: Database, settings: Settings, policy: LeasePolicy
             database,
             policy,
             specifications,
-            analysis.at_judged_settings,
+            analysis.comparison_at_judged_settings,
             undo_days=settings.undo_days,
             most_waiting=settings.waiting_runs,
         ),

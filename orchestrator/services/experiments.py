@@ -59,13 +59,13 @@ class Experiments:
         database: Database,
         policy: LeasePolicy,
         specifications: Specifications,
-        at_judged_settings: Callable[[str], ComparisonSpec],
+        comparison_at_judged_settings: Callable[[str], ComparisonSpec],
         *,
         undo_days: float = 7.0,
         most_waiting: int | None = None,
     ) -> None:
         self._database, self._policy = database, policy
-        self._specifications, self._at_judged_settings = specifications, at_judged_settings
+        self._specifications, self._comparison_at_judged_settings = specifications, comparison_at_judged_settings
         self.undo_days = undo_days
         """How long a deleted experiment can be restored."""
         self.most_waiting = most_waiting
@@ -205,7 +205,7 @@ class Experiments:
         if keep_rates:
             if fresh_seeds is None:
                 raise ConflictError("keep_rates needs fresh_seeds: on its own seeds an experiment's answer is known")
-            spec = self._at_judged_settings(source.id)
+            spec = self._comparison_at_judged_settings(source.id)
         fields = spec.model_dump(mode="json") | ({} if name is None else {"name": name})
         if fresh_seeds is not None:
             if source.spec.has_driver:

@@ -7,7 +7,7 @@ from orchestrator.storage import Storage
 from orchestrator.store import activity, reads
 from orchestrator.store.database import Database
 from orchestrator.store.queue.capacity import Node
-from orchestrator.store.queue.nodes import told_sizes
+from orchestrator.store.queue.nodes import read_largest_nodes
 
 DATABASE_FULL = (
     "the database has no room: submissions are refused, and trainings keep their reports; make room on its disk, and "
@@ -38,7 +38,7 @@ class Monitor:
         """The largest machines of the cluster: what none of them holds has to wait for a larger one. None while nobody
         dispatches: then nothing is known of it."""
         with self._database.reading() as connection:
-            return told_sizes(self._database, connection)
+            return read_largest_nodes(self._database, connection)
 
     def metrics(self) -> ServiceMetrics:
         """How many runs, attempts and reports there are, for metrics."""

@@ -13,7 +13,7 @@ from orchestrator.store.queue.capacity import Node
 from orchestrator.store.tables import leaders
 
 
-def tell_sizes(database: Database, sizes: Sequence[Node]) -> None:
+def write_largest_nodes(database: Database, sizes: Sequence[Node]) -> None:
     """Keep the largest nodes for other processes; writes nothing where they are known, and where nobody leads."""
     told, leads = json.dumps([asdict(node) for node in sizes]), leaders.c.role == DISPATCHER
     query = sa.select(leaders.c.role).where(leads, leaders.c.nodes.is_distinct_from(told))
@@ -24,7 +24,7 @@ def tell_sizes(database: Database, sizes: Sequence[Node]) -> None:
         connection.execute(sa.update(leaders).where(leads).values(nodes=told))
 
 
-def told_sizes(database: Database, connection: Connection) -> tuple[Node, ...]:
+def read_largest_nodes(database: Database, connection: Connection) -> tuple[Node, ...]:
     """The largest nodes, as the dispatcher has seen them; none while nobody dispatches."""
     leads = (leaders.c.role == DISPATCHER) & (leaders.c.expires_at > database.read_clock(connection))
     told = connection.execute(sa.select(leaders.c.nodes).where(leads)).scalar_one_or_none()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dashboards.pages.submit_faults import by_field, form_faults
+from dashboards.pages.submit_faults import texts_by_field, form_faults
 from dashboards.pages.submit_form import (
     DEFAULTS,
     EMPTY,
@@ -276,7 +276,7 @@ def test_faults_stand_at_their_fields_and_the_rest_together():
         Fault(pointer="/candidates", allowed="too many runs"),
     ]
     found = form_faults(faults, form)
-    assert by_field(found) == {
+    assert texts_by_field(found) == {
         "steps": ["must be a whole number"], "rates:lion": ["must be above 0"], "option:adamw:eps": ["too small"],
     }  # fmt: skip
     assert [(one.title, one.target) for one in found] == [
