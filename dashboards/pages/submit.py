@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
-from dashboards.pages.submit_faults import ShownFault, texts_by_field, form_faults, text_faults
+from dashboards.pages.submit_faults import ShownFault, form_faults, text_faults, texts_by_field
 from dashboards.pages.submit_form import (
     EMPTY,
     METHODS,

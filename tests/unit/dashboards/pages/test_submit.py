@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dashboards.pages.submit_faults import texts_by_field, form_faults
+from dashboards.pages.submit_faults import form_faults, texts_by_field
 from dashboards.pages.submit_form import (
     DEFAULTS,
     EMPTY,
