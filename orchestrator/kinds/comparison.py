@@ -165,7 +165,7 @@ class Sequential(Spec):
 class KeptRates(Spec):
     """What another comparison's tuning left open of the rates, or settings, that it judged, and that this one keeps."""
 
-    experiment: Annotated[str, Field(min_length=1, max_length=64)]
+    experiment: Annotated[str, Field(pattern=r"^[a-z0-9]{1,64}$")]
     """Its id."""
     regrets: dict[str, Annotated[float, Field(strict=True, ge=0, le=1e6)] | None]
     """Candidate → how much lower its loss may be at a better one, in the unit of the loss; null: by any amount. The
@@ -399,7 +399,7 @@ class ComparisonSpec(GridExperiment):
         """Whose rates were kept."""
         if self.kept_rates is None:
             return None
-        return f"Learning rates are those that experiment {self.kept_rates.experiment} judged."
+        return f"Learning rates were chosen by experiment {self.kept_rates.experiment}, and kept."
 
     def adds_seeds(self) -> bool:
         """Where it is sequential."""

@@ -296,11 +296,15 @@ def test_a_kept_rate_at_the_edge_of_its_grid_is_open_still(
         ({"tuning": {}}, "needs one rate of each candidate, and no tuning"),
         ({"learning_rates": (1e-3, 2e-3)}, "needs one rate of each candidate, and no tuning"),
         ({"regrets": {"adamw": 0.0}}, "must have each candidate: adamw, adapm"),
+        ({"experiment": "a\x00b"}, "experiment"),
     ],
 )
 def test_kept_rates_are_one_of_each_candidate(changes: dict[str, Any], fault: str) -> None:
     fields = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=changes.get("learning_rates", (2e-3,)))
-    kept = {"experiment": "tuned", "regrets": changes.get("regrets", {"adamw": 0.0, "adapm": None})}
+    kept = {
+        "experiment": changes.get("experiment", "tuned"),
+        "regrets": changes.get("regrets", {"adamw": 0.0, "adapm": None}),
+    }
     with pytest.raises(ValidationError, match=fault):
         ComparisonSpec.model_validate(fields.model_dump() | {"kept_rates": kept, "tuning": changes.get("tuning")})
 
