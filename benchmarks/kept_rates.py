@@ -6,7 +6,8 @@ Equal optimizers of the worlds of `benchmarks/verdicts.py` are tuned and judged 
 the rate that it was judged at, on fresh seeds, as `adapm-bench clone ID --fresh-seeds 20 --keep-rates` does. Printed,
 in per cent of experiments: those of the tuned comparisons that called one better or worse, and those of the clones with
 5, 10 and 20 fresh seeds; the same without what the tuning had left open, as verdicts on these rates alone are
-(`at_rates`); and of optimizers of which one is better by 0.02 nats, the clones that found it.
+(`at_rates`); and of optimizers of which one is better by 0.02 nats, the clones that found it. Then the same of searches
+of more than the rate, whose clones have 20 fresh seeds (the worlds of `benchmarks/searched_verdicts.py`).
 """
 
 import argparse
@@ -18,6 +19,8 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.result_file import write_result
+from benchmarks.searched_verdicts import World as Search
+from benchmarks.searched_verdicts import conducted
 from benchmarks.verdicts import GAIN, LOSS, NAMES, Optimizer, Runs, World, optimizers, record, specification, tuned
 from orchestrator.analysis.comparison import compare, regrets
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
@@ -26,6 +29,7 @@ from orchestrator.records import RunRecord
 from tests.factories.comparison import experiment_record, run_record
 from worker.records.result import Verdict
 
+JUDGED = 5
 FRESH = (5, 10, 20)
 WORLDS = (
     World(basin="flat"),
@@ -36,6 +40,12 @@ WORLDS = (
     World(basin="wall", unlike=True),
     World(basin="cliff", unlike=True),
     World(basin="edge"),
+)
+SEARCHES = tuple(
+    Search(method=method, axes=axes, trials=trials, optima="near", sensitivities=sensitivities, seeds=JUDGED + 20)
+    for method in ("random", "coordinate")
+    for axes, trials in ((3, 16), (6, 24))
+    for sensitivities in ((1.0, 1.0), (1.0, 5.0))
 )
 
 
@@ -100,6 +110,30 @@ def simulate(world: World, experiments: int, seed: int) -> dict[str, float]:
     return {name: round(count / experiments, 4) for name, count in counts.items()}
 
 
+def simulate_search(world: Search, experiments: int, seed: int) -> dict[str, float]:
+    """Shares of experiments of equal optimizers. The first five of the world's seeds judge, the others are fresh."""
+    random = np.random.default_rng([seed, world.axes, world.trials])
+    counts = {"tuned": 0, "false_20": 0, "at_rates_20": 0}
+    for number in range(experiments):
+        whole, every, _ = conducted(world, number, 0.0, random)
+        first, rest = whole.seeds[:JUDGED], whole.seeds[JUDGED:]
+        source = whole.model_copy(update={"seeds": first})
+        records = [run for run in every if run.seed not in rest]
+        rows = compare(experiment_record(source, len(records)), records).rows
+        best = {row.candidate: row.best() for row in rows}
+        settings = {name: {**rate.setting, "lr": rate.lr} for name, rate in best.items() if rate is not None}
+        shared = [setting.pop("clip_grad_norm", None) for setting in settings.values()]
+        assert len(shared) == len(whole.candidates), "nothing diverges in these worlds"
+        counts["tuned"] += any(row.conclusion.value in ("better", "worse") for row in rows)
+        fresh = [run for run in every if run.seed in rest]
+        left_open = KeptRates(experiment="e", regrets=regrets(source, records))
+        for name, kept in (("false_20", left_open), ("at_rates_20", None)):
+            at_settings = source.with_settings(settings, kept).model_copy(update={"seeds": rest})
+            told = compare(experiment_record(at_settings, len(fresh)), fresh).rows
+            counts[name] += any(row.conclusion.value in ("better", "worse") for row in told)
+    return {name: round(count / experiments, 4) for name, count in counts.items()}
+
+
 def main() -> None:
     """Simulate, print, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -108,12 +142,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
-    for world in (replace(each, seeds=5) for each in WORLDS):
+    for world in (replace(each, seeds=JUDGED) for each in WORLDS):
         shares = simulate(world, given.experiments, given.seed)
         found.append({"world": world.name()} | shares)
         print(
             f"{world.name():32}" + "  ".join(f"{name} {100 * value:.1f}" for name, value in shares.items()), flush=True
         )
+    for search in SEARCHES:
+        shares = simulate_search(search, given.experiments, given.seed)
+        title = f"{search.method}, {search.axes} axes, {search.trials} trials, {search.sensitivities}"
+        found.append({"world": title} | shares)
+        cells = "  ".join(f"{name} {100 * value:.1f}" for name, value in shares.items())
+        print(f"{title:48}{cells}", flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
         write_result(given.json, "kept_rates", {"experiments": given.experiments, "worlds": found})
