@@ -172,9 +172,7 @@ def _difference(row: CandidateRow) -> str:
     if difference is None:
         return formats.UNKNOWN
     figure = f"{formats.difference(difference.mean)}  {formats.p_value(difference.p_value)}".rstrip()
-    bounds = ""
-    if difference.low is not None and difference.high is not None:
-        bounds = f"[{formats.difference(difference.low)}, {formats.difference(difference.high)}]"
+    bounds = formats.interval(difference.low, difference.high, formats.difference)
     return "\n".join(filter(None, (figure, bounds, textwrap.fill(speed_words(row), WORDS_COLUMNS))))
 
 
@@ -273,10 +271,8 @@ def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:
     """`0.340` over its interval; wide ranges of magnitude in powers of ten."""
     if estimate is None:
         return formats.UNKNOWN
-    if estimate.low is None or estimate.high is None:
-        return number(estimate.value, digits)
-    interval = f"[{number(estimate.low, digits)}, {number(estimate.high, digits)}]"
-    return two_lines(number(estimate.value, digits), interval)
+    interval = formats.interval(estimate.low, estimate.high, lambda value: number(value, digits))
+    return two_lines(number(estimate.value, digits), interval or "no interval")
 
 
 def _coefficients(report: FitReport) -> Table:

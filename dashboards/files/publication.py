@@ -184,9 +184,8 @@ def _loss(row: CandidateRow) -> str:
 
 
 def _difference(found: Difference) -> str:
-    if found.low is None or found.high is None:
-        return formats.difference(found.mean)
-    return f"{formats.difference(found.mean)} [{formats.difference(found.low)}, {formats.difference(found.high)}]"
+    interval = formats.interval(found.low, found.high, formats.difference)
+    return f"{formats.difference(found.mean)} {interval}".rstrip()
 
 
 def pair_cells(pair: CandidatePair) -> Cells:

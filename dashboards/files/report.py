@@ -248,10 +248,8 @@ def _predictions(law: FitReport) -> Table:
 def _estimate(one: Estimate | None, digits: int = 3) -> str:
     if one is None:
         return formats.UNKNOWN
-    if one.low is None or one.high is None:
-        return answers.number(one.value, digits)
-    low, high = answers.number(one.low, digits), answers.number(one.high, digits)
-    return f"{answers.number(one.value, digits)} [{low}, {high}]"
+    interval = formats.interval(one.low, one.high, lambda value: answers.number(value, digits))
+    return f"{answers.number(one.value, digits)} {interval or '(no interval)'}"
 
 
 def _verdicts(verdicts: Sequence[tuple[str, str]], notes: Sequence[str]) -> Sentences:

@@ -87,10 +87,8 @@ def law_headline(report: FitReport) -> str:
 def drift_words(drift: Drift) -> str:
     """How the difference to the baseline changes with size: `drift +0.0123 [+0.0020, +0.0226] p = 0.031`."""
     change = drift.change
-    bounds = ""
-    if change.low is not None and change.high is not None:
-        bounds = f"[{formats.difference(change.low)}, {formats.difference(change.high)}]"
-    words = ("drift", formats.difference(change.value), bounds, formats.p_value(drift.p_value))
+    interval = formats.interval(change.low, change.high, formats.difference)
+    words = ("drift", formats.difference(change.value), interval, formats.p_value(drift.p_value))
     return " ".join(filter(None, words))
 
 

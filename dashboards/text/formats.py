@@ -6,6 +6,7 @@ Unknown is always an em dash. Sizes are decimal (1 MB = 1e6 bytes), minus is the
 import json
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from pydantic import JsonValue
@@ -34,6 +35,13 @@ def difference(value: float | None) -> str:
     if abs(value) >= 1000 or value == 0:
         return ("+" if value > 0 else MINUS if value < 0 else "±") + loss(abs(value))
     return sentence(verdicts.signed_text(value))
+
+
+def interval(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    """`[0.31, 0.35]`; a bound that is missing is `any`, and without both there is none: nothing."""
+    if low is None and high is None:
+        return ""
+    return f"[{', '.join('any' if bound is None else text(bound) for bound in (low, high))}]"
 
 
 def p_value(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.analysis.verdicts import interval_words
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
@@ -18,9 +19,7 @@ def figure_text(value: float | None) -> str:
 
 def interval_text(measure: Measure) -> str:
     """`0.31 to 0.35`; empty without one."""
-    if measure.low is None or measure.high is None:
-        return ""
-    return f"{measure.low:.4g} to {measure.high:.4g}"
+    return interval_words(measure.low, measure.high, lambda value: f"{value:.4g}")
 
 
 def cost_words(device_hours: float, specs: Sequence[ExperimentSpec]) -> str:

@@ -5,7 +5,7 @@ are made of it last, and nobody reads them back; numbers in them are rounded to 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from optim.catalog import Scalar
 from orchestrator.jobs import TERMINAL, Outcome, RunStatus
@@ -84,6 +84,13 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, spec: Comparis
         case Conclusion.NOT_COMPARED:
             return _not_compared(baseline)
     return _no_loss(row)
+
+
+def interval_words(low: float | None, high: float | None, text: Callable[[float], str]) -> str:
+    """`0.31 to 0.35`; of an interval with one bound `from 0.31` or `up to 0.35`, and of none nothing."""
+    if low is None or high is None:
+        return f"from {text(low)}" if low is not None else f"up to {text(high)}" if high is not None else ""
+    return f"{text(low)} to {text(high)}"
 
 
 def signed_text(value: float) -> str:

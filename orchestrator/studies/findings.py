@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from orchestrator.analysis.statistics import widen
+from orchestrator.analysis.verdicts import interval_words
 from orchestrator.records import Difference, Interval
 from orchestrator.studies.evidence import (
     CandidateOutcome,
@@ -311,10 +312,8 @@ def figure_sentence(found: Measure, digits: int = 3, unit: str = "") -> str:
     """`AdaPM +0.012 nats (+0.003 to +0.021)`."""
     if found.value is None:
         return f"{found.name}: {found.note}"
-    interval = (
-        "" if found.low is None or found.high is None else f" ({found.low:.{digits}f} to {found.high:.{digits}f})"
-    )
-    return f"{found.name} {found.value:.{digits}f}{unit}{interval}"
+    interval = interval_words(found.low, found.high, lambda value: f"{value:.{digits}f}")
+    return f"{found.name} {found.value:.{digits}f}{unit}{interval and f' ({interval})'}"
 
 
 def ended_well(runs: Iterable[RunOutcome]) -> tuple[RunOutcome, ...]:

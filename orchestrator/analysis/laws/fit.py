@@ -22,7 +22,7 @@ import numpy as np
 
 from optim import catalog
 from orchestrator.analysis.candidates import CandidateSummary, summaries
-from orchestrator.analysis.comparison import comparison_spec
+from orchestrator.analysis.comparison import comparison_spec, evaluation_error
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
@@ -56,12 +56,12 @@ from orchestrator.analysis.laws.records import (
     TypicalDifference,
 )
 from orchestrator.analysis.laws.targets import Target
-from orchestrator.analysis.laws.verdicts import fit_notes, fit_verdict, no_law, too_few
+from orchestrator.analysis.laws.verdicts import NO_COMMON_BUDGET, fit_notes, fit_verdict, no_law, too_few
 from orchestrator.analysis.stability import instability
 from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_test
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
-from orchestrator.records import ExperimentRecord, ExperimentWithRuns
+from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns
 from worker.records.footprint import Footprint
 from worker.records.result import Verdict
 
@@ -71,6 +71,9 @@ SEED = 20_251_009
 """Of the bootstrap, so that the same runs give the same intervals."""
 COLLINEAR = 0.98
 """Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
+ALONG = 0.1
+"""So far, of its logarithm, a budget may lie from what the others lead one to expect at its size: a step of tokens is
+soon a few per cent of a small budget."""
 
 SPIKE = 8.0
 """A run spiked that lies so many spreads above its cell's median. Of runs with normal noise one in 500 to 10,000 is
@@ -168,13 +171,27 @@ class Sample:
         return tuple(found)
 
     def tokens_at(self, parameters: int, form: LawForm, asked: int | None = None) -> int:
-        """The tokens that a prediction at that size is of: the one budget that a law without tokens was fitted at,
-        whatever was asked for; else `asked`, or as many for each parameter as the largest model had."""
-        budgets = {key[1] for key in self.keys}
-        if TOKENS not in form.variables and len(budgets) == 1:
-            return budgets.pop()
-        largest = max(self.keys)
-        return asked or max(1, round(parameters * largest[1] / largest[0]))
+        """The tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each parameter
+        as the largest model had; else what budgets its cells have, drawn on to that size, whatever was asked for."""
+        if TOKENS in form.variables:
+            largest = max(self.keys)
+            return asked or max(1, round(parameters * largest[1] / largest[0]))
+        slope, intercept, _ = _line({key[:2] for key in self.keys}, SIZE)
+        return max(1, round(math.exp(intercept + slope * math.log(parameters))))
+
+    def law_cells(self, form: LawForm) -> "Sample | None":
+        """What a law of this form is one of. One of sizes alone is one at a budget for each size: of all cells where
+        the budgets follow the size (as many tokens for all, or for each parameter), else of those at the largest budget
+        that all sizes have, and None without one. A law of tokens alone likewise."""
+        cells = {key[:2] for key in self.keys}
+        if not cells or len(form.variables) > 1 or _line(cells, form.variables[0])[2] <= ALONG:
+            return self
+        swapped = form.variables[0] == TOKENS
+        groups = _shared_budgets({cell[::-1] for cell in cells} if swapped else cells)
+        if not groups:
+            return None
+        kept = {cell[::-1] for cell in groups[-1]} if swapped else groups[-1]
+        return self.restrict({key for key in self.keys if key[:2] in kept})
 
     def sizes(self) -> tuple[int, ...]:
         """Distinct model sizes, ascending."""
@@ -239,6 +256,7 @@ def fit_experiments(
             wanted,
             needs or {},
             len(samples) - 1,
+            max(evaluation_error(experiment.spec.workload) for experiment, _ in measured),
         )
         for each in samples
     ]
@@ -419,9 +437,20 @@ def _predictable_targets(asked: Sequence[Target], form: LawForm, samples: Sequen
     return tuple(each for each in asked if each.parameters in trained)
 
 
-def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
-    """None where there are fewer cells than coefficients and one more."""
-    if too_few(sample.points(), form):
+def _line(cells: Iterable[tuple[int, int]], axis: int) -> tuple[float, float, float]:
+    """Slope and intercept of the line, in logarithms, that the budgets of these sizes follow (or, along tokens, the
+    sizes of these budgets), and how far from it one lies at most."""
+    x, y = np.log(np.array([(cell[axis], cell[1 - axis]) for cell in cells], dtype=np.float64)).T
+    spread = x - x.mean()
+    slope = float(spread @ y / (spread @ spread)) if len(set(x)) > 1 else 0.0
+    intercept = float(y.mean() - slope * x.mean())
+    return slope, intercept, float(np.abs(y - intercept - slope * x).max())
+
+
+def _fit_law(sample: Sample | None, form: LawForm, draws: int) -> FittedLaw | None:
+    """None where there are fewer cells than coefficients and one more, or no budget that a law of sizes is one at."""
+    sample = sample and sample.law_cells(form)
+    if sample is None or too_few(sample.points(), form):
         return None
     cells = sample.cells()
     law = fit(form, cells)
@@ -456,18 +485,20 @@ def _row(
     predict: Sequence[Target],
     needs: Mapping[tuple[str, str], Footprint],
     comparisons: int,
+    shared_error: float,
 ) -> CandidateFit:
+    """`shared_error`: of each loss apart from the baseline's, by the validation text."""
     law, coefficients = _law_only(fitted), _coefficients(fitted) if fitted else {}
-    differences = _loss_differences(*pair) if pair else ()
+    differences = _loss_differences(*pair, shared_error) if pair else ()
     return CandidateFit(
         candidate=sample.candidate,
         title=sample.title,
         is_baseline=sample is baseline,
         points=_fitted_points(sample, law),
         coefficients=coefficients,
-        no_law=no_law(coefficients),
+        no_law=NO_COMMON_BUDGET if sample.law_cells(form) is None else no_law(coefficients),
         relative_error=_relative_error(fitted) if fitted else None,
-        held_out=_check_largest(sample, form) if law else None,
+        held_out=_check_largest(law.sample, form) if law else None,
         predictions=tuple(_prediction(law, each, needs) for each in predict) if law else (),
         against_baseline=_differences(*pair, comparisons) if pair else (),
         loss_differences=differences,
@@ -475,9 +506,12 @@ def _row(
         typical_difference=None
         if sample is baseline
         else typical_difference(
-            _differences_by_cell(sample, baseline, form), comparisons, _regrets_by_cell(sample, baseline, form)
+            _differences_by_cell(sample, baseline, form),
+            comparisons,
+            _regrets_by_cell(sample, baseline, form),
+            shared_error,
         ),
-        data_efficiency=_efficiencies(*pair) if pair else (),
+        data_efficiency=_efficiencies(*pair, shared_error) if pair else (),
         curves=_curves(law, predict) if law else (),
         instability=instability(
             sample.unstable,
@@ -520,22 +554,22 @@ def _regrets_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> dict[tu
     }
 
 
-def _in_common(cells: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Those at the budgets that every size has: so many tokens, or so many for each parameter, whichever more have in
-    common."""
+def _shared_budgets(cells: Iterable[tuple[int, int]]) -> list[set[tuple[int, int]]]:
+    """The cells at each budget that every size has, ascending: so many tokens, or so many for each parameter, whichever
+    more cells have in common."""
     cells = list(cells)
     sizes = {size for size, _ in cells}
 
-    def shared_cells(budget: Callable[[int, int], float]) -> set[tuple[int, int]]:
-        having: dict[float, set[int]] = {}
+    def groups(budget: Callable[[int, int], float]) -> list[set[tuple[int, int]]]:
+        having: dict[float, set[tuple[int, int]]] = {}
         for cell in cells:
-            having.setdefault(budget(*cell), set()).add(cell[0])
-        return {cell for cell in cells if having[budget(*cell)] == sizes}
+            having.setdefault(budget(*cell), set()).add(cell)
+        return [found for _, found in sorted(having.items()) if {size for size, _ in found} == sizes]
 
     return max(
-        shared_cells(lambda _size, budget: float(budget)),
-        shared_cells(lambda size, budget: float(f"{budget / size:.2g}")),
-        key=len,
+        groups(lambda _size, budget: float(budget)),
+        groups(lambda size, budget: float(f"{budget / size:.2g}")),
+        key=lambda found: sum(len(each) for each in found),
     )
 
 
@@ -543,10 +577,12 @@ def typical_difference(
     differences: Differences,
     comparisons: int = 1,
     left_open: Mapping[tuple[int, int], tuple[float, float]] | None = None,
+    shared_error: float = 0.0,
 ) -> TypicalDifference | None:
     """What a candidate differs by from the baseline at a typical size: the mean over sizes, one of so many
     `comparisons`. None for fewer sizes than `LEAST_SIZES`. `left_open`: how far below and above its difference the
-    truth of a cell may lie; without a bound on the side where that is any amount.
+    truth of a cell may lie; without a bound on the side where that is any amount. `shared_error`: of all sizes alike,
+    by their validation text.
 
     A difference may hang on the budget, so that sizes are averaged over the budgets that all have. Where they have none
     in common, each is over its own. A size's mean is that of its cells, whichever seeds these lack; what seeds vary by
@@ -557,7 +593,7 @@ def typical_difference(
     tell, as in meta-analyses, that interval held the truth in 87 to 95 % of simulated experiments; with equal weights
     in 94 to 96 %.
     """
-    common = _in_common(differences)
+    common = set[tuple[int, int]]().union(*_shared_budgets(differences))
     by_size: dict[int, list[dict[int, float]]] = {}
     open_by_size: dict[int, list[tuple[float, float]]] = {}
     for cell in sorted(common or differences):
@@ -571,10 +607,11 @@ def typical_difference(
     if found is None:
         return None
     below, above = (fmean(fmean(each[side] for each in cells) for cells in open_by_size.values()) for side in (0, 1))
+    low, high = _with_shared_error(found.mean, found.low, found.high, shared_error, comparisons)
     found = found.model_copy(
         update={
-            "low": None if found.low is None or math.isinf(below) else found.low - below,
-            "high": None if found.high is None or math.isinf(above) else found.high + above,
+            "low": None if low is None or math.isinf(below) else low - below,
+            "high": None if high is None or math.isinf(above) else high + above,
         }
     )
     whole = [
@@ -591,6 +628,17 @@ def typical_difference(
         spread=spread,
         cells_left_out=len(differences) - len(common) if common else 0,
         in_common=bool(common),
+    )
+
+
+def _with_shared_error(
+    value: float, low: float | None, high: float | None, error: float, comparisons: int = 1
+) -> tuple[float | None, float | None]:
+    """An interval with an error that all sizes share, which their residuals do not show; in squares, as in `t_test`."""
+    apart = normal_quantile(SIGNIFICANCE / comparisons / 2) * error
+    return (
+        None if low is None else value - math.hypot(value - low, apart),
+        None if high is None else value + math.hypot(high - value, apart),
     )
 
 
@@ -624,8 +672,11 @@ def _relative_error(fitted: FittedLaw) -> float:
 def _fitted_points(sample: Sample, fitted: FittedLaw | None) -> tuple[ScalingPoint, ...]:
     if fitted is None:
         return sample.points()
+    cells = {key[:2] for key in fitted.sample.keys}
     return tuple(
         point.model_copy(update={"fitted": float(fitted.law.losses(point.parameters, point.tokens))})
+        if (point.parameters, point.tokens) in cells
+        else point
         for point in sample.points()
     )
 
@@ -685,16 +736,23 @@ def _regret_bounds(
     all that move it to a side do so at once; infinite where a cell does whose best rate is open."""
     below = above = 0.0
     for of, other in ((fitted, baseline), (baseline, fitted)):
-        points = of.sample.points()
-        if not any(point.largest_regret() for point in points):
+        if not any(point.largest_regret() for point in of.sample.points()):
             continue
-        nudged = nudge(of.law, of.sample.cells())
-        moved = quantity(nudged, other.law) if of is fitted else quantity(other.law, nudged)
-        for point, move in zip(points, (moved - value) / NUDGE, strict=True):
-            if point.largest_regret() and abs(move) > NO_MOVE:
-                by = float(move) * point.largest_regret() / point.loss
+
+        def moved(law: Law, of: FittedLaw = of, other: FittedLaw = other) -> Array:
+            return quantity(law, other.law) if of is fitted else quantity(other.law, law)
+
+        for point, move in _moves(moved, of, value):
+            if point.largest_regret() and abs(move) > NO_MOVE / point.loss:
+                by = move * point.largest_regret()
                 below, above = below + max(-by, 0.0), above + max(by, 0.0)
     return below, above
+
+
+def _moves(quantity: Callable[[Law], Array], of: FittedLaw, value: Array) -> list[tuple[ScalingPoint, float]]:
+    """Each cell of a law, and what the quantity, which has this value, moves by for each nat that its loss is lower."""
+    moves = (quantity(nudge(of.law, of.sample.cells())) - value) / NUDGE
+    return [(point, float(move) / point.loss) for point, move in zip(of.sample.points(), moves, strict=True)]
 
 
 def _test(
@@ -729,9 +787,10 @@ def _differences(fitted: FittedLaw, baseline: FittedLaw, comparisons: int) -> tu
     return tuple(found)
 
 
-def _loss_differences(fitted: FittedLaw, baseline: FittedLaw) -> tuple[LossDifference, ...]:
+def _loss_differences(fitted: FittedLaw, baseline: FittedLaw, shared_error: float) -> tuple[LossDifference, ...]:
     """The two laws' losses apart, at every size (or budget): where the larger exponent loses
-    more, this says so. A band over all of them, by the largest deviation in standard errors of each draw."""
+    more, this says so. A band over all of them, by the largest deviation in standard errors of each draw, and by the
+    error that all of them share."""
     places = _places(fitted)
     values = np.array([_loss_difference(fitted.law, baseline.law, *place) for place in places])
     drawn = np.stack([_loss_difference(fitted.draws, baseline.draws, *place) for place in places])
@@ -743,6 +802,7 @@ def _loss_differences(fitted: FittedLaw, baseline: FittedLaw) -> tuple[LossDiffe
             return _loss_difference(one, other, *at)
 
         below, above = _regret_bounds(difference, fitted, baseline, value)
+        low, high = _with_shared_error(float(value), low, high, shared_error)
         found.append(
             LossDifference(
                 parameters=place[0],
@@ -788,34 +848,36 @@ def _loss_difference(law: Law, other: Law, parameters: int, tokens: int) -> Arra
     return np.asarray(law.losses(parameters, tokens) - other.losses(parameters, tokens))
 
 
-def _efficiencies(fitted: FittedLaw, baseline: FittedLaw) -> tuple[DataEfficiency, ...]:
+def _efficiencies(fitted: FittedLaw, baseline: FittedLaw, shared_error: float) -> tuple[DataEfficiency, ...]:
     """D_eff / D at each cell that both have, by both laws and their draws in common."""
     if TOKENS not in baseline.law.form.variables:
         return ()
-    return tuple(_efficiency(fitted, baseline, point) for point in fitted.sample.points())
+    return tuple(_efficiency(fitted, baseline, point, shared_error) for point in fitted.sample.points())
 
 
-def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint) -> DataEfficiency:
+def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint, shared_error: float) -> DataEfficiency:
     def ratio(mine: Law, theirs: Law) -> Array:
         losses = mine.losses(point.parameters, point.tokens)
         return effective_tokens(theirs, point.parameters, losses) / point.tokens
 
-    value, drawn = ratio(fitted.law, baseline.law), ratio(fitted.draws, baseline.draws)
-    finite = bool(np.isfinite(value))
-    interval = baseline.estimate(value, drawn, positive=True) if finite else None
-    low, high = (interval.low, interval.high) if interval else (None, None)
-    if interval:
-        below, above = _regret_bounds(
-            lambda mine, theirs: np.log(ratio(mine, theirs)), fitted, baseline, np.asarray(np.log(value))
-        )
-        low = None if low is None or math.isinf(below) else low * math.exp(-below)
-        high = None if high is None or math.isinf(above) else _exp(math.log(high) + above)
+    def log_ratio(mine: Law, theirs: Law) -> Array:
+        return np.asarray(np.log(ratio(mine, theirs)))
+
+    value = ratio(fitted.law, baseline.law)
+    if not np.isfinite(value):
+        return DataEfficiency(parameters=point.parameters, tokens=point.tokens, ratio=None, low=None, high=None)
+    logarithm = np.log(value)
+    found = baseline.estimate(logarithm, log_ratio(fitted.draws, baseline.draws))
+    moves = _moves(lambda law: log_ratio(law, baseline.law), fitted, logarithm)
+    error = shared_error * abs(sum(move for _, move in moves))
+    low, high = _with_shared_error(found.value, found.low, found.high, error)
+    below, above = _regret_bounds(log_ratio, fitted, baseline, logarithm)
     return DataEfficiency(
         parameters=point.parameters,
         tokens=point.tokens,
-        ratio=float(value) if finite else None,
-        low=low,
-        high=high,
+        ratio=float(value),
+        low=None if low is None or math.isinf(below) else math.exp(low - below),
+        high=None if high is None or math.isinf(above) else _exp(high + above),
     )
 
 

@@ -6,15 +6,20 @@ from orchestrator.analysis.comparison import comparison_spec
 from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate, ScalingPoint
 from orchestrator.analysis.laws.targets import Target
-from orchestrator.analysis.verdicts import p_text, signed_text, stability_text
+from orchestrator.analysis.verdicts import interval_words, p_text, signed_text, stability_text
 from orchestrator.kinds.scaling import TransferredSpec
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
+from worker.catalog import presets
 from worker.words import pluralize
 
 FAIR_SPAN = 10.0
 """Sizes within a factor below this say little of an exponent: the smallest published fits span two decades."""
 ROUNDED_EXPONENT = 1e-9
 """An exponent below this is the rounding of losses that are all equal."""
+SAME_BUDGET = 1.1
+"""Budgets within this factor of each other are one, but for whole steps."""
+FAR = 10.0
+"""So many times the largest size, or below the smallest one by as much, a prediction is said to be far."""
 MOST_NAMED = 3
 """Experiments that a note names; the others it counts."""
 MOST_CELLS = 12
@@ -114,9 +119,7 @@ def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
     if (found := row.typical_difference) is None or (found.difference.low is None and found.difference.high is None):
         return []
     mean, low, high = found.difference.mean, found.difference.low, found.difference.high
-    ends = " ".join(f"{word} {signed_text(end)}" for word, end in (("from", low), ("up to", high)) if end is not None)
-    if low is not None and high is not None:
-        ends = f"{signed_text(low)} to {signed_text(high)}"
+    ends = interval_words(low, high, signed_text)
     spread = (
         ""
         if found.spread is None
@@ -139,6 +142,13 @@ def _typical_sentences(row: CandidateFit, noun: str) -> list[str]:
     ]
 
 
+NO_COMMON_BUDGET = (
+    "no budget is one of all model sizes, and the budgets do not follow the sizes, so that what the one does cannot be "
+    "told from what the other does"
+)
+"""Why there is no law of sizes alone, nor one of tokens alone."""
+
+
 def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
     """Why fitted coefficients are no scaling law, without a full stop; None where the loss is shown to fall."""
     for name, noun in (("alpha", "size"), ("beta", "tokens")):
@@ -149,6 +159,8 @@ def no_law(coefficients: Mapping[str, Estimate]) -> str | None:
         if exponent.low is None or exponent.high is None:
             return f"{name} = {exponent.value:.3f} has no interval, there are as many coefficients as sizes and budgets"
         interval = f"{exponent.low:.3f} to {exponent.high:.3f}"
+        if exponent.high >= MAX_EXPONENT > -exponent.low and exponent.low > ROUNDED_EXPONENT:
+            return f"the 95 % interval of {name}, {interval}, reaches its bound of {MAX_EXPONENT:g}: it may be anything"
         if exponent.high < -ROUNDED_EXPONENT:
             return f"the loss rises with {noun}, {name} = {exponent.value:.3f} (95 % interval {interval})"
         if exponent.low <= ROUNDED_EXPONENT:
@@ -171,6 +183,7 @@ def fit_notes(
     return (
         *_progress_notes(experiments, left_out, spiked, not_ended),
         *_size_notes(unsaid),
+        *_far_notes(rows, form),
         *_workload_notes(experiments),
         *_rate_notes(experiments),
         *_open_rate_notes(rows),
@@ -216,11 +229,8 @@ def _baseline_sentences(row: CandidateFit, form: LawForm, experiments: Sequence[
             "better rates than those of the grids could turn that."
         ]
     shown = "no drift shown" if p >= SIGNIFICANCE else "it loses ground" if change.value > 0 else "it gains ground"
-    interval = (
-        ""
-        if change.low is None or change.high is None
-        else f"95 % interval {signed_text(change.low)} to {signed_text(change.high)}, "
-    )
+    ends = interval_words(change.low, change.high, signed_text)
+    interval = ends and f"95 % interval {ends}, "
     at_rates = _untuned_rates(experiments)
     return [
         f"Against the baseline {at_both}: {at_rates}{shown}, {signed_text(change.value)} nats ({interval}{p_text(p)})."
@@ -275,11 +285,43 @@ def _size_notes(unsaid: Sequence[Target]) -> list[str]:
     return [f"The law has no size in it, so it predicts nothing of other sizes: {names}."]
 
 
+def _far_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
+    """How far from what was trained a prediction is."""
+    if 0 not in form.variables:
+        return []
+    trained = [point.parameters for row in rows for point in row.points]
+    asked = sorted({each.parameters: each for row in rows for each in row.predictions}.items())
+    far = [
+        f"{each.model or f'{size:,} parameters'} "
+        + (
+            f"({size / max(trained):,.3g} times the largest)"
+            if size > max(trained)
+            else f"({size / min(trained):.2g} of the smallest)"
+        )
+        for size, each in asked
+        if not min(trained) / FAR <= size <= FAR * max(trained)
+    ]
+    if not far:
+        return []
+    return [
+        f"Predicted far from the sizes that were trained: {', '.join(far)}. The intervals hold if losses go on "
+        "following this form, and no run here shows that."
+    ]
+
+
 def _workload_notes(experiments: Sequence[ExperimentRecord]) -> list[str]:
     workloads = [each.spec.workload for each in experiments]
     found = []
     if len({each.data.content_hash() for each in workloads}) > 1:
         found.append("The experiments read different data or cut it differently: their losses are not on one scale.")
+    families = sorted({presets.preset(each.model).family for each in workloads if each.model in presets.names()})
+    if len(families) > 1:
+        found.append(
+            f"Models of {' and '.join(families)} are in one law: what the architecture does to the loss is taken for "
+            "what size does."
+        )
+    if "mixtral" in families:
+        found.append("Sizes of mixtures of experts count all experts, and not those that a token passes through.")
     if len({each.evaluation.sequences for each in workloads}) > 1:
         found.append("The experiments are evaluated on different numbers of sequences.")
     if len(batches := sorted({each.budget.batch_sequences for each in workloads})) > 1:
@@ -327,7 +369,7 @@ def _open_rate_notes(rows: Sequence[CandidateFit]) -> list[str]:
 
 def _shared_error_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
     """What intervals assume of sizes with several budgets, and what simulations say of it."""
-    cells = {(point.parameters, point.tokens) for row in rows for point in row.points}
+    cells = {(point.parameters, point.tokens) for row in rows for point in row.points if point.fitted is not None}
     sizes = {parameters for parameters, _ in cells}
     if 0 not in form.variables or len(cells) == len(sizes):
         return []
@@ -347,8 +389,27 @@ def _span_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
         noun = ("model sizes", "token budgets")[variable]
         if values and max(values) < FAIR_SPAN * min(values):
             found.append(f"The {noun} span a factor of {max(values) / min(values):.3g}: too little for an exponent.")
-    if form.variables == (0,) and len({tokens for _, tokens in points}) > 1:
-        found.append("Tokens change with the model: alpha is the exponent of both together.")
-    if form.variables == (1,) and len({parameters for parameters, _ in points}) > 1:
-        found.append("The model changes with the tokens: beta is the exponent of both together.")
+    if len(form.variables) == 1:
+        found += _other_axis_notes(rows, form.variables[0])
+    return found
+
+
+def _other_axis_notes(rows: Sequence[CandidateFit], axis: int) -> list[str]:
+    """At which budgets a law of sizes alone is one, or at which sizes one of tokens alone."""
+    fitted = {(point.parameters, point.tokens) for row in rows for point in row.points if point.fitted is not None}
+    left_out = {(point.parameters, point.tokens) for row in rows for point in row.points} - fitted
+    others = [cell[1 - axis] for cell in fitted]
+    found = []
+    if fitted and left_out:
+        noun = ("budget", "size")[axis]
+        found.append(
+            f"The law is one at the largest {noun} that all have: {pluralize(len(left_out), 'cell has', 'cells have')} "
+            f"another {noun} and no part in it. With three sizes and three budgets there is a law of both."
+        )
+    if fitted and max(others) > SAME_BUDGET * min(others):
+        found.append(
+            "Tokens change with the model: alpha is the exponent of both together."
+            if axis == 0
+            else "The model changes with the tokens: beta is the exponent of both together."
+        )
     return found
