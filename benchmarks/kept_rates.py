@@ -7,27 +7,41 @@ the rate that it was judged at, on fresh seeds, as `adapm-bench clone ID --fresh
 in per cent of experiments: those of the tuned comparisons that called one better or worse, and those of the clones with
 5, 10 and 20 fresh seeds; the same without what the tuning had left open, as verdicts on these rates alone are
 (`at_rates`); and of optimizers of which one is better by 0.02 nats, the clones that found it. Then the same of searches
-of more than the rate, whose clones have 20 fresh seeds (the worlds of `benchmarks/searched_verdicts.py`).
+of more than the rate, whose clones have 20 fresh seeds (the worlds of `benchmarks/searched_verdicts.py`), and of
+sweeps, whose best trials `adapm-bench sweep compare` holds against each other on 5 and 20 fresh seeds. Of asynchronous
+halving a third of the trials run to their end, those with the lowest losses of an early and noisier look.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+import optuna
 
 from benchmarks.result_file import write_result
 from benchmarks.searched_verdicts import World as Search
 from benchmarks.searched_verdicts import conducted
 from benchmarks.verdicts import GAIN, LOSS, NAMES, Optimizer, Runs, World, optimizers, record, specification, tuned
+from optim.catalog import Scalar
+from orchestrator.analysis.candidates import Array
 from orchestrator.analysis.comparison import compare, regrets
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
+from orchestrator.kinds.search_spaces import share_of
+from orchestrator.kinds.sweep import Algorithm, SearchedCandidate, SweepSpec
+from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.kinds.tuning import TuningRun
 from orchestrator.records import RunRecord
+from orchestrator.sweeps.importance import distributions
+from orchestrator.sweeps.report import comparison_of_the_best, report
 from tests.factories.comparison import experiment_record, run_record
+from tests.factories.stores import result
 from worker.records.result import Verdict
+from worker.words import pluralize
 
 JUDGED = 5
 FRESH = (5, 10, 20)
@@ -134,6 +148,130 @@ def simulate_search(world: Search, experiments: int, seed: int) -> dict[str, flo
     return {name: round(count / experiments, 4) for name, count in counts.items()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Two candidates that are one optimizer, whose trials differ."""
+
+    algorithm: Algorithm
+    axes: int
+    trials: int
+    lr_rises: float = 0.1
+    """Nats from the best value to half of the range away; along the other axes a fifth of it."""
+
+    def specification(self, number: int) -> SweepSpec:
+        """With another seed for each experiment."""
+        space = dict(islice(SPACE.items(), self.axes))
+        return SweepSpec(
+            name="s",
+            workload=specification(World(basin="flat")).workload,
+            seed=1000 * number,
+            trials=self.trials,
+            algorithm=self.algorithm,
+            candidates=tuple(SearchedCandidate(optimizer="adamw", label=name, space=space) for name in NAMES),
+        )
+
+    def rises(self, candidate: SearchedCandidate, parameters: Mapping[str, Scalar], best: Array) -> float:
+        """Nats above the best settings, whose places in the ranges run from -1 to 1."""
+        places = [2 * share_of(domain, parameters[name]) - 1 for name, domain in candidate.ranges().items()]
+        steep = np.where(np.arange(self.axes) == 0, self.lr_rises, self.lr_rises / 5)
+        return float(steep @ (np.array(places) - best) ** 2)
+
+
+EARLY = -1
+"""The look of asynchronous halving, among the seeds."""
+SWEEP_GAIN = 0.05
+MOST_SWEEPS = 100
+"""Of a world: a sweep of 64 trials takes a tenth of a second."""
+SPACE: dict[str, Any] = {
+    "lr": {"kind": "log-uniform", "low": 1.25e-4, "high": 8e-3},
+    "beta2": {"kind": "log-uniform", "low": 0.8, "high": 0.99},
+    "weight_decay": {"kind": "log-uniform", "low": 0.01, "high": 1.0},
+    "beta1": {"kind": "uniform", "low": 0.7, "high": 0.97},
+    "eps": {"kind": "log-uniform", "low": 1e-10, "high": 1e-6},
+}
+SWEEPS = tuple(
+    Sweep(algorithm=algorithm, axes=axes, trials=trials)
+    for algorithm in ("random", "tpe", "asha")
+    for axes, trials in ((1, 16), (3, 16), (3, 64), (5, 24))
+)
+
+
+def sweep_trials(
+    sweep: Sweep, spec: SweepSpec, loss: Callable[[str, Mapping[str, Scalar], int], float]
+) -> list[RunRecord]:
+    """Every trial of a sweep; of halving those that were stopped as well."""
+    found: list[RunRecord] = []
+    studies = [optuna.create_study(sampler=optuna.samplers.TPESampler(seed=spec.seed + i)) for i in range(len(NAMES))]
+    for number in range(spec.trial_count()):
+        place = number % len(spec.candidates)
+        if sweep.algorithm == "tpe":
+            trial = studies[place].ask(distributions(spec.candidates[place]))
+            planned = trial_run(spec, number, trial.params)
+            ended = loss(NAMES[place], trial.params, spec.seed)
+            studies[place].tell(trial, ended)
+        else:
+            parameters = planned_parameters(spec, number) or {}
+            planned, ended = trial_run(spec, number, parameters), loss(NAMES[place], parameters, spec.seed)
+        found.append(run_record(planned, number, ended))
+    if sweep.algorithm != "asha":
+        return found
+    early = {
+        run.id: loss(run.candidate, spec.searched_parameters(run.position, run.spec) or {}, EARLY)
+        for run in found
+        if run.spec
+    }
+    kept = {
+        run.id
+        for name in NAMES
+        for mine in [sorted((run for run in found if run.candidate == name), key=lambda run: early[run.id])]
+        for run in mine[: -(-len(mine) // 3)]
+    }
+    stopped = result(verdict=Verdict.STOPPED_EARLY)
+    return [run if run.id in kept else run.model_copy(update={"result": stopped}) for run in found]
+
+
+def simulate_sweep(sweep: Sweep, experiments: int, seed: int) -> dict[str, float]:
+    """Shares of experiments: of equal optimizers, and of those of which the second is better by `SWEEP_GAIN`."""
+    random = np.random.default_rng([seed, sweep.axes, sweep.trials])
+    counts: dict[str, int] = {}
+    for number in range(experiments):
+        spec = sweep.specification(number)
+        best, effects = random.uniform(-0.8, 0.8, sweep.axes), dict[int, float]()
+
+        def loss(
+            name: str,
+            parameters: Mapping[str, Scalar],
+            of: int,
+            best: Array = best,
+            effects: dict[int, float] = effects,
+            spec: SweepSpec = spec,
+        ) -> float:
+            effect = effects.setdefault(of, random.normal(0, 0.016))
+            noise = random.normal(0, 0.01 if of == EARLY else 0.0035)
+            return LOSS + sweep.rises(spec.candidates[NAMES.index(name)], parameters, best) + float(effect + noise)
+
+        runs = sweep_trials(sweep, spec, loss)
+        found = report(experiment_record(spec, len(runs)), runs, importance=False)
+        at = {each.candidate: each.best.parameters for each in found.findings if each.best}
+        for seeds in (5, 20):
+            of_best = comparison_of_the_best(found, spec, seeds)
+            planned = of_best.first_runs()
+            losses = [loss(each.candidate, at[each.candidate], each.spec.seed) for each in planned]
+            for name, kept, gain in (
+                ("false", of_best.kept_rates, 0.0),
+                ("at_rates", None, 0.0),
+                ("found", of_best.kept_rates, SWEEP_GAIN),
+            ):
+                fresh = [
+                    run_record(each, i, value - gain * (each.candidate == NAMES[1]))
+                    for i, (each, value) in enumerate(zip(planned, losses, strict=True))
+                ]
+                said = conclusion(of_best.model_copy(update={"kept_rates": kept}), fresh)
+                counted = said == "better" if gain else said in ("better", "worse")
+                counts[f"{name}_{seeds}"] = counts.get(f"{name}_{seeds}", 0) + counted
+    return {name: round(count / experiments, 4) for name, count in counts.items()}
+
+
 def main() -> None:
     """Simulate, print, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -151,6 +289,13 @@ def main() -> None:
     for search in SEARCHES:
         shares = simulate_search(search, given.experiments, given.seed)
         title = f"{search.method}, {search.axes} axes, {search.trials} trials, {search.sensitivities}"
+        found.append({"world": title} | shares)
+        cells = "  ".join(f"{name} {100 * value:.1f}" for name, value in shares.items())
+        print(f"{title:48}{cells}", flush=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for sweep in SWEEPS:
+        shares = simulate_sweep(sweep, min(given.experiments, MOST_SWEEPS), given.seed)
+        title = f"sweep, {sweep.algorithm}, {pluralize(sweep.axes, 'axis', 'axes')}, {sweep.trials} trials"
         found.append({"world": title} | shares)
         cells = "  ".join(f"{name} {100 * value:.1f}" for name, value in shares.items())
         print(f"{title:48}{cells}", flush=True)

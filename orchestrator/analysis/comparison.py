@@ -338,7 +338,7 @@ def _difference(
         }
     )
     left = len(spec.seeds) - found.spiked - found.baseline_spiked
-    if levels is not None and 1 < found.n < left and left in levels:
+    if levels is not None and found.n < left and found.n in levels and left in levels:
         differences = [mine - theirs for mine, theirs in zip(pairs.losses, pairs.baseline_losses, strict=True)]
         spread = statistics.stdev(differences)
         below, above = regret(spread**2)

@@ -553,7 +553,7 @@ class SequentialDesign:
         """Of each drawn experiment: seeds that were used, and whether it was called better."""
         design, first, step = self.design, self.sequential.first_seeds, self.sequential.seeds_per_look
         levels = looks(first, most, SIGNIFICANCE / design.comparisons)
-        at = sorted({*range(first, most, step), most})
+        at = sorted(levels.keys() & {*range(first, most, step), most})
         count = max(LEAST_EXPERIMENTS, min(EXPERIMENTS, 10 * EXPERIMENTS // len(at)))  # the more looks, the dearer each
         random = np.random.default_rng(0)
         of_candidate, of_baseline, shift = (np.resize(each, count) for each in design.openness(most))

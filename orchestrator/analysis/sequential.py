@@ -31,6 +31,8 @@ CELLS = 200
 """Of |u| between zero and the boundary: levels to three digits."""
 FUTILE = 0.1
 """Below this chance of a verdict by the last seed, more seeds are not worth their runs."""
+LEAST_LEVEL = 1e-12
+"""A look that may spend less is none: its level would be rounding."""
 NODES = 16
 """Spreads that a chance is averaged over."""
 
@@ -49,7 +51,8 @@ class Look:
 
 @lru_cache(maxsize=256)
 def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
-    """Number of pairs → its look, from the first to the last; together they spend `alpha`."""
+    """Number of pairs → its look, from the first to the last; together they spend `alpha`. Of very many seeds the first
+    looks have nothing to spend, and there are none."""
     from scipy.special import betainc  # a fifth of a second that only sequential comparisons ask for
 
     levels: dict[int, float] = {}
@@ -74,7 +77,7 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
         u = (edges[1:] + edges[:-1]) / 2
         levels[n] = _tail_probability(high, n)
     total = sum(levels.values())
-    return {n: Look(level=level, all_levels=total) for n, level in levels.items()}
+    return {n: Look(level=level, all_levels=total) for n, level in levels.items() if level > LEAST_LEVEL}
 
 
 def chance_of_verdict(

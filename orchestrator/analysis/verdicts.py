@@ -303,6 +303,8 @@ def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -
         return f"A try of a campaign, whose ledger has the verdict: {measured} on average over {pairs}."
     if found.n == 1:
         return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
+    if found.at_look:
+        return f"No difference shown: {measured} on average, and {found.n} seeds are too few for a look."
     if found.mean == 0:
         return f"No difference shown: the same loss on all {found.n} common seeds."
     return f"No difference shown: {measured} by the same amount on all {found.n} seeds, without spread to test by."

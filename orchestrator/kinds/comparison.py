@@ -399,7 +399,7 @@ class ComparisonSpec(GridExperiment):
         """Whose rates were kept."""
         if self.kept_rates is None:
             return None
-        return f"Learning rates were chosen by experiment {self.kept_rates.experiment}, and kept."
+        return f"What was tuned was chosen by experiment {self.kept_rates.experiment}, and kept."
 
     def adds_seeds(self) -> bool:
         """Where it is sequential."""

@@ -8,14 +8,18 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from optim import catalog
+from orchestrator.analysis.candidates import FROM_HALF_TO_ALL, HALVES
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
 from orchestrator.kinds.search_spaces import Choice, share_of
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.records import (
+    SIGNIFICANCE,
     TENSORS,
     CandidateRow,
     Comparison,
@@ -88,17 +92,23 @@ def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
 
 def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
     """The comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter what was
-    chosen on it. Raises `ConflictError` where an optimizer has no trial that ran the whole budget, or fewer than
-    another: more chances for one of them would be unequal tuning."""
+    chosen on it. Its intervals hold how much lower the loss may be at settings that the sweep missed; where that may be
+    any amount, as at an edge of the learning rate's range, no verdict is turned by it. Raises `ConflictError` where an
+    optimizer has no trial that ran the whole budget, or fewer than another: more chances for one of them would be
+    unequal tuning."""
     if missing := [finding.title for finding in found.findings if finding.best is None]:
         raise ConflictError(
             f"no trial of {', '.join(missing)} in sweep {found.experiment_id} has run its budget and learned yet; "
             "wait for one, or submit a comparison of the others yourself"
         )
+    names = [each.name() for each in spec.candidates]
     seeds = [seed for seed in range(spec.seed + 1, spec.seed + 1 + seed_count) if seed <= 2**31 - 1]
     seeds += list(range(seed_count - len(seeds)))
-    candidates = []
-    for searched in spec.candidates:
+    candidates, left_open = [], {}
+    for finding, searched in zip(
+        sorted(found.findings, key=lambda each: names.index(each.candidate)), spec.candidates, strict=True
+    ):
+        missed = regret([each for each in found.trials if each.candidate == searched.name()], best * len(names) - 1)
         trials = [each for each in found.trials if each.candidate == searched.name() and each.objective is not None]
         if len(trials) < best:
             raise ConflictError(
@@ -109,6 +119,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
             made = as_candidate(searched, trial.parameters)
             label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else made.label
             candidates.append(made.model_copy(update={"label": label}))
+            left_open[candidates[-1].name()] = None if LR in finding.at_edge else missed
     return ComparisonSpec(
         name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
         workload=trial_workload(spec),
@@ -116,7 +127,21 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
         seeds=tuple(seeds),
         resources=spec.resources,
         priority=spec.priority,
+        kept_rates=KeptRates(experiment=found.experiment_id, regrets=left_open),
     )
+
+
+def regret(trials: Sequence[TrialRow], comparisons: int = 1) -> float | None:
+    """How much lower the loss of an optimizer may be at other settings than the best of these trials, in the unit of
+    the loss, at 95 % for so many comparisons together: by what a random half of the trials misses, and half of that
+    more. None, for any amount, where such halves have no trial that ran the whole budget and learned."""
+    losses = np.array([math.inf if each.objective is None else each.objective for each in trials])
+    if losses.size < 2 or not np.isfinite(losses).any():
+        return None
+    halves = np.argsort(np.random.default_rng(0).random((HALVES, losses.size)), axis=1)[:, : losses.size // 2]
+    missed = np.quantile(losses[halves].min(axis=1), 1 - SIGNIFICANCE / max(comparisons, 1), method="higher")
+    found = FROM_HALF_TO_ALL * float(missed - losses.min())
+    return found if math.isfinite(found) else None
 
 
 def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:

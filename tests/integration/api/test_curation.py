@@ -200,7 +200,7 @@ def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: S
     assert all(regret > 0 for regret in kept["regrets"].values()), "a better rate may lie between those of the grid"
     end_all(service)
     answer = http.get(f"/v1/experiments/{made['id']}/comparison").json()
-    assert f"Learning rates were chosen by experiment {experiment_id}, and kept." in answer["notes"]
+    assert f"What was tuned was chosen by experiment {experiment_id}, and kept." in answer["notes"]
     assert any(note.startswith("The intervals cover what a better learning rate") for note in answer["notes"])
     assert f'href="{path}?fresh_seeds=2&amp;keep_rates=true"' in http.get(f"/experiments/{experiment_id}").text
     asked = http.get(path, params={"fresh_seeds": "2", "keep_rates": "true"}).text
