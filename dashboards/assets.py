@@ -35,7 +35,7 @@ class Asset:
 
     @cached_property
     def gzipped_body(self) -> bytes:
-        """Made when it is first sent: a page that only names Plotly does not wait for a fifth of a second."""
+        """Made when it is first sent: a page that only names Plotly does not wait for it."""
         return gzip.compress(self.body, compresslevel=6, mtime=0)
 
 

@@ -1,4 +1,4 @@
-"""Plotly.js of the installed package, cut to what our figures are made of: a quarter of its bytes and of its start.
+"""Plotly.js of the installed package, cut to what our figures are made of: less than a third of its bytes.
 
 The Python package brings one bundle of 4.8 MB: maps, WebGL, geography and forty kinds of traces, all of which a browser
 reads and runs before the first line is drawn. Our figures are lines and bars (`vector.TRACES`). The bundle is a row of

@@ -4,9 +4,9 @@
       ▲                     │                   │        the raylet that its first actor came from, or when nobody has
       └──────how it ended───┴───────word────────┘        asked for long
 
-Imports take an attempt some five seconds of a processor, more than short trainings do. The server has one thread and
-has done nothing but import, so that a forked process is like a fresh one: its memory, its random numbers and its CUDA
-are its own. Only the fork is quicker.
+Imports take an attempt seconds of a processor (`benchmarks/start_latency.py`), more than short trainings do. The server
+has one thread and has done nothing but import, so that a forked process is like a fresh one: its memory, its random
+numbers and its CUDA are its own. Only the fork is quicker.
 """
 
 import contextlib

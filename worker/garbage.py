@@ -1,7 +1,6 @@
 """Python's garbage collection, paused while libraries are imported.
 
-What imports make is no garbage. Looking through it again and again takes a fifth of the processor time that an attempt
-needs before its first step.
+What imports make is no garbage. Looking through it again and again would make every attempt's start longer.
 """
 
 import gc

@@ -28,8 +28,8 @@ def load_transformers() -> None:
     """Import what all of the models are built on; a task that trains none of them starts without these seconds.
 
     Two packages are as if they were not installed meanwhile: torchao, which transformers loads for quantised
-    checkpoints (a third of a second, and warnings of kernels for other devices on every training's output; optimizers
-    that need it import it themselves), and scipy, for the losses of object detection (half a second). What has loaded a
+    checkpoints (it takes time, and warns of kernels for other devices on every training's output; optimizers that need
+    it import it themselves), and scipy, for the losses of object detection. What has loaded a
     part of transformers before may have asked for scipy already, and it keeps the answer.
     """
     with absent("torchao", *(() if "transformers" in sys.modules else ("scipy",))):

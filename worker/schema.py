@@ -19,8 +19,8 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, Pyd
 class DescribedRecord(BaseModel):
     """A record whose fields are described by the docstrings under them, read when a JSON schema is asked for.
 
-    Pydantic would take them itself (`use_attribute_docstrings`) while it makes each class. That was a third of the
-    start of every process, for sentences that only OpenAPI, `adapm-bench schema` and editors show.
+    Pydantic would take them itself (`use_attribute_docstrings`) while it makes each class. That would
+    lengthen the start of every process, for sentences that only OpenAPI, `adapm-bench schema` and editors show.
     """
 
     @classmethod

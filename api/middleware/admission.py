@@ -10,8 +10,8 @@
 Who cannot even wait is asked to come again: 429 where it is the caller's own doing, 503 where it is that of all. A call
 waits on the event loop, without a thread, and leaves the queue when its caller does. Event streams take no turn.
 
-Threads that compute hand the interpreter's lock around: with twelve of them at comparisons of 10,000 runs a heartbeat
-took 3.4 s, and none of them was quicker for it.
+Threads that compute hand the interpreter's lock around: with many of them heartbeats wait, and none of them is quicker
+for it.
 """
 
 import asyncio

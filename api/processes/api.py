@@ -40,8 +40,8 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
         stopping=lambda: server.should_exit,
         requests_a_second=settings.requests_a_second,
     )
-    # What lives as long as the process is never garbage: looking through its 150,000 objects stopped every thread for
-    # a tenth of a second, now and then.
+    # What lives as long as the process is never garbage: looking through its many objects would stop every thread,
+    # now and then.
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -79,7 +79,7 @@ def _open_files(wanted: int) -> int:
 
 
 def _compress_plotly(server: uvicorn.Server) -> None:
-    """Before the first browser waits for it, and after the first answer: it takes a fifth of a second of a core."""
+    """Before the first browser waits for it, and after the first answer: it takes a while."""
     while not server.started:
         time.sleep(0.05)
     time.sleep(1)

@@ -5,7 +5,7 @@ lying, grouped, stacked, cells), axes of numbers, logarithms, dates and names wi
 shapes (`vector_parts.py`). Another kind of trace is a `FigureError`, never a picture that lacks something. Text is
 drawn letter by letter: no mathematics, no markup.
 
-matplotlib takes half a second and some 40 MB the first time, so nothing imports it before a figure is asked for; its
+matplotlib takes time and memory the first time, so nothing imports it before a figure is asked for; its
 drawing is not made for several threads, so one figure is drawn at a time.
 """
 
@@ -59,7 +59,7 @@ def vector(figure: Figure, form: VectorFormat, *, title: str = "", theme: ThemeN
     height = figure["layout"].get("height") or HEIGHT_PIXELS
     with _DRAWING, catch_warnings():
         simplefilter("ignore")  # a letter that the font lacks is a box, and no reason to fail
-        import matplotlib  # half a second and 40 MB: loaded with the first file
+        import matplotlib  # time and memory: loaded with the first file
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Drawn
 

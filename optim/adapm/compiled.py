@@ -9,9 +9,9 @@ Done by torch's own operators that is ten passes, here one that reads and writes
 are given as a tensor, so that a learning-rate schedule compiles nothing anew; shapes are dynamic. `step.py` has
 the same formulas for the rest: small blocks, and machines without a compiler.
 
-On CUDA `kernels.py` works out the product, too, and moves all blocks of a batch in one launch; Triton compiles it in a
-second. On a CPU `cpu_code.py` moves float32 matrices, and a C compiler takes a second. torch's own compiler is left for
-accelerators on which our kernel does not run: 5 s for each of two to six variants, and its own start.
+On CUDA `kernels.py` works out the product, too, and moves all blocks of a batch in one launch; Triton compiles it
+quickly. On a CPU `cpu_code.py` moves float32 matrices, and a C compiler is as quick. torch's own compiler is left for
+accelerators on which our kernel does not run: it takes longer, for each of two to six variants.
 """
 
 import warnings
@@ -29,9 +29,9 @@ from torch.utils._triton import has_triton
 
 from . import cpu_code, devices
 
-# A step of GPT-2 124M takes some 0.1 s less (docs/LOG.md); one of a million parameters no less.
+# A step of GPT-2 124M takes less (docs/LOG.md); one of a million parameters does not.
 _CPU_PAYS_ELEMENTS = 2**26
-# Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call of 20 us.
+# Below, a block is cheaper by torch's own operators, several blocks a call, than by a compiled call.
 _CPU_SMALLEST_BLOCK = 2**16
 _ACCELERATOR_SMALLEST_BLOCK = 2**12
 _VARIANTS = 64

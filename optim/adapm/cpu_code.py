@@ -1,8 +1,8 @@
-"""The elementwise part of a step in one pass over memory on a CPU: C, compiled in a second when it is first needed.
+"""The elementwise part of a step in one pass over memory on a CPU: C, compiled when first needed.
 
-`compiled.py` has the formulas. torch's compiler makes the same pass of them, but takes a minute with its own start and
-5 s for each kind of block. What is compiled lives as long as the process: a file that is kept would have to fit the
-processor and the compiler that next meet it.
+`compiled.py` has the formulas. torch's compiler makes the same pass of them, but takes far longer to start and for each
+kind of block. What is compiled lives as long as the process: a file that is kept would have to fit the processor and
+the compiler that next meet it.
 """
 
 import ctypes

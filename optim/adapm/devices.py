@@ -147,7 +147,7 @@ def row_chunks(tensor: Tensor, limit: int | None = None) -> Iterator[Rows]:
         yield slice(start, start + step)
 
 
-# Multiply-adds; 128 × 512 by 6 rows take oneDNN 20 us and MKL 16, 256 × 1024 by 13 rows 67 and 104.
+# Multiply-adds: below, MKL is quicker (128 × 512 by 6 rows), from there on oneDNN (256 × 1024 by 13 rows).
 _ONEDNN_FROM = 2**21
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(  # type: ignore[no-untyped-call]  # torch's own
     torch.ops.mkldnn, "_linear_pointwise"

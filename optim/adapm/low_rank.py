@@ -14,9 +14,9 @@ All solvers but `svd` never form M: they need only products of thin matrices wit
     X M^T = (1 - b1) X G^T + b1 (X R'^T) L'^T        Q^T M = (1 - b1) Q^T G + b1 (Q^T L') R'
 
 so the gradient is the only full-size operand. Thin matrices are kept as r rows, never as r columns: with r rows on the
-left, both products with G run at the speed of a square one (97 of 112 GFLOP/s on one AVX-512 core, r = 38), with r
-columns on the right at 51 to 70. `mixed_factors` turns old and new factors into the update's numerator,
-the bias-corrected momentum, by one GEMM of inner size 2r.
+left, both products with G run nearly at the speed of a square one, with r columns on the right slower.
+`mixed_factors` turns old and new factors into the update's numerator, the bias-corrected momentum, by one GEMM of inner
+size 2r.
 """
 
 from collections.abc import Callable, Sequence
@@ -416,7 +416,7 @@ def _gram_dtype(rows: Tensor) -> torch.dtype:
 
 
 def _largest_elements(rows: Tensor, dim: int | tuple[int, int] = -1) -> Tensor:
-    """The largest absolute value of each row, or of each block; four times faster than by a norm."""
+    """The largest absolute value of each row, or of each block; faster than by a norm."""
     return rows.abs().amax(dim=dim, keepdim=True)
 
 

@@ -13,8 +13,8 @@ before, with the step size eta_k = (1 + cos(pi k / K)) / 2. As printed that does
 * L = R = 0, its stated start, is a stationary point: grad_L = (L R - M) R^T and grad_R = L^T (L R - M) both vanish
   there. The factors never move, and AdaPM silently becomes RMSprop without momentum.
 * Its step is not scale-free. Gradients of magnitude 1e-3 give factors of about that size, whose products with an
-  eta of 1 hardly move them, even from the best start: measured on a 1 M-parameter GPT, three quarters of the
-  momentum is missed (`docs/LOG.md`), where `subspace` misses one quarter.
+  eta of 1 hardly move them, even from the best start: most of the momentum is missed (`docs/LOG.md`), where `subspace`
+  misses far less.
 
 `gd` and `scaled_gd` start from a sketch where there is nothing to start from, with the L that suits it best, and
 measure their steps in the curvature of f:
@@ -64,8 +64,7 @@ def subspace(momentum: Momentum, *, iterations: int, fresh: bool, sketch: Sketch
 
     One iteration a step is nearly as good as the exact SVD, if n counts the layer's inputs. Then R' spans input
     directions, which turn slowly (a gradient is a sum of output errors × inputs, and inputs have a large steady part).
-    Measured on a 1 M-parameter GPT, residual over norm of M in an MLP block: SVD 0.033, one iteration 0.036, one
-    iteration from the output side 0.164; a second iteration makes the sides equal (0.035 and 0.033).
+    From the output side one iteration misses more, and a second one makes the sides equal (`docs/LOG.md`).
 
     Args:
         momentum: M; G is outputs × inputs for the reason above, L' and R' are zeros at the first step.

@@ -526,7 +526,7 @@ def row_square_sums(gradient: Tensor) -> Tensor:
 
 
 def column_square_sums(gradient: Tensor) -> Tensor:
-    """torch's norm is as fast as reading along a row, and ten times slower than this loop down a column."""
+    """torch's norm is as fast as reading along a row, and slower than this loop down a column."""
     compute = torch.promote_types(gradient.dtype, torch.float32)
     if gradient.ndim > 2:  # several blocks, no larger than a chunk
         return gradient.to(compute).square().sum(dim=-2)

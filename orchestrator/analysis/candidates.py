@@ -41,13 +41,11 @@ HALVES = 1000
 """Random halves of a search's draws; the 95 % point of what they move has an error of 0.7 points."""
 FROM_HALF_TO_ALL = 1.5
 """How far the difference after all draws lies from its expectation, in multiples of how far a random half of them moves
-it, both at 95 %. Of simulated unlike optimizers up to 8 % lay farther than once, up to 6 % farther than 1.25 times; of
-nine comparisons then one or more in up to 11 % (docs/error-rates.md)."""
+it, both at 95 %: what errors that comes to is simulated by `benchmarks/searched_verdicts.py` (docs/error-rates.md)."""
 BENT = 4.0
 """Standard errors of the curvature along the rate that show a basin. Of a path on a plateau none is that sure, as every
-axis has some that is the luckiest. Simulated with 3 axes and 16 trials, 6 and 24: of equal optimizers, of which one has
-a narrow valley in a plateau, 0 % are told apart, and 33 to 92 % without this; where losses rise by 0.1 nats to the end
-of the rate's range differences are found as often as without it, where they rise by 0.005 they are not."""
+axis has some that is the luckiest: without this, equal optimizers of which one has a narrow valley in a plateau would
+be told apart (docs/error-rates.md). It costs power only where the rate hardly matters."""
 SURFACE_DRAWS = 1000
 """Of the parabolas after a descent."""
 

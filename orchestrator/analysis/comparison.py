@@ -514,8 +514,8 @@ def _time_to_target(
 ) -> TimeToTarget | None:
     """For each common seed: when this run came down to the loss at which the baseline's run ended.
 
-    A speed-up is told of a better candidate only. Of equal ones it would be a ratio that was selected: every seed gets
-    there in one of four to eight experiments, and on average 1.1 times sooner.
+    A speed-up is told of a better candidate only. Of equal ones it would be a ratio that was selected: by chance every
+    seed gets there now and then, and then it is sooner.
     """
     best, baseline = each.best, of.best
     if SeedCoverage.UNSTABLE in (best.coverage, baseline.coverage):

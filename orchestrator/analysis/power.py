@@ -42,7 +42,7 @@ ONE_BY_ONE = 24
 MOST_SEEDS = 1000
 """More seeds than that are no advice."""
 GRIDS = 80
-"""That are drawn; half a second, and the power's standard error by them is about 2 points."""
+"""That are drawn: more take longer, and make the power no surer than it need be."""
 LEFT_OUT = 400
 LEAST_SHARE = 1e-6
 """Rarer numbers of spikes do not matter."""
@@ -55,7 +55,7 @@ STABLE = 1000
 DRAWS = 80
 """As many differences as `openness_of_search` draws at least."""
 EXPERIMENTS = 1000
-"""Drawn of a sequential design: the power's standard error is 1.3 %."""
+"""Drawn of a sequential design: the standard error of a power of 80 % is 1.3 points."""
 LEAST_EXPERIMENTS = 300
 """Drawn of one with very many looks: 2.3 %."""
 ANY_SEEDS = 10**6
@@ -198,8 +198,8 @@ def _gauss_legendre() -> tuple[Array, Array]:
 
 
 SPREAD_OF_LUCK = 0.3
-"""The standard deviation of the difference that so many draws find, as a share of their luck (`luck_of_draws`):
-simulated 0.1 to 0.4 of it, with 2 to 6 axes and 8 to 24 draws."""
+"""The standard deviation of the difference that so many draws find, as a share of their luck (`luck_of_draws`);
+`benchmarks/power_advice.py --search` simulates what advice that gives."""
 NOISE_UNKNOWN = "no earlier experiment trained two candidates on two seeds of this workload, which would tell its noise"
 
 

@@ -16,9 +16,8 @@ The price in power, against Holm, where every candidate is truly better by 2.5 s
 (5 seeds; share of differences that are shown): 0.93 for 0.97 with 2 comparisons, 0.81 for 0.94 with 4; none with 1.
 
 Input that supports no figure gives None, never NaN: an empty or non-finite sample has no mean, one value or values
-without spread have no interval and no p-value. The t-distribution is `scipy.special`'s
-(`statistics.py`);
-`scipy.stats`, which wraps it, takes ten times as long to import and is what the tests compare with.
+without spread have no interval and no p-value. The t-distribution is `scipy.special`'s; `scipy.stats`, which wraps it,
+takes far longer to import and is what the tests compare with.
 """
 
 import math

@@ -2,7 +2,7 @@
 
     RayRunner ──execute──► AttemptActor ──► worker/fork_server.py ──► the process that trains
 
-With the runner's imports, the database's among them, every attempt began 0.4 s of processor time later.
+With the runner's imports, the database's among them, every attempt would begin later.
 """
 
 import logging

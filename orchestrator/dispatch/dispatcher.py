@@ -42,7 +42,7 @@ FULL_SECONDS = 1.0
 
 MARK_SECONDS, IDLE_MARK_SECONDS = 1.0, 10.0
 """How often all waiting runs are looked through for those that no node could ever hold, while the head of the queue is
-stuck, and otherwise: 20,000 waiting runs take 20 ms, which is too much for every tick."""
+stuck, and otherwise: with many waiting runs it is too much for every tick."""
 
 MOST_CLAIMS = 64
 """In one transaction: the runs of a large cluster start in several ticks, each of which has settled what ended."""

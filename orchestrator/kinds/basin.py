@@ -5,11 +5,10 @@
                                          ├► where it may be lowest: the next rate of a coarse grid
                                          └► regret: how far below the judged rate's loss the minimum may lie
 
-A grid's best rate misses the minimum by up to half a step, and not all candidates by the same: with rates a factor of
-two apart, of which a step from the optimum costs 0.05 nats, two equal optimizers were told apart in half of all
-experiments (10 judging seeds; `python -m benchmarks.verdicts`). Nor is it enough to take the lowest point of a
-parabola: beside a steep side it lies far from the minimum, and a flat optimizer was told apart from one whose loss has
-a kink in 5 to 30 %. All that is assumed is that a loss bends upwards about its minimum.
+A grid's best rate misses the minimum by up to half a step, and not all candidates by the same. Nor is it enough to take
+the lowest point of a parabola: beside a steep side it lies far from the minimum. Either would tell equal optimizers
+apart. All that is assumed is that a loss bends upwards about its minimum; `python -m benchmarks.verdicts` says how
+often verdicts err.
 """
 
 import math
@@ -32,10 +31,8 @@ LEAST_SPIKE = 0.01
 """Nor is anything a spike that is less than 1 % of the loss."""
 FALSE_SPIKE = 0.03
 """Nor what normal noise does so often to any run of a grid: of few runs the spread is hardly known, and those that are
-left when the highest are taken away lie together by choice. 1,000 grids of 3 × 3, 5 × 3, 2 × 5 and 2 × 10 runs without
-spikes, with noise of 0.3 to 7 % of the loss: 0.1 to 6.4 % have a run that is called so, 2.2 to 8.0 % with Student's t;
-without this bound up to 70 %. Of spikes of 0.05 to 0.5 nats in 15 % of runs, with noise of 0.0035, 59 % are found among
-3 × 3 runs, 82 % among 4 × 3, 92 % among 5 × 3; the others make the noise larger."""
+left when the highest are taken away lie together by choice. Tests hold it to calling a run so in at most 12 % of grids
+without spikes, and to finding 80 % of frequent ones among 5 × 3 runs; the others make the noise larger."""
 LEAST_DEGREES = 4
 """A spread of fewer degrees of freedom is no measure of what is usual."""
 LEAST_SHARE = 1e-9
@@ -48,17 +45,15 @@ LEAST_OPEN = 0.003
 """Nats, a third of the margin of equivalence: no further rate is worth its runs where the minimum is missed by less."""
 SURE = 0.7
 """The share of the draws of the noise that a regret holds. Noise of the judged runs is in the interval besides, and a
-function that is as low as it may be is rare. Simulated with a flat baseline and 16 other basins without cliffs, 300
-experiments with 10 seeds: with 0.5, 0.6, 0.7 and 0.8 up to 6.3, 5.7, 5.0 and 3.7 % of equal optimizers were told apart,
-and differences of 0.01 nats found in 86 to 98, 84 to 96, 82 to 93 and 77 to 86 %."""
+function that is as low as it may be is rare. A smaller share tells equal optimizers apart too often, a larger one finds
+fewer differences (`python -m benchmarks.verdicts --unlike`)."""
 NEAR = 1.3
 """Rates within this factor of the best one leave nothing to look for between the two."""
 STEP_BACK = 1.5
-"""From the best rate beside one that was lost: before a cliff some runs diverge by chance. Where their odds rise by e
-with each tenth of a factor of two, a judged run of two equal optimizers with 10 seeds diverged in 69 % of experiments
-without a step back, in 11 % after 1.3, in 5 % after 1.5."""
+"""From the best rate beside one that was lost: before a cliff some runs diverge by chance, and one judged run
+that does is the end of a verdict (`python -m benchmarks.verdicts --basin chance`)."""
 DIGITS = 3
-"""A judged rate is rounded to so many digits; 0.5 % of a rate cost nothing that can be measured."""
+"""A judged rate is rounded to so many digits: by half a per cent at most."""
 
 
 @dataclass(frozen=True, kw_only=True)

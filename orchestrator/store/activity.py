@@ -85,7 +85,7 @@ def seconds_between_starts(connection: Connection, now: float) -> float | None:
 
 
 def activity(database: Database, connection: Connection, *, waiting: int) -> Activity:
-    """Everything at this moment, with at most so many waiting runs. Some milliseconds for a full queue."""
+    """Everything at this moment, with at most so many waiting runs."""
     now = database.read_clock(connection)
     in_queue = sa.select(sa.func.count()).select_from(runs).where(is_claimable)
     failed = sa.select(sa.func.count()).select_from(runs)
@@ -190,7 +190,7 @@ def _device_seconds_since(connection: Connection, moment: float) -> float:
 
 
 def service_metrics(database: Database, connection: Connection) -> ServiceMetrics:
-    """Everything that is counted, of one moment. Some tens of milliseconds for 100,000 attempts.
+    """Everything that is counted, of one moment.
 
     What deletion has removed is counted still: a counter that fell would be read as a restart.
     """

@@ -4,7 +4,7 @@
     with database.reading() as connection:      one consistent snapshot that never waits for a writer
 
 SQLite (WAL mode) takes one writer at a time: threads of this process queue at a lock, other processes at SQLite's own
-(threads that raced for SQLite's lock had a p99 of 436 ms, behind one lock 55 ms). PostgreSQL takes row locks.
+(threads that race for SQLite's lock sleep and try again, and some wait long). PostgreSQL takes row locks.
 """
 
 import sqlite3

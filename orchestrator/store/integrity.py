@@ -47,7 +47,7 @@ def _postgresql_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str
 
 def json_column(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
     """A column of JSON, to be read by this module alone: SQLite's driver decodes text, and a query fails as a whole
-    where one row's is no UTF-8. (To read all text leniently would cost five times as much for every value.)"""
+    where one row's is no UTF-8. (To read all text leniently would cost more for every value.)"""
     return _Raw(column).label(column.name)
 
 
@@ -57,7 +57,7 @@ def stored_columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
 
 
 def checksum(content: str | bytes) -> int:
-    """CRC-32 of a row's content, text as UTF-8: it finds every burst below 32 bits, in some microseconds."""
+    """CRC-32 of a row's content, text as UTF-8: it finds every burst below 32 bits, and costs next to nothing."""
     return zlib.crc32(content.encode() if isinstance(content, str) else content)
 
 

@@ -17,15 +17,15 @@ from worker.spec.run import Workload
 from worker.spec.task import RegressionTask, RlhfTask
 
 START_SECONDS = 5.0
-"""Importing torch and building the model, measured on an idle core; on a GPU about the same."""
+"""Roughly, importing torch and building the model."""
 CPU_FLOPS = 6e10
-"""One core of a recent server on gpt2-tiny, measured: 40 to 80 GFLOP/s."""
+"""Roughly, one core of a recent server on gpt2-tiny."""
 GPU_FLOPS = 6e13
 """Some 40 % of an A6000's 155 TFLOP/s in bf16, with which the paper trains all but its largest model."""
 REGRESSION_STEP_SECONDS = 1e-3
-"""A step of one sample in 1,000 dimensions, measured on one core."""
+"""Roughly, a step of one sample in 1,000 dimensions on one core."""
 GENERATION_FACTOR = 8.0
-"""A step of `rlhf` by one of `sft` on as many tokens: two answers are generated token by token and scored; measured."""
+"""A step of `rlhf` by one of `sft` on as many tokens, roughly: two answers are generated token by token, and scored."""
 
 
 def device_seconds(spec: ExperimentSpec) -> float:

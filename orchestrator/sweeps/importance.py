@@ -2,7 +2,7 @@
 
 PED-ANOVA (Watanabe, Bansal, Hutter: "PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary
 Subspaces", IJCAI 2023) compares where the best trials lie with where all of them lie. It needs no forest to be fitted,
-and so no scikit-learn. Optuna takes two seconds to import: functions import it, so that only who asks for an importance
+and so no scikit-learn. Optuna takes time to import: functions import it, so that only who asks for an importance
 pays for it, and no page waits for it (`is_loaded`).
 """
 

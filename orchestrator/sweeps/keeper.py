@@ -27,7 +27,7 @@ ROLE = "sweeps"
 TICK_SECONDS = 0.5
 RENEW_SECONDS = 2.0
 MOST_DRIVERS = 4
-"""At work at once, some 250 MB each; the sweeps behind them wait for their turn."""
+"""At work at once, each with Ray and Tune in its memory; the sweeps behind them wait for their turn."""
 BACKOFF_SECONDS = (0.0, 2.0, 5.0, 15.0, 60.0)
 """Pause before a driver's next start, by how often in a row it has ended without finishing its sweep."""
 GOOD_SECONDS = 60.0

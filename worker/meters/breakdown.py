@@ -9,7 +9,7 @@ there before is known by address (the tensors of model and optimizer), what came
     other            all else
 
 torch's profiler reports each allocation on every device, compiled code and libraries included, so that nothing is
-sampled or modelled. It costs about a tenth of the recorded code's time and nothing afterwards.
+sampled or modelled. It slows the recorded code down, and nothing afterwards.
 """
 
 import os

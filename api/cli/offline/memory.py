@@ -87,7 +87,7 @@ def memory(
 def _count_once(
     model: str, names: list[str] | None, options: dict[str, Scalar], rule: list[str], ranks: int
 ) -> Footprint:
-    """The count, which the same code and libraries make once: seconds, and 30 ms from then on."""
+    """The count, which the same code and libraries make once; from then on it is read."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "adapm-bench" / "footprints"
     path = answer_path(cache, model, options, names, rule, ranks)
     with suppress(OSError, ValidationError):

@@ -34,8 +34,8 @@ REACH = 1e4
 """Critical batches are looked for as far below the smallest batch, and above the largest."""
 FINE = 0.05
 """Two evaluations this far apart, as a share of the later one, tell when a loss was reached: straight lines between
-them miss by half of that at most. Simulated from B_crit / 8 to 2 B_crit, three seeds, with evaluations every 20 steps
-of 54 to 329 intervals held B_crit in 42 %, every 100 in none: large batches have few steps, and look dear or cheap."""
+them miss by half of that at most. Large batches have few steps: evaluated more seldom, they look dear or cheap, and
+the interval does not hold B_crit."""
 PLACES = 1000
 """Of the logarithm in that range: a bound is found to 3 %."""
 

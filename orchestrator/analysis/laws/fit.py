@@ -76,9 +76,8 @@ ALONG = 0.1
 soon a few per cent of a small budget."""
 
 SPIKE = 8.0
-"""A run spiked that lies so many spreads above its cell's median. Of runs with normal noise one in 500 to 10,000 is
-called so, with noise of Student's t with three degrees of freedom one in 250; of runs that end 0.5 nats too high two
-thirds are found with 3 seeds, nine tenths with 5."""
+"""A run spiked that lies so many spreads above its cell's median: seldom does noise, Student's t with three degrees of
+freedom included."""
 LEAST_SPIKE = 0.01
 """Nor is anything a spike that is less than 1 % of the loss."""
 LEAST_SIZES = 3
@@ -590,8 +589,7 @@ def typical_difference(
 
     Every size weighs the same, and sizes are what is sampled: that is the random-effects mean with the interval of
     Hartung and Knapp (Stat. Med. 20, 2001) where all sizes are as noisy. Weighted by variances that three to five seeds
-    tell, as in meta-analyses, that interval held the truth in 87 to 95 % of simulated experiments; with equal weights
-    in 94 to 96 %.
+    tell, as in meta-analyses, it would be too narrow.
     """
     common = set[tuple[int, int]]().union(*_shared_budgets(differences))
     by_size: dict[int, list[dict[int, float]]] = {}

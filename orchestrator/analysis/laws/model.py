@@ -22,8 +22,8 @@ Cells of one size may share an error, whatever their budget: a grid that misses 
 initialisation. Where sizes have several budgets, each draw has its own share of the variance that is common to a size,
 from the posterior given the residuals' squares between and within sizes; a priori every share from 0 to 1 is as likely.
 The law itself takes up three degrees of freedom between sizes, so that few sizes leave much to the prior: of three, the
-residuals say nothing. Simulated (`benchmarks/scaling_fit.py`), intervals of alpha that take cells for independent hold
-in 0.7 to 0.8 of experiments where half of the variance is common.
+residuals say nothing. What intervals hold where budgets share an error is simulated in `benchmarks/scaling_fit.py`;
+those that took cells for independent would be too narrow there.
 
 Two laws are drawn together as the one's residuals, and the difference of both: what sizes share in the difference of
 two optimizers is not what each of them has. Seeds are common to both and errors of tuning are not, so that large shares

@@ -30,7 +30,7 @@ STEPS = 600
 """At the tiny scale: with fewer the larger models are not the better ones."""
 EXPONENTS = ("alpha", "beta")
 TOLERANCE = 0.02
-"""Relative: a point so far off its law does not follow it; tuned losses of one size differ by 0.1 to 0.5 %."""
+"""Relative: a point so far off its law does not follow it."""
 
 
 def judge(evidence: Evidence) -> Judgement:
