@@ -617,8 +617,10 @@ def tokens_per_step(run: RunRecord) -> float:
 
 
 def device_hours_until(run: RunRecord, steps: float) -> float:
-    """In proportion to the steps of the run."""
-    return run.device_seconds / SECONDS_PER_HOUR * steps / run.steps_total
+    """In proportion to the steps of the run, each of which counts once: what an attempt lost when its machine did is no
+    time of the optimizer's."""
+    seconds = (run.result.productive_seconds if run.result else 0.0) or run.device_seconds
+    return seconds / SECONDS_PER_HOUR * steps / run.steps_total
 
 
 def _row(each: CandidateSummary) -> CandidateRow:

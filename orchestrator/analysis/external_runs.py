@@ -46,10 +46,11 @@ TOKENS = "tokens"
 """The metric that says how much was trained."""
 MOST_CANDIDATES, MOST_RATES, MOST_SEEDS, MOST_TUNING_SEEDS = 64, 64, 256, 64
 """As of a comparison."""
-MORE_IS_BETTER = frozenset(
-    ("acc", "accuracy", "auc", "bleu", "f1", "precision", "recall", "reward", "rewards", "rouge", "score", "win")
+LESS_IS_BETTER = frozenset(
+    {"bpb", "bpc", "cer", "cost", "divergence", "entropy", "err", "error", "errors", "fid", "kl", "loss", "losses"}
+    | {"mae", "mse", "nll", "perplexity", "ppl", "regret", "risk", "rmse", "wer"}
 )
-"""Words in the names of metrics that are no losses."""
+"""Words in the names of metrics of which less is better."""
 UNTOLD: Mapping[str, Any] = {
     **dict.fromkeys(("optimizer_state_bytes", "parameter_bytes"), 0),
     **dict.fromkeys(("step_seconds_median", "optimizer_seconds_median", "tokens_per_second")),
@@ -391,11 +392,12 @@ def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
 
 
 def _direction(metric: str) -> Iterator[str]:
-    """Where a metric is called like one of which more is better."""
-    if words := sorted(MORE_IS_BETTER.intersection(re.split(r"[^a-z0-9]+", metric.lower()))):
+    """Where the name of a metric does not say that less of it is better."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower()
+    if LESS_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", words)):
         yield (
-            f"{metric} is judged as a loss, of which less is better, and is called {' and '.join(words)}: where more "
-            "is better, log its negative, or an error, and judge by that"
+            f"{metric} is judged as a loss, of which less is better, and its name does not say that it is one: where "
+            "more is better, log its negative, or an error, and judge by that"
         )
 
 

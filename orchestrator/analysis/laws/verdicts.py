@@ -317,7 +317,7 @@ def _workload_notes(experiments: Sequence[ExperimentRecord]) -> list[str]:
     families = sorted({presets.preset(each.model).family for each in workloads if each.model in presets.names()})
     if len(families) > 1:
         found.append(
-            f"Models of {' and '.join(families)} are in one law: what the architecture does to the loss is taken for "
+            f"Models of {', '.join(families)} are in one law: what the architecture does to the loss is taken for "
             "what size does."
         )
     if "mixtral" in families:

@@ -732,6 +732,30 @@ def test_a_speed_up_covers_what_the_choice_of_the_rate_took_off_the_loss() -> No
     assert (math.log(told.low), math.log(told.high)) == pytest.approx((low, high), rel=1e-3)
 
 
+def test_what_a_lost_attempt_took_is_no_time_of_the_optimizers() -> None:
+    """AdaPM's machine was lost half-way, and half of the steps were done twice: its time to the loss is the same."""
+    of = long_evaluation(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)))
+    experiment, runs = records(of, lambda name, _lr, seed: 3.0 + 0.001 * seed - 0.01 * (name == "adapm"))
+    curves = {run.id: falling(run) for run in runs}
+
+    def hours(device_seconds: float) -> float:
+        took = tuple(
+            run.model_copy(
+                update={
+                    "device_seconds": device_seconds if run.candidate == "adapm" else 360.0,
+                    "result": run.result.model_copy(update={"productive_seconds": 350.0}),
+                }
+            )
+            for run in runs
+            if run.result
+        )
+        time = row(compare(experiment, took, curves), "adapm").time_to_target
+        assert time is not None and time.device_hours is not None
+        return time.device_hours
+
+    assert hours(360.0) == hours(540.0)
+
+
 @pytest.mark.parametrize("bend", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("evaluations", [1, 3, 5, 10, 40])
 def test_a_speed_up_holds_what_nobody_saw_between_two_evaluations(evaluations: int, bend: float) -> None:

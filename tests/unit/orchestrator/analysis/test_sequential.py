@@ -12,6 +12,7 @@ from scipy import stats
 from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.analysis.sequential import chance_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
+from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning
@@ -36,7 +37,8 @@ def test_t_tests_of_equal_candidates_spend_what_each_look_may(first: int, most: 
         total, squares = total + pairs, squares + pairs**2
         if n >= first:
             error = np.sqrt((squares - total**2 / n) / (n - 1) / n)
-            crossed |= np.abs(total / n) > stats.t.isf(looks(first, most, alpha)[n].level / 2, n - 1) * error
+            if (look := looks(first, most, alpha).get(n)) is not None:
+                crossed |= np.abs(total / n) > stats.t.isf(look.level / 2, n - 1) * error
             expected = spent(alpha, n / most)
             assert abs(crossed.mean() - expected) < 4 * (expected / draws) ** 0.5 + 1e-5
 
@@ -205,6 +207,26 @@ def test_a_lost_run_ends_it_without_a_verdict() -> None:
     lost: tuple[Outcome, ...] = (result(final_val_loss=None, verdict=Verdict.DIVERGED), *off_by(0)[1:])
     records = played(spec, {"adamw": off_by(0, 0), "adapm": lost})
     assert statuses(spec, records)["adapm"] == (SeedsStatus.NO_VERDICT, 3, 1)
+
+
+def test_fewer_pairs_than_a_look_needs_are_no_reason_to_stop() -> None:
+    """One of the first runs failed: nothing is tested at two pairs, and a third is added, however these two differ."""
+    failing: tuple[Outcome, ...] = (*off_by(0.02)[:2], RunStatus.FAILED, *off_by(-1)[3:])
+    records = played(sequential(), {"adamw": off_by(0, 0), "adapm": failing})
+    assert len({run.seed for run in records if run.candidate == "adapm"}) > 3
+    spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(1e-3,), seeds=range(64))
+    first = spec.model_copy(update={"sequential": Sequential(first_seeds=3)}).first_runs()
+    spec = spec.model_copy(update={"sequential": Sequential(first_seeds=3)})
+    two = [run_record(each, i, 3.0 + 0.01 * each.spec.seed) for i, each in enumerate(first) if each.spec.seed < 2]
+    row = next(each for each in compare(experiment_record(spec, len(two)), two).rows if not each.is_baseline)
+    assert "2 seeds are too few for a look" in row.verdict
+
+
+def test_no_look_spends_what_is_only_rounding() -> None:
+    """Of ten candidates' looks at 64 seeds the first have next to nothing, and are none."""
+    found = looks(3, 64, 0.05 / 9)
+    assert min(look.level for look in found.values()) > 1e-12
+    assert min(found) > 3 and max(found) == 64
 
 
 def test_looks_wait_for_every_run_of_their_seeds() -> None:

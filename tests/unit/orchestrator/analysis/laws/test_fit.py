@@ -10,13 +10,15 @@ import pytest
 from benchmarks import tuned_laws
 from benchmarks.scaling_fit import PLANTED, World, covered, grid, line
 from orchestrator.analysis.cells import comparisons
+from orchestrator.analysis.comparison import evaluation_error
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
-from orchestrator.analysis.laws.records import CandidateFit, FitReport, FormName
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, FormName
 from orchestrator.analysis.laws.targets import Target
+from orchestrator.analysis.laws.verdicts import no_law
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import planned_runs
-from orchestrator.records import ExperimentWithRuns
+from orchestrator.records import ExperimentWithRuns, Interval
 from tests.factories.comparison import Outcome, experiment_record, records, run_record
 from tests.factories.scaling import scaling_spec
 from tests.factories.stores import comparison_spec, result
@@ -152,6 +154,97 @@ def test_a_law_of_one_budget_predicts_for_that_budget() -> None:
     found = of(report, "adapm")
     assert {each.tokens for each in found.predictions} == {10**8}
     assert {point.tokens for curve in found.curves for point in curve.points} == {10**8}
+
+
+MIXED = dict(zip(SIZES, ((10**7,), (10**9,), (10**8,), (10**7, 10**9), (10**8,)), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("budgets", "tokens"),
+    [
+        (dict.fromkeys(SIZES, (10**8, 4 * 10**8)), 4 * 10**8),
+        ({n: (10 * n, 20 * n) for n in SIZES}, 20 * 10**10),
+        ({n: (10**8 if n < 10**9 else 10**8 + 5000,) for n in SIZES}, 10**8),
+        ({n: (round(1000 * n**0.5),) for n in SIZES}, 10**8),
+    ],
+    ids=["two budgets", "two ratios", "a step more", "the root of the size"],
+)
+def test_a_law_of_sizes_is_one_at_a_budget_for_each_size(budgets: dict[int, tuple[int, ...]], tokens: int) -> None:
+    """Its predictions hold at the tokens that they name."""
+
+    def hoffmann(_name: str, n: float, d: float) -> float:
+        return float(1.69 + 406.4 * n**-0.34 + 410.7 * d**-0.28)
+
+    report = fit_experiments(measured(budgets, hoffmann, noise=1e-5), form="n", predict=[(10**10, 123)], draws=100)
+    found = of(report, "adamw")
+    (predicted,) = found.predictions
+    assert predicted.tokens == pytest.approx(tokens, rel=1e-4)
+    assert predicted.loss.value == pytest.approx(hoffmann("", 10**10, tokens), rel=0.02)
+    assert len([point for point in found.points if point.fitted is not None]) == len(SIZES)
+    left_out = "The law is one at the largest budget that all have: 5 cells have another budget and no part in it."
+    assert any(note.startswith(left_out) for note in report.notes) == (len(found.points) > len(SIZES))
+    follows = "Tokens change with the model: alpha is the exponent of both together."
+    assert (follows in report.notes) == (len({point.tokens for point in found.points if point.fitted}) > 2)
+
+
+def test_sizes_without_a_budget_in_common_have_no_law() -> None:
+    found = of(fit_experiments(measured(MIXED, power), form="n", predict=[(10**10, None)], draws=50), "adapm")
+    assert found.verdict.startswith("No law found: no budget is one of all model sizes, and the budgets do not follow")
+    assert not found.predictions and not found.curves and found.held_out is None
+
+
+def test_a_law_of_tokens_over_several_sizes_is_one_of_the_largest() -> None:
+    report = fit_experiments(measured(GRID, power_of_tokens), form="d0", draws=50)
+    assert {point.parameters for point in of(report, "adamw").points if point.fitted is not None} == {10**9}
+
+
+def power_of_tokens(_name: str, n: float, d: float) -> float:
+    return float(40 * d**-0.12 + n**-0.1)
+
+
+@pytest.mark.parametrize(("size", "is_far"), [(10**4, True), (5 * 10**5, False), (10**10, False), (10**12, True)])
+def test_a_prediction_far_from_the_trained_sizes_is_said(size: int, is_far: bool) -> None:
+    report = fit_experiments(measured(SIZES, power), predict=[(size, None)], draws=50)
+    assert any(note.startswith("Predicted far from the sizes") for note in report.notes) is is_far
+
+
+def test_an_exponent_that_may_be_anything_is_no_law() -> None:
+    found = no_law({"alpha": Estimate(value=0.119, low=0.02, high=3.595)})
+    assert found is not None and "0.020 to 3.595, reaches its bound of 3: it may be anything" in found
+    assert no_law({"alpha": Estimate(value=0.119, low=0.02, high=2.9)}) is None
+
+
+def test_the_error_of_the_validation_text_is_in_what_all_sizes_share() -> None:
+    """It is the same text at every size, so that residuals do not show its error: of equal optimizers, of which one has
+    the luck of the text at every size, intervals leave zero out in at most 5 %, within three standard errors."""
+    base = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3))
+    error, random, wrong = evaluation_error(base.workload), np.random.default_rng(0), {"typical": 0, "bands": 0}
+    experiments = 60
+    for _ in range(experiments):
+        luck = random.normal(0, error)
+
+        def law(name: str, n: float, d: float, luck: float = luck) -> float:
+            return power("", n, d) + luck * (name == "adapm") + float(random.normal(0, 0.002))
+
+        found = of(fit_experiments(measured(SIZES, law, noise=1e-4, spec=base), draws=100), "adapm")
+        assert found.typical_difference is not None
+        wrong["typical"] += not within(found.typical_difference.difference)
+        wrong["bands"] += not all(within(each.difference) for each in found.loss_differences)
+    most = 0.05 + 3 * (0.05 * 0.95 / experiments) ** 0.5
+    assert {name: count / experiments <= most for name, count in wrong.items()} == dict.fromkeys(wrong, True), wrong
+
+
+def within(interval: Interval | Estimate) -> bool:
+    return (interval.low is None or interval.low <= 0) and (interval.high is None or interval.high >= 0)
+
+
+def test_models_of_several_families_in_one_law_are_said() -> None:
+    spec = scaling_spec(sizes=[{"model": each} for each in ("gpt2-nano", "llama-tiny", "mixtral-tiny", "gpt2-mini")])
+    planned = planned_runs(spec)
+    runs = [run_record(each, place, 3.0) for place, each in enumerate(planned)]
+    notes = fit_experiments(comparisons(experiment_record(spec, len(runs)), runs), draws=50).notes
+    assert any(note.startswith("Models of gpt2, llama, mixtral are in one law") for note in notes)
+    assert any("count all experts" in note for note in notes)
 
 
 def test_sizes_times_budgets_give_hoffmanns_form_and_data_efficiency() -> None:
