@@ -4,7 +4,8 @@
 
 Coverage: two optimizers with one and the same planted law, run at model sizes × token budgets × seeds. Each cell (a
 size at a budget) of each optimizer is off its law by an error that all of its seeds share, as what its tuning missed;
-in some worlds all budgets of a size share it instead. Seeds come on top, most of their noise common to both optimizers.
+in some worlds all budgets of a size share it instead. The validation text flatters one of the two, at all sizes alike
+and at each by itself. Seeds come on top, most of their noise common to both optimizers.
 Every data set goes through `fit_experiments`, as `adapm-bench fit` does. The table has every interval that is printed:
 the share that hold the planted value, and how often these equal optimizers were said to drift apart with size, to
 differ at any size, or to have other exponents. What no law was found in predicts and compares nothing, and is counted
@@ -31,6 +32,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from benchmarks.result_file import processor, write_result
+from orchestrator.analysis.comparison import evaluation_error
 from orchestrator.analysis.laws import fit as fits
 from orchestrator.analysis.laws import model
 from orchestrator.analysis.laws.fit import fit_experiments
@@ -48,6 +50,8 @@ OWN_NOISE = 0.001
 """… and of each by itself."""
 SHARED = 0.0017
 """Of the log loss, shared by the seeds of a cell: what tuning missed in simulated grids."""
+TEXT_SHARED = 0.5
+"""By how much a sequence flatters one optimizer, it does so to some part at every size."""
 BEYOND = 3
 """A loss is predicted at so many times the largest size."""
 
@@ -65,6 +69,8 @@ class World:
     shared: float = SHARED
     shared_by_size: float = 0.0
     """Of the log loss, shared by all budgets of a size."""
+    text_shared: float = TEXT_SHARED
+    """Of the variance by the validation text, what is common to all cells."""
     tailed: bool = False
     """Whether the cells' shared errors are Student's t with 3 degrees of freedom, of the same variance."""
 
@@ -93,6 +99,7 @@ WORLDS = (
     World(name="5 sizes, 3 seeds", form="n", law=FLOORED, cells=line(5), seeds=3),
     World(name="7 sizes, 5 seeds", form="n", law=FLOORED, cells=line(7), seeds=5),
     World(name="7 sizes, 5 seeds, t3", form="n", law=FLOORED, cells=line(7), seeds=5, tailed=True),
+    World(name="7 sizes, 5 seeds, text alike", form="n", law=FLOORED, cells=line(7), seeds=5, text_shared=1.0),
     World(name="4 sizes, 5 seeds", form="n0", law=STRAIGHT, cells=line(4), seeds=5),
     World(name="6 sizes, 3 seeds", form="n0", law=STRAIGHT, cells=line(6), seeds=3),
     World(name="4 sizes × 3 budgets, 3 seeds", form="nd", law=PLANTED, cells=grid(4, 3), seeds=3),
@@ -157,6 +164,9 @@ class Coverage:
                 self.count("data efficiency", Estimate(value=each.ratio, low=low, high=high), 1.0)
         for exponent in mine.against_baseline:
             self.count(f"{exponent.exponent} apart", exponent.difference, 0.0)
+        if (typical := mine.typical_difference) is not None:
+            found = typical.difference
+            self.count("typical difference", Estimate(value=found.mean, low=found.low, high=found.high), 0.0)
         if mine.drift is not None:
             self.compared += 1
             self.count("drift", mine.drift.change, 0.0)
@@ -186,15 +196,19 @@ def planted(world: World, datasets: int, seed: int) -> Iterator[list[ExperimentW
     bare = [records(spec, lambda *_run: result(), experiment=f"e{place}") for place in range(len(world.cells))]
     for _ in range(datasets):
         measured: list[ExperimentWithRuns] = []
+        text = evaluation_error(spec.workload)
+        of_text = random.normal(0, text * np.sqrt(world.text_shared))
         by_size = {size: random.normal(0, world.shared_by_size, 2) for size in {size for size, _ in world.cells}}
         for (parameters, tokens), (experiment, runs) in zip(world.cells, bare, strict=True):
             common = random.normal(0, NOISE, world.seeds)
             error = random.standard_t(3, 2) / np.sqrt(3) if world.tailed else random.normal(0, 1, 2)
             error = world.shared * error + by_size[parameters]
+            of_cell = random.normal(0, text * np.sqrt(1 - world.text_shared))
             ended = []
             for run in runs:
                 off = common[run.seed] + random.normal(0, OWN_NOISE) + error[int(run.candidate == "adapm")]
                 loss = world.loss(parameters, tokens) * float(np.exp(off))
+                loss += float(of_text + of_cell) * (run.candidate == "adapm")
                 told = {"final_val_loss": loss, "parameters": parameters, "tokens": tokens}
                 ended.append(run.model_copy(update={"result": result().model_copy(update=told)}))
             measured.append((experiment, tuple(ended)))
