@@ -317,7 +317,7 @@ def openings_of(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list
             spread=SPREAD_OF_LUCK * of.regret if spec.draws() else 0.0,
         )
         for row in compare(experiment, runs).rows
-        if (of := row.difference) is not None and row.candidate not in unknown
+        if (of := row.difference) is not None and row.candidate not in unknown and not of.rate_is_open
     ]
 
 

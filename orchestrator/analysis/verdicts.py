@@ -293,6 +293,11 @@ def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -
             f"No verdict: {measured} on average, but a search did not see the loss rise along the learning rate, or "
             "saw an axis on one side only: a better setting could turn that."
         )
+    if found.rate_is_open and spec.draws():
+        return (
+            f"No verdict: {measured} on average, but of one of the two too few random trials were trained: other draws "
+            "could turn that."
+        )
     if found.rate_is_open:
         return (
             f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, or too few "

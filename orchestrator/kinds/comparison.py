@@ -16,7 +16,7 @@ from orchestrator.kinds.coordinate_descent import Descent, rate_of
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
-from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words
+from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words, least_draws
 from orchestrator.names import CandidateName
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
@@ -340,7 +340,7 @@ class ComparisonSpec(GridExperiment):
     Default: the verdict is about these rates alone."""
 
     def further_faults(self) -> list[SpecFault]:
-        """What looks cannot go with, ranges too narrow to draw distinct rates from, and kept rates that are grids."""
+        """Kept rates that are grids, too few draws or no room for them, and what looks cannot go with."""
         if self.kept_rates is not None:
             if self.tuning is not None or any(len(each.learning_rates) > 1 for each in self.candidates):
                 allowed = "needs one rate of each candidate, and no tuning: rates that were chosen elsewhere"
@@ -349,6 +349,12 @@ class ComparisonSpec(GridExperiment):
                 allowed = f"must have each candidate: {', '.join(self.names())}"
                 return [(("kept_rates", "regrets"), sorted(self.kept_rates.regrets), allowed)]
         trials = self.tuning.trials if self.tuning and not self.descends() else None
+        if trials is not None and trials < (least := least_draws(self.comparison_count())):
+            allowed = (
+                f"must be at least {least} for {pluralize(self.comparison_count(), 'comparison')}: of fewer random "
+                "trials nobody can tell how lucky they are"
+            )
+            return [(("tuning", "trials"), trials, allowed)]
         for place, candidate in enumerate(self.candidates if trials else ()):
             if len(self.settings(candidate.name())) < (trials or 0):
                 allowed = "must be one rate, or reach farther apart: its trials would repeat rates"
