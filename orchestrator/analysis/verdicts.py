@@ -531,9 +531,9 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
         gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
         added = ", ".join(gains) or "unknown with one seed"
         yield (
-            "The seeds that chose the learning rates judge them too. The intervals are wider by what that may have "
-            f"taken off losses{_unit_phrase(unit)}: {added}. With `tuning` other seeds choose, grids are extended and "
-            "refined, and less stays open."
+            "The seeds that chose the learning rates judge them too. The intervals of differences are wider by what "
+            f"that may have taken off losses{_unit_phrase(unit)}: {added}. The interval of a loss itself does not hold "
+            "that. With `tuning` other seeds choose, grids are extended and refined, and less stays open."
         )
 
 
