@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
+from orchestrator.kinds.basin import LEAST_OPEN
 from orchestrator.kinds.coordinate_descent import Descent, rate_of
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
@@ -504,7 +505,7 @@ class ComparisonSpec(GridExperiment):
             # Of what is not on the path, since an older rule planned it, no setting is known.
             runs = [run for run in runs if run.lr in settings or run.seed in self.seeds]
             waiting = tuple((rate_of(each), seed) for each in path.next_trials[:room] for seed in self.tuning.seeds)
-        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting)
+        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting, self.least_open())
         return tuple(
             self.planned_run(group.candidate, lr=lr, seed=seed, setting=settings.get(lr)) for lr, seed in pairs
         )
@@ -540,6 +541,11 @@ class ComparisonSpec(GridExperiment):
         if self.equivalence_margin is None and self.workload.task.loss_unit:
             return EQUIVALENCE_MARGIN
         return self.equivalence_margin
+
+    def least_open(self) -> float:
+        """By how much tuning may miss a minimum without a further rate, where noise is less: of losses without unit a
+        third of the margin, as in nats, and where there is none by nothing."""
+        return LEAST_OPEN if self.workload.task.loss_unit else (self.equivalence_margin or 0.0) / 3
 
     def comparison_count(self) -> int:
         """How many differences are tested: their intervals hold together."""
