@@ -244,8 +244,8 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
             for row in rows
             if row.difference and row.difference.low is not None and row.difference.high is not None
         ]
-        held += len(intervals) == len(rows) and all(low <= -gain <= high for low, high in intervals)
-        given += len(intervals) == len(rows)
+        held += bool(intervals) and all(low <= -gain <= high for low, high in intervals)
+        given += bool(intervals)
         widths += [(high - low) / 2 for low, high in intervals]
     return {
         "decided": decided / experiments,
@@ -269,6 +269,7 @@ def main() -> None:
     parser.add_argument("--rise", choices=("kink", "steep", "valley"), help="the worlds where losses rise so alone")
     parser.add_argument("--together", action="store_true", help="the worlds where axes do the same to the loss alone")
     parser.add_argument("--unlike", action="store_true", help="the worlds of optimizers that are least alike, alone")
+    parser.add_argument("--few", action="store_true", help="the worlds of few trials, or few that are trained, alone")
     parser.add_argument("--ends", action="store_true", help="the worlds of cliffs, and of optima outside, alone")
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -377,7 +378,17 @@ def main() -> None:
         for each in near
         if (axes, trials) != (6, 16)
     ]
-    worlds = valleys if given.rise == "valley" else unlike if given.unlike else worlds
+    few_trials: tuple[tuple[int, int, int, Literal["smooth", "kink"], Literal["none", "both"]], ...] = (
+        *((axes, trials, 1, rise, "none") for rise in ("smooth", "kink") for axes in (1, 3) for trials in (3, 4, 5)),
+        *((axes, 7, 9, rise, "none") for rise in ("smooth", "kink") for axes in (1, 3)),
+        *((axes, trials, 1, "smooth", "both") for axes, trials in ((1, 4), (3, 4), (3, 5), (3, 8), (3, 16))),
+        (3, 8, 9, "smooth", "both"),
+    )
+    few_trained = [
+        World(axes=axes, trials=trials, optima="apart", sensitivities=(1.0, 5.0), others=others, rise=rise, cliff=cliff)
+        for axes, trials, others, rise, cliff in few_trials
+    ]
+    worlds = few_trained if given.few else valleys if given.rise == "valley" else unlike if given.unlike else worlds
     worlds = [each for each in worlds if each.cliff != "none" or each.optima == "outside" or not given.ends]
     worlds = [each for each in worlds if given.method in (None, each.method)]
     worlds = [each for each in worlds if each.others > 1 or not given.several]

@@ -11,13 +11,15 @@ Basins: flat (a factor of two off the best rate costs 0.003 nats), steep (0.05),
 other), skew (an exponential less its tangent), kink (0.05 nats for a factor of two below the best rate, 0.1 above it),
 wall (0.02 and 0.4), edge (the optimum lies up to two steps beyond the grid), cliff (falls towards a rate above which
 every run diverges, by 0.01 nats for a factor of two unless the line says otherwise) and chance (the same, where runs
-diverge by chance about that rate). "Flat and": the baseline's basin is flat, and the others' that. Grids have factors
+diverge by chance about that rate: what is compared is the loss at the rate at which 5 % of them do, for nobody trains
+where every second run is lost). "Flat and": the baseline's basin is flat, and the others' that. Grids have factors
 of 2, 4 or 10. Each candidate's best rate lies anywhere between two rates of its grid: what is compared is the lowest
 point of the basins, and a grid that has missed it is no excuse. "Untuned": every seed at every rate, and no phase of
 its own for the choice. Seeds have a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal,
 Student's t with 3 degrees of freedom, or log-normal, all of one variance, with a line's own spread where it names
 one ("normal and": the baseline's is normal, and the others' that); with spikes 15, 30 or 45 % of the runs end
-0.05 to 0.5 nats too high, of all candidates, of all but the baseline ("spikes of one"), or of the baseline.
+0.05 to 0.5 nats too high, of all candidates, of all but the baseline ("spikes of one"), or of the baseline. "Without
+unit": the same losses times so much, of a task whose losses are no nats, without a margin.
 
 Printed for each world, in per cent: the experiments in which any of the equal candidates was called better or worse,
 and those in which one was called unstable; the intervals that hold the true difference; how often a candidate that is
@@ -43,6 +45,8 @@ from orchestrator.records import CandidateRow, RunRecord
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
+from worker.spec.run import Workload
+from worker.spec.task import RegressionTask
 
 SEED_SPREAD = 0.016
 PAIRED_SPREAD = 0.005
@@ -54,6 +58,8 @@ GAIN = 0.01
 """How much better the better one is, and the margin of equivalence."""
 CHANCE_WIDTH = 0.1
 """Where runs diverge by chance: the odds rise by e with each tenth of a factor of two."""
+CHANCE = 0.05
+"""The share of runs that diverge at the rate whose loss counts there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +83,8 @@ class World:
     rates: int = 5
     factor: int = 2
     """Between neighbouring rates of the grid."""
+    unit: float | None = None
+    """Losses have none, and are so many times as large as those in nats."""
 
     def name(self) -> str:
         """As the table has it."""
@@ -84,7 +92,8 @@ class World:
         spread = f", spread {self.paired_spread:g}" if self.paired_spread != PAIRED_SPREAD else ""
         spikes = f", {self.spike_share:.0%} spikes of {self.spikes}" if self.spikes else ""
         noise = f"{'normal and ' if self.unlike_noise else ''}{self.noise}"
-        return f"{'flat and ' if self.unlike else ''}{basin}, {noise}{spread}{spikes}"
+        unit = "" if self.unit is None else f", without unit × {self.unit:g}"
+        return f"{'flat and ' if self.unlike else ''}{basin}, {noise}{spread}{spikes}{unit}"
 
 
 @dataclass(kw_only=True)
@@ -161,7 +170,7 @@ class Optimizer:
         if self.basin != "chance":
             return 0.0
         x = math.log2(rate / BEST) - self.best
-        return 1 / (1 + math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
+        return 1 / (1 + (1 / CHANCE - 1) * math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
 
 
 def noise(
@@ -202,7 +211,7 @@ class Runs:
             own = next(self._noise[optimizer.noise])
         if self._random.random() < optimizer.spike_share:
             own += math.exp(self._random.uniform(math.log(0.05), math.log(0.5)))
-        return LOSS + level + optimizer.shift + self._seeds[seed] + own
+        return (LOSS + level + optimizer.shift + self._seeds[seed] + own) * (self._world.unit or 1.0)
 
 
 def optimizers(world: World, shifts: list[float], random: np.random.Generator) -> list[Optimizer]:
@@ -240,14 +249,17 @@ def specification(world: World) -> ComparisonSpec:
         float(f"{BEST * float(world.factor) ** (place - world.rates // 2):.6g}") for place in range(world.rates)
     )
     found = comparison_spec(optimizers=("adamw",), learning_rates=rates, seeds=range(world.seeds))
+    workload = found.workload.model_copy(
+        update={"evaluation": found.workload.evaluation.model_copy(update={"sequences": 10**9})}
+    )
+    if world.unit is not None:
+        workload = Workload(task=RegressionTask(), model="linear", budget=found.workload.budget)
     return found.model_copy(
         update={
             "candidates": tuple(
                 Candidate(optimizer="adamw", label=name, learning_rates=rates) for name in NAMES[: world.candidates]
             ),
-            "workload": found.workload.model_copy(
-                update={"evaluation": found.workload.evaluation.model_copy(update={"sequences": 10**9})}
-            ),
+            "workload": workload,
             "tuning": Tuning(seeds=tuple(range(100, 100 + world.tuning_seeds))) if world.tuning_seeds else None,
         }
     )
@@ -263,7 +275,11 @@ def tuned(spec: ComparisonSpec, candidate: Candidate, truth: Optimizer, runs: Ru
             loss = runs.loss(truth, lr, seed)
             verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
             trials.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
-        pending = spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials) if spec.tuning else ()
+        pending = (
+            spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials, least_open=spec.least_open())
+            if spec.tuning
+            else ()
+        )
     return trials
 
 
@@ -287,7 +303,8 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
     equal = [0.0] * world.candidates
     for count, shifts in ((experiments, equal), (experiments // 2, [0.0, -GAIN, GAIN, *equal][: world.candidates])):
         design = (world.candidates, world.tuning_seeds, world.seeds, world.rates, world.factor)
-        random = np.random.default_rng([seed, shifts is equal, *world.name().encode(), *design])
+        name = replace(world, unit=None).name()  # the same losses in any unit
+        random = np.random.default_rng([seed, shifts is equal, *name.encode(), *design])
         for _ in range(count):
             truths, runs = optimizers(world, shifts, random), Runs(world, random)
             ended = [
@@ -302,8 +319,9 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
             for row, shift in said:
                 if row.difference is not None and row.difference.low is not None and row.difference.high is not None:
                     tally.intervals += 1
-                    tally.held += row.difference.low <= shift <= row.difference.high
-                    tally.half_widths.append((row.difference.high - row.difference.low) / 2)
+                    unit = world.unit or 1.0
+                    tally.held += row.difference.low <= shift * unit <= row.difference.high
+                    tally.half_widths.append((row.difference.high - row.difference.low) / 2 / unit)
             if shifts is equal:
                 tally.experiments += 1
                 tally.falsely_spiked += not world.spikes and any(map(_has_spike, rows.values()))
@@ -369,10 +387,11 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
         yield replace(usual, basin="mixed", candidates=candidates, seeds=5, tuning_seeds=0)
     unlike = replace(usual, unlike=True)
     for seeds in (5, 10):
-        for basin in ("steep", "skew", "kink", "wall", "chance"):
+        for basin in ("steep", "skew", "kink", "wall"):
             yield replace(unlike, basin=basin, seeds=seeds)
-        for slope in (0.01, 0.02, 0.05):
-            yield replace(unlike, basin="cliff", slope=slope, seeds=seeds)
+        for basin in ("cliff", "chance"):
+            for slope in (0.01, 0.02, 0.05):
+                yield replace(unlike, basin=basin, slope=slope, seeds=seeds)
     for basin in ("kink", "wall"):
         for factor in (4, 10):
             yield replace(unlike, basin=basin, factor=factor, seeds=10)
@@ -382,6 +401,8 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
         skewed = replace(usual, noise="log-normal", unlike_noise=True, seeds=seeds)
         yield skewed
         yield replace(skewed, tuning_seeds=0, rates=1)
+    for unit in (1e-3, 1.0, 1e3):
+        yield replace(usual, basin="steep", factor=4, seeds=10, unit=unit)
 
 
 def main() -> None:
@@ -394,6 +415,7 @@ def main() -> None:
     parser.add_argument("--noisy", action="store_true", help="only the worlds with more noise")
     parser.add_argument("--unlike", action="store_true", help="only the worlds whose baseline has another basin")
     parser.add_argument("--unlike-noise", action="store_true", help="only the worlds whose baseline has other noise")
+    parser.add_argument("--units", action="store_true", help="only the worlds whose losses have no unit")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -404,6 +426,8 @@ def main() -> None:
         if given.basin and world.basin != given.basin:
             continue
         if (given.spikes and not world.spikes) or (given.unlike and not world.unlike):
+            continue
+        if given.units and world.unit is None:
             continue
         if given.unlike_noise and not world.unlike_noise:
             continue

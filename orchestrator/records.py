@@ -387,8 +387,8 @@ class Difference(TestedDifference):
     margin: float | None = None
     """Differences below it are none that matter, says the specification; null where it sets none."""
     rate_is_open: bool = False
-    """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid: a
-    better one beyond it could turn what the losses seem to say."""
+    """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid, or
+    too few trials of its random search were trained: a better one could turn what the losses seem to say."""
     at_look: bool = False
     """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
     chance_of_verdict: float | None = None

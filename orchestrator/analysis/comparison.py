@@ -262,11 +262,10 @@ def regrets(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> dict[str, float 
     standings = standings_of(spec, summaries(spec, runs))
     differences = [each.difference for each in standings if each.difference is not None]
     for each in standings:
-        if each.is_baseline:
-            known = [of.baseline_regret for of in differences] or [0.0] * (len(standings) == 1)
-        else:
-            known = [each.difference.regret] if each.difference is not None else []
-        found[each.summary.candidate.name()] = max(known) if known and not each.summary.rate_is_open() else None
+        own = differences if each.is_baseline else [each.difference] if each.difference is not None else []
+        known = [of.baseline_regret if each.is_baseline else of.regret for of in own] or [0.0] * (len(standings) == 1)
+        is_open = each.summary.rate_is_open() or (spec.draws() and any(of.rate_is_open for of in own))
+        found[each.summary.candidate.name()] = max(known) if known and not is_open else None
     return found
 
 
@@ -304,7 +303,7 @@ def _difference(
     """Over the seeds that both have at their best rates; None where a seed of either diverged: survivors are not
     compared. Without a test where one of the two had more rates, for more tries find a lower minimum by chance alone;
     and where more of its runs spiked than of the baseline's, for these would be left out of its loss, or half of the
-    seeds did for either; and where a rate beyond the edge of a tuning grid could turn the verdict."""
+    seeds did for either; and where a rate beyond the edge of a tuning grid, or other draws, could turn the verdict."""
     if SeedCoverage.UNSTABLE in (each.best.coverage, baseline.best.coverage):
         return None
     degrees = len(pairs.losses) - 1
@@ -329,8 +328,9 @@ def _difference(
         return None
     found = found.model_copy(
         update={
-            "regret": regrets[0],
-            "baseline_regret": regrets[1],
+            "regret": regrets[0] if luck < math.inf else 0.0,
+            "baseline_regret": regrets[1] if luck < math.inf else 0.0,
+            "rate_is_open": luck == math.inf,
             "spiked": len(pairs.spiked),
             "baseline_spiked": len(pairs.baseline_spiked),
             "margin": spec.equivalence(),

@@ -240,7 +240,7 @@ def design_power(
     elif len(rates) > 1:
         width = curvature(spec.workload, runs)
         if spec.tuning:
-            is_open = openness(found.paired_sd, spec.tuning, rates, width)
+            is_open = openness(found.paired_sd, spec.tuning, rates, width, spec.least_open())
         else:
             is_open = openness_of_untuned(found.paired_sd, rates, width)
         design = replace(design, openness=is_open)
@@ -317,7 +317,7 @@ def openings_of(experiment: ExperimentRecord, runs: Iterable[RunRecord]) -> list
             spread=SPREAD_OF_LUCK * of.regret if spec.draws() else 0.0,
         )
         for row in compare(experiment, runs).rows
-        if (of := row.difference) is not None and row.candidate not in unknown
+        if (of := row.difference) is not None and row.candidate not in unknown and not of.rate_is_open
     ]
 
 
@@ -346,9 +346,11 @@ def _pairs_of_grids() -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.nd
 
 
 @lru_cache(maxsize=64)
-def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: float) -> Openness:
+def openness(
+    noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: float, least_open: float = basin.LEAST_OPEN
+) -> Openness:
     """What tuning leaves open of equal candidates (`FixedDesign.openness`). Their grids are drawn, and go the product's
-    own way to the judged rate; each is held against `OTHERS` of the others. `width` is the basin's curvature in nats by
+    own way to the judged rate; each is held against `OTHERS` of the others. `width` is the basin's curvature by
     squared log lr, and its minimum lies up to a step from the middle rate. What a grid leaves open whose best rate
     stays at an edge is infinite."""
     random = np.random.default_rng(0)
@@ -364,7 +366,7 @@ def openness(noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: f
             for lr, seed in pairs:
                 loss = level + width * (math.log(lr) - best) ** 2 + sd * random.standard_normal()
                 runs.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=Verdict.CONVERGED, loss=loss))
-            pairs = tuning.next_pairs(ordered, judging, runs)
+            pairs = tuning.next_pairs(ordered, judging, runs, least_open=least_open)
         judged, grid = pairs[0][0], grid_of(runs)
         missed[drawn] = width * (math.log(judged) - best) ** 2
         about = basin.basin(grid, tried_rates(runs))

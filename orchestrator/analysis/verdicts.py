@@ -293,6 +293,11 @@ def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -
             f"No verdict: {measured} on average, but a search did not see the loss rise along the learning rate, or "
             "saw an axis on one side only: a better setting could turn that."
         )
+    if found.rate_is_open and spec.draws():
+        return (
+            f"No verdict: {measured} on average, but of one of the two too few random trials were trained: other draws "
+            "could turn that."
+        )
     if found.rate_is_open:
         return (
             f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, or too few "
@@ -528,9 +533,9 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
         gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
         added = ", ".join(gains) or "unknown with one seed"
         yield (
-            "The seeds that chose the learning rates judge them too. The intervals are wider by what that may have "
-            f"taken off losses{_unit_phrase(unit)}: {added}. With `tuning` other seeds choose, grids are extended and "
-            "refined, and less stays open."
+            "The seeds that chose the learning rates judge them too. The intervals of differences are wider by what "
+            f"that may have taken off losses{_unit_phrase(unit)}: {added}. The interval of a loss itself does not hold "
+            "that. With `tuning` other seeds choose, grids are extended and refined, and less stays open."
         )
 
 

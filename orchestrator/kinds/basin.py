@@ -42,7 +42,8 @@ MORE = 1.5
 REFITS = 8
 """Rounds in which a table is fitted to its stable runs and these are found anew; it settles in two or three."""
 LEAST_OPEN = 0.003
-"""Nats, a third of the margin of equivalence: no further rate is worth its runs where the minimum is missed by less."""
+"""Nats, a third of the margin of equivalence: no further rate is worth its runs where the minimum is missed by less.
+Losses without unit may be a thousandth of that or a thousand times as large (`ComparisonSpec.least_open`)."""
 SURE = 0.7
 """The share of the draws of the noise that a regret holds. Noise of the judged runs is in the interval besides, and a
 function that is as low as it may be is rare. A smaller share tells equal optimizers apart too often, a larger one finds

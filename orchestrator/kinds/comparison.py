@@ -12,11 +12,12 @@ from pydantic import Field, model_validator
 
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
+from orchestrator.kinds.basin import LEAST_OPEN
 from orchestrator.kinds.coordinate_descent import Descent, rate_of
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
-from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words
+from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words, least_draws
 from orchestrator.names import CandidateName
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
@@ -340,7 +341,7 @@ class ComparisonSpec(GridExperiment):
     Default: the verdict is about these rates alone."""
 
     def further_faults(self) -> list[SpecFault]:
-        """What looks cannot go with, ranges too narrow to draw distinct rates from, and kept rates that are grids."""
+        """Kept rates that are grids, too few draws or no room for them, and what looks cannot go with."""
         if self.kept_rates is not None:
             if self.tuning is not None or any(len(each.learning_rates) > 1 for each in self.candidates):
                 allowed = "needs one rate of each candidate, and no tuning: rates that were chosen elsewhere"
@@ -349,6 +350,12 @@ class ComparisonSpec(GridExperiment):
                 allowed = f"must have each candidate: {', '.join(self.names())}"
                 return [(("kept_rates", "regrets"), sorted(self.kept_rates.regrets), allowed)]
         trials = self.tuning.trials if self.tuning and not self.descends() else None
+        if trials is not None and trials < (least := least_draws(self.comparison_count())):
+            allowed = (
+                f"must be at least {least} for {pluralize(self.comparison_count(), 'comparison')}: of fewer random "
+                "trials nobody can tell how lucky they are"
+            )
+            return [(("tuning", "trials"), trials, allowed)]
         for place, candidate in enumerate(self.candidates if trials else ()):
             if len(self.settings(candidate.name())) < (trials or 0):
                 allowed = "must be one rate, or reach farther apart: its trials would repeat rates"
@@ -498,7 +505,7 @@ class ComparisonSpec(GridExperiment):
             # Of what is not on the path, since an older rule planned it, no setting is known.
             runs = [run for run in runs if run.lr in settings or run.seed in self.seeds]
             waiting = tuple((rate_of(each), seed) for each in path.next_trials[:room] for seed in self.tuning.seeds)
-        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting)
+        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting, self.least_open())
         return tuple(
             self.planned_run(group.candidate, lr=lr, seed=seed, setting=settings.get(lr)) for lr, seed in pairs
         )
@@ -534,6 +541,11 @@ class ComparisonSpec(GridExperiment):
         if self.equivalence_margin is None and self.workload.task.loss_unit:
             return EQUIVALENCE_MARGIN
         return self.equivalence_margin
+
+    def least_open(self) -> float:
+        """By how much tuning may miss a minimum without a further rate, where noise is less: of losses without unit a
+        third of the margin, as in nats, and where there is none by nothing."""
+        return LEAST_OPEN if self.workload.task.loss_unit else (self.equivalence_margin or 0.0) / 3
 
     def comparison_count(self) -> int:
         """How many differences are tested: their intervals hold together."""

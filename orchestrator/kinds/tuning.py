@@ -144,10 +144,12 @@ class Tuning(Spec):
         seeds: Sequence[int],
         runs: Sequence[TuningRun],
         next_trials: tuple[tuple[float, int], ...] = (),
+        least_open: float = basin.LEAST_OPEN,
     ) -> tuple[tuple[float, int], ...]:
         """The (learning rate, seed) pairs that a candidate runs next, from all of its runs so far; empty while some
         have not ended, without any loss, and when the seeds of phase 2 are there. `next_trials` of a descent come
-        first, for as long as any run has ended with a result, be it that it diverged."""
+        first, for as long as any run has ended with a result, be it that it diverged. `least_open`: by how much the
+        minimum may be missed without a further rate, in the unit of the losses."""
         if not all(run.ended for run in runs) or any(run.seed in seeds for run in runs):
             return ()
         if next_trials and any(run.verdict is not None for run in runs):
@@ -159,7 +161,7 @@ class Tuning(Spec):
             return tuple((best, seed) for seed in seeds)
         grid = sorted({run.lr for run in runs})
         if len(grid) - len(planned_rates) < self.extend_grid:
-            rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best) or rate_between(runs)
+            rate = rate_beyond_edge(grid, best) or rate_before_cliff(runs, best) or rate_between(runs, least_open)
             if rate is not None and rate not in grid:  # one whose runs failed may lie in the middle of a gap
                 return tuple((rate, seed) for seed in self.seeds)
         judged = judged_rate(runs) or best
@@ -271,16 +273,16 @@ def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
     return None
 
 
-def rate_between(runs: Sequence[TuningRun]) -> float | None:
-    """The rate beside the best one at which the loss may be lowest. None where the minimum is hardly missed, or by no
-    more than noise: chance would place another rate."""
+def rate_between(runs: Sequence[TuningRun], least_open: float = basin.LEAST_OPEN) -> float | None:
+    """The rate beside the best one at which the loss may be lowest. None where the minimum is missed by no more than
+    `least_open`, or than noise: chance would place another rate."""
     known = grid_of(runs)
     found = basin.basin(known, tried_rates(runs))
     if found is None or found.lost is not None:
         return None
     variance, _ = known.variance(found.around)
     below, above, between = found.open_gap(variance)
-    least = max(basin.LEAST_OPEN, NOISES * sqrt(variance / known.stable(found.best)))
+    least = max(least_open, NOISES * sqrt(variance / known.stable(found.best)))
     if found.regret(0.0) <= least or above / below <= basin.NEAR:
         return None
     return float(f"{between:.{basin.DIGITS}g}")

@@ -27,14 +27,14 @@ def client(service_url: str) -> Iterator[Client]:
 def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     client: Client, service_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = Tuning(seeds=(7,), search=("lr", "beta2", "clip"), method="random", trials=2)
+    search = Tuning(seeds=(7,), search=("lr", "beta2", "clip"), method="random", trials=3)
     candidates = [Candidate(optimizer=each, learning_rates=(4e-3,)) for each in ("adamw", "adapm")]
     spec = small_regression(*candidates, name="searched", seeds=(1,)).model_copy(update={"tuning": search})
     id = client.submit(spec).experiment.id
     for _ in client.watch(id, pause_seconds=0.5):
         pass
     runs = client.runs(experiment_id=id)
-    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * (2 * 2 + 2 * 1)
+    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * (2 * 3 + 2 * 1)
     comparison = client.compare(id)
     assert comparison.complete
     for row in comparison.rows:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.searched_verdicts import World, found_by_draws, simulate
-from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.comparison import compare, regrets
 from orchestrator.analysis.comparison import comparison_spec as comparison_spec_of
 from orchestrator.analysis.power import design_power, openings_of
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -118,6 +118,8 @@ def test_the_interval_holds_the_luck_of_the_draws() -> None:
         World(axes=6, trials=24, optima="near", sensitivities=(1.0, 5.0)),
         World(axes=6, trials=24, optima="near", rise="unlike"),
         World(axes=2, trials=8, optima="apart", rise="kink", sensitivities=(1.0, 5.0)),
+        World(axes=1, trials=3, optima="apart", rise="kink", sensitivities=(1.0, 5.0)),
+        World(axes=3, trials=4, optima="apart", cliff="both", sensitivities=(1.0, 5.0)),
     ],
 )
 def test_the_interval_holds_what_so_many_draws_find_however_unlike_the_optimizers_are(world: World) -> None:
@@ -125,6 +127,30 @@ def test_the_interval_holds_what_so_many_draws_find_however_unlike_the_optimizer
     found = simulate(world, 120, 0.0, 0)
     assert found["held"] >= 0.91
     assert found["decided"] <= 0.09
+
+
+def test_of_too_few_trained_draws_there_is_no_verdict_and_nothing_to_keep() -> None:
+    """AdaPM diverges at all but its lowest rate, which is a lucky one: others of its draws would have found nothing."""
+    spec, _ = answer(alike)
+    lowest = min(spec.settings("adapm"))
+
+    def outcome(name: str, lr: float, seed: int) -> Outcome:
+        if name == "adapm" and lr > lowest:
+            return DIVERGED
+        return 2.0 + 0.001 * lr - 0.5 * (name == "adapm") + 0.01 * seed + 0.0001 * (seed * len(name) % 4)
+
+    best = {name: min(spec.settings(name)) for name in spec.names()}
+    judged = tuple(spec.planned_run(name, lr=lr, seed=seed) for name, lr in best.items() for seed in spec.seeds)
+    experiment, runs = records(spec, outcome, planned=(*spec.first_runs(), *judged))
+    rows = {row.candidate: row for row in compare(experiment, runs).rows}
+    difference = rows["adapm"].difference
+    assert difference is not None and difference.rate_is_open and difference.low is None and difference.regret == 0
+    assert rows["adapm"].conclusion is Conclusion.UNDECIDED
+    assert "too few random trials were trained" in rows["adapm"].verdict
+    assert rows["sgd"].difference is not None and rows["sgd"].difference.low is not None
+    kept = regrets(spec, runs)
+    assert kept["adapm"] is None and kept["adamw"] is None and kept["sgd"] is not None
+    assert len(openings_of(experiment, runs)) == 1, "advice takes no search for one that left nothing open"
 
 
 def test_what_draws_find_in_expectation_is_known_of_one_axis() -> None:

@@ -11,6 +11,7 @@ from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import (
     SeedCoverage,
     Tuning,
+    TuningGroup,
     TuningRun,
     best_rate,
     grid_of,
@@ -21,6 +22,8 @@ from orchestrator.kinds.tuning import (
 )
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
+from worker.spec.run import Workload
+from worker.spec.task import RegressionTask
 
 GRID = (1e-3, 2e-3, 4e-3)
 
@@ -112,6 +115,28 @@ def test_a_coarse_basin_is_narrowed_where_it_may_be_lowest_until_little_is_open(
     assert all(1e-3 < rate < 1e-2 for rate in added)
     judged = follow(of, *trials)[0][0]
     assert loss(judged) - 2.3 < 5e-4
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("margin", "more"), [(None, 3), (0.3, 0)])
+def test_where_losses_have_no_unit_the_same_rates_are_tried_in_any(
+    unit: float, margin: float | None, more: int
+) -> None:
+    of = comparison_spec(learning_rates=GRID, seeds=(1, 2, 3), tuning=Tuning(seeds=(7, 8, 9)))
+    workload = Workload(task=RegressionTask(), model="linear", budget=of.workload.budget)
+    of = of.model_copy(update={"workload": workload, "equivalence_margin": margin and margin * unit})
+    group = TuningGroup(candidate="adamw", model=workload.model, steps=workload.budget.steps or 0)
+
+    def tried(rate: float, seed: int) -> TuningRun:
+        noise = 0.001 * ((round(rate * 1e5) * seed) % 7)
+        return ended(rate, unit * (2.3 + 0.1 * math.log2(rate / 2.5e-3) ** 2 + noise), seed)
+
+    trials = [tried(lr, seed) for lr in GRID for seed in (7, 8, 9)]
+    added = []
+    while (runs := of.follow_up_runs(group, trials))[0].spec.seed not in of.seeds:
+        added.append(runs[0].spec.optimizer.lr)
+        trials += [tried(run.spec.optimizer.lr, run.spec.seed) for run in runs]
+    assert len(added) == more
 
 
 @pytest.mark.parametrize("allowed", [0, 1, 3])

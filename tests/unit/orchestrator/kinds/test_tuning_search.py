@@ -131,6 +131,18 @@ def test_what_makes_no_search_is_refused_with_the_way_out(fields: dict[str, Any]
         Tuning.model_validate(fields)
 
 
+def test_so_few_draws_that_nobody_can_tell_their_luck_are_refused() -> None:
+    fields = searched(optimizers=("adamw", "adapm"), trials=3).model_dump(mode="json")
+    assert ComparisonSpec.model_validate(fields).comparison_count() == 1
+    fields["candidates"] = [
+        {"optimizer": "adamw", "label": str(place), "learning_rates": [0.001]} for place in range(4)
+    ]
+    with pytest.raises(ValidationError, match="must be at least 5 for 3 comparisons"):
+        ComparisonSpec.model_validate(fields)
+    fields["tuning"]["trials"] = 5
+    assert ComparisonSpec.model_validate(fields).comparison_count() == 3
+
+
 def test_rates_too_close_to_tell_trials_apart_are_refused() -> None:
     fields = searched("lr", trials=50).model_dump(mode="json")
     fields["candidates"][0]["learning_rates"] = [0.001, 0.001001]
