@@ -359,6 +359,23 @@ def test_a_row_that_was_a_candidate_stays_and_the_baseline_is_missed_by_name(cli
         ]
 
 
+def test_candidates_stay_in_the_order_in_which_they_became_some(client):
+    """The first one is trained and listed first, and is the baseline where none is named."""
+    typed = [{"optimizer": name, "learning_rates": [0.01]} for name in ("adapm-mini", "adamw")]
+    page = client.post("/new", data={"yaml": to_yaml(fields_of(EMPTY) | {"candidates": typed}), "action": "form"}).text
+    (kept,) = re.findall(r'name="kept" value="([^"]*)"', page)
+    pairs = [("use", name) for name in ("adamw", "adapm-mini", "lion")]
+    written = fields_of(read_form([*pairs, ("kept", kept)]))["candidates"]
+    assert [each["optimizer"] for each in written] == ["adapm-mini", "adamw", "lion"]
+    assert [each["optimizer"] for each in fields_of(EMPTY)["candidates"]] == ["adamw", "adapm", "adapm-mini"]
+
+
+def test_of_all_buttons_enter_presses_the_one_that_checks(client):
+    for page in (client.get("/new").text, client.get("/new?as=yaml").text):
+        first = re.search(r'<button type="submit"[^>]*form="specification"[^>]*>|<button[^>]*name="action"[^>]*>', page)
+        assert first and 'value="check"' in first[0]
+
+
 def test_yaml_that_the_form_can_hold_becomes_the_form(client):
     text = to_yaml(fields_of(EMPTY) | {"name": "typed"})
     page = client.post("/new", data={"yaml": text, "action": "form"}).text
