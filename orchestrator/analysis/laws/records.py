@@ -37,6 +37,10 @@ class ScalingPoint(Record):
     fitted: float | None = None
     """The law's loss there; null where nothing could be fitted."""
 
+    def place(self) -> tuple[int, int]:
+        """Parameters and tokens."""
+        return self.parameters, self.tokens
+
     def largest_regret(self) -> float:
         """The regret; infinite where the best rate is open."""
         return math.inf if self.regret is None else self.regret

@@ -51,7 +51,7 @@ def test_a_law_says_what_is_drawn_and_nothing_else():
         (report(0.0), "No law is shown: the verdicts say why."),
         (
             report(0.08, models=MODELS[:1]),
-            "No law is shown: Not fitted: 1 model size; L = A N^-alpha needs at least 3.",
+            "No law is shown: 1 model size; L = A N^-alpha needs at least 3.",
         ),
     ],
 )

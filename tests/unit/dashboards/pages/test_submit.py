@@ -27,6 +27,7 @@ from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
+from tests.factories.scaling import scaling_fields
 from tests.unit.dashboards.conftest import HOSTILE
 from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.run import Schedule
@@ -376,6 +377,25 @@ def test_of_all_buttons_enter_presses_the_one_that_checks(client):
         assert first and 'value="check"' in first[0]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "budgets", "said"),
+    [
+        (2, 1, "No law can be fitted: 2 model sizes; L = A N^-alpha needs at least 3."),
+        (1, 2, "No law can be fitted: 2 token budgets; L = B D^-beta needs at least 3."),
+        (3, 1, None),
+        (1, 3, None),
+    ],
+)
+def test_too_few_sizes_for_a_law_are_warned_of_and_can_be_submitted(client, services, sizes, budgets, said):
+    fields = scaling_fields(budgets=[{"tokens": 10_240 * (place + 1)} for place in range(budgets)])
+    fields["sizes"] = fields["sizes"][:sizes]
+    found = services.specifications.preview(fields)
+    assert found.is_acceptable() and (found.warnings, found.law is None) == ((said,) if said else (), bool(said))
+    page = client.post("/new", data={"yaml": to_yaml(fields), "action": "check"}).text
+    assert f"<dt>Can show</dt><dd>{'no law' if said else 'a law'}" in page
+    assert (">valid, with a warning<" if said else ">valid<") in page and (said or "") in page
+
+
 def test_yaml_that_the_form_can_hold_becomes_the_form(client):
     text = to_yaml(fields_of(EMPTY) | {"name": "typed"})
     page = client.post("/new", data={"yaml": text, "action": "form"}).text
@@ -468,7 +488,7 @@ def test_a_request_that_the_cluster_cannot_hold_is_warned_of_and_can_be_submitte
     Queue(services.database, LeasePolicy()).mark_unschedulable([Node(id=NodeId("n"), cpus=1, gpus=0)])
     page = client.post("/new", data=sent).text
     assert "needs 4 CPUs and 4 GPUs on one node; the largest node of the cluster has 1 CPU and 0 GPUs" in page
-    assert ">valid, would wait<" in page
+    assert ">valid, with a warning<" in page
     answer = client.post("/new", data=sent | {"action": "submit"}, follow_redirects=False)
     assert answer.status_code == 303
 
