@@ -154,11 +154,14 @@ class Sample:
         for cell, losses in sorted(cells.items()):
             regret = fmean(each.regret for each in rates[cell])
             open_lr = next((each.lr for each in rates[cell] if math.isinf(each.regret)), None)
+            over_seeds = mean_interval(losses)
             found.append(
                 ScalingPoint(
                     parameters=cell[0],
                     tokens=cell[1],
                     loss=float(np.mean(losses)),
+                    low=over_seeds and over_seeds.low,
+                    high=over_seeds and over_seeds.high,
                     n=len(losses),
                     open_lr=open_lr,
                     regret=regret if open_lr is None else None,

@@ -27,6 +27,9 @@ class ScalingPoint(Record):
     tokens: int
     loss: float
     """Mean final validation loss, nats."""
+    low: float | None = None
+    high: float | None = None
+    """The mean's 95 % t-interval over the seeds; null with one seed. The law's intervals do not rest on it."""
     n: int = Field(ge=1)
     """Seeds."""
     open_lr: float | None = None
