@@ -15,7 +15,7 @@ from rich.text import Text
 
 from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
-from dashboards.text.answers import coefficient_names, memory_words, number
+from dashboards.text.answers import coefficient_names, memory_words, number, target_words
 from dashboards.text.words import speed_words, unstable_runs
 from orchestrator.analysis.benchmark_rules import TargetTest
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatches, Estimate, FitReport
@@ -235,7 +235,7 @@ def profile_view(report: ProfileReport) -> RenderableType:
     """One line a candidate: its scores, and its time to target on each workload."""
     table = plain_table("optimizer", "score\n(tokens)", "score\n(device-h)")
     for time in report.rows[0].times if report.rows else ():
-        table.add_column(plain(time.name)[:24], justify="right", overflow="fold")
+        table.add_column(f"{plain(time.name)[:24]}\n{target_words(time)}", justify="right", overflow="fold")
     for row in report.rows:
         times = (
             f"{formats.compact(time.tokens)} tokens" if time.tokens is not None else "not reached" for time in row.times

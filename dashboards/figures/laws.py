@@ -49,13 +49,15 @@ def law(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, hidden
         chosen = styles.get(fit.candidate) or style(fit.candidate)
         colour = chosen.colour(theme)
         data += _curve_traces(fit, chosen, colour, axis) + _point_traces(fit, chosen, colour, axis)
+        intervals += [(_place(each, axis), each.low, each.high, colour) for each in fit.points]
         intervals += [(_place(each, axis), each.loss.low, each.loss.high, colour) for each in fit.predictions]
     layout = layout_of(theme, x_title=AXES[axis], y_title=f"{LOSS_IN_NATS} (log)")
     _log_axis(layout["xaxis"], [value for each in data for value in each["x"]], _tick)
     predicted = [each.loss for fit in fits for each in fit.predictions]
     curves = [point.loss for fit in fits for curve in fit.curves for point in curve.points]
     losses = [point.loss for fit in fits for point in fit.points] + [each.value for each in predicted]
-    losses += [end for each in (*predicted, *curves) for end in _near_ends(each)]
+    measured = [Estimate(value=each.loss, low=each.low, high=each.high) for fit in fits for each in fit.points]
+    losses += [end for each in (*measured, *predicted, *curves) for end in _near_ends(each)]
     _log_axis(layout["yaxis"], losses, lambda value: f"{value:.3g}", margin=0.12)
     if any(fit.points for fit in fits):
         say_above(layout, _key(fits, data), KEY_LETTERS, theme)
@@ -85,7 +87,7 @@ def residuals(report: FitReport, styles: Mapping[str, Style], theme: ThemeName, 
 
 def _why_none(report: FitReport) -> str:
     """Why there are no residuals; where candidates have reasons of their own, their verdicts say them."""
-    found = (fit.no_law or too_few(fit.points, FORMS[report.form]) for fit in report.fits)
+    found = (fit.no_law or too_few([point.place() for point in fit.points], FORMS[report.form]) for fit in report.fits)
     reasons = {page_sentence(reason).rstrip(".") for reason in found if reason}
     if not reasons:
         return "Residuals appear here once a law has been fitted."
@@ -97,6 +99,9 @@ def _key(fits: Sequence[CandidateFit], data: Sequence[dict[str, Any]]) -> str:
     numbers = sorted({point.n for fit in fits for point in fit.points})
     seeds = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"
     said = [f"points: means over {seeds} seeds" if numbers[-1] > 1 else "points: one seed each"]
+    said[0] += " with 95\N{NO-BREAK SPACE}% intervals" * any(
+        point.low is not None for fit in fits for point in fit.points
+    )
     said += ["lines: fitted law"] if any(fit.curves for fit in fits) else []
     said += ["bands: 95\N{NO-BREAK SPACE}% intervals of the law"] if any("fill" in each for each in data) else []
     said += ["hollow: predictions"] if any(fit.predictions for fit in fits) else []
@@ -140,6 +145,8 @@ def _point_traces(fit: CandidateFit, chosen: Style, colour: str, axis: int) -> l
     x, y = [_place(point, axis) for point in fit.points], [point.loss for point in fit.points]
     measured = _marks(fit.title, x, y, chosen, colour, "%{y:.4f} at %{x:.3s} · n = %{customdata}")
     measured["customdata"] = [point.n for point in fit.points]
+    if any(point.low is not None for point in fit.points):
+        measured["error_y"] = whiskers(y, [(point.low, point.high) for point in fit.points], colour)
     if not fit.predictions:
         return [measured]
     x, y = [_place(each, axis) for each in fit.predictions], [each.loss.value for each in fit.predictions]

@@ -63,9 +63,7 @@ from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.composition import Services
 from orchestrator.services.experiments import Experiments
-from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.services.monitor import Monitor
-from orchestrator.store.saved_views import SavedViews
 from orchestrator.studies.reports import Studies
 
 EXPERIMENTS_SHOWN = 50
@@ -88,7 +86,7 @@ def pages(
     experiments, monitor = services.experiments, services.monitor
     laws = FitPages(reader, monitor, services.saved_views)
     html, data = (
-        PageHandlers(reader, laws, monitor, services.external_runs, services.saved_views),
+        PageHandlers(reader, laws, services),
         FigureHandlers(reader, laws),
     )
     router.get("/")(html.home)
@@ -119,14 +117,13 @@ def pages(
 class PageHandlers:
     """What answers with HTML."""
 
-    def __init__(
-        self, reader: Reader, laws: FitPages, monitor: Monitor, external_runs: ExternalRuns, saved_views: SavedViews
-    ) -> None:
+    def __init__(self, reader: Reader, laws: FitPages, services: Services) -> None:
         self._reader = reader
         self._laws = laws
-        self._monitor = monitor
-        self._external_runs = external_runs
-        self._saved_views = saved_views
+        self._monitor = services.monitor
+        self._external_runs = services.external_runs
+        self._saved_views = services.saved_views
+        self._campaigns = services.campaigns
         self._by_answer: dict[AnswerKind, Callable[[ExperimentRecord, ViewState, Request], Response]] = {
             AnswerKind.COMPARISON: self._comparison,
             AnswerKind.LAW: self._law,
@@ -177,6 +174,7 @@ class PageHandlers:
             page_views=page_views(self._saved_views, path, view.query()),
             panels=page_panels(path, view, figures, experiment_fields(whole.spec), Panel(by="candidate")),
             whole=whole,
+            tried=self._campaigns.place_of(whole.id),
             leaders=leaders,
             sorted_leaders=tables.sorted_leaders(leaders, view),
             run_page=tables.run_page(snapshot.runs, view),

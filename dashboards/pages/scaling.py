@@ -30,6 +30,7 @@ from orchestrator.analysis.laws.fit import FitError
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.jobs import Outcome
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.monitor import Monitor
@@ -80,7 +81,7 @@ class FitPages:
     def fits(self, request: Request) -> HTMLResponse:
         """The laws over the experiments that the query names; a choice of some where it names none."""
         if not _requested_ids(request):
-            return self._choice("Scaling laws", "/fits", "How the loss scales with model size or training tokens.")
+            return self._choice("Scaling laws", "/fits", LAWS_ARE_OF, law_obstacle)
         experiments = self._requested_experiments(request)
         asked = LawQuery.parse(request)
         url = _address("/fits", experiments)
@@ -105,6 +106,7 @@ class FitPages:
                 "Performance profiles",
                 "/profiles",
                 "How often each optimizer comes within a given factor of the fastest.",
+                nothing_measured,
             )
         experiments = self._requested_experiments(request)
         try:
@@ -175,11 +177,17 @@ class FitPages:
             raise NotFoundError("no experiment is named; add ?experiments= with ids, commas between")
         return [self._experiments.get(each) for each in ids]
 
-    def _choice(self, heading: str, path: str, what: str) -> HTMLResponse:
-        """The newest experiments to choose from; sweeps have one loss a trial and nothing to put together."""
-        found = self._experiments.page(limit=MOST_EXPERIMENTS)
-        measured = [each for each in found if each.spec is None or each.spec.answer is not AnswerKind.FINDINGS]
-        return page("experiments/choose.html", heading=heading, path=path, what=what, experiments=measured)
+    def _choice(
+        self, heading: str, path: str, what: str, obstacle: Callable[[ExperimentRecord], str | None]
+    ) -> HTMLResponse:
+        """The newest experiments to choose from, each that cannot be with its obstacle; damaged ones cannot be read,
+        and sweeps have one loss a trial and nothing to put together."""
+        choices = [
+            (each, obstacle(each))
+            for each in self._experiments.page(limit=MOST_EXPERIMENTS)
+            if isinstance(each, ExperimentRecord) and each.spec.answer is not AnswerKind.FINDINGS
+        ]
+        return page("experiments/choose.html", heading=heading, path=path, what=what, choices=choices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +225,23 @@ class LawQuery:
     def replace(self, **changes: Any) -> "LawQuery":
         """The same query with other values."""
         return replace(self, **changes)
+
+
+LAWS_ARE_OF = (
+    "How the loss scales with model size or training tokens. A law needs at least three sizes or token budgets: those "
+    "of a scaling experiment, or of comparisons together."
+)
+
+
+def law_obstacle(experiment: ExperimentRecord) -> str | None:
+    """Why an experiment can be part of no law; None where it can."""
+    task = experiment.spec.workload.task
+    return nothing_measured(experiment) if task.loss_unit else f"measures {task.loss_name}, which has no law"
+
+
+def nothing_measured(experiment: ExperimentRecord) -> str | None:
+    """Why an experiment has nothing to put together with others yet; None where it has."""
+    return None if experiment.counts.by_outcome().get(Outcome.FINISHED) else "no run has finished yet"
 
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())

@@ -106,8 +106,8 @@ class SubmitForm:
     searched: frozenset[str] = frozenset(SEARCHED)
     """Hyperparameters that are searched, where a method is chosen."""
     sequential: bool = False
-    kept: frozenset[str] = frozenset()
-    """Optimizers that were candidates at some time: their rows stay."""
+    kept: tuple[str, ...] = ()
+    """Optimizers that are or were candidates, in the order in which they became some: their rows stay."""
 
     def searches(self) -> bool:
         """Whether more than the rate is tuned."""
@@ -134,9 +134,10 @@ class SubmitForm:
         """Whether the form lists an optimizer: what is or was a candidate always, others once they are looked for."""
         return entry.name in self.listed() or self._finds(entry)
 
-    def listed(self) -> frozenset[str]:
-        """The optimizers that are listed whatever is looked for."""
-        return self.chosen | self.kept
+    def listed(self) -> tuple[str, ...]:
+        """The optimizers that are listed whatever is looked for, in the order in which they became candidates."""
+        new = [entry.name for entry in catalog.CATALOG if entry.name in self.chosen and entry.name not in self.kept]
+        return (*self.kept, *new)
 
     def search_summary(self) -> str:
         """How many optimizers beside those listed anyway are found; empty where nothing is looked for."""
@@ -178,7 +179,7 @@ def read_form(pairs: Iterable[tuple[str, str]]) -> SubmitForm:
         tuning=any(name == "tuning" for name, _ in sent),
         searched=frozenset(value for name, value in sent if name == "search"),
         sequential=any(name == "sequential" for name, _ in sent),
-        kept=frozenset(name for field, value in sent if field == "kept" for name in value.split()),
+        kept=tuple(dict.fromkeys(name for field, value in sent if field == "kept" for name in value.split())),
     )
 
 
@@ -207,8 +208,8 @@ def _parse_fields(form: SubmitForm, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def chosen_entries(form: SubmitForm) -> list[OptimizerEntry]:
-    """The ticked optimizers, in the order of the catalog."""
-    return [entry for entry in catalog.CATALOG if entry.name in form.chosen]
+    """The ticked optimizers, in the order in which they became candidates."""
+    return [catalog.entry(name) for name in form.listed() if name in form.chosen & OFFERED]
 
 
 def _candidate(form: SubmitForm, entry: OptimizerEntry) -> dict[str, Any]:
@@ -279,10 +280,9 @@ def form_of(fields: Mapping[str, Any]) -> tuple[SubmitForm, tuple[str, ...]]:
     for name in ("tuning", "sequential"):
         if not rest.get(name, True):
             del rest[name]
-    names = frozenset(chosen)
     form = SubmitForm(
         values={name: text for name, text in values.items() if text or name not in CHOICES},
-        chosen=names, kept=names, tuning=is_tuned, searched=searched, sequential=is_sequential,
+        chosen=frozenset(chosen), kept=tuple(chosen), tuning=is_tuned, searched=searched, sequential=is_sequential,
     )  # fmt: skip
     return form, tuple(_leaves(rest or None, ""))
 

@@ -23,6 +23,16 @@
     alert(trouble);
   });
 
+  // What can be done with a selection, once something is selected.
+  function offer() {
+    for (const button of document.querySelectorAll(".selection button")) {
+      button.disabled = ![...button.form.elements].some((box) => box.type === "checkbox" && box.checked);
+    }
+  }
+  for (const news of ["change", "bench:refresh"]) document.addEventListener(news, offer);
+  addEventListener("pageshow", offer);  // after a step back the browser ticks the boxes again
+  offer();
+
   const PATIENCE_MILLISECONDS = 10_000;
   const AWAY = "The service does not answer. Nothing was sent, and what you wrote is still here.";
   const certain = new WeakSet();

@@ -89,7 +89,7 @@
     }
   });
 
-  // A fault leads to its field, in YAML to its line. Not by the address: a change of it asks for the empty form again.
+  // A fault leads to its field, in YAML to its line.
   const text = form.querySelector("textarea");
   form.addEventListener("click", (event) => {
     const link = event.target.closest?.('a[href^="#"]');

@@ -54,6 +54,8 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target)) return;
     if (event.key.length === 1 && press(event.key)) event.preventDefault();
   });
+  // On a phone the bar scrolls.
+  document.querySelector('nav [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
   document.getElementById("keys-button").hidden = false;
   document.getElementById("keys-button").addEventListener("click", () => help.showModal());
   help.addEventListener("click", (event) => { if (event.target === help) help.close(); });

@@ -10,6 +10,7 @@
   let busy = false;
   let again = false;
   let polling = false;
+  let shown = location.pathname + location.search;
 
   function show(state) {
     badge.hidden = false;
@@ -26,6 +27,7 @@
 
   async function ask() {
     busy = true;
+    shown = location.pathname + location.search;
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
       if (answer.redirected) { location.reload(); return; }  // the login has ended
@@ -39,10 +41,13 @@
   function takeOver(fresh) {
     document.title = fresh.title;
     seen = fresh.body.dataset.version;
+    const selected = new Set([...document.querySelectorAll(".choose input:checked")].map((box) => box.value));
     for (const region of document.querySelectorAll("[data-live]")) {
       const next = fresh.getElementById(region.id);
       if (next) morph(region, next);
     }
+    // Rows move: a box goes on being ticked for what it was ticked for.
+    for (const box of document.querySelectorAll(".choose input")) box.checked = selected.has(box.value);
     for (const figure of document.querySelectorAll("[data-figure]")) {
       const next = fresh.getElementById(figure.id);
       if (next) figure.dataset.figure = next.dataset.figure;
@@ -101,7 +106,8 @@
     history.pushState(null, "", clean);
     refresh();
   });
-  addEventListener("popstate", refresh);
+  // A link to a place of the page, which shows nothing else, is told by the same event.
+  addEventListener("popstate", () => { if (location.pathname + location.search !== shown) refresh(); });
   document.addEventListener("bench:page", (event) => takeOver(event.detail));
 
   // A region marked data-poll is being prepared: ask again after so many milliseconds. An event may bring such a region.

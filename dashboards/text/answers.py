@@ -12,7 +12,7 @@ from orchestrator.sweeps.records import SweepReport, TrialRow, Value
 from worker.words import pluralize
 
 if TYPE_CHECKING:  # it loads numpy, which the command line starts without
-    from orchestrator.analysis.profiles import ProfileReport
+    from orchestrator.analysis.profiles import ProfileReport, WorkloadTime
 
 COEFFICIENTS = ("E", "A", "alpha", "B", "beta")
 FORM_NAMES: tuple[tuple[FormName, str], ...] = (
@@ -124,6 +124,12 @@ def profile_headline(report: "ProfileReport") -> str:
         lost = "; ".join(f"{row.title} lost {row.lost_runs} of its {pluralize(row.runs, 'run')}" for row in unstable)
         return f"{said}. Not stable: {lost}."
     return f"{said}. The experiments' own tables say whether that is shown."
+
+
+def target_words(time: "WorkloadTime") -> str:
+    """The loss that was to be reached on a workload: `target 2.3119`; of several experiments the range of theirs."""
+    ends = dict.fromkeys(map(formats.loss, sorted(time.targets)[:1] + sorted(time.targets)[-1:]))
+    return f"target {' to '.join(ends)}" if ends else "no target"
 
 
 def value_text(value: Value) -> str:

@@ -12,6 +12,7 @@ from dashboards.view_state import ViewState
 from optim import catalog
 from orchestrator.external_runs import ExternalExperiment, ExternalRun
 from orchestrator.jobs import ACTIONABLE, AttemptOutcome, Outcome, RunAction, RunStatus, outcome_of, state_word
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import (
     AnyExperiment,
     AttemptRecord,
@@ -276,7 +277,12 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
         return (experiment.damaged,)
     spec = experiment.spec
     workload, seeds = spec.workload, len(spec.seeds)
-    common = (pluralize(seeds, "seed"), workload.task.computes_in or workload.precision)
+    at_most = "at most " if spec.adds_seeds() else ""
+    common = (f"{at_most}{pluralize(seeds, 'seed')}", workload.task.computes_in or workload.precision)
+    if isinstance(spec, ComparisonSpec) and spec.tries_improvement():
+        tried = sorted(spec.candidates, key=lambda each: each.name() == spec.baseline_name())
+        names = (f"{candidate_title(each.optimizer, each.optimizer)} at {each.learning_rates[0]:g}" for each in tried)
+        common = (*common, " against ".join(names))
     if cells := spec.cells():
         budgets = len({cell.budget for cell in cells})
         return (
@@ -350,49 +356,45 @@ FEW_RUNS = 1.5
 
 
 def power_text(power: DesignPower) -> str:
-    """What a comparison can show before it is run, and how many seeds its margin takes, either way."""
-    unit, experiments = power.loss_unit, power.experiments
-    seeds = pluralize(power.seeds, "seed")
-    least = power.detectable_difference
+    """What a comparison can show before it is run, in 80 % of cases."""
+    seeds, least = pluralize(power.seeds, "seed"), power.detectable_difference
     if least is not None:
-        shown = f"with {seeds}, a difference of {least:.2g}{unit} in 80 % of cases"
-    elif power.limit is PowerLimit.INSTABILITY:
-        shown = f"with {seeds}, nothing in 80 % of cases"
-    elif power.seeds > 1:
-        shown = "nothing in 80 % of cases, for the best rate may well lie at an edge of its grid: give more rates"
-    else:
-        shown = "nothing with one seed"
-    advice = ""
+        return f"with {seeds}, a difference of {least:.2g}{power.loss_unit}"
+    if power.limit is not PowerLimit.INSTABILITY and power.seeds > 1:
+        return "nothing: the best rate may well lie at an edge of its grid, give more rates"
+    return f"with {seeds}, nothing"
+
+
+def power_details(power: DesignPower) -> tuple[str, ...]:
+    """What that hangs on, and how many seeds the margin takes, either way; a sentence each."""
+    unit = power.loss_unit
+    found = ["Shown in 80 % of cases."] if power.detectable_difference is not None else []
     if power.expected_runs is not None:
-        advice = (
-            f"; {power.most_runs} judged runs at most, {power.expected_runs} on average where all candidates are "
-            "equal; with all seeds at once"
+        found.append(
+            f"{power.most_runs} judged runs at most, {power.expected_runs} on average where all candidates are equal."
         )
     if power.margin is not None:
+        at_once = "With all seeds at once a" if power.expected_runs is not None else "A"
         margin = f"{power.margin:g}{unit}"
-        advice += "," if power.expected_runs is not None else ";"
-        advice += f" a difference of {margin} is shown by {_seeds(power.seeds_for_difference, power.limit)}"
-        advice += f", as good within {margin} by {_seeds(power.seeds_for_margin, power.limit)}"
-        if None in (power.seeds_for_difference, power.seeds_for_margin, least):
-            advice += _LIMITS[power.limit]
-    if power.unstable_share:
-        advice += f", where {100 * power.unstable_share:.2g} % of runs spike or diverge as before"
-    if power.searches == 0:
-        advice += (
-            ", all where its search leaves nothing open; what it leaves open comes on top, and is known when a search "
-            "like it has ended"
+        is_limited = None in (power.seeds_for_difference, power.seeds_for_margin, power.detectable_difference)
+        found.append(
+            f"{at_once} difference of {margin} takes {_seeds(power.seeds_for_difference, power.limit)}, as good within "
+            f"{margin} takes {_seeds(power.seeds_for_margin, power.limit)}{_LIMITS[power.limit] if is_limited else ''}."
         )
+    if power.unstable_share:
+        found.append(f"{100 * power.unstable_share:.2g} % of runs are taken to spike or diverge, as before.")
+    if power.searches == 0:
+        found.append("What its search leaves open comes on top, and is known once a search like it has ended.")
     elif power.searches and power.left_open is not None:
-        alike = f"{pluralize(power.searches, 'earlier search', 'earlier searches')} like it"
-        advice += f", by what {alike} left open, {power.left_open:.2g}{unit} to either side"
+        alike = pluralize(power.searches, "earlier search", "earlier searches")
+        found.append(f"By {alike} like it, its search leaves {power.left_open:.2g}{unit} open to either side.")
     if power.searches_left_out:
-        others = pluralize(power.searches_left_out, "search like it", "searches like it")
-        advice += f" ({others} left out: not ended, or nobody knows how far the best rates were missed)"
-    earlier = pluralize(experiments, "earlier experiment")
-    source = f"paired noise {power.paired_sd:.2g}{unit}, from {earlier} on this workload"
+        others = pluralize(power.searches_left_out, "search like it was", "searches like it were")
+        found.append(f"{others} left out: not ended, or nobody knows how far the best rates were missed.")
+    noise = f"Paired noise of {power.paired_sd:.2g}{unit}, from {pluralize(power.experiments, 'earlier experiment')}"
     if power.noise_factor > FEW_RUNS:
-        source += f"; of so few runs it may be {power.noise_factor:.2g} times as large"
-    return f"{shown}{advice} ({source})"
+        noise += f"; of so few runs it may be {power.noise_factor:.2g} times as large"
+    return (*found, f"{noise}.")
 
 
 def _seeds(count: int | None, limit: PowerLimit) -> str:

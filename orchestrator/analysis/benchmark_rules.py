@@ -142,6 +142,7 @@ def _workload_time(group: Sequence[MeasuredComparison], candidate: str) -> Workl
         experiment_id=group[0].comparison.experiment_id,
         name=group[0].comparison.name,
         experiments=tuple(dict.fromkeys(each.comparison.experiment_id for each in group)),
+        targets=tuple(target for each in group if (target := _target(each)) is not None),
         tokens=time_to_target([[time and time[0] for time in study] for study in studies]),
         device_hours=time_to_target([[time and time[1] for time in study] for study in studies]),
     )

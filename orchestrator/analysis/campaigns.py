@@ -220,6 +220,15 @@ class TryRecord(Record):
     """So far, on the workload that is shown."""
 
 
+class TryPlace(Record):
+    """Which try an experiment is, and of which campaign."""
+
+    campaign_id: str
+    campaign: str
+    """Its name."""
+    place: int
+
+
 class CampaignRecord(Record):
     """What anybody may see of a campaign."""
 

@@ -44,6 +44,8 @@ class WorkloadTime(Record):
     name: str
     experiments: tuple[str, ...] = ()
     """All experiments that trained this workload; of several, the times are the median."""
+    targets: tuple[float, ...] = ()
+    """The loss that was to be reached, in each of its comparisons."""
     tokens: float | None
     device_hours: float | None
 
@@ -100,27 +102,38 @@ class _Trial:
     is_lost: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Trials:
+    """The judged runs of a comparison, and the loss that they were to reach: minus infinity where none is stable."""
+
+    target: float
+    by_name: dict[str, list[_Trial]]
+
+
 def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     """The profile of every candidate that all comparisons have; a pure function. Each workload counts once, however
     many experiments measured it."""
     comparisons = [compare(experiment, runs) for experiment, runs, _ in measured]
     tables = [{row.candidate: row for row in each.rows} for each in comparisons]
     common = sorted(name for name in tables[0] if all(name in table for table in tables))
-    groups: dict[str, list[tuple[Comparison, Mapping[str, Sequence[_Trial]]]]] = {}
+    groups: dict[str, list[tuple[Comparison, _Trials]]] = {}
     left_out = []
     for each, comparison in zip(measured, comparisons, strict=True):
         of = _trials(each, common)
-        if not all(of.values()):
+        if not all(of.by_name.values()):
             left_out.append(comparison.name)
             continue
         groups.setdefault(trained_workload(comparison_spec(each[0]).workload), []).append((comparison, of))
-    trials = {name: [[trial for _, of in group for trial in of[name]] for group in groups.values()] for name in common}
+    trials = {
+        name: [[trial for _, of in group for trial in of.by_name[name]] for group in groups.values()] for name in common
+    }
     times = {
         name: [
             WorkloadTime(
                 experiment_id=group[0][0].experiment_id,
                 name=group[0][0].name,
                 experiments=tuple(dict.fromkeys(each.experiment_id for each, _ in group)),
+                targets=tuple(of.target for _, of in group if math.isfinite(of.target)),
                 tokens=_middle([trial.tokens for trial in own]),
                 device_hours=_middle([trial.device_hours for trial in own]),
             )
@@ -172,7 +185,7 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
     )
 
 
-def _trials(measured: Measured, names: Sequence[str]) -> dict[str, list[_Trial]]:
+def _trials(measured: Measured, names: Sequence[str]) -> _Trials:
     """The judged runs of each candidate, seed by seed, on the seeds that all of them have: more would be an advantage.
 
     The target is that of the best candidate, as AlgoPerf's is: of those that lost the fewest runs, the lowest median of
@@ -206,7 +219,7 @@ def _trials(measured: Measured, names: Sequence[str]) -> dict[str, list[_Trial]]
             return _Trial()
         return _Trial(tokens=steps * tokens_per_step(run), device_hours=device_hours_until(run, steps))
 
-    return {name: [trial(name, seed) for seed in seeds] for name in names}
+    return _Trials(target=target, by_name={name: [trial(name, seed) for seed in seeds] for name in names})
 
 
 def _has_curve(run: RunRecord, curves: Curves) -> bool:

@@ -18,6 +18,7 @@ from orchestrator.analysis.campaigns import (
     HeldOutWorkloads,
     Ledger,
     LedgerEntry,
+    TryPlace,
     TryRecord,
     TryRequest,
     TryState,
@@ -106,6 +107,12 @@ class Campaigns:
             mine = stored.try_experiments(connection, campaign, place)
             entries = [each.entry for each in stored.read_ledger(connection, campaign.number)]
             return _try_record(connection, campaign, mine, entries)
+
+    def place_of(self, experiment_id: str) -> TryPlace | None:
+        """Which try an experiment is; None for one that is none."""
+        with self._database.reading() as connection:
+            found = stored.find_try(connection, experiment_id)
+        return found and TryPlace(campaign_id=found[0].id, campaign=found[0].name, place=found[1])
 
     def tries(self, campaign_id: str) -> tuple[TryRecord, ...]:
         """All tries of a campaign, the first one first."""

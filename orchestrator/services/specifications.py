@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from orchestrator.analysis import power
+from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
 from orchestrator.errors import DamagedError, MissingDataError, NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import AnswerKind
@@ -45,10 +46,12 @@ class Specifications:
             raise MissingDataError(" ".join(found))
 
     def warnings(self, spec: ExperimentSpec) -> list[str]:
-        """A sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one."""
+        """A sentence for what would keep all runs waiting: the cluster, as far as it is known, cannot hold one; and one
+        for sizes that are too few for a law."""
         sizes, asked = self._monitor.largest_nodes(), spec.resources
         reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
-        return [f"Each run {reason}. It waits until a larger node joins."] if reason else []
+        waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
+        return [*waits, *law_warnings(spec)]
 
     def asks_remote_storage(self) -> bool:
         """Whether a look for data may have to wait for a network."""
@@ -68,6 +71,7 @@ class Specifications:
             measured=lambda model: self._newest_runs(model, preview.MEASURED_RUNS),
             footprints=self._footprints,
             power=self._design_power,
+            law=planned_law,
         )
 
     def _design_power(self, spec: ExperimentSpec) -> DesignPower | str | None:

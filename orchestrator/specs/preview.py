@@ -141,7 +141,8 @@ class Preview(Record):
     missing: tuple[str, ...] = ()
     """A sentence for each thing that has to be prepared before it can be submitted."""
     warnings: tuple[str, ...] = ()
-    """A sentence for each thing that would keep its runs waiting, though it can be submitted."""
+    """A sentence for each thing that would keep its runs waiting, or it from what it is for, though it can be
+    submitted."""
     kind: str | None = None
     """Which kind of experiment it is; null where there are faults, like everything below."""
     name: str | None = None
@@ -169,6 +170,8 @@ class Preview(Record):
     """Null where nothing is compared, and where it is not known."""
     power_unknown: str | None = None
     """Why not."""
+    law: str | None = None
+    """Of a scaling experiment the law that its sizes and budgets can tell; null where they are too few for one."""
 
     def is_acceptable(self) -> bool:
         """Whether it can be submitted as it is."""
@@ -183,6 +186,7 @@ def preview(
     measured: RunsOfModel,
     footprints: Footprints,
     power: Callable[[ExperimentSpec], DesignPower | str | None],
+    law: Callable[[ExperimentSpec], str | None],
 ) -> Preview:
     """Look at what would be the body of a submission, whatever it is."""
     if isinstance(fields, dict) and "optimizer" in fields and "candidates" not in fields:
@@ -210,6 +214,7 @@ def preview(
         uncounted=uncounted_models(parts, memory, footprints),
         power=shown if isinstance(shown, DesignPower) else None,
         power_unknown=shown if isinstance(shown, str) else None,
+        law=law(spec),
     )
 
 

@@ -15,6 +15,7 @@ from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
 from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
+from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
 from orchestrator.kinds.registry import KINDS
 from orchestrator.records import Submission
 from orchestrator.specs.faults import count_faults
@@ -81,10 +82,11 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     return preview(
         fields,
         missing=lambda spec: missing_data(spec.workload, datasets),
-        warnings=lambda _: (),  # of its cluster only a service knows
+        warnings=law_warnings,  # of its cluster only a service knows
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
         power=lambda _: None,
+        law=planned_law,
     )
 
 
@@ -108,8 +110,12 @@ def _print(found: Preview) -> None:
         print(f"warning:      {sentence}")
     if found.power is not None:
         print(f"can show:     {words.power_text(found.power)}")
+        for sentence in words.power_details(found.power):
+            print(f"              {sentence}")
     if found.power_unknown is not None:
         print(f"can show:     unknown: {found.power_unknown}")
+    if found.law is not None:
+        print(f"can show:     the law {found.law}")
 
 
 def _hours(found: Preview) -> str:

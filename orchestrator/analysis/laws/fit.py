@@ -35,6 +35,7 @@ from orchestrator.analysis.laws.model import (
     effective_tokens,
     fit,
     nudge,
+    richest_form,
     simultaneous_intervals,
     spread_of,
     stretched_interval,
@@ -69,8 +70,6 @@ DRAWS = 1_000
 """Percentiles of 2.5 % rest on 25 draws at each end."""
 SEED = 20_251_009
 """Of the bootstrap, so that the same runs give the same intervals."""
-COLLINEAR = 0.98
-"""Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
 ALONG = 0.1
 """So far, of its logarithm, a budget may lie from what the others lead one to expect at its size: a step of tokens is
 soon a few per cent of a small budget."""
@@ -157,11 +156,14 @@ class Sample:
         for cell, losses in sorted(cells.items()):
             regret = fmean(each.regret for each in rates[cell])
             open_lr = next((each.lr for each in rates[cell] if math.isinf(each.regret)), None)
+            over_seeds = mean_interval(losses)
             found.append(
                 ScalingPoint(
                     parameters=cell[0],
                     tokens=cell[1],
                     loss=float(np.mean(losses)),
+                    low=over_seeds and over_seeds.low,
+                    high=over_seeds and over_seeds.high,
                     n=len(losses),
                     open_lr=open_lr,
                     regret=regret if open_lr is None else None,
@@ -241,7 +243,8 @@ def fit_experiments(
     if baseline not in {each.candidate for each in samples}:
         names = ", ".join(each.candidate for each in samples) or "none"
         raise FitError(f"the baseline {baseline!r} is not a candidate of every experiment; common ones: {names}")
-    chosen = FORMS[form or _form(samples)]
+    fewest = min((each.points() for each in samples), key=len)
+    chosen = FORMS[form] if form else richest_form([point.place() for point in fewest])
     fitted = {each.candidate: _fit_law(each, chosen, draws) for each in samples}
     asked = tuple(Target(*each) for each in predict)
     wanted = _predictable_targets(asked, chosen, samples)
@@ -414,20 +417,6 @@ def _mark_spiked(losses: Sequence[tuple[Key, float]]) -> list[bool]:
     return [by > limit for by in above]
 
 
-def _form(samples: Sequence[Sample]) -> FormName:
-    """The richest form that the fewest points of all candidates can tell: more points than coefficients."""
-    fewest = min(samples, key=lambda each: len(each.points()))
-    cells = np.array([(point.parameters, point.tokens) for point in fewest.points()], dtype=np.float64).reshape(-1, 2)
-    sizes, budgets = len(set(cells[:, 0])), len(set(cells[:, 1]))
-    if sizes >= 3 and budgets >= 3 and len(cells) > FORMS["nd"].size():
-        together = np.corrcoef(np.log(cells).T)[0, 1] ** 2
-        if together < COLLINEAR:
-            return "nd"
-    if sizes == 1 and budgets > 1:
-        return "d" if budgets > FORMS["d"].size() else "d0"
-    return "n" if sizes > FORMS["n"].size() else "n0"
-
-
 def _predictable_targets(asked: Sequence[Target], form: LawForm, samples: Sequence[Sample]) -> tuple[Target, ...]:
     """What the law can say something about: one of tokens alone knows the sizes that were trained, and no others."""
     if SIZE in form.variables:
@@ -449,7 +438,7 @@ def _line(cells: Iterable[tuple[int, int]], axis: int) -> tuple[float, float, fl
 def _fit_law(sample: Sample | None, form: LawForm, draws: int) -> FittedLaw | None:
     """None where there are fewer cells than coefficients and one more, or no budget that a law of sizes is one at."""
     sample = sample and sample.law_cells(form)
-    if sample is None or too_few(sample.points(), form):
+    if sample is None or too_few([point.place() for point in sample.points()], form):
         return None
     cells = sample.cells()
     law = fit(form, cells)

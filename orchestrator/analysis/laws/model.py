@@ -30,6 +30,7 @@ two optimizers is not what each of them has. Seeds are common to both and errors
 are likely there: with k degrees of freedom between sizes the prior of the share s is (1 - s)^(1 / (1 + k) - 1).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,8 @@ START_FLOORS = (0.02, 0.3, 0.6, 0.85)
 DESCENT_STEPS = 200
 SHARE_STEPS = 1000
 """In which the posterior of the share that sizes have in common is taken."""
+COLLINEAR = 0.98
+"""Squared correlation of log N and log D beyond which their exponents cannot be told apart."""
 CHI_STEPS = 200
 """In which the error of a standard error is taken."""
 TOLERANCE = 1e-7
@@ -88,6 +91,19 @@ FORMS: dict[FormName, LawForm] = {
 }
 LETTERS = (("A", "alpha"), ("B", "beta"))
 """What the coefficient and the exponent of N and of D are called."""
+
+
+def richest_form(places: Sequence[tuple[int, int]]) -> LawForm:
+    """The richest one that so many cells can tell, each of so many parameters and tokens: more than coefficients."""
+    cells = np.array(places, dtype=np.float64).reshape(-1, 2)
+    sizes, budgets = len(set(cells[:, 0])), len(set(cells[:, 1]))
+    if sizes >= 3 and budgets >= 3 and len(cells) > FORMS["nd"].size():
+        together = np.corrcoef(np.log(cells).T)[0, 1] ** 2
+        if together < COLLINEAR:
+            return FORMS["nd"]
+    if sizes == 1 and budgets > 1:
+        return FORMS["d" if budgets > FORMS["d"].size() else "d0"]
+    return FORMS["n" if sizes > FORMS["n"].size() else "n0"]
 
 
 @dataclass(frozen=True, kw_only=True)

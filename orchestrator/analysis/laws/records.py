@@ -27,6 +27,9 @@ class ScalingPoint(Record):
     tokens: int
     loss: float
     """Mean final validation loss, nats."""
+    low: float | None = None
+    high: float | None = None
+    """The mean's 95 % t-interval over the seeds; null with one seed. The law's intervals do not rest on it."""
     n: int = Field(ge=1)
     """Seeds."""
     open_lr: float | None = None
@@ -36,6 +39,10 @@ class ScalingPoint(Record):
     """How much lower its loss may be at a better rate, nats, as far as its grid left that open; null with `open_lr`."""
     fitted: float | None = None
     """The law's loss there; null where nothing could be fitted."""
+
+    def place(self) -> tuple[int, int]:
+        """Parameters and tokens."""
+        return self.parameters, self.tokens
 
     def largest_regret(self) -> float:
         """The regret; infinite where the best rate is open."""

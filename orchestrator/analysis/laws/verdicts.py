@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis.comparison import comparison_spec
-from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm
-from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate, ScalingPoint
+from orchestrator.analysis.laws.model import MAX_EXPONENT, LawForm, richest_form
+from orchestrator.analysis.laws.records import CandidateFit, CriticalBatch, Estimate
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.verdicts import interval_words, p_text, signed_text, stability_text
+from orchestrator.kinds.experiment import AnswerKind, Experiment
 from orchestrator.kinds.scaling import TransferredSpec
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord
 from worker.catalog import presets
@@ -29,26 +30,45 @@ FAIR_HELD_OUT = 0.01
 nothing between them."""
 
 
-def too_few(points: Sequence[ScalingPoint], form: LawForm) -> str | None:
-    """Why these points cannot be fitted, as a sentence; None where they can."""
+def too_few(places: Sequence[tuple[int, int]], form: LawForm) -> str | None:
+    """Why nothing can be fitted to cells of so many parameters and tokens, without a full stop; None where it can."""
     names = ("model size", "token budget")
     for variable in form.variables:
-        values = {(point.parameters, point.tokens)[variable] for point in points}
+        values = {place[variable] for place in places}
         needed = 3 if len(form.variables) == 2 else form.size() + 1
         if len(values) < needed:
-            have = pluralize(len(values), names[variable])
-            return f"Not fitted: {have}; {form.formula} needs at least {needed}."
-    if len(points) <= form.size():
-        return f"Not fitted: {pluralize(len(points), 'point')}; {form.formula} needs at least {form.size() + 1}."
+            return f"{pluralize(len(values), names[variable])}; {form.formula} needs at least {needed}"
+    if len(places) <= form.size():
+        return f"{pluralize(len(places), 'point')}; {form.formula} needs at least {form.size() + 1}"
     return None
+
+
+def planned_law(spec: Experiment) -> str | None:
+    """The law that the sizes and budgets of a scaling experiment can tell; None where they are too few for one, and of
+    an experiment that comes to none."""
+    if spec.answer is not AnswerKind.LAW or law_warnings(spec):
+        return None
+    return richest_form(_planned_places(spec)).formula
+
+
+def law_warnings(spec: Experiment) -> list[str]:
+    """A sentence where an experiment that is to come to a law has too few sizes and budgets for one."""
+    places = _planned_places(spec)
+    reason = too_few(places, richest_form(places)) if spec.answer is AnswerKind.LAW else None
+    return [f"No law can be fitted: {reason}."] if reason else []
+
+
+def _planned_places(spec: Experiment) -> list[tuple[int, int]]:
+    tokens_per_step = spec.workload.tokens() // spec.workload.budget.steps
+    return [(cell.parameters, cell.steps * tokens_per_step) for cell in spec.cells()]
 
 
 def fit_verdict(
     row: CandidateFit, baseline: CandidateFit, form: LawForm, experiments: Sequence[ExperimentRecord]
 ) -> str:
     """What the law says, its weaknesses first, or why there is none; and how many runs were unstable."""
-    if reason := too_few(row.points, form):
-        sentences = [reason]
+    if reason := too_few([point.place() for point in row.points], form):
+        sentences = [f"Not fitted: {reason}."]
     elif row.no_law:
         sentences = [f"No law found: {row.no_law}. Nothing is predicted."]
     else:

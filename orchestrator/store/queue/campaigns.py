@@ -200,6 +200,15 @@ def read_campaigns(connection: Connection, limit: int, before: str | None) -> tu
     return tuple(_campaign(row) for row in connection.execute(query))
 
 
+def find_try(connection: Connection, experiment_id: str) -> tuple[StoredCampaign, int] | None:
+    """The campaign that an experiment is a try of, and its place there; None for any other experiment."""
+    query = sa.select(campaigns, campaign_experiments.c.place)
+    query = query.join(campaign_experiments, campaign_experiments.c.campaign_number == campaigns.c.number)
+    query = query.join(experiments, experiments.c.number == campaign_experiments.c.experiment_number)
+    row = connection.execute(query.where(experiments.c.id == validate_id(experiment_id))).one_or_none()
+    return None if row is None else (_campaign(row), row.place)
+
+
 def read_ledger(connection: Connection, campaign_number: int) -> tuple[StoredEntry, ...]:
     """All entries, the first one first."""
     query = sa.select(campaign_entries.c.body, campaign_entries.c.hash)

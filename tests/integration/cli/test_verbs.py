@@ -16,6 +16,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from tests.architecture.tree import REPOSITORY
+from tests.factories.scaling import scaling_fields
 from tests.integration.api_service import Service, comparison_fields
 
 
@@ -132,6 +133,10 @@ def test_validate_needs_no_service(tmp_path: Path, monkeypatch):
     result = CliRunner().invoke(main, ["validate", str(REPOSITORY / "docs" / "example-sweep.yaml")])
     assert result.exit_code == 0
     assert result.stdout.startswith("valid: My first sweep, a sweep of at most 16 trials")
+    fields = scaling_fields(sizes=[{"model": "gpt2-nano"}, {"model": "gpt2-micro"}])
+    result = CliRunner().invoke(main, ["validate", str(written(tmp_path, fields))])
+    assert result.exit_code == 0
+    assert "warning:      No law can be fitted: 2 model sizes; L = A N^-alpha needs at least 3." in result.stdout
 
 
 def test_submitting_again_under_a_key_changes_nothing(cli, tmp_path: Path):

@@ -6,6 +6,7 @@ from dashboards.figures.laws import law, residuals
 from orchestrator.analysis.cells import comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport
+from orchestrator.analysis.statistics import mean_interval
 from tests.factories.scaling import scaling_records, scaling_spec
 from tests.factories.stores import result
 from worker.catalog import presets
@@ -37,12 +38,24 @@ def key(found: FitReport) -> str:
 def test_a_law_says_what_is_drawn_and_nothing_else():
     whole = key(report(0.08, predict=[(10**7, None)]))
     assert whole == (
-        "points: means over 2 seeds; lines: fitted law; bands: 95\N{NO-BREAK SPACE}% intervals of the law; "
+        "points: means over 2 seeds with 95\N{NO-BREAK SPACE}% intervals; lines: fitted law; "
+        "bands: 95\N{NO-BREAK SPACE}% intervals of the law; "
         "hollow: predictions"
     )
     assert "predictions" not in key(report(0.08))
-    assert key(report(0.0)) == "points: means over 2 seeds"
+    assert key(report(0.0)) == "points: means over 2 seeds with 95\N{NO-BREAK SPACE}% intervals"
     assert key(report(0.0, seeds=[1])) == "points: one seed each"
+
+
+def test_points_have_the_interval_of_their_seeds():
+    found = report(0.08)
+    point = found.fits[0].points[0]
+    mine = mean_interval([point.loss / 1.0015 * (1 + 1e-3 * seed) for seed in (1, 2)])
+    assert mine is not None and (point.low, point.high) == pytest.approx((mine.low, mine.high))
+    drawn = next(each for each in law(found, {}, "light")["data"] if each["mode"] == "markers")
+    assert drawn["error_y"]["array"][0] == pytest.approx((point.high or 0.0) - point.loss)
+    alone = law(report(0.08, seeds=[1]), {}, "light")["data"]
+    assert not any("error_y" in each for each in alone)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +64,7 @@ def test_a_law_says_what_is_drawn_and_nothing_else():
         (report(0.0), "No law is shown: the verdicts say why."),
         (
             report(0.08, models=MODELS[:1]),
-            "No law is shown: Not fitted: 1 model size; L = A N^-alpha needs at least 3.",
+            "No law is shown: 1 model size; L = A N^-alpha needs at least 3.",
         ),
     ],
 )

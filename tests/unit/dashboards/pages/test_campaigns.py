@@ -31,10 +31,17 @@ def test_a_campaign_shows_its_tries_and_what_its_ledger_comes_to(tmp_path: Path)
         assert found.improvement is not None
         page = browser.get(path).text
         assert "&lt;i&gt;a note" in page and "<i>a note" not in page and "1 improved, 0 not shown" in page
-        assert page.index("2: lion") < page.index(f'href="/experiments/{found.experiment_id}">1: adapm')
+        assert page.index("2: Lion") < page.index(f'href="/experiments/{found.experiment_id}">1: AdaPM')
         assert f"−{abs(found.improvement.mean):.4f}" in page and ">improved<" in page and ">registered<" in page
         assert "every entry follows from the stored results" in page and "level 0.025" in page
         assert page.index("held-out workload 1: improved") < page.index(">opened<")
+
+        of_try = browser.get(f"/experiments/{found.experiment_id}").text
+        assert f'<a href="{path}"><bdi>&lt;b&gt;a name' in of_try and "AdaPM at 0.002 against AdamW at 0.001" in of_try
+        assert "/delete" not in of_try and "More seeds" not in of_try, "the ledger follows from its results"
+        clone = services.experiments.clone(str(found.experiment_id), None, None).experiment
+        player.finish()
+        assert f'href="/experiments/{clone.id}/delete"' in browser.get(f"/experiments/{clone.id}").text
 
         with services.database.writing() as connection:
             connection.execute(

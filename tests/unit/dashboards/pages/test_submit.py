@@ -27,6 +27,7 @@ from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
+from tests.factories.scaling import scaling_fields
 from tests.unit.dashboards.conftest import HOSTILE
 from worker.records.footprint import Footprint, OptimizerFootprint
 from worker.spec.run import Schedule
@@ -359,6 +360,42 @@ def test_a_row_that_was_a_candidate_stays_and_the_baseline_is_missed_by_name(cli
         ]
 
 
+def test_candidates_stay_in_the_order_in_which_they_became_some(client):
+    """The first one is trained and listed first, and is the baseline where none is named."""
+    typed = [{"optimizer": name, "learning_rates": [0.01]} for name in ("adapm-mini", "adamw")]
+    page = client.post("/new", data={"yaml": to_yaml(fields_of(EMPTY) | {"candidates": typed}), "action": "form"}).text
+    (kept,) = re.findall(r'name="kept" value="([^"]*)"', page)
+    pairs = [("use", name) for name in ("adamw", "adapm-mini", "lion")]
+    written = fields_of(read_form([*pairs, ("kept", kept)]))["candidates"]
+    assert [each["optimizer"] for each in written] == ["adapm-mini", "adamw", "lion"]
+    assert [each["optimizer"] for each in fields_of(EMPTY)["candidates"]] == ["adamw", "adapm", "adapm-mini"]
+
+
+def test_of_all_buttons_enter_presses_the_one_that_checks(client):
+    for page in (client.get("/new").text, client.get("/new?as=yaml").text):
+        first = re.search(r'<button type="submit"[^>]*form="specification"[^>]*>|<button[^>]*name="action"[^>]*>', page)
+        assert first and 'value="check"' in first[0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "budgets", "said"),
+    [
+        (2, 1, "No law can be fitted: 2 model sizes; L = A N^-alpha needs at least 3."),
+        (1, 2, "No law can be fitted: 2 token budgets; L = B D^-beta needs at least 3."),
+        (3, 1, None),
+        (1, 3, None),
+    ],
+)
+def test_too_few_sizes_for_a_law_are_warned_of_and_can_be_submitted(client, services, sizes, budgets, said):
+    fields = scaling_fields(budgets=[{"tokens": 10_240 * (place + 1)} for place in range(budgets)])
+    fields["sizes"] = fields["sizes"][:sizes]
+    found = services.specifications.preview(fields)
+    assert found.is_acceptable() and (found.warnings, found.law is None) == ((said,) if said else (), bool(said))
+    page = client.post("/new", data={"yaml": to_yaml(fields), "action": "check"}).text
+    assert f"<dt>Can show</dt><dd>{'no law' if said else 'a law'}" in page
+    assert (">valid, with a warning<" if said else ">valid<") in page and (said or "") in page
+
+
 def test_yaml_that_the_form_can_hold_becomes_the_form(client):
     text = to_yaml(fields_of(EMPTY) | {"name": "typed"})
     page = client.post("/new", data={"yaml": text, "action": "form"}).text
@@ -451,7 +488,7 @@ def test_a_request_that_the_cluster_cannot_hold_is_warned_of_and_can_be_submitte
     Queue(services.database, LeasePolicy()).mark_unschedulable([Node(id=NodeId("n"), cpus=1, gpus=0)])
     page = client.post("/new", data=sent).text
     assert "needs 4 CPUs and 4 GPUs on one node; the largest node of the cluster has 1 CPU and 0 GPUs" in page
-    assert ">valid, would wait<" in page
+    assert ">valid, with a warning<" in page
     answer = client.post("/new", data=sent | {"action": "submit"}, follow_redirects=False)
     assert answer.status_code == 303
 

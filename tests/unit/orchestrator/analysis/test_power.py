@@ -14,7 +14,7 @@ from scipy import stats
 from benchmarks import verdicts as grids
 from benchmarks.searched_verdicts import World, conducted, simulate
 from benchmarks.verdicts import FLAT, PAIRED_SPREAD, STEEP
-from dashboards.text.words import power_text
+from dashboards.text.words import power_details, power_text
 from orchestrator.analysis.comparison import compare, comparison_spec
 from orchestrator.analysis.power import (
     MOST_SEEDS,
@@ -221,7 +221,7 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
     assert found.left_open == pytest.approx(luck)
     assert found.detectable_difference > luck
     assert luck > 0.005
-    assert "by no number of seeds, for tuning leaves too much open" in power_text(found)
+    assert "takes no number of seeds, for tuning leaves too much open" in " ".join(power_details(found))
 
     tuning = spec.tuning
     assert tuning is not None
@@ -235,10 +235,10 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
     not_ended = design_power(spec, runs, [(going_on, runs)])
     assert isinstance(not_ended, DesignPower)
     assert (not_ended.searches, not_ended.searches_left_out) == (0, 1)
-    assert "(1 search like it left out: not ended, or nobody knows" in power_text(not_ended)
+    assert "1 search like it was left out: not ended, or nobody knows" in " ".join(power_details(not_ended))
     both = design_power(spec, runs, [(experiment, runs), (going_on, runs), ended_search("alike", 1)])
     assert isinstance(both, DesignPower) and (both.searches, both.searches_left_out) == (2, 1)
-    assert "by what 2 earlier searches like it left open" in power_text(both)
+    assert "By 2 earlier searches like it, its search leaves" in " ".join(power_details(both))
     assert (found.searches_left_out, unlike.searches_left_out) == (0, 0)
 
 
@@ -273,10 +273,13 @@ def test_where_no_number_of_seeds_helps_the_advice_says_what_does() -> None:
         seeds=5, comparisons=1, paired_sd=0.01, experiments=1, detectable_difference=0.02, margin=margin,
         seeds_for_margin=None, limit=PowerLimit.EVALUATION, loss_unit=" nats", noise_factor=1.2,
     )  # fmt: skip
-    said = power_text(told)
-    assert "a difference of 0.005 nats is shown by no number of seeds, as good within 0.005 nats by no number" in said
+    assert power_text(told) == "with 5 seeds, a difference of 0.02 nats"
+    said = " ".join(power_details(told))
+    assert "A difference of 0.005 nats takes no number of seeds, as good within 0.005 nats takes no number" in said
     assert "more `evaluation.sequences` do" in said
-    assert "by more than a thousand seeds" in power_text(told.model_copy(update={"limit": PowerLimit.SEEDS}))
+    assert "takes more than a thousand seeds" in " ".join(
+        power_details(told.model_copy(update={"limit": PowerLimit.SEEDS}))
+    )
 
 
 def test_spikes_and_twins_leave_the_noise_alone() -> None:
@@ -411,7 +414,7 @@ def test_judged_runs_that_all_diverged_are_counted_and_no_tuning_runs_taken_for_
     spec = made_comparison(optimizers=("adamw", "lion"), learning_rates=(2e-3,), seeds=range(5))
     told = design_power(spec, runs)
     assert isinstance(told, DesignPower) and told.unstable_share == pytest.approx(1 / 3)
-    assert "where 33 % of runs spike or diverge as before" in power_text(told)
+    assert "33 % of runs are taken to spike or diverge, as before." in power_details(told)
 
 
 def test_an_untuned_grid_in_a_steep_basin_shows_nothing_with_any_number_of_seeds() -> None:

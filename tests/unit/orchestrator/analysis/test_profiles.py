@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dashboards.text.answers import profile_headline
+from dashboards.text.answers import profile_headline, target_words
 from orchestrator.analysis.comparison import ValidationCurve, compare, compared_runs
 from orchestrator.analysis.profiles import Measured, ProfileReport, performance_profiles
 from orchestrator.jobs import RunStatus
@@ -91,6 +91,8 @@ def test_who_ends_as_good_within_the_margin_reaches_the_target() -> None:
     report = performance_profiles([measured(lambda name, _seed: 3.3 + 0.008 * (name == "adamw"))])
     steps = {row.candidate: (row.times[0].tokens or 0) / 1024 for row in report.rows}
     assert steps == pytest.approx({"adapm": 987.5, "adamw": 997.5})
+    (time,) = report.rows[0].times
+    assert time.targets == pytest.approx((3.31,)) and target_words(time) == "target 3.3100"
     behind = performance_profiles([measured(lambda name, _seed: 3.3 + 0.012 * (name == "adamw"))])
     assert scores(behind) == {"adapm": 1.0, "adamw": 0.0}
 
