@@ -118,7 +118,7 @@ def test_the_interval_holds_the_luck_of_the_draws() -> None:
         World(axes=6, trials=24, optima="near", sensitivities=(1.0, 5.0)),
         World(axes=6, trials=24, optima="near", rise="unlike"),
         World(axes=2, trials=8, optima="apart", rise="kink", sensitivities=(1.0, 5.0)),
-        World(axes=1, trials=3, optima="apart", rise="kink", sensitivities=(1.0, 5.0)),
+        World(axes=1, trials=3, optima="near", rise="kink", sensitivities=(1.0, 5.0)),
         World(axes=3, trials=4, optima="apart", cliff="both", sensitivities=(1.0, 5.0)),
     ],
 )
