@@ -119,7 +119,9 @@ class VerbGroup(TyperGroup):
         except ModuleNotFoundError as error:
             if f"{error.name}".partition(".")[0] in ("api", "dashboards", "optim", "orchestrator", "worker"):
                 raise
-            refuse(f"this needs {error.name}, which is not installed; run: pip install 'adapm-bench[all]'")
+            refuse(
+                f"this needs {error.name}, which is not installed; in the project's folder run: pip install '.[all]'"
+            )
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """List the verbs by their docstrings, without importing them."""

@@ -208,7 +208,8 @@ class OwnRun:
         told: dict[str, float | str] = {}
         for name, value in metrics.items():
             try:
-                number = float(value)
+                # Of a loss that is still in its graph `float` warns.
+                number = float(value.detach() if hasattr(value, "detach") else value)
             except (TypeError, ValueError, RuntimeError, OverflowError):  # of a tensor of several numbers, for instance
                 self._leave_out(f"{name} is no number")
                 continue

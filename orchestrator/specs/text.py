@@ -23,8 +23,13 @@ MAX_CHARACTERS = 1_000_000
 
 MAX_ALIASES = 16
 """Enough for shared parts of a specification, too few to multiply by much."""
-FLOAT = re.compile(r"^[-+]?(?:\d[\d_]*)(?:\.[\d_]*)?[eE][-+]?\d+$")
-"""`2e-3` is a number: YAML 1.2 says so, PyYAML's YAML 1.1 takes it for text."""
+NUMBERS = {
+    "int": re.compile(r"^[-+]?(?:0|[1-9][\d_]*|0x[\da-fA-F_]+)$"),
+    "float": re.compile(
+        r"^[-+]?(?:(?:\d[\d_]*\.[\d_]*|\.\d+)(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.(?:inf|Inf|INF))$|^\.nan$"
+    ),
+}
+"""`2e-3` is a number, `010` and `1:30` are none: so says YAML 1.2. PyYAML's YAML 1.1 reads them as text, 8 and 90."""
 
 
 class TextForm(StrEnum):
@@ -66,6 +71,9 @@ class SpecLoader(yaml.SafeLoader):
         """A mapping; raises `ConstructorError` where a key is given twice, which would hide the first value."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "the name of a field must be text"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if key.value in seen:
                 problem = f"{key.value!r} is given twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
@@ -73,7 +81,12 @@ class SpecLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-SpecLoader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
+SpecLoader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag.rpartition(":")[2] not in NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _kind, _regexp in NUMBERS.items():
+    SpecLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", _regexp, list("-+.0123456789"))
 
 
 def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def _postgresql_engine(url: sa.URL) -> Engine:
     try:
         return sa.create_engine(url, pool_size=8, max_overflow=56, pool_pre_ping=True)
     except ModuleNotFoundError as error:
-        raise StoreError("PostgreSQL needs the driver: pip install 'adapm-bench[postgres]'") from error
+        raise StoreError("PostgreSQL needs the driver; in the project's folder: pip install '.[postgres]'") from error
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

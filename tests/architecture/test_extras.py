@@ -101,7 +101,7 @@ def test_an_api_without_torch_serves_a_client_without_anything(python: Path, tmp
         assert answers == dict.fromkeys(pages, 200)
 
         def why_not() -> bool:
-            return "adapm-bench[worker]" in httpx2.get(f"{url}/memory", timeout=60).text
+            return "pip install &#39;.[worker]&#39;" in httpx2.get(f"{url}/memory", timeout=60).text
 
         until(why_not, "the memory page says what is missing")
 
@@ -141,7 +141,7 @@ def test_a_verb_that_needs_more_says_how_to_get_it(verb: str, package: str, pyth
         text=True,
         check=False,
     )
-    way_out = f"this needs {package}, which is not installed; run: pip install 'adapm-bench[all]'\n"
+    way_out = f"this needs {package}, which is not installed; in the project's folder run: pip install '.[all]'\n"
     assert (done.returncode, done.stderr) == (2, way_out)
 
 

@@ -78,7 +78,8 @@ def answer(wanted: FootprintQuestion) -> FootprintAnswer:
             from worker.footprint.count import footprint  # brings torch, which who asks never loads
     except ModuleNotFoundError as error:
         return FootprintAnswer(
-            fault=f"counting needs {error.name}, which this host has not; run: pip install 'adapm-bench[worker]'"
+            fault=f"counting needs {error.name}, which this host has not; in the project's folder run: "
+            "pip install '.[worker]'"
         )
     try:
         with pause_collection():  # optimizers bring libraries

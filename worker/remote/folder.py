@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 PATIENCE_SECONDS: Final = 600.0
 """So long a run waits for what it cannot begin without."""
 
-PACKAGES: Final = {"s3": "pip install adapm-bench[s3]"}
+PACKAGES: Final = {"s3": "in the project's folder: pip install '.[s3]'"}
 """What brings the library of a scheme; of others fsspec itself says it."""
 OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "s3": {

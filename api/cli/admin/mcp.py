@@ -13,6 +13,6 @@ def mcp(url: Url = None) -> None:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("mcp"):
             raise
-        refuse("adapm-bench mcp needs the package mcp: pip install 'adapm-bench[mcp]'")
+        refuse("adapm-bench mcp needs the package mcp; in the project's folder: pip install '.[mcp]'")
     with exit_on_refusal():
         asyncio.run(serve(service_url(url)))

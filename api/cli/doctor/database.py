@@ -43,7 +43,7 @@ WAYS_OUT = {
     "no such file": "start the server, or correct the host in ADAPM_BENCH_DATABASE_URL",
     "resolve": "correct the host in ADAPM_BENCH_DATABASE_URL: no machine has that name",
     "name or service not known": "correct the host in ADAPM_BENCH_DATABASE_URL: no machine has that name",
-    "needs the driver": "pip install 'adapm-bench[postgres]'",
+    "needs the driver": "in the project's folder: pip install '.[postgres]'",
     "cannot keep experiments": "set ADAPM_BENCH_DATABASE_URL to sqlite:///<file> or postgresql://…, or unset it",
 }
 """What databases say when something is wrong, in small letters, and what mends it; the first that fits."""

@@ -13,6 +13,7 @@ from api.cli.console import FAILED, Json, console, fail, plain, print_json, refu
 from api.cli.service import environment_settings
 from api.records import model_info, optimizer_info
 from optim import catalog
+from optim.errors import OptimError
 from optim.nearest import unknown
 from worker.catalog import presets
 
@@ -36,7 +37,10 @@ verbs = typer.Typer(help="Check your own optimizers: docs/own-optimizer.md.", no
 
 def optimizers(name: Name = None, json: Json = False) -> None:
     """List the optimizers, or one with its options."""
-    infos = tuple(optimizer_info(entry) for entry in catalog.entries())
+    try:
+        infos = tuple(optimizer_info(entry) for entry in catalog.entries())
+    except OptimError as error:  # of an optimizer of one's own that cannot be used
+        fail(str(error))
     info = next((info for info in infos if info.name == name), None)
     if info is None and name is not None:
         fail(unknown("optimizer", name, (info.name for info in infos)))

@@ -3,12 +3,14 @@
 import logging
 import math
 import os
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from threading import Thread
 
 import numpy as np
 import pytest
+import torch
 
 from api.client.own_runs import OwnRun, start_run
 from api.client.spool import RunSpool, SpoolError, find
@@ -85,6 +87,14 @@ def test_nothing_that_is_logged_raises_and_what_is_left_out_is_told_once(
 @pytest.mark.parametrize(
     "field", [{"experiment": ""}, {"lr": 0.0}, {"lr": math.nan}, {"seed": -1}, {"id": "../x"}, {"candidate": "a\x00"}]
 )
+def test_a_loss_in_its_graph_is_logged_without_a_warning(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run.log(step=1, val_loss=2 * torch.ones((), requires_grad=True))
+    assert [line.metrics for line in told(run) if line is not None] == [{"val_loss": 2.0}]
+
+
 def test_what_could_not_be_judged_is_refused_before_the_training(tmp_path: Path, field: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(field))):
         start_run(**({"experiment": "a study", "candidate": "muon", "folder": tmp_path} | field))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.kinds.registry import validate_spec
-from orchestrator.specs.text import brief, parse, to_yaml
+from orchestrator.specs.text import SpecTextError, brief, parse, to_yaml
 from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
 
@@ -99,3 +99,22 @@ def test_any_values_come_back_equal(name: str, workload: dict[str, Any], whole: 
     spec = validate_spec(fields | whole | {"workload": fields["workload"] | workload})
     assert through_yaml(spec) == spec
     assert through_yaml(spec).content_hash() == spec.content_hash()
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        *(("2e-3", 0.002), ("1.5E+3", 1500.0), (".5", 0.5), ("300_000", 300_000), ("0x1F", 31), ("-0", 0)),
+        *(("010", "010"), ("1:30", "1:30"), ("0b11", "0b11"), ("1:30.5", "1:30.5"), ("'10'", "10")),
+    ],
+)
+def test_numbers_are_those_of_yaml_1_2(written: str, read: object) -> None:
+    """YAML 1.1 reads `010` as 8 and `1:30` as 90: here they are text, and no number of anything."""
+    found = parse(f"a: {written}", "x.yaml")["a"]
+    assert found == read and type(found) is type(read)
+
+
+@pytest.mark.parametrize("key", ["[a]", "{a: 1}"])
+def test_a_name_of_a_field_is_text(key: str) -> None:
+    with pytest.raises(SpecTextError, match=r"x.yaml:2:\d+: .*the name of a field must be text"):
+        parse(f"b: 1\n{key}: 2", "x.yaml")
