@@ -31,8 +31,8 @@ def configure(process: str) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         raise TracingError(
-            f"{ENDPOINT_VARIABLE} is set, but {error.name} is not installed. Install the project with its extra [otel], "
-            "or unset it."
+            f"{ENDPOINT_VARIABLE} is set, but {error.name} is not installed. Install the project with its extra "
+            "[otel], or unset it."
         ) from error
     use(BatchSpanProcessor(exporter.OTLPSpanExporter()), process)
 

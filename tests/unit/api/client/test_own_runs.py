@@ -84,9 +84,6 @@ def test_nothing_that_is_logged_raises_and_what_is_left_out_is_told_once(
     assert run.left_out == 9 + 6 + 2 + 1 + 1
 
 
-@pytest.mark.parametrize(
-    "field", [{"experiment": ""}, {"lr": 0.0}, {"lr": math.nan}, {"seed": -1}, {"id": "../x"}, {"candidate": "a\x00"}]
-)
 def test_a_loss_in_its_graph_is_logged_without_a_warning(tmp_path: Path) -> None:
     run = start(tmp_path)
     with warnings.catch_warnings():
@@ -95,6 +92,9 @@ def test_a_loss_in_its_graph_is_logged_without_a_warning(tmp_path: Path) -> None
     assert [line.metrics for line in told(run) if line is not None] == [{"val_loss": 2.0}]
 
 
+@pytest.mark.parametrize(
+    "field", [{"experiment": ""}, {"lr": 0.0}, {"lr": math.nan}, {"seed": -1}, {"id": "../x"}, {"candidate": "a\x00"}]
+)
 def test_what_could_not_be_judged_is_refused_before_the_training(tmp_path: Path, field: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(field))):
         start_run(**({"experiment": "a study", "candidate": "muon", "folder": tmp_path} | field))  # type: ignore[arg-type]
