@@ -278,7 +278,7 @@ def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:
     spec = experiment.spec
     workload, seeds = spec.workload, len(spec.seeds)
     at_most = "at most " if spec.adds_seeds() else ""
-    common = (f"{at_most}{pluralize(seeds, 'seed')}", workload.task.computes_in or workload.precision)
+    common: tuple[str, ...] = (f"{at_most}{pluralize(seeds, 'seed')}", workload.task.computes_in or workload.precision)
     if isinstance(spec, ComparisonSpec) and spec.tries_improvement():
         tried = sorted(spec.candidates, key=lambda each: each.name() == spec.baseline_name())
         names = (f"{candidate_title(each.optimizer, each.optimizer)} at {each.learning_rates[0]:g}" for each in tried)

@@ -85,8 +85,7 @@ def test_by_keyboard_the_form_stays_as_it_is_written(eyes, site):
     page.get_by_label("Steps", exact=True).press("Enter")
     page.wait_for_url("**/new")
     expect(page.get_by_label("Name")).to_have_value("kept")
-    pages = [url for url in watched.requests[before:] if "/static/" not in url]
-    assert pages == [f"{site.url}/healthz", f"{site.url}/new"]
+    assert [url.partition("#")[0] for url in watched.requests[before:]].count(f"{site.url}/new") == 1
 
 
 def test_a_refusal_is_seen_and_leads_to_its_fields(eyes, site):
