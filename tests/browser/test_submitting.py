@@ -71,6 +71,23 @@ def test_what_was_written_is_not_lost_on_the_way(eyes, site):
     expect(page.locator("textarea")).to_contain_text("name: kept")
 
 
+def test_by_keyboard_the_form_stays_as_it_is_written(eyes, site):
+    """The link past the navigation asks for nothing anew, and Enter checks."""
+    watched = eyes.look(width=390)
+    page = watched.open(site.url + "/new")
+    box = page.locator('nav [aria-current="page"]').bounding_box()
+    assert box and box["x"] + box["width"] <= 390, "the bar has scrolled to where one is"
+    page.get_by_label("Name").fill("kept")
+    expect(page.locator("#as-yaml")).to_contain_text("kept")
+    before = len(watched.requests)
+    page.locator(".skip").press("Enter")
+    expect(page).to_have_url(re.compile("#main$"))
+    page.get_by_label("Steps", exact=True).press("Enter")
+    page.wait_for_url("**/new")
+    expect(page.get_by_label("Name")).to_have_value("kept")
+    assert [url.partition("#")[0] for url in watched.requests[before:]].count(f"{site.url}/new") == 1
+
+
 def test_a_refusal_is_seen_and_leads_to_its_fields(eyes, site):
     """On a phone, where the fields are far below."""
     watched = eyes.look()

@@ -74,6 +74,22 @@ def test_a_run_of_another_loop_is_selected_among_all_runs_and_compared_with_a_me
     assert watched.complaints == phone.complaints == []
 
 
+def test_what_is_selected_stays_so_while_rows_move(eyes, site):
+    """And nothing is offered before anything is selected."""
+    first = site.experiments.submit(DEMO).experiment
+    page = eyes.look().open(site.url)
+    delete = page.get_by_role("button", name="Delete")
+    expect(delete).to_be_disabled()
+    page.get_by_label(f"Select {DEMO.name}").check()
+    expect(delete).to_be_enabled()
+    site.experiments.submit(DEMO.model_copy(update={"name": "a newer one"}))
+    expect(page.locator("#experiments tbody tr")).to_have_count(2)
+    ticked = page.locator(".choose input:checked")
+    expect(ticked).to_have_count(1)
+    expect(ticked).to_have_value(first.id)
+    expect(delete).to_be_enabled()
+
+
 def test_the_planner_shows_its_answer_as_soon_as_it_is_known(eyes, site, monkeypatch):
     monkeypatch.setattr(site.footprints, "_begin", lambda question: None)
     watched = eyes.look(width=390, height=844)

@@ -142,7 +142,7 @@ def test_what_is_nowhere_is_a_page_that_says_so(service: Service, id: str, path:
 def test_without_experiments_there_is_a_choice_of_them(service: Service, id: str, path: str) -> None:
     answer = get(service, path)
     assert answer.status_code == 200
-    assert f'name="experiments" value="{id}"' in answer.text
+    assert f'name="experiments" value="{id}">' in answer.text
 
 
 def test_figures_are_permalinks_in_every_form(service: Service, client: Client, id: str) -> None:
