@@ -54,8 +54,9 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target)) return;
     if (event.key.length === 1 && press(event.key)) event.preventDefault();
   });
-  // On a phone the bar scrolls.
-  document.querySelector('nav [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
+  // On a phone the bar scrolls, and what appears beside it takes room from it.
+  const here = document.querySelector('nav [aria-current="page"]');
+  if (here) new ResizeObserver(() => here.scrollIntoView({ block: "nearest", inline: "center" })).observe(here.parentElement);
   document.getElementById("keys-button").hidden = false;
   document.getElementById("keys-button").addEventListener("click", () => help.showModal());
   help.addEventListener("click", (event) => { if (event.target === help) help.close(); });
