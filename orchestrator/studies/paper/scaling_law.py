@@ -34,7 +34,8 @@ TOLERANCE = 0.02
 
 
 def judge(evidence: Evidence) -> Judgement:
-    """AdaPM's points follow a power law, and by both laws its losses do not fall behind AdamW's as models grow."""
+    """AdaPM's points lie on a line of log L over log N, and by both laws its losses do not fall behind AdamW's as
+    models grow."""
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
     if evidence.fit is None:
@@ -140,7 +141,7 @@ STUDY = Study(
         ]
     ),
     judge=judge,
-    fits=True,
+    law="n0",
     caveats=(
         scales.NO_STEPS,
         f"No degradation: from the smallest model to the largest AdaPM loses no more than {MARGIN_NATS} nats to AdamW, "

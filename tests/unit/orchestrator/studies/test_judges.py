@@ -373,6 +373,30 @@ def test_a_drift_of_the_residuals_is_measured_in_logarithms() -> None:
 
 
 SIZES = {"gpt2-nano": 81_216, "gpt2-micro": 274_640, "gpt2-tiny": 859_392}
+PAPER_SIZES = {"gpt2-40m": 4e7, "gpt2-124m": 1.24e8, "gpt2-355m": 3.55e8, "gpt2-774m": 7.74e8, "gpt2-1.5b": 1.5e9}
+
+
+@pytest.mark.parametrize(
+    ("floor", "exponent", "answer"),
+    [(0.0, 0.06, ClaimVerdict.HOLDS), (2.9, 0.5, ClaimVerdict.FAILS), (2.9, 1.0, ClaimVerdict.UNDECIDED)],
+)
+def test_at_the_papers_sizes_a_log_linear_law_has_no_floor(floor: float, exponent: float, answer: ClaimVerdict) -> None:
+    """Losses that flatten are no line of log L over log N, however well a law with a floor describes them. Where they
+    flatten so much that the line has no slope for sure, there is no law to lie off."""
+    one, chance = study("scaling-law"), random.Random(1)
+
+    def ends(model: str) -> dict[str, list[Outcome]]:
+        size = PAPER_SIZES[model]
+        loss = floor + (3.3 - floor) * (size / 4e7) ** -exponent
+        luck = [chance.gauss(0, 0.003) for _ in range(5)]
+        return {
+            name: [with_tokens(loss + each + chance.gauss(0, 0.001), 26 * 10**9, round(size)) for each in luck]
+            for name in ("adamw", "adapm")
+        }
+
+    found = one.judge(made_evidence(one, ends, scale=StudyScale.PAPER))
+    assert found.measured is answer
+    assert found.sentence.startswith("L = A N^-alpha: ")
 
 
 def scaling(

@@ -153,7 +153,7 @@ def test_a_sweeps_trials_become_evidence() -> None:
         sweep=lambda _: report(sweep_record(spec, 3, done=False), runs),
         runs=lambda _: runs,
         observations=lambda _: (),
-        fit=lambda _: None,
+        fit=lambda *_: None,
     )
     (part,) = gather(STUDY, StudyScale.TINY, {"seed 1": "s0"}, source).parts
     assert [run.hyperparameters for run in part.runs] == wanted
