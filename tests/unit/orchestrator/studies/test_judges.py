@@ -161,6 +161,8 @@ def test_ranks_and_intervals_overlap_or_not() -> None:
     ends["r = 5 %, T = 100"] = BASE
     assert judged("rank-and-interval", ends).measured is ClaimVerdict.HOLDS
     assert judged("rank-and-interval", ends | {"r = 2 %": near(0.3)}).measured is ClaimVerdict.IN_PART
+    assert judged("rank-and-interval", ends | {"r = 2 %": near(-0.3)}).measured is ClaimVerdict.IN_PART
+    assert ablation("rank-and-interval", {}, -0.5).measured is ClaimVerdict.FAILS, "below is as far off as above"
 
 
 def test_loss_curves_need_both_halves_of_the_claim() -> None:
