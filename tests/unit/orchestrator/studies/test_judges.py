@@ -286,6 +286,29 @@ def test_theorem_1_fails_where_momentum_helps_in_both_regimes_or_risks_stand_sti
     assert theory(still).measured is ClaimVerdict.FAILS
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.005])
+@pytest.mark.parametrize(("slower", "logarithms", "answers"), [
+    (0.0, 0, {ClaimVerdict.HOLDS}),
+    (0.005, 0, {ClaimVerdict.HOLDS}),
+    (0.0, 1, {ClaimVerdict.HOLDS, ClaimVerdict.UNDECIDED}),
+    (0.3, 0, {ClaimVerdict.IN_PART}),
+])  # fmt: skip
+def test_the_bounds_of_theorem_1_leave_a_logarithm_open(
+    noise: float, slower: float, logarithms: int, answers: set[ClaimVerdict]
+) -> None:
+    """As fast as the bound, a little slower, slower by one factor log T, and by a power of T. That momentum helps is
+    another part of the claim, and true in all of these."""
+    chance = random.Random(5)
+
+    def risk(regime: str, name: str, steps: int, seed: int) -> float:
+        rate, factor = {"a > b": (-0.25, 0.6), "a <= b": (-0.5, 1.7)}[regime]
+        falls = steps ** (rate + slower) * math.log(steps) ** logarithms
+        return float((factor if name == "ASGD" else 1.0) * falls * math.exp(chance.gauss(0, noise)))
+
+    found = [theory(risk).measured for _ in range(10)]
+    assert sum(each in answers for each in found) >= 9
+
+
 def test_slopes_of_a_power_law_are_its_exponent() -> None:
     assert momentum_theory.slope({100: 2.0, 400: 1.0, 1600: 0.5}) == pytest.approx(-0.5)
 
@@ -525,11 +548,11 @@ def rewards(*adapm: float) -> Any:
 
 
 def momentum(above: float, below: float, noise: float = 0.01) -> Any:
-    """Accelerated SGD's risk by SGD's where a > b and where a <= b; exponents a little faster than the bounds."""
+    """Accelerated SGD's risk by SGD's where a > b and where a <= b; exponents are those of the bounds."""
     chance = random.Random(2)
 
     def risk(regime: str, name: str, steps: int, seed: int) -> float:
-        rate, factor = {"a > b": (-0.3, above), "a <= b": (-0.6, below)}[regime]
+        rate, factor = {"a > b": (-0.25, above), "a <= b": (-0.5, below)}[regime]
         return float((factor if name == "ASGD" else 1.0) * steps**rate * math.exp(chance.gauss(0, noise)))
 
     return theory(risk)
