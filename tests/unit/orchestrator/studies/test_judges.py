@@ -145,6 +145,50 @@ def test_correction_holds_in_part_where_the_factor_is_another() -> None:
     assert judged("bias-correction", {"corrected": near(1.0), "uncorrected": BASE}).measured is ClaimVerdict.FAILS
 
 
+Figure = tuple[float, float, float]
+"""Mean, low and high."""
+
+
+def corrections(**by_rank: tuple[Figure, Figure | None]) -> Any:
+    """Change of the loss and speed-up at `low` and `high` rank; the same at both where one is not given."""
+    one = study("bias-correction")
+    made = made_evidence(one, {"corrected": near(-1.0), "uncorrected": BASE})
+    parts = []
+    for part, rank in zip(made.parts, ("low", "high"), strict=True):
+        (mean, low, high), speed = by_rank.get(rank) or by_rank["both"]
+        corrected = part.candidate("corrected")
+        assert corrected is not None and corrected.difference is not None
+        difference = corrected.difference.model_copy(update={"mean": mean, "low": low, "high": high})
+        faster = None if speed is None else Interval(mean=speed[0], low=speed[1], high=speed[2], n=5)
+        corrected = corrected.model_copy(update={"difference": difference, "speed_up": faster})
+        others = [each for each in part.candidates if each.candidate != "corrected"]
+        parts.append(part.model_copy(update={"candidates": (corrected, *others)}))
+    return one.judge(made.model_copy(update={"parts": tuple(parts)}))
+
+
+LOWER = (-0.05, -0.06, -0.04)
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "answer"),
+    [
+        ({"both": (LOWER, (1.96, 1.9, 2.0))}, ClaimVerdict.HOLDS),
+        ({"both": ((-0.01, -0.019, -0.001), (4.0, 1.02, 16.0))}, ClaimVerdict.UNDECIDED),
+        ({"both": (LOWER, None)}, ClaimVerdict.UNDECIDED),
+        ({"both": (LOWER, (1.01, 1.005, 1.02))}, ClaimVerdict.IN_PART),
+        ({"low": (LOWER, (1.96, 1.9, 2.0)), "high": (LOWER, (1.96, 1.0, 3.0))}, ClaimVerdict.UNDECIDED),
+        ({"low": (LOWER, (1.96, 1.9, 2.0)), "high": (LOWER, (3.0, 2.9, 3.1))}, ClaimVerdict.IN_PART),
+        ({"low": ((0.0, -0.02, 0.02), None), "high": ((0.05, 0.04, 0.06), None)}, ClaimVerdict.FAILS),
+        ({"low": (LOWER, (1.96, 1.9, 2.0)), "high": ((0.05, 0.04, 0.06), None)}, ClaimVerdict.IN_PART),
+    ],
+)
+def test_a_factor_of_about_1_96_is_one_that_the_whole_interval_lies_near(by_rank: Any, answer: ClaimVerdict) -> None:
+    """Any factor, none, another one, or a loss that rises at one of the ranks."""
+    found = corrections(**by_rank)
+    assert found.measured is answer
+    assert all(speed_up.value is not None or "told only where" in found.sentence for speed_up in found.measures[::2])
+
+
 def test_the_partition_of_table_1() -> None:
     """Low rank for V must hurt, the others must not."""
     ends = {"all full": BASE, "Em, O none": near(0.002), "AdaPM: Q, K, MLP low": near(0.005), "V low too": near(0.2)}
