@@ -16,13 +16,11 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from optim.catalog import Scalar
-from orchestrator.analysis.statistics import widen
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
 from orchestrator.kinds.fields import LearningRates
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.names import CandidateName
-from orchestrator.records import Interval
 from orchestrator.specs.faults import validation_faults
 from orchestrator.specs.text import SpecTextError, parse, to_yaml
 from orchestrator.studies import scales
@@ -35,8 +33,11 @@ from orchestrator.studies.findings import (
     difference,
     figure_sentence,
     incomplete,
+    lies_within,
+    loss_bounds,
     measure,
     missing,
+    speed_up_bounds,
     together_notes,
 )
 from orchestrator.studies.scales import GPT2
@@ -106,9 +107,7 @@ class ClaimedBound(Spec):
 
     def verdict(self, low: float, high: float) -> ClaimVerdict:
         """Of an interval of the figure."""
-        if self.lowest() <= low and high <= self.highest():
-            return ClaimVerdict.HOLDS
-        return ClaimVerdict.FAILS if high < self.lowest() or low > self.highest() else ClaimVerdict.UNDECIDED
+        return lies_within((low, high), self.lowest(), self.highest())
 
     def words(self) -> str:
         """`at most 0.01`."""
@@ -392,34 +391,11 @@ def _judge_bound(
     found = _figure(bound, candidate, baseline, part)
     name = f"{candidate.title}, {_NAMES[bound.quantity].format(baseline=baseline.title)}{suffix}"
     found = found.model_copy(update={"name": name, "claimed": bound.expected})
-    if not bound.is_counted() and candidate.lost and baseline.lost:  # neither has a loss
-        return _Judged(bound, ClaimVerdict.UNDECIDED, found)
-    if not bound.is_counted() and candidate.lost:  # it has no loss, which is as bad as any
-        lost = math.inf if bound.is_of_losses() else 0.0
-        return _Judged(bound, bound.verdict(lost, lost), found)
-    if bound.is_counted() and found.value is not None:
-        return _Judged(bound, bound.verdict(found.value, found.value), found)
-    interval = _interval(bound, candidate, tests)
-    if interval is None or interval.low is None or interval.high is None:
-        return _Judged(bound, ClaimVerdict.UNDECIDED, found)
-    low, high = interval.low, interval.high
-    if candidate.edge_of_grid:  # beyond which it may end lower, and get there sooner, by any amount
-        low, high = (-math.inf, high) if bound.is_of_losses() else (low, math.inf)
-    return _Judged(bound, bound.verdict(low, high), found)
-
-
-def _interval(bound: ClaimedBound, candidate: CandidateOutcome, tests: int) -> Interval | None:
-    """By which a bound is judged. Who is shown to end above the baseline needs more tokens than it for its loss."""
-    apart = candidate.difference
-    if bound.is_counted() or apart is None:
-        return None
-    if bound.is_of_losses():
-        return widen(apart, tests)
-    if candidate.speed_up is not None:
-        return widen(candidate.speed_up, tests, comparisons=apart.comparisons, is_ratio=True)
-    if (widen(apart, tests).low or 0.0) > 0:
-        return Interval(mean=0.0, low=0.0, high=math.nextafter(1.0, 0.0), n=apart.n)
-    return None
+    if not bound.is_counted():
+        between = loss_bounds if bound.is_of_losses() else speed_up_bounds
+        return _Judged(bound, bound.verdict(*between(candidate, tests)), found)
+    verdict = ClaimVerdict.UNDECIDED if found.value is None else bound.verdict(found.value, found.value)
+    return _Judged(bound, verdict, found)
 
 
 def _figure(

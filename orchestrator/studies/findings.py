@@ -1,5 +1,6 @@
 """Findings: what evidence says about a claim, in one word and one sentence, never more than its scale supports."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
@@ -191,31 +192,50 @@ def together_notes(tests: int, measured: ClaimVerdict) -> tuple[str, ...]:
     )
 
 
-def is_on_par(candidate: CandidateOutcome | None, tests: int = 1, *, margin: float = MARGIN_NATS) -> ClaimVerdict:
-    """Whether a candidate is no worse than the baseline by more than the margin: the whole interval must say so, as one
-    of `tests` times as many."""
-    if candidate is None or (candidate.loss is None and not candidate.lost):
-        return ClaimVerdict.MISSING
-    if (by_lost_runs := worse_by_lost_runs(candidate)) is not None:
-        return opposite(by_lost_runs)
+def lies_within(bounds: tuple[float, float], lowest: float = -math.inf, highest: float = math.inf) -> ClaimVerdict:
+    """Whether an interval says that a figure lies within limits: all of it does, or all of it lies beyond one."""
+    low, high = bounds
+    if lowest <= low and high <= highest:
+        return ClaimVerdict.HOLDS
+    return ClaimVerdict.FAILS if high < lowest or low > highest else ClaimVerdict.UNDECIDED
+
+
+def loss_bounds(candidate: CandidateOutcome, tests: int = 1) -> tuple[float, float]:
+    """Between what a candidate's loss minus the baseline's lies, by an interval that is one of `tests` times as many.
+    One that lost runs is as bad as any, unless the baseline lost some as well; beyond the edge of its grid it may be
+    lower by any amount; without an interval nothing is known."""
+    if candidate.lost:
+        return -math.inf if candidate.baseline_lost else math.inf, math.inf
     found = None if candidate.difference is None else widen(candidate.difference, tests)
     if found is None or found.low is None or found.high is None:
-        return ClaimVerdict.UNDECIDED
-    return (
-        ClaimVerdict.HOLDS
-        if found.high <= margin
-        else ClaimVerdict.FAILS
-        if found.low > margin
-        else ClaimVerdict.UNDECIDED
-    )
+        return -math.inf, math.inf
+    return -math.inf if candidate.edge_of_grid else found.low, found.high
 
 
-def worse_by_lost_runs(candidate: CandidateOutcome) -> ClaimVerdict | None:
-    """Whether a candidate that lost runs is worse for it: nobody can tell where the baseline lost some as well. None of
-    one that lost none."""
-    if not candidate.lost:
-        return None
-    return ClaimVerdict.UNDECIDED if candidate.baseline_lost else ClaimVerdict.HOLDS
+def speed_up_bounds(candidate: CandidateOutcome, tests: int = 1) -> tuple[float, float]:
+    """Between what a candidate's speed-up lies. Whoever is shown to end above the baseline takes more tokens than it
+    for its loss; beyond the edge of its grid a candidate may get there sooner by any factor."""
+    if candidate.lost:
+        return 0.0, math.inf if candidate.baseline_lost else 0.0
+    apart, found = candidate.difference, candidate.speed_up
+    if apart is not None and found is not None:
+        found = widen(found, tests, comparisons=apart.comparisons, is_ratio=True)
+        if found.low is not None and found.high is not None:
+            return found.low, math.inf if candidate.edge_of_grid else found.high
+    return 0.0, math.nextafter(1.0, 0.0) if loss_bounds(candidate, tests)[0] > 0 else math.inf
+
+
+def differs_within(candidate: CandidateOutcome | None, lowest: float, highest: float, tests: int = 1) -> ClaimVerdict:
+    """Whether a candidate's loss minus the baseline's lies within limits: the whole interval must say so, as one of
+    `tests` times as many."""
+    if candidate is None or (candidate.loss is None and not candidate.lost):
+        return ClaimVerdict.MISSING
+    return lies_within(loss_bounds(candidate, tests), lowest, highest)
+
+
+def is_on_par(candidate: CandidateOutcome | None, tests: int = 1, *, margin: float = MARGIN_NATS) -> ClaimVerdict:
+    """Whether a candidate is no worse than the baseline by more than the margin."""
+    return differs_within(candidate, -math.inf, margin, tests)
 
 
 def worse(candidate: CandidateOutcome | None, tests: int = 1) -> ClaimVerdict:
@@ -223,12 +243,8 @@ def worse(candidate: CandidateOutcome | None, tests: int = 1) -> ClaimVerdict:
     diverged one is, where the baseline's runs did not."""
     if candidate is None or (candidate.loss is None and not candidate.lost):
         return ClaimVerdict.MISSING
-    if (by_lost_runs := worse_by_lost_runs(candidate)) is not None:
-        return by_lost_runs
-    found = None if candidate.difference is None else widen(candidate.difference, tests)
-    if found is None or found.low is None or found.high is None:
-        return ClaimVerdict.UNDECIDED
-    return ClaimVerdict.HOLDS if found.low > 0 else ClaimVerdict.FAILS if found.high < 0 else ClaimVerdict.UNDECIDED
+    low, high = loss_bounds(candidate, tests)
+    return ClaimVerdict.HOLDS if low > 0 else ClaimVerdict.FAILS if high < 0 else ClaimVerdict.UNDECIDED
 
 
 def better(candidate: CandidateOutcome | None, tests: int = 1) -> ClaimVerdict:
@@ -237,12 +253,9 @@ def better(candidate: CandidateOutcome | None, tests: int = 1) -> ClaimVerdict:
 
 
 def no_lower(candidate: CandidateOutcome) -> ClaimVerdict:
-    """Whether a candidate ends no lower than the baseline by more than the margin: the whole interval must say so, and
-    its best rate must lie within its grid, beyond which it may be lower."""
-    if (by_lost_runs := worse_by_lost_runs(candidate)) is not None:
-        return by_lost_runs
-    found = candidate.difference
-    if found is not None and found.low is not None and found.low >= -MARGIN_NATS and not candidate.edge_of_grid:
+    """Whether a candidate ends no lower than the baseline by more than the margin: the whole interval must say so. It
+    does not hold where the candidate is shown to end lower."""
+    if lies_within(loss_bounds(candidate), -MARGIN_NATS) is ClaimVerdict.HOLDS:
         return ClaimVerdict.HOLDS
     return ClaimVerdict.FAILS if better(candidate) is ClaimVerdict.HOLDS else ClaimVerdict.UNDECIDED
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.laws.records import FitReport
+from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.records import CandidateRow, Comparison, Interval, RunRecord
@@ -26,8 +26,8 @@ class EvidenceSource:
     """All runs of an experiment."""
     observations: Callable[[str], Sequence[Observation]]
     """Of a run."""
-    fit: Callable[[Sequence[str]], FitReport | None]
-    """Scaling laws over experiments; None where their results have none."""
+    fit: Callable[[Sequence[str], FormName], FitReport | None]
+    """Scaling laws of that form over experiments; None where their results have none."""
 
 
 def gather(study: Study, scale: StudyScale, experiments: Mapping[str, str], source: EvidenceSource) -> Evidence:
@@ -40,7 +40,7 @@ def gather(study: Study, scale: StudyScale, experiments: Mapping[str, str], sour
             parts.append(_part(study, part, experiment_id, runs, source))
             machines |= {machine(run.result.environment): None for run in runs if run.result}
     complete = len(parts) == len(study.plans[scale].parts) and all(part.complete for part in parts)
-    fit = source.fit(tuple(experiments.values())) if study.fits and complete else None
+    fit = source.fit(tuple(experiments.values()), study.law) if study.law is not None and complete else None
     return Evidence(study=study.name, scale=scale, parts=tuple(parts), fit=fit, machines=tuple(machines))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 from orchestrator.analysis.laws.fit import FitError
-from orchestrator.analysis.laws.records import FitReport
+from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.records import ExperimentRecord
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
@@ -104,8 +104,8 @@ class Studies:
             fit=self._fit,
         )
 
-    def _fit(self, experiment_ids: Sequence[str]) -> FitReport | None:
+    def _fit(self, experiment_ids: Sequence[str], form: FormName) -> FitReport | None:
         try:
-            return self._analysis.fit(experiment_ids)
+            return self._analysis.fit(experiment_ids, form=form)
         except FitError:
             return None

@@ -8,6 +8,7 @@ A study has no training code of its own. A new one is a `Study` in a module of `
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.analysis.laws.records import FormName
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import Judgement
@@ -116,8 +117,8 @@ class Study:
     """From what the probes of a run saw to the few figures that are kept of it. Pure."""
     extract: Callable[[Result], Numbers] | None = None
     """From a run's result to figures that are kept besides its loss. Pure."""
-    fits: bool = False
-    """Whether scaling laws are fitted over the parts."""
+    law: FormName | None = None
+    """The form of the scaling laws that are fitted over the parts; None where none are."""
     axis: str = "measured"
     """What the figures of its finding are, for the figure's axis."""
     order: int = field(default=100)

@@ -56,7 +56,7 @@ def made_evidence(
             sweep=_no_sweep,
             runs=lambda name: measured[name][1],
             observations=lambda run_id: _seen(observations, runs[run_id]),
-            fit=lambda names: fit_experiments([measured[name] for name in names], draws=DRAWS),
+            fit=lambda names, form: fit_experiments([measured[name] for name in names], form=form, draws=DRAWS),
         ),
     )
 

@@ -41,7 +41,7 @@ from dashboards.text.study import (
     origin,
     reproduction,
 )
-from orchestrator.analysis.laws.records import FitReport
+from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.errors import NotFoundError
 from orchestrator.jobs import RunStatus
 from orchestrator.settings import Settings
@@ -251,7 +251,7 @@ class StudyRunner:
                 sweep=client.sweep,
                 runs=lambda experiment_id: client.runs(experiment_id=experiment_id),
                 observations=client.observations,
-                fit=lambda ids: _fit(client, ids),
+                fit=lambda ids, form: _fit(client, ids, form),
             )
             self._store(study, gather(study, self.scale, experiments, source))
 
@@ -322,9 +322,9 @@ class StudyRunner:
         return next((each for each in found if each.scale is self.scale and not each.published), None)
 
 
-def _fit(client: Client, ids: Sequence[str]) -> FitReport | None:
+def _fit(client: Client, ids: Sequence[str], form: FormName) -> FitReport | None:
     try:
-        return client.fit(ids)
+        return client.fit(ids, form=form)
     except ClientError as error:
         if error.status == 409:
             return None  # these results have no law

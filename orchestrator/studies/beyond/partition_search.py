@@ -19,6 +19,7 @@ from orchestrator.studies.findings import (
     Measure,
     all_hold,
     ended_well,
+    figure_sentence,
     incomplete,
     lies_above,
     measure,
@@ -57,6 +58,8 @@ class SearchTrial:
 class Effects:
     """The fitted effects."""
 
+    references: Values
+    """What effects are against: theirs are zero."""
     columns: tuple[tuple[str, str], ...]
     """(hyperparameter, value) of each coefficient, references left out."""
     coefficients: Array
@@ -68,11 +71,14 @@ class Effects:
     comparisons: int
     """How many intervals hold together at the level of confidence, by Bonferroni."""
 
-    def sum(self, values: Values) -> Interval | None:
-        """What these values add to the loss together, against their references; None for one that no trial had."""
-        weights = np.array([float(values.get(name) == value) for name, value in self.columns])
-        if not all(each in self.columns for each in values.items()):
+    def difference(self, values: Values, others: Values) -> Interval | None:
+        """What these values add to the loss together, less what others do; None for one that no trial had. Values that
+        are not given are the references."""
+        given = {*values.items(), *others.items()}
+        if not given <= {*self.columns, *self.references.items()}:
             return None
+        mine, theirs = ([float(each.get(name) == value) for name, value in self.columns] for each in (values, others))
+        weights = np.array(mine) - np.array(theirs)
         mean, error = float(weights @ self.coefficients), float(np.sqrt(weights @ self.covariance @ weights))
         half = t_quantile(self.degrees, 1 - (1 - CONFIDENCE) / (2 * self.comparisons)) * error
         return Interval(mean=mean, low=mean - half, high=mean + half, n=self.trials)
@@ -98,6 +104,7 @@ def main_effects(trials: Sequence[SearchTrial], references: Values, comparisons:
     variance = float(np.sum((losses - design @ found) ** 2)) / degrees
     first = len(sweeps)
     return Effects(
+        references=references,
         columns=tuple(columns),
         coefficients=found[first:],
         covariance=variance * inverse[first:, first:],
@@ -189,37 +196,64 @@ def judge(evidence: Evidence) -> Judgement:
     searched, fresh = of_half
     if effects is None or searched is None or fresh is None:
         return missing(f"{len(trials)} trained trials are too few to tell the blocks apart")
-    found = {role: _cheapest(role, searched) for role in ROLES}
+    planned, found = {role: role.planned for role in ROLES}, {role: _cheapest(role, searched) for role in ROLES}
+    whole = measure(WHOLE_PLAN, _total(planned, {}, effects))
     measures = [_cost(role, kept, effects) for role in ROLES for kept in role.choices() if kept != FULL]
-    measures += [
-        _total("AdaPM's plan, all roles", {role: role.planned for role in ROLES}, effects),
-        _total("the plan found, all roles, by the other half of the trials", found, fresh),
+    measures.append(whole)
+    notes = [
+        f"Effects of each role by itself, over {effects.trials} trials of {len(SEEDS)} seeds; what roles do to each "
+        f"other is in the intervals, of which {len(ROLES)}, one a role, hold together."
     ]
+    if set(found.values()) == {FULL}:
+        sentence = (
+            "No saving was shown role by role: by half of the trials less than full momentum may cost any role more "
+            f"than {MARGIN_NATS} nats. {figure_sentence(whole, unit=' nats')}."
+        )
+    else:
+        sentence = (
+            f"The least momentum that half of the trials show to cost a role no more than {MARGIN_NATS} nats: "
+            f"{_words(found)}."
+        )
+        notes.append(
+            "The plan is found on every other trial and judged on the rest: by its own trials the best of many plans "
+            "looks better than it is."
+        )
+        if found != planned:
+            change = measure("the plan found − AdaPM's, by the other half", _total(found, planned, fresh))
+            measures.append(change)
+            notes.append(_rules(found, change))
+    if lost := sum(len(part.runs) for part in evidence.parts) - len(trials):
+        verb = pluralize(lost, "trial without a trained model is", "trials without a trained model are")
+        notes.append(f"{verb} left out.")
+    return Judgement(
+        measured=all_hold(_answer(role, effects) for role in ROLES),
+        sentence=sentence,
+        measures=tuple(measures),
+        notes=tuple(notes),
+    )
+
+
+WHOLE_PLAN = "AdaPM's plan − full momentum, all roles"
+KeptByRole = Mapping[SearchedRole, str]
+
+
+def _words(found: KeptByRole) -> str:
+    """`none for embedding; full for value (other than AdaPM's plan for embedding)`."""
     kept = "; ".join(
         f"{words} for {', '.join(role.name for role in ROLES if found[role] == each)}"
         for each, words in ((NONE, "none"), (LOW, "low rank"), (FULL, "full"))
         if each in found.values()
     )
-    changed = [role for role in ROLES if found[role] != role.planned]
-    differs = f"other than AdaPM's plan for {', '.join(role.name for role in changed)}" if changed else "AdaPM's plan"
-    rules = [f"--rule '{role.pattern}={found[role]}'" for role in changed]
-    lost = sum(len(part.runs) for part in evidence.parts) - len(trials)
-    without_model = pluralize(lost, "trial without a trained model is", "trials without a trained model are")
-    notes = (
-        f"Effects of each role by itself, over {effects.trials} trials of {len(SEEDS)} seeds; what roles do to each "
-        f"other is in the intervals, of which {len(ROLES)}, one a role, hold together.",
-        "The plan is found on every other trial and judged on the rest: by its own trials the best of many plans looks "
-        "better than it is.",
-        *([f"{without_model} left out."] if lost else []),
-        *([f"The plan found, as rules: {' '.join(rules)}"] if changed else []),
-    )
-    return Judgement(
-        measured=all_hold(_answer(role, effects) for role in ROLES),
-        sentence=f"The least momentum that half of the trials show to cost a role no more than {MARGIN_NATS} nats: "
-        f"{kept} ({differs}).",
-        measures=tuple(measures),
-        notes=notes,
-    )
+    changed = ", ".join(role.name for role in ROLES if found[role] != role.planned)
+    return f"{kept} ({'other than ' if changed else ''}AdaPM's plan{' for ' if changed else ''}{changed})"
+
+
+def _rules(found: KeptByRole, change: Measure) -> str:
+    """How to train by the plan that was found, where fresh trials show it to be no worse than AdaPM's."""
+    if opposite(lies_above(change, MARGIN_NATS)) is not ClaimVerdict.HOLDS:
+        return "The plan found is not shown to end as low as AdaPM's, to within the margin: it is none to train by."
+    rules = (f"--rule '{role.pattern}={found[role]}'" for role in ROLES if found[role] != role.planned)
+    return f"The plan found, as rules: {' '.join(rules)}"
 
 
 def _trial(sweep: str, run: RunOutcome) -> SearchTrial:
@@ -228,9 +262,10 @@ def _trial(sweep: str, run: RunOutcome) -> SearchTrial:
     return SearchTrial(sweep=sweep, values=values | {LR: f"{run.lr:g}"}, loss=run.loss)
 
 
-def _total(name: str, plan: Mapping[SearchedRole, str], effects: Effects) -> Measure:
-    """What a whole plan adds to the loss against full momentum everywhere."""
-    return measure(name, effects.sum({role.name: kept for role, kept in plan.items() if kept != FULL}))
+def _total(plan: KeptByRole, other: KeptByRole, effects: Effects) -> Interval | None:
+    """What a whole plan adds to the loss, less what another does; roles that are not given keep all."""
+    values, others = ({role.name: kept for role, kept in each.items()} for each in (plan, other))
+    return effects.difference(values, others)
 
 
 def _answer(role: SearchedRole, effects: Effects) -> ClaimVerdict:
@@ -254,7 +289,7 @@ def _cost(role: SearchedRole, kept: str, effects: Effects) -> Measure:
     words = {NONE: "none", LOW: "low rank"}[kept]
     return measure(
         f"{role.name}: {words}",
-        effects.sum({role.name: kept}),
+        effects.difference({role.name: kept}, {}),
         note="as AdaPM's plan" if kept == role.planned else "",
     )
 

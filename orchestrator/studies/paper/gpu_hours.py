@@ -143,6 +143,8 @@ STUDY = Study(
     judge=judge,
     extract=extract,
     caveats=(
+        "Judged is whether hours are saved, not how many: that depends on the card, and the paper does not say on "
+        "which of its two it measured.",
         "Speeds need a machine that does nothing else; micro-batches do not.",
         "A large device stands in for a small one by a cap on its tensors. On a CPU the hours are device-hours (cpu), "
         "and a larger micro-batch saves little there.",

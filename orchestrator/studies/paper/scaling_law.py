@@ -13,9 +13,9 @@ from orchestrator.studies.findings import (
     all_hold_together,
     figure_sentence,
     incomplete,
+    is_on_par,
+    lies_within,
     missing,
-    opposite,
-    worse_by_lost_runs,
 )
 from orchestrator.studies.scales import plans, tuned_comparison
 from orchestrator.studies.study import Study
@@ -34,7 +34,8 @@ TOLERANCE = 0.02
 
 
 def judge(evidence: Evidence) -> Judgement:
-    """AdaPM's points follow a power law, and by both laws its losses do not fall behind AdamW's as models grow."""
+    """AdaPM's points lie on a line of log L over log N, and by both laws its losses do not fall behind AdamW's as
+    models grow."""
     if lacking := incomplete(evidence, [part.name for part in STUDY.plans[evidence.scale].parts]):
         return lacking
     if evidence.fit is None:
@@ -101,9 +102,7 @@ def _follows(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:
         for fitted, mean in pairs:
             loss = widen(mean, tests)
             low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
-            least, most = ((1 + sign * TOLERANCE) * fitted for sign in (-1, 1))
-            inside, outside = least <= low and high <= most, high < least or most < low
-            found.append(ClaimVerdict.HOLDS if inside else ClaimVerdict.FAILS if outside else ClaimVerdict.UNDECIDED)
+            found.append(lies_within((low, high), (1 - TOLERANCE) * fitted, (1 + TOLERANCE) * fitted))
         return found
 
     together = all_hold_together(answers, len(pairs))
@@ -114,13 +113,10 @@ def _keeps_up(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:
     """Whether AdaPM loses no more than the margin to AdamW from the smallest size to the largest, or is on par at each;
     it falls behind where the drift is shown, and ends above the margin. Laws are those of the runs that were trained:
     where it lost some at a size and AdamW none, it does not keep up."""
-    by_lost_runs = [
-        opposite(each)
-        for part in evidence.parts
-        if (found := part.candidate("adapm")) is not None and (each := worse_by_lost_runs(found)) is not None
-    ]
-    if by_lost_runs:
-        return ClaimVerdict.FAILS if ClaimVerdict.FAILS in by_lost_runs else ClaimVerdict.UNDECIDED
+    found = [each for part in evidence.parts if (each := part.candidate("adapm")) is not None and each.lost]
+    if found:
+        fails = any(is_on_par(each) is ClaimVerdict.FAILS for each in found)
+        return ClaimVerdict.FAILS if fails else ClaimVerdict.UNDECIDED
     if mine.drift is None:
         return ClaimVerdict.UNDECIDED
     low, high = mine.drift.change.low, mine.drift.change.high
@@ -145,7 +141,7 @@ STUDY = Study(
         ]
     ),
     judge=judge,
-    fits=True,
+    law="n0",
     caveats=(
         scales.NO_STEPS,
         f"No degradation: from the smallest model to the largest AdaPM loses no more than {MARGIN_NATS} nats to AdamW, "

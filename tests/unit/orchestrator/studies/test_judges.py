@@ -145,11 +145,65 @@ def test_correction_holds_in_part_where_the_factor_is_another() -> None:
     assert judged("bias-correction", {"corrected": near(1.0), "uncorrected": BASE}).measured is ClaimVerdict.FAILS
 
 
+Figure = tuple[float, float, float]
+"""Mean, low and high."""
+
+
+def corrections(**by_rank: tuple[Figure, Figure | None]) -> Any:
+    """Change of the loss and speed-up at `low` and `high` rank; the same at both where one is not given."""
+    one = study("bias-correction")
+    made = made_evidence(one, {"corrected": near(-1.0), "uncorrected": BASE})
+    parts = []
+    for part, rank in zip(made.parts, ("low", "high"), strict=True):
+        (mean, low, high), speed = by_rank.get(rank) or by_rank["both"]
+        corrected = part.candidate("corrected")
+        assert corrected is not None and corrected.difference is not None
+        difference = corrected.difference.model_copy(update={"mean": mean, "low": low, "high": high})
+        faster = None if speed is None else Interval(mean=speed[0], low=speed[1], high=speed[2], n=5)
+        corrected = corrected.model_copy(update={"difference": difference, "speed_up": faster})
+        others = [each for each in part.candidates if each.candidate != "corrected"]
+        parts.append(part.model_copy(update={"candidates": (corrected, *others)}))
+    return one.judge(made.model_copy(update={"parts": tuple(parts)}))
+
+
+LOWER = (-0.05, -0.06, -0.04)
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "answer"),
+    [
+        ({"both": (LOWER, (1.96, 1.9, 2.0))}, ClaimVerdict.HOLDS),
+        ({"both": ((-0.01, -0.019, -0.001), (4.0, 1.02, 16.0))}, ClaimVerdict.UNDECIDED),
+        ({"both": (LOWER, None)}, ClaimVerdict.UNDECIDED),
+        ({"both": (LOWER, (1.01, 1.005, 1.02))}, ClaimVerdict.IN_PART),
+        ({"low": (LOWER, (1.96, 1.9, 2.0)), "high": (LOWER, (1.96, 1.0, 3.0))}, ClaimVerdict.UNDECIDED),
+        ({"low": (LOWER, (1.96, 1.9, 2.0)), "high": (LOWER, (3.0, 2.9, 3.1))}, ClaimVerdict.IN_PART),
+        ({"low": ((0.0, -0.02, 0.02), None), "high": ((0.05, 0.04, 0.06), None)}, ClaimVerdict.FAILS),
+        ({"low": (LOWER, (1.96, 1.9, 2.0)), "high": ((0.05, 0.04, 0.06), None)}, ClaimVerdict.IN_PART),
+    ],
+)
+def test_a_factor_of_about_1_96_is_one_that_the_whole_interval_lies_near(by_rank: Any, answer: ClaimVerdict) -> None:
+    """Any factor, none, another one, or a loss that rises at one of the ranks."""
+    found = corrections(**by_rank)
+    assert found.measured is answer
+    assert all(speed_up.value is not None or "told only where" in found.sentence for speed_up in found.measures[::2])
+
+
+TABLE_1 = {"Em, O none": 0.002, "AdaPM: Q, K, MLP low": 0.035, "V low too": 0.181}
+"""The paper's final losses less that of full momentum everywhere."""
+
+
 def test_the_partition_of_table_1() -> None:
-    """Low rank for V must hurt, the others must not."""
-    ends = {"all full": BASE, "Em, O none": near(0.002), "AdaPM: Q, K, MLP low": near(0.005), "V low too": near(0.2)}
-    assert judged("block-partition", ends).measured is ClaimVerdict.HOLDS
+    """Low rank for V must hurt, by what it adds to AdaPM's partition; the others must cost no more than the paper's."""
+    assert ablation("block-partition", TABLE_1).measured is ClaimVerdict.HOLDS
+    ends = {"all full": BASE, **{name: near(change) for name, change in TABLE_1.items()}}
     assert judged("block-partition", ends | {"V low too": near(-0.1)}).measured is ClaimVerdict.IN_PART
+    assert judged("block-partition", ends | {"V low too": near(0.037)}).measured is ClaimVerdict.IN_PART
+    assert judged("block-partition", ends | {"Em, O none": near(0.02)}).measured is ClaimVerdict.IN_PART
+    dear = judged("block-partition", ends | {"AdaPM: Q, K, MLP low": near(0.06)})
+    assert dear.measured is ClaimVerdict.IN_PART
+    assert (dear.measures[-1].value, dear.measures[-1].claimed) == (pytest.approx(0.121), 0.146)
+    assert judged("block-partition", ends | {"AdaPM: Q, K, MLP low": WIDE}).measured is ClaimVerdict.UNDECIDED
     paper = judged("block-partition", {name: (*each, *each[:2]) for name, each in ends.items()}, scale=StudyScale.PAPER)
     assert {each.claimed for each in paper.measures[:4]} == {2.962, 2.964, 2.997, 3.143}
 
@@ -161,6 +215,8 @@ def test_ranks_and_intervals_overlap_or_not() -> None:
     ends["r = 5 %, T = 100"] = BASE
     assert judged("rank-and-interval", ends).measured is ClaimVerdict.HOLDS
     assert judged("rank-and-interval", ends | {"r = 2 %": near(0.3)}).measured is ClaimVerdict.IN_PART
+    assert judged("rank-and-interval", ends | {"r = 2 %": near(-0.3)}).measured is ClaimVerdict.IN_PART
+    assert ablation("rank-and-interval", {}, -0.5).measured is ClaimVerdict.FAILS, "below is as far off as above"
 
 
 def test_loss_curves_need_both_halves_of_the_claim() -> None:
@@ -284,6 +340,29 @@ def test_theorem_1_fails_where_momentum_helps_in_both_regimes_or_risks_stand_sti
     assert theory(still).measured is ClaimVerdict.FAILS
 
 
+@pytest.mark.parametrize("noise", [0.05, 0.005])
+@pytest.mark.parametrize(("slower", "logarithms", "answers"), [
+    (0.0, 0, {ClaimVerdict.HOLDS}),
+    (0.005, 0, {ClaimVerdict.HOLDS}),
+    (0.0, 1, {ClaimVerdict.HOLDS, ClaimVerdict.UNDECIDED}),
+    (0.3, 0, {ClaimVerdict.IN_PART}),
+])  # fmt: skip
+def test_the_bounds_of_theorem_1_leave_a_logarithm_open(
+    noise: float, slower: float, logarithms: int, answers: set[ClaimVerdict]
+) -> None:
+    """As fast as the bound, a little slower, slower by one factor log T, and by a power of T. That momentum helps is
+    another part of the claim, and true in all of these."""
+    chance = random.Random(5)
+
+    def risk(regime: str, name: str, steps: int, seed: int) -> float:
+        rate, factor = {"a > b": (-0.25, 0.6), "a <= b": (-0.5, 1.7)}[regime]
+        falls = steps ** (rate + slower) * math.log(steps) ** logarithms
+        return float((factor if name == "ASGD" else 1.0) * falls * math.exp(chance.gauss(0, noise)))
+
+    found = [theory(risk).measured for _ in range(10)]
+    assert sum(each in answers for each in found) >= 9
+
+
 def test_slopes_of_a_power_law_are_its_exponent() -> None:
     assert momentum_theory.slope({100: 2.0, 400: 1.0, 1600: 0.5}) == pytest.approx(-0.5)
 
@@ -373,6 +452,30 @@ def test_a_drift_of_the_residuals_is_measured_in_logarithms() -> None:
 
 
 SIZES = {"gpt2-nano": 81_216, "gpt2-micro": 274_640, "gpt2-tiny": 859_392}
+PAPER_SIZES = {"gpt2-40m": 4e7, "gpt2-124m": 1.24e8, "gpt2-355m": 3.55e8, "gpt2-774m": 7.74e8, "gpt2-1.5b": 1.5e9}
+
+
+@pytest.mark.parametrize(
+    ("floor", "exponent", "answer"),
+    [(0.0, 0.06, ClaimVerdict.HOLDS), (2.9, 0.5, ClaimVerdict.FAILS), (2.9, 1.0, ClaimVerdict.UNDECIDED)],
+)
+def test_at_the_papers_sizes_a_log_linear_law_has_no_floor(floor: float, exponent: float, answer: ClaimVerdict) -> None:
+    """Losses that flatten are no line of log L over log N, however well a law with a floor describes them. Where they
+    flatten so much that the line has no slope for sure, there is no law to lie off."""
+    one, chance = study("scaling-law"), random.Random(1)
+
+    def ends(model: str) -> dict[str, list[Outcome]]:
+        size = PAPER_SIZES[model]
+        loss = floor + (3.3 - floor) * (size / 4e7) ** -exponent
+        luck = [chance.gauss(0, 0.003) for _ in range(5)]
+        return {
+            name: [with_tokens(loss + each + chance.gauss(0, 0.001), 26 * 10**9, round(size)) for each in luck]
+            for name in ("adamw", "adapm")
+        }
+
+    found = one.judge(made_evidence(one, ends, scale=StudyScale.PAPER))
+    assert found.measured is answer
+    assert found.sentence.startswith("L = A N^-alpha: ")
 
 
 def scaling(
@@ -499,11 +602,11 @@ def rewards(*adapm: float) -> Any:
 
 
 def momentum(above: float, below: float, noise: float = 0.01) -> Any:
-    """Accelerated SGD's risk by SGD's where a > b and where a <= b; exponents a little faster than the bounds."""
+    """Accelerated SGD's risk by SGD's where a > b and where a <= b; exponents are those of the bounds."""
     chance = random.Random(2)
 
     def risk(regime: str, name: str, steps: int, seed: int) -> float:
-        rate, factor = {"a > b": (-0.3, above), "a <= b": (-0.6, below)}[regime]
+        rate, factor = {"a > b": (-0.25, above), "a <= b": (-0.5, below)}[regime]
         return float((factor if name == "ASGD" else 1.0) * steps**rate * math.exp(chance.gauss(0, noise)))
 
     return theory(risk)
@@ -583,8 +686,8 @@ WORLDS: dict[str, tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any] 
         lambda: correction(*WIDE),
     ),
     "block-partition": (
-        lambda: ablation("block-partition", {"V low too": 0.2}),
-        lambda: ablation("block-partition", {"V low too": -0.2}, 0.2),
+        lambda: ablation("block-partition", TABLE_1),
+        lambda: ablation("block-partition", {}, 0.2),
         lambda: ablation("block-partition", {}, None),
     ),
     "rank-and-interval": (
@@ -684,7 +787,7 @@ IN_PART: dict[str, Callable[[], Any] | None] = {
     "debias-theorem": lambda: debias(1.2),
     "loss-curves": lambda: ablation("loss-curves", {"adapm": 0.0, "galore": -0.2}, 0.2),
     "bias-correction": lambda: correction(*near(-1.0)),
-    "block-partition": lambda: ablation("block-partition", {"V low too": -0.2}),
+    "block-partition": lambda: ablation("block-partition", TABLE_1 | {"V low too": 0.035}),
     "rank-and-interval": lambda: ablation("rank-and-interval", {"r = 2 %": 0.3}),
     "adapm-mini": lambda: with_state("adapm-mini", 0.9),
     "gradient-sparsity": lambda: unlike_roles(
