@@ -180,7 +180,7 @@ class Sweep:
 EARLY = -1
 """The look of asynchronous halving, among the seeds."""
 SWEEP_GAIN = 0.05
-MOST_SWEEPS = 100
+MOST_SWEEPS = 60
 """Of a world: a sweep of 64 trials takes a tenth of a second."""
 SPACE: dict[str, Any] = {
     "lr": {"kind": "log-uniform", "low": 1.25e-4, "high": 8e-3},
