@@ -3,6 +3,7 @@
 Verbs without a service load no client.
 """
 
+import math
 import os
 import re
 import signal
@@ -60,6 +61,9 @@ def target_choice(target: float | None, noise_margin: float | None) -> "TargetTe
         if noise_margin is not None:
             fail("--noise-margin needs --target", BAD_INPUT)
         return None
+    for name, given in (("--target", target), ("--noise-margin", noise_margin)):
+        if given is not None and math.isnan(given):
+            fail(f"{name} nan is no number that a loss could be compared with; give a number", BAD_INPUT)
     try:
         return TargetTestChoice(target=target, **({} if noise_margin is None else {"margin": noise_margin}))
     except ValidationError as error:

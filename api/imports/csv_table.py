@@ -19,6 +19,8 @@ RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
 SETTING_COLUMNS = ("experiment", "candidate", "optimizer", "optim", "opt", "optimizer_name", "method", "algorithm",
                    "seed", "random_seed", "workload", "task", "dataset", "model")  # fmt: skip
 RATE_COLUMNS = ("lr", "learning_rate", "peak_lr", "max_lr", "base_lr")
+MOST_TEXT = 40
+"""Characters of a cell that a message shows."""
 STEP_COLUMNS = ("step", "global_step", "_step", "steps", "iteration", "iter", "it", "update", "epoch")
 
 
@@ -46,6 +48,13 @@ def _read_file(path: Path, way: Path, asked: set[str]) -> Iterator[SourceRun]:
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in settings), []).append(row)
+    used = {*settings, step_column}
+    measured = {
+        column
+        for row in rows
+        for column, text in row.items()
+        if column not in used and text != "" and as_number(_value(text)) is not None
+    }
     beside = _hyperparameters(path.parent / "hparams.yaml")
     for key, group in groups.items():
         setting = {name: _value(text) for name, text in zip(settings, key, strict=True) if text != ""}
@@ -53,7 +62,7 @@ def _read_file(path: Path, way: Path, asked: set[str]) -> Iterator[SourceRun]:
         name = way.as_posix() if beside or path.stem == "metrics" else path.stem
         if key:
             name = str(setting.get(run_columns[0], name)) if run_columns else "/".join((name, *filter(None, key)))
-        yield _run(path, name, {**beside, **setting}, group, step_column, set(settings))
+        yield _run(path, name, {**beside, **setting}, group, step_column, set(settings), measured)
 
 
 def _rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -114,9 +123,11 @@ def _run(
     rows: Sequence[Mapping[str, str]],
     step_column: str | None,
     settings: set[str],
+    measured: set[str],
 ) -> SourceRun:
+    """`measured`: the columns that have a number anywhere in the file, in which a text is no setting."""
     at = path.stat().st_mtime
-    points, texts = [], dict[str, set[str]]()
+    points, texts, not_numbers = [], dict[str, set[str]](), list[str]()
     for number, row in enumerate(rows):
         step = as_number(_value(row[step_column])) if step_column is not None else float(number)
         if step is None or not step >= 0 or step == float("inf"):
@@ -125,10 +136,12 @@ def _run(
         for column, text in row.items():
             if text == "" or column == step_column or column in settings:
                 continue
-            if (value := as_number(_value(text))) is None:
-                texts.setdefault(column, set()).add(text)
-            else:
+            if (value := as_number(_value(text))) is not None:
                 metrics[column] = value
+            elif column in measured:
+                not_numbers.append(f'{column} at step {step:g} of {name} ("{text[:MOST_TEXT]}")')
+            else:
+                texts.setdefault(column, set()).add(text)
         if metrics:
             points.append(SourcePoint(at=at, step=int(step), metrics=metrics))
     constant = {column: next(iter(found)) for column, found in texts.items() if len(found) == 1}
@@ -139,7 +152,8 @@ def _run(
         points=tuple(points),
         started_at=at,
         ended_at=at,
-        not_numbers=texts.keys() - constant.keys(),
+        step_field=step_column,
+        not_numbers=[*sorted(texts.keys() - constant.keys()), *not_numbers],
     )
 
 

@@ -40,6 +40,8 @@ class SourceRun:
     state: ExternalState = ExternalState.FINISHED
     started_at: float = 0.0
     ended_at: float = 0.0
+    step_field: str | None = None
+    """The field that its steps are from, where the reader chose one that is not among the metrics."""
     not_numbers: Collection[str] = ()
     """Names of logged values that are no numbers, and are left out."""
 

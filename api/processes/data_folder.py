@@ -100,6 +100,10 @@ def _open_lock(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise DataFolderError(
+            f"the data folder {folder.absolute()} is a file; choose a folder, or a name that is free, with --data"
+        ) from error
     except OSError as error:
         raise DataFolderError(
             f"the data folder {folder.absolute()} cannot be used: {error.strerror}; "

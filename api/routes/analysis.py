@@ -82,7 +82,8 @@ def sweep(experiment_id: ExperimentIdPath, analysis: AnalysisDependency) -> Swee
 def sweep_comparison(
     experiment_id: ExperimentIdPath, analysis: AnalysisDependency, seeds: SeedCount = 3
 ) -> ComparisonSpec:
-    """The specification of a comparison of the best trials over fresh seeds, to be submitted as it is or changed."""
+    """The specification of a comparison of the best trials over fresh seeds, to be submitted as it is or changed; 409
+    before the sweep has ended."""
     return analysis.sweep_comparison(experiment_id, seeds)
 
 

@@ -27,6 +27,10 @@ from orchestrator.store.saved_views import SavedViews
 
 ROWS_SHOWN = 100
 LONGEST_TEXT = 2_000
+LONGEST_NAME = 40
+"""Characters of an unknown parameter that are repeated."""
+MOST_NAMED = 8
+PARAMETERS = ("q", "columns", "sort", "group", "after")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +42,25 @@ class TableView:
     sort: str = ""
     group: str = ""
     after: str = ""
+    unknown: tuple[str, ...] = ()
+    """Parameters that there are none of: a filter among them must not vanish."""
 
     @classmethod
     def parse(cls, request: Request) -> "TableView":
         """Read the query of a URL."""
         given = request.query_params
-        names = ("q", "columns", "sort", "group", "after")
-        return cls(**{name: given.get(name, "").strip()[:LONGEST_TEXT] for name in names})
+        unknown = tuple(name for name in given if name not in PARAMETERS)
+        return cls(**{name: given.get(name, "").strip()[:LONGEST_TEXT] for name in PARAMETERS}, unknown=unknown)
 
     def query(self) -> str:
         """The query of a URL for this view, `?` included."""
-        return "?" + urlencode({name: value for name, value in vars(self).items() if value})
+        return "?" + urlencode({name: value for name in PARAMETERS if (value := getattr(self, name))})
 
     def table_query(self) -> TableQuery:
-        """The question to the table. Raises `FilterError`."""
+        """The question to the table. Raises `FilterError`, also for parameters that nothing reads."""
+        if self.unknown:
+            names = ", ".join(repr(name[:LONGEST_NAME]) for name in self.unknown[:MOST_NAMED])
+            raise FilterError(f"there is no parameter {names}; there are {', '.join(PARAMETERS)} (q is the filter)")
         columns = [name for name in self.columns.replace(",", " ").split() if name]
         return read_query(columns=columns, where=self.q, sort=self.sort, group=self.group, after=self.after)
 

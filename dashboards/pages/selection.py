@@ -78,6 +78,9 @@ class SelectionPages:
         """Do it, one by one: what cannot be done is named, and the rest is done."""
         if len(_selected_items(pairs)) > MOST_SELECTED:
             return _too_many_page(pairs)
+        if (asked := dict(pairs).get("action", "")) not in get_args(SelectionAction):
+            known = ", ".join(get_args(SelectionAction))
+            return refused_page(422, "No such action", f"There is no action {asked[:LONGEST_ID]!r}; there are {known}.")
         found, action, back = self._find(pairs), _action(pairs), _return_address(pairs)
         label = dict(pairs).get("label", "")
         if action == "label":

@@ -59,6 +59,8 @@ def find_field(name: str) -> RunField:
     if (kind := NAMED_FIELDS.get(name)) is not None:
         return RunField(name=name, kind=kind)
     document, _, rest = name.partition(".")
+    if "," in name and document != "metric":
+        raise FieldError(f"{name[:40]!r} is a list with commas; give each field by itself")
     if document in DOCUMENTS and rest:
         path = (rest,) if document == "metric" else tuple(rest.split("."))
         unfit = any(not part or '"' in part or "\\" in part or not part.isprintable() for part in path)
@@ -68,7 +70,7 @@ def find_field(name: str) -> RunField:
     near = get_close_matches(name[:LONGEST_NAME], NAMED_FIELDS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     parts = ", ".join(f"{each}.…" for each in DOCUMENTS)
-    raise FieldError(f"there is no field {name[:40]!r}{hint} Fields: {', '.join(NAMED_FIELDS)}, {parts}")
+    raise FieldError(f"there is no field {name[:40]!r}{hint or '.'} Fields: {', '.join(NAMED_FIELDS)}, {parts}")
 
 
 Value = str | int | float | None

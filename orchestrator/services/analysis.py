@@ -106,7 +106,7 @@ class Analysis:
 
     def sweep_comparison(self, experiment_id: str, seed_count: int, *, best: int = 1) -> ComparisonSpec:
         """The comparison of the `best` trials of each of a sweep's optimizers over fresh seeds; raises `ConflictError`
-        before there are so many."""
+        before the sweep has ended, and where there are not so many."""
         experiment, runs = self._read(experiment_id)
         found = report.report(experiment, runs)
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count, best=best)

@@ -40,6 +40,8 @@ FULL_SECONDS = 1.0
 SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 POSTGRESQL_FULL = frozenset({"53100"})
 """Codes of a database whose disk has no room."""
+SQLITE_NO_RIGHTS = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN})
+"""Codes, in their lowest byte, of a file that this process may not write or open."""
 _TOUCH = sa.text("UPDATE change_counters SET value = value WHERE shard = 0")
 
 
@@ -105,7 +107,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One read-only transaction: everything read in it is of the same moment. Raises `StoreError`."""
-        with _store_errors(), self._engine.connect() as connection:
+        with self._store_errors(), self._engine.connect() as connection:
             if not self._sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
@@ -119,7 +121,7 @@ class Database:
         last moments (never consistency), and so may the crash of PostgreSQL: right for heartbeats, which come again.
         """
         try:
-            with _store_errors(), self._writer_lock, self._engine.connect() as connection:
+            with self._store_errors(), self._writer_lock, self._engine.connect() as connection:
                 if self._sqlite:
                     connection.execution_options(bench_writes=True, bench_durable=durable)
                 with connection.begin():
@@ -143,8 +145,11 @@ class Database:
         return float(connection.execute(self._clock).scalar_one())
 
     def migrate(self) -> None:
-        """Bring the schema to this version's; does nothing where it is there already. Raises `StoreError`."""
+        """Bring the schema to this version's; changes nothing where it is there already. Raises `StoreError`, also
+        where nothing could be written later."""
         if self._is_newest():
+            with suppress(DiskFullError), self.writing(durable=False) as connection:  # room may come
+                connection.execute(_TOUCH)
             return
         from orchestrator.store import migrations  # alembic is slow to import and needed only here
 
@@ -163,7 +168,7 @@ class Database:
 
     def execute_alone(self, statement: str) -> None:
         """Run one statement outside any transaction, as VACUUM must be. Raises `StoreError`."""
-        with _store_errors(), self._writer_lock, self._engine.connect() as connection:
+        with self._store_errors(), self._writer_lock, self._engine.connect() as connection:
             if self._sqlite:
                 connection.connection.driver_connection.execute(statement).fetchall()  # type: ignore[union-attr]  # it is open
             else:
@@ -178,6 +183,26 @@ class Database:
     def close(self) -> None:
         """Give back every connection."""
         self._engine.dispose()
+
+    @contextmanager
+    def _store_errors(self) -> Iterator[None]:
+        """Turn a database that cannot be used into `StoreError`; leave the faults of our own statements as they are."""
+        try:
+            yield
+        except OUR_FAULT:
+            raise
+        except (DBAPIError, PoolTimeoutError) as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            if _is_full(cause):
+                raise DiskFullError(
+                    f"the database has no room, and nothing was stored: {cause}; make room on its disk, then ask again"
+                ) from error
+            if self._sqlite and getattr(cause, "sqlite_errorcode", 0) & 0xFF in SQLITE_NO_RIGHTS:
+                raise StoreError(
+                    f"the database {self._engine.url.database} cannot be used: {cause}; let this user write in its "
+                    "folder, which must exist, and to all files of that name, or choose another folder with --data"
+                ) from error
+            raise StoreError(f"the database cannot be used: {cause}") from error
 
 
 def insert(connection: Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
@@ -245,22 +270,6 @@ def _begin_sqlite(connection: Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
         connection.info["bench_synchronous"] = level
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-@contextmanager
-def _store_errors() -> Iterator[None]:
-    """Turn a database that cannot be used into `StoreError`; leave the faults of our own statements as they are."""
-    try:
-        yield
-    except OUR_FAULT:
-        raise
-    except (DBAPIError, PoolTimeoutError) as error:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        if _is_full(cause):
-            raise DiskFullError(
-                f"the database has no room, and nothing was stored: {cause}; make room on its disk, then ask again"
-            ) from error
-        raise StoreError(f"the database cannot be used: {cause}") from error
 
 
 def _is_full(cause: BaseException | None) -> bool:

@@ -93,13 +93,21 @@ def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
 def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
     """The comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter what was
     chosen on it. Its intervals hold how much lower the loss may be at settings that the sweep missed; where that may be
-    any amount, as at an edge of the learning rate's range, no verdict is turned by it. Raises `ConflictError` where an
-    optimizer has no trial that ran the whole budget, or fewer than another: more chances for one of them would be
-    unequal tuning."""
+    any amount, as at an edge of the learning rate's range, no verdict is turned by it. Raises `ConflictError` before
+    the sweep has ended, as the best may still change, and where an optimizer has no trial that ran the whole budget, or
+    fewer than another: more chances for one of them would be unequal tuning."""
+    if not found.complete:
+        ended = sum(trial.status in TERMINAL for trial in found.trials)
+        have = "has" if ended == 1 else "have"
+        raise ConflictError(
+            f"{ended} of {pluralize(found.trials_planned, 'trial')} of sweep {found.experiment_id} {have} ended, so "
+            "that the best may still change; wait for the others, or cancel them: "
+            f"adapm-bench cancel {found.experiment_id}"
+        )
     if missing := [finding.title for finding in found.findings if finding.best is None]:
         raise ConflictError(
-            f"no trial of {', '.join(missing)} in sweep {found.experiment_id} has run its budget and learned yet; "
-            "wait for one, or submit a comparison of the others yourself"
+            f"no trial of {', '.join(missing)} in sweep {found.experiment_id} has run its budget and learned; "
+            "submit a comparison of the others yourself"
         )
     names = [each.name() for each in spec.candidates]
     seeds = [seed for seed in range(spec.seed + 1, spec.seed + 1 + seed_count) if seed <= 2**31 - 1]
@@ -113,7 +121,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
         if len(trials) < best:
             raise ConflictError(
                 f"in sweep {found.experiment_id} {pluralize(len(trials), 'trial')} of {searched.name()} ran the whole "
-                f"budget and learned, not {best}; take fewer, or wait for more"
+                f"budget and learned, not {best}; take fewer"
             )
         for trial in sorted(trials, key=lambda one: (one.objective, one.number))[:best]:
             made = as_candidate(searched, trial.parameters)

@@ -57,9 +57,23 @@ def read_spec(path: Path) -> SpecText:
         hint = "; `adapm-bench init` writes one to begin with" if isinstance(error, FileNotFoundError) else ""
         refuse(f"cannot read {path}: {error.strerror}{hint}")
     except UnicodeDecodeError as error:
-        refuse(f"{path} is neither YAML nor JSON nor TOML: {error}")
+        refuse(f"{_place(path)} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8")
     except SpecTextError as error:
         refuse(str(error))
+
+
+def _place(path: Path) -> str:
+    """The file and the line where it stops being UTF-8."""
+    if str(path) == STDIN:
+        return "<stdin>"
+    if not path.is_file():  # a pipe cannot be read twice
+        return str(path)
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError as error:  # of the whole file: while it was read, of a part of it
+        line = error.object[: error.start].count(b"\n") + 1
+        return f"{path}, line {line},"
+    return str(path)
 
 
 def _read(path: Path) -> str:

@@ -16,6 +16,7 @@ from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
 from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
+from orchestrator.jobs import RunStatus
 from orchestrator.kinds.registry import KINDS
 from orchestrator.records import Submission
 from orchestrator.specs.faults import count_faults
@@ -50,9 +51,12 @@ def print_submission(submission: Submission, url: str) -> None:
     experiment = submission.experiment
     verb = "submitted" if submission.created else "was already submitted:"
     runs = f"{experiment.runs_planned()} {experiment.spec.run_noun}s"
-    print(f"{verb} {experiment.id}: {plain(experiment.name)}, {runs}")
+    state = "" if submission.created else f" ({experiment.counts.words()})"
+    print(f"{verb} {experiment.id}: {plain(experiment.name)}, {runs}{state}")
     print(f"dashboard: {url}/experiments/{experiment.id}")
-    print(f"next:      adapm-bench watch {experiment.id}")
+    lost = experiment.counts.by_status.keys() & {RunStatus.CANCELLED, RunStatus.FAILED}
+    step = "watch" if not experiment.counts.done() else "retry" if lost else "show"
+    print(f"next:      adapm-bench {step} {experiment.id}")
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:

@@ -38,7 +38,7 @@ def show(id: Id, url: Url = None, json: Json = False) -> None:
 
 @verbs.command()
 def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, json: Json = False) -> None:
-    """Submit a comparison of each optimizer's best trial over fresh seeds; repeating it changes nothing."""
+    """Submit a comparison of a sweep's best trials over fresh seeds, once it has ended; again, and nothing changes."""
     with open_client(url) as client:
         spec = client.sweep_comparison(id, seeds=seeds)
         if output is not None:
@@ -52,7 +52,7 @@ def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, js
             else:
                 print(f"wrote {output}; next: adapm-bench submit {output}")
             return
-        # The key holds the specification: once a better trial has ended, this is another comparison.
+        # The key holds the specification: with other seeds, or a trial that was retried, this is another comparison.
         submission = client.submit(spec, key=f"sweep-{id}-{spec.content_hash()[:32]}")
         print_json(submission) if json else print_submission(submission, client.url)
 

@@ -120,10 +120,12 @@ def board(folders: Folders, out: Site, signer: Signers = None, rules: RuleFiles 
             ranked.setdefault(each.rules.name if each.rules else "", []).append(_standing(each))
         index = str(out / "index.html")
         print_json({"board": index, "submissions": count, "rules": ranked, "refused": written.refused})
-        return
-    print(f"{out / 'index.html'}: {pluralize(count, 'submission')}")
-    for path, why in written.refused.items():
-        complain(f"refused: {path}: {why}")
+    else:
+        print(f"{out / 'index.html'}: {pluralize(count, 'submission')}")
+        for path, why in written.refused.items():
+            complain(f"refused: {path}: {why}")
+    if written.refused and not count:
+        raise typer.Exit(FAILED)
 
 
 def _standing(ranking: Ranking) -> dict[str, Any]:

@@ -111,8 +111,11 @@ def _pairs(option: str, given: Sequence[str] | None, names: Sequence[str]) -> di
 def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun], runs: Sequence[MappedRun]) -> None:
     print(f"{source}: {pluralize(len(found), 'run')}")
     table = plain_table("field", "from", "values")
+    step_fields = ", ".join(dict.fromkeys(each.step_field for each in found if each.step_field is not None))
     for name in NAMES:
         origin = mapping.fields.get(name) or ("given" if name in mapping.constants else "—")
+        if name == "step" and name not in mapping.fields and step_fields:
+            origin = step_fields
         values = list(dict.fromkeys(getattr(run.header, name, None) for run in runs))
         shown = ", ".join(
             "—" if value is None else str(value) for value in values[:6] if name in RunHeader.model_fields
@@ -122,10 +125,11 @@ def _print_mapping(source: str, mapping: FieldMapping, found: Sequence[SourceRun
     others = sorted({metric for run in runs for point in run.points for metric in point.metrics} - {*NAMES})
     settings = {name for run in runs for name in run.header.config} - {IMPORTED}
     kept = f"{pluralize(len(settings), 'setting')}, {pluralize(len(others), 'other metric')}"
-    print(f"kept as well: {kept} ({plain(', '.join(others[:8]))})")
+    print(f"kept as well: {kept}" + (f" ({plain(', '.join(others[:8]))})" if others else ""))
     left_out = sorted({name for each in found for name in each.not_numbers})
     if left_out:
-        print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}")
+        more = f" and {len(left_out) - MOST_SHOWN} more" if len(left_out) > MOST_SHOWN else ""
+        print(f"left out, no numbers: {plain(', '.join(left_out[:MOST_SHOWN]))}{more}")
     without = [run.name for run in runs if run.header.lr is None or run.header.seed is None]
     if without:
         unjudged = f"{pluralize(len(without), 'run')} ({plain(', '.join(without[:4]))})"

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.jobs import RunAction
+from orchestrator.run_table.fields import FieldError, find_field
 from orchestrator.run_table.filters import FilterError, parse_filter
 from orchestrator.services.run_table import TableQuery, group_filter, read_query
 from orchestrator.store.tables import external_runs, runs
@@ -183,7 +184,7 @@ def test_a_filter_finds_what_its_twin_finds_in_every_order_page_by_page(store: S
         ("not " * 30 + "lr<1", "nested deeper than 20"),
         (" and ".join(["lr<1"] * 51), "more than 50 comparisons"),
         ("x" * 1001, "1,001 characters"),
-        ("key_id=1", "there is no field 'key_id'"),
+        ("key_id=1", "there is no field 'key_id'. Fields: "),
         ("model=and", "in quotes where the word is meant"),
         ("model~null", "nothing is ~ null"),
         ("model=a\x00b", "NUL"),
@@ -193,3 +194,9 @@ def test_a_filter_that_cannot_be_understood_says_where_and_what_to_write(text: s
     with pytest.raises(FilterError) as raised:
         parse_filter(text)
     assert fault in str(raised.value)
+
+
+def test_a_list_with_commas_is_no_field() -> None:
+    with pytest.raises(FieldError, match="is a list with commas; give each field by itself"):
+        find_field("config.a,config.e,val_loss")
+    assert find_field("metric.a,b").path == ("a,b",), "loops name metrics as they like"

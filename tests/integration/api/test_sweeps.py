@@ -98,6 +98,11 @@ def test_the_command_line_compares_the_best_once(service: Service, swept: str, t
     assert code == 0 and first.startswith("submitted ") and "4 runs" in first
     code, again = cli(service, "sweep", "compare", swept, "--seeds", "2")
     assert code == 0 and again.startswith("was already submitted: ") and again.split(":")[1].split()[0] in first
+    id = again.split(":")[1].split()[0]
+    assert "4 runs (4 queued)" in again and f"adapm-bench watch {id}" in again
+    assert cli(service, "cancel", id)[0] == 0
+    code, again = cli(service, "sweep", "compare", swept, "--seeds", "2")
+    assert code == 0 and "4 runs (4 cancelled)" in again and f"adapm-bench retry {id}" in again
     code, _ = cli(service, "sweep", "compare", swept, "-o", str(tmp_path / "best.yaml"))
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert code == 0 and ComparisonSpec.model_validate_json(json.dumps(written)).seeds == (1, 2, 3)

@@ -424,3 +424,15 @@ print(result.exit_code, result.stderr, sorted({{"torch", "transformers"}} & set(
     assert told.stdout.startswith("1 the dataset 'own/nothing' is not prepared as 'byte' tokens in ")
     assert "adapm-bench data prepare own/nothing --tokenizer byte --from FILES" in told.stdout
     assert told.stdout.endswith(" []\n")
+
+
+def test_a_specification_in_another_encoding_is_refused_with_its_line(tmp_path: Path):
+    path = tmp_path / "latin.yaml"
+    path.write_bytes(b"kind: comparison\nname: caf\xe9\n")
+    said = CliRunner().invoke(main, ["validate", str(path)])
+    assert said.exit_code == 2 and "latin.yaml, line 2, is not UTF-8 (byte 0xe9); save it as UTF-8" in said.output
+
+
+def test_a_target_that_is_no_number_is_refused_as_one():
+    said = CliRunner().invoke(main, ["compare", "x", "--target", "nan"])
+    assert said.exit_code == 2 and "--target nan is no number" in said.output

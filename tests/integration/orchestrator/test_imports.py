@@ -97,3 +97,14 @@ def test_another_mapping_of_the_same_runs_does_not_change_what_they_were(url: st
 )
 def test_what_is_asked_wrongly_is_answered_with_the_way_out(words: tuple[str, ...], fault: str) -> None:
     assert fault in run_import("http://127.0.0.1:9", *words, code=2)
+
+
+def test_a_text_among_numbers_is_named_before_it_is_lost(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "s2.csv"
+    rows = ("0,5,adamw,0.1,1", "100,4,adamw,0.1,1", "0,5,muon,0.1,1", "100,oops,muon,0.1,1")
+    path.write_text("\n".join(("step,val_loss,optimizer,lr,seed", *rows)))
+    said = run_import(url, str(path), "--experiment", "e2")
+    assert 'left out, no numbers: val_loss at step 100 of s2/muon/1/0.1 ("oops")' in said and "()" not in said
+    assert any(line.split() == ["step", "step"] for line in said.splitlines())
+    with Client(url) as client:
+        assert not any("configuration differs" in each for each in client.judge("e2").concerns)

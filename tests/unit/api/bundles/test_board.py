@@ -263,3 +263,8 @@ def test_rules_that_ship_are_read_and_those_with_faults_refused(tmp_path: Path) 
 def test_no_folder_is_refused(tmp_path: Path) -> None:
     printed = CliRunner().invoke(main, ["board", str(tmp_path / "nowhere"), "-o", str(tmp_path / "site")])
     assert (printed.exit_code, printed.stderr) == (2, f"{tmp_path / 'nowhere'} is no folder\n")
+
+
+def test_a_board_of_refused_bundles_alone_is_a_failure(folder: Path, tmp_path: Path) -> None:
+    printed = CliRunner().invoke(main, ["board", str(folder / "theirs/bad"), "-o", str(tmp_path / "site")])
+    assert printed.exit_code == 1 and "0 submissions" in printed.stdout and "refused: " in printed.stderr

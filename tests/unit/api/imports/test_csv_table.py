@@ -45,6 +45,13 @@ def test_texts_that_stay_are_settings_and_those_that_change_are_named(tmp_path: 
     assert found.config == {"host": "n1"} and set(found.not_numbers) == {"phase"}
 
 
+def test_a_text_in_a_column_of_numbers_is_named_and_no_setting(tmp_path: Path) -> None:
+    text = "step,val_loss,optimizer,lr,seed\n0,5,adamw,0.1,1\n100,4,adamw,0.1,1\n0,5,muon,0.1,1\n100,oops,muon,0.1,1\n"
+    _, muon = runs(tmp_path, text)
+    assert muon.config == {"optimizer": "muon", "seed": 1, "lr": 0.1} and len(muon.points) == 1
+    assert [*muon.not_numbers] == ['val_loss at step 100 of table/muon/1/0.1 ("oops")'] and muon.step_field == "step"
+
+
 def test_a_column_that_the_mapping_asks_for_tells_runs_apart(tmp_path: Path) -> None:
     text = "arm,step,val_loss\nx,0,3\nx,1,2\ny,0,3\ny,1,1\n"
     assert [run.config["arm"] for run in runs(tmp_path, text, "config.arm")] == ["x", "y"]

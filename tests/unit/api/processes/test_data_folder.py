@@ -62,6 +62,8 @@ def test_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(DataFolderError, match=r"file/data cannot be used: Not a directory; .*--data"):
         lock_data_folder(tmp_path / "file" / "data", print)
+    with pytest.raises(DataFolderError, match=r"file is a file; .*--data"):
+        lock_data_folder(tmp_path / "file", print)
 
 
 def test_note_of_a_dead_service_is_not_believed(tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
         assert faulty.status_code == 422 and "position 4" in faulty.text and 'value="lr&lt;oops"' in faulty.text
         assert browser.get("/runs?sort=secret").status_code == 422 and browser.get("/runs.csv?q=lr<").status_code == 422
         assert browser.get("/runs?after=gone").status_code == 422
+        for address in ("/runs.csv?where=lr%3D0.5", "/runs?where=(((("):
+            lost = browser.get(address)
+            assert lost.status_code == 422 and "q is the filter" in lost.text, "a filter does not vanish"
         lines = browser.get("/runs.csv?columns=config.note,state").text.splitlines()
         assert len(lines) == 1 + 120 + 1 and sum("finished" in line for line in lines) == 1
         assert next(line for line in lines if line.startswith("mine")).endswith("'=1+1,running"), "no formula"

@@ -26,6 +26,8 @@ def test_selected_runs_are_retried_labelled_and_deleted(tmp_path: Path) -> None:
         assert 'value="external:mine"' in page and 'formaction="/selection"' in page
 
         chosen = {"runs": [first, waiting, "external:mine", "nothing"], "back": "/runs?q=lr<1"}
+        unknown = browser.post("/selection", data={"runs": [first], "act": "nope"})
+        assert unknown.status_code == 422 and "there are" in unknown.text
         asked = browser.get("/selection", params=chosen | {"action": "retry"}).text
         assert "Retry 1 run?" in asked and "2 of the selected runs need none" in asked
         assert 'href="/runs?q=lr&lt;1"' in asked

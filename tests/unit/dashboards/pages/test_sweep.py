@@ -20,7 +20,7 @@ from dashboards.files.vector import FigureError
 from dashboards.palette import style
 from dashboards.text.answers import value_text
 from dashboards.view_state import ViewState
-from orchestrator.jobs import LeasePolicy
+from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds.registry import validate_spec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.services.composition import Services
@@ -285,6 +285,10 @@ def test_the_field_of_a_contour_is_the_mean_by_inverse_squares():
 
 
 def test_the_best_trials_become_a_comparison_over_fresh_seeds(client: TestClient, services: Services, swept: str):
+    early = client.get(f"/new?best_of={swept}&trials=1&seeds=4")
+    assert early.status_code == 409 and "5 of 16 trials" in early.text
+    assert 'name="best_of"' not in client.get(f"/experiments/{swept}").text
+    services.experiments.apply(swept, RunAction.CANCEL)
     page = client.get(f"/new?best_of={swept}&trials=1&seeds=4").text
     text = html.unescape(page.split('<textarea id="yaml"')[1].partition(">")[2].partition("</textarea>")[0])
     spec = validate_spec(parse(text, "the form"))

@@ -146,3 +146,23 @@ def test_a_file_made_by_another_program_keeps_its_tables(tmp_path: Path) -> None
     with database.reading() as connection:
         assert sa.inspect(connection).has_table("theirs")
     database.close()
+
+
+def test_a_file_that_may_not_be_written_is_refused_at_the_start(database: Database, tmp_path: Path) -> None:
+    """What could be read alone would answer for a service that takes nothing."""
+    file = next(tmp_path.glob("*.sqlite3"))
+    read_only = Database(f"sqlite:///file:{file}?mode=ro&uri=true")
+    try:
+        read_only.check()
+        with pytest.raises(
+            StoreError, match=rf"database file:{file} cannot be used: .*readonly.*; let this user write"
+        ):
+            read_only.migrate()
+    finally:
+        read_only.close()
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "nowhere" / "bench.sqlite3"
+    with pytest.raises(StoreError, match=rf"{file} cannot be used: unable to open .*; .* folder, which must exist"):
+        Database(f"sqlite:///{file}").check()

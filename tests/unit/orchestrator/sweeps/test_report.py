@@ -100,6 +100,14 @@ def test_nothing_to_choose_from_is_a_sentence():
         comparison_of_the_best(found, ONE, 3)
 
 
+def test_a_sweep_that_goes_on_has_no_comparison_of_its_best():
+    found = report(sweep_record(ONE, 2, done=False), four(result(), None))
+    with pytest.raises(ConflictError, match=r"1 of 4 trials of sweep s0 has ended, .* adapm-bench cancel s0"):
+        comparison_of_the_best(found, ONE, 3)
+    ended_early = report(sweep_record(ONE, 2), four(result(), result())[:2])
+    assert comparison_of_the_best(ended_early, ONE, 3).kept_rates is not None
+
+
 def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameters():
     space = {"lr": RATES, "rank_ratio": {"kind": "catalog"}, "warmup_steps": {"kind": "integer", "low": 0, "high": 5}}
     candidates = [{"optimizer": "adamw", "space": {"lr": RATES}}, {"optimizer": "adapm", "space": space}]
