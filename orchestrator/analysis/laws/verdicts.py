@@ -397,7 +397,7 @@ def _shared_error_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str
     unknown = " From so few sizes that error cannot be told: any share of it is taken to be as likely." * few
     return [
         "The budgets of a size may share an error, such as that of its tuning; intervals allow for it. Simulated, they "
-        f"hold in 93 to 100 % of experiments, with such errors or without.{unknown}"
+        f"hold in 90 to 100 % of experiments, with such errors or without.{unknown}"
     ]
 
 
