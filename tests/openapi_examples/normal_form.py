@@ -10,8 +10,8 @@ from typing import Any
 MOST_ITEMS = 1
 MOST_TEXT = 600
 """Characters of an answer that is a text."""
-WHOLE_LISTS = frozenset({"step", "value", "low", "mean", "high", "labels"})
-"""Lists that belong together are as long as each other."""
+WHOLE_LISTS = frozenset({"step", "value", "low", "mean", "high", "labels", "candidates"})
+"""Lists that belong together are as long as each other, and regrets are by candidate."""
 
 MIDNIGHT = 1_767_225_600.0
 """2026-01-01 00:00 UTC."""

@@ -74,7 +74,7 @@ def test_binary_files_are_refused(tmp_path: Path, capsys):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(typer.Exit):
         read_spec(path)
-    assert "neither YAML nor JSON" in capsys.readouterr().err
+    assert "line 1, is not UTF-8 (byte 0xff); save it as UTF-8" in capsys.readouterr().err
 
 
 def test_a_merge_key_may_stand_beside_what_it_merges(tmp_path: Path):
