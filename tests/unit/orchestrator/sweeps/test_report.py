@@ -149,7 +149,7 @@ def test_the_comparison_of_the_best_holds_what_the_sweep_may_have_missed() -> No
 @pytest.mark.parametrize("algorithm", ["random", "tpe", "asha"])
 def test_equal_optimizers_of_a_sweep_are_seldom_told_apart(algorithm: Algorithm) -> None:
     """At most 5 % of experiments, within three standard errors; the settings alone, in many."""
-    sweep, experiments = Sweep(algorithm=algorithm, axes=3, trials=16), 20
+    sweep, experiments = Sweep(algorithm=algorithm, axes=3, trials=16), 12
     found = simulate_sweep(sweep, experiments, seed=1)
     assert found["false_20"] <= 0.05 + 3 * (0.05 * 0.95 / experiments) ** 0.5
     assert found["at_rates_20"] > 0.25

@@ -219,7 +219,7 @@ def test_the_error_of_the_validation_text_is_in_what_all_sizes_share() -> None:
     the luck of the text at every size, intervals leave zero out in at most 5 %, within three standard errors."""
     base = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(3))
     error, random, wrong = evaluation_error(base.workload), np.random.default_rng(0), {"typical": 0, "bands": 0}
-    experiments = 40
+    experiments = 30
     for _ in range(experiments):
         luck = random.normal(0, error)
 
