@@ -33,6 +33,7 @@ from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Places = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 MISFIT = 0.2
 """Losses about the best setting of a descent that are no parabolas may be lower than these, by such a share of their
@@ -250,12 +251,17 @@ def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: i
         for each in (one, other)
         for means in [each.grid.means()]
     ]
-    halves = np.argsort(np.random.default_rng(0).random((HALVES, count)), axis=1)[:, : count // 2]
+    halves = random_halves(count)
     of_one, of_other = (values[halves].min(axis=1) for values in losses)
     trained = np.isfinite(of_one) & np.isfinite(of_other)
     moved = np.full(HALVES, np.inf)
     moved[trained] = np.abs(of_one[trained] - of_other[trained] - (float(losses[0].min()) - float(losses[1].min())))
     return FROM_HALF_TO_ALL * float(np.quantile(moved, 1 - SIGNIFICANCE / comparisons, method="higher"))
+
+
+def random_halves(count: int) -> Places:
+    """`HALVES` random halves of so many draws, the smaller ones where their number is odd: [half, place]."""
+    return np.argsort(np.random.default_rng(0).random((HALVES, count)), axis=1)[:, : count // 2]
 
 
 def surface_regret(

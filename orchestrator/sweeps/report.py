@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from optim import catalog
-from orchestrator.analysis.candidates import FROM_HALF_TO_ALL, HALVES
+from orchestrator.analysis.candidates import FROM_HALF_TO_ALL, random_halves
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
@@ -146,8 +146,9 @@ def regret(trials: Sequence[TrialRow], comparisons: int = 1) -> float | None:
     losses = np.array([math.inf if each.objective is None else each.objective for each in trials])
     if losses.size < 2 or not np.isfinite(losses).any():
         return None
-    halves = np.argsort(np.random.default_rng(0).random((HALVES, losses.size)), axis=1)[:, : losses.size // 2]
-    missed = np.quantile(losses[halves].min(axis=1), 1 - SIGNIFICANCE / max(comparisons, 1), method="higher")
+    missed = np.quantile(
+        losses[random_halves(losses.size)].min(axis=1), 1 - SIGNIFICANCE / max(comparisons, 1), method="higher"
+    )
     found = FROM_HALF_TO_ALL * float(missed - losses.min())
     return found if math.isfinite(found) else None
 

@@ -594,7 +594,7 @@ def typical_difference(
     if found is None:
         return None
     below, above = (fmean(fmean(each[side] for each in cells) for cells in open_by_size.values()) for side in (0, 1))
-    low, high = _with_shared_error(found.mean, found.low, found.high, shared_error, comparisons)
+    low, high = _add_shared_error(found.mean, found.low, found.high, shared_error, comparisons)
     found = found.model_copy(
         update={
             "low": None if low is None or math.isinf(below) else low - below,
@@ -618,7 +618,7 @@ def typical_difference(
     )
 
 
-def _with_shared_error(
+def _add_shared_error(
     value: float, low: float | None, high: float | None, error: float, comparisons: int = 1
 ) -> tuple[float | None, float | None]:
     """An interval with an error that all sizes share, which their residuals do not show; in squares, as in `t_test`."""
@@ -789,7 +789,7 @@ def _loss_differences(fitted: FittedLaw, baseline: FittedLaw, shared_error: floa
             return _loss_difference(one, other, *at)
 
         below, above = _regret_bounds(difference, fitted, baseline, value)
-        low, high = _with_shared_error(float(value), low, high, shared_error)
+        low, high = _add_shared_error(float(value), low, high, shared_error)
         found.append(
             LossDifference(
                 parameters=place[0],
@@ -857,7 +857,7 @@ def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint, sha
     found = baseline.estimate(logarithm, log_ratio(fitted.draws, baseline.draws))
     moves = _moves(lambda law: log_ratio(law, baseline.law), fitted, logarithm)
     error = shared_error * abs(sum(move for _, move in moves))
-    low, high = _with_shared_error(found.value, found.low, found.high, error)
+    low, high = _add_shared_error(found.value, found.low, found.high, error)
     below, above = _regret_bounds(log_ratio, fitted, baseline, logarithm)
     return DataEfficiency(
         parameters=point.parameters,

@@ -46,7 +46,7 @@ def judge(evidence: Evidence) -> Judgement:
     adapm, v_low = part.candidate(ADAPM), part.candidate(V_LOW)
     if adapm is None or v_low is None:
         return missing("a partition has no finite loss")
-    of_values = _apart(v_low, adapm)
+    of_values = _difference_bounds(v_low, adapm)
     paper = evidence.scale is StudyScale.PAPER
     measures = [
         measure(each.title, each.loss, claimed=LOSSES[each.candidate] if paper else None) for each in part.candidates
@@ -73,7 +73,7 @@ def judge(evidence: Evidence) -> Judgement:
     )
 
 
-def _apart(one: CandidateOutcome, other: CandidateOutcome) -> tuple[float, float]:
+def _difference_bounds(one: CandidateOutcome, other: CandidateOutcome) -> tuple[float, float]:
     """Between what the difference of two candidates lies, by what each differs from the baseline by. Their intervals
     hold together, so that this one does; paired by seed it would be narrower."""
     (low, high), (other_low, other_high) = loss_bounds(one), loss_bounds(other)
