@@ -86,13 +86,22 @@ class RefusedError(HTTPException):
     An `HTTPException`, because FastAPI turns everything else that is raised while it reads a body into a bare 400.
     """
 
-    def __init__(self, status: int, kind: str, detail: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        headers: dict[str, str] | None = None,
+        errors: tuple[Fault, ...] = (),
+    ) -> None:
         super().__init__(status, detail, headers)
         self.kind = kind
+        self.errors = errors
 
     def response(self) -> Response:
         """This refusal as a problem."""
-        return problem_response(self.status_code, self.kind, str(self.detail), headers=dict(self.headers or {}))
+        headers = dict(self.headers or {})
+        return problem_response(self.status_code, self.kind, str(self.detail), errors=self.errors, headers=headers)
 
 
 def handle_errors(app: FastAPI) -> None:

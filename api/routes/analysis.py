@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import AfterValidator
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, AnalysisDependency, ExperimentIdPath, StudiesDependency, problems
+from api.routes.context import ID_PATTERN, AnalysisDependency, ExperimentIdPath, JsonRoute, StudiesDependency, problems
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import is_target
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule
@@ -14,7 +14,7 @@ from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.studies.records import StudySummary
 from orchestrator.sweeps.records import SweepReport
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 MOST_EXPERIMENTS = 64
 """Each is read with all of its runs."""

@@ -14,6 +14,7 @@ from api.routes.context import (
     CampaignsDependency,
     Cursor,
     IdempotencyKey,
+    JsonRoute,
     Limit,
     cut_page,
     json_response,
@@ -29,7 +30,7 @@ from orchestrator.analysis.campaigns import (
     TryRequest,
 )
 
-router = APIRouter(prefix="/campaigns", tags=["campaigns"])
+router = APIRouter(prefix="/campaigns", tags=["campaigns"], route_class=JsonRoute)
 
 CampaignIdPath = Annotated[str, Path(pattern=ID_PATTERN)]
 PlacePath = Annotated[int, Path(ge=1, le=MOST_TRIES, description="Of the try in its campaign, from 1.")]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from api.problems import RefusedError
 from api.records import DatasetInfo, ModelInfo, OptimizerInfo, Page, dataset_infos, model_info, optimizer_info
-from api.routes.context import AnalysisDependency, SpecificationsDependency
+from api.routes.context import AnalysisDependency, JsonRoute, SpecificationsDependency
 from optim import catalog
 from orchestrator.errors import NotFoundError
 from orchestrator.services.analysis import Analysis
@@ -17,7 +17,7 @@ from worker.catalog import presets
 from worker.footprint.process import FootprintQuestion
 from worker.records.footprint import Footprint
 
-router = APIRouter(tags=["catalog"])
+router = APIRouter(tags=["catalog"], route_class=JsonRoute)
 
 
 @router.get("/optimizers")

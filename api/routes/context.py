@@ -1,17 +1,20 @@
 """What every route needs: the service's verbs, and parameters checked the same way everywhere."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from api.auth.callers import Caller
 from api.batching import Submissions
 from api.middleware.authentication import AuthState, caller_of
 from api.middleware.metrics import Meters
+from api.problems import RefusedError
 from api.records import Item, Page
 from dashboards.data.live import Pulse
 from dashboards.files.figures import FigureFiles
@@ -25,6 +28,8 @@ from orchestrator.services.monitor import Monitor
 from orchestrator.services.run_table import RunTable
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
+from orchestrator.specs.faults import Fault, pointer
+from orchestrator.specs.text import TwiceError, distinct_keys
 from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
 from orchestrator.store.outgoing.webhooks import Webhooks
@@ -150,6 +155,63 @@ def cut_page(found: Sequence[Item], limit: int, cursor: Callable[[Item], object]
     """The page of `limit` records, from a look for one more: where there is one, the last one's cursor is `next`."""
     items = tuple(found[:limit])
     return Page(items=items, next=str(cursor(items[-1])) if len(found) > limit else None)
+
+
+class JsonRequest(Request):
+    """A request in whose JSON no object has a name twice; Python's parser would keep the last value and say nothing."""
+
+    async def json(self) -> Any:
+        """The body. Raises `RefusedError` for a name that stands twice."""
+        body = await self.body()
+        try:
+            return json.loads(body, object_pairs_hook=distinct_keys)
+        except TwiceError as error:
+            fault = Fault(pointer=_duplicate_pointer(body), allowed="is given twice; leave out one of the two")
+            detail = "A name is given twice in the body; nothing was changed."
+            raise RefusedError(422, "invalid", detail, errors=(fault,)) from error
+
+
+class JsonRoute(APIRoute):
+    """A route that reads its body as a `JsonRequest`: the class of the routes of every router that users send JSON to.
+
+    What workers send is as our own code wrote it.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The route's own handler, of a request that reads its body so."""
+        handle = super().get_route_handler()
+
+        async def handle_checked(request: Request) -> Response:
+            return await handle(JsonRequest(request.scope, request.receive))
+
+        return handle_checked
+
+
+class _Members(list[tuple[str, Any]]):
+    """An object of JSON as it is written, with the names that it has twice."""
+
+
+def _duplicate_pointer(body: bytes) -> str:
+    """The JSON pointer of a name that stands twice in one object of `body`."""
+    waiting: list[tuple[Any, Any]] = [((), json.loads(body, object_pairs_hook=_Members))]
+    while waiting:
+        way, value = waiting.pop()  # a way is a linked list, lest a deep body take memory for its depth at every value
+        seen: set[str | int] = set()
+        for name, held in value if isinstance(value, _Members) else enumerate(value):
+            if name in seen:
+                return pointer(_steps((way, name)))
+            seen.add(name)
+            if isinstance(held, list):
+                waiting.append(((way, name), held))
+    return ""
+
+
+def _steps(way: Any) -> tuple[str | int, ...]:
+    steps: list[str | int] = []
+    while way:
+        way, step = way
+        steps.append(step)
+    return tuple(reversed(steps))
 
 
 EXAMPLES: dict[int, tuple[str, str]] = {

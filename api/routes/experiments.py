@@ -21,6 +21,7 @@ from api.routes.context import (
     ExperimentIdPath,
     ExperimentsDependency,
     IdempotencyKey,
+    JsonRoute,
     Limit,
     PulseDependency,
     SpecificationsDependency,
@@ -45,7 +46,7 @@ from orchestrator.services.experiments import Proposal
 from orchestrator.specs.preview import Preview
 from worker.records.result import Record
 
-router = APIRouter(prefix="/experiments", tags=["experiments"])
+router = APIRouter(prefix="/experiments", tags=["experiments"], route_class=JsonRoute)
 
 IfMatch = Annotated[
     str | None,

@@ -8,6 +8,7 @@ from api.records import Page
 from api.routes.context import (
     CallerDependency,
     ExternalRunsDependency,
+    JsonRoute,
     WithLabels,
     json_response,
     problems,
@@ -25,7 +26,7 @@ from orchestrator.external_runs import (
     LinesReceipt,
 )
 
-router = APIRouter(tags=["external runs"])
+router = APIRouter(tags=["external runs"], route_class=JsonRoute)
 
 RunPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ExperimentPath = Annotated[

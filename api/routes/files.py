@@ -24,6 +24,7 @@ from api.routes.context import (
     ExperimentIdPath,
     ExperimentsDependency,
     FigureFilesDependency,
+    JsonRoute,
     RunIdPath,
     RunsDependency,
     problems,
@@ -39,7 +40,7 @@ from orchestrator.export.files import Format, write_results, write_series
 from orchestrator.records import RunFile, RunRecord
 from orchestrator.services.runs import Runs
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 TEXT = "; charset=utf-8"
 ExportName = Literal["results.parquet", "results.csv", "series.parquet", "series.csv"]

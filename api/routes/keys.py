@@ -5,10 +5,19 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, AuditDependency, AuthDependency, KeyringDependency, Limit, cut_page, problems
+from api.routes.context import (
+    ID_PATTERN,
+    AuditDependency,
+    AuthDependency,
+    JsonRoute,
+    KeyringDependency,
+    Limit,
+    cut_page,
+    problems,
+)
 from orchestrator.keys import AuditRecord, KeyRecord, KeyRequest, NewKey
 
-router = APIRouter(tags=["keys"])
+router = APIRouter(tags=["keys"], route_class=JsonRoute)
 
 AuditPage = Page[AuditRecord]
 KeyIdPath = Annotated[str, Path(pattern=ID_PATTERN)]

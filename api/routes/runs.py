@@ -13,6 +13,7 @@ from api.routes.context import (
     ID_PATTERN,
     AttemptPath,
     Cursor,
+    JsonRoute,
     Limit,
     RunIdPath,
     RunsDependency,
@@ -40,7 +41,7 @@ from orchestrator.services.run_table import LONGEST_CURSOR, MOST_COLUMNS, MOST_R
 from orchestrator.specs.differences import SpecDifferences, spec_differences
 from worker.records.result import Observation, Point, TextSamples
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 SearchText = Annotated[str | None, Query(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 Sort = Annotated[

@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, CallerDependency, SavedViewsDependency, json_response, problems
+from api.routes.context import ID_PATTERN, CallerDependency, JsonRoute, SavedViewsDependency, json_response, problems
 from orchestrator.keys import Scope
 from orchestrator.records import LONGEST_ADDRESS, SavedView, ViewRequest
 
-router = APIRouter(prefix="/views", tags=["saved views"])
+router = APIRouter(prefix="/views", tags=["saved views"], route_class=JsonRoute)
 
 PagePath = Annotated[
     str, Query(max_length=LONGEST_ADDRESS, pattern=r"^[^\x00]*$", description="Those of this page alone: `/runs`.")

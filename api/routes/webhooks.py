@@ -5,10 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from api.records import Page
-from api.routes.context import ID_PATTERN, CallerDependency, IdempotencyKey, WebhooksDependency, json_response, problems
+from api.routes.context import (
+    ID_PATTERN,
+    CallerDependency,
+    IdempotencyKey,
+    JsonRoute,
+    WebhooksDependency,
+    json_response,
+    problems,
+)
 from orchestrator.webhooks.records import DeliveryRecord, NewWebhook, WebhookRecord, WebhookRequest
 
-router = APIRouter(prefix="/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/webhooks", tags=["webhooks"], route_class=JsonRoute)
 
 MOST_DELIVERIES = 200
 WebhookIdPath = Annotated[str, Path(pattern=ID_PATTERN)]

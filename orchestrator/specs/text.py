@@ -137,11 +137,14 @@ def _check_plain(value: Any, around: set[int], seen: set[int]) -> None:
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_distinct_keys, parse_constant=_no_number)
+    return json.loads(text, object_pairs_hook=distinct_keys, parse_constant=_no_number)
 
 
-def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these members; a name that stands twice would hide its first value."""
+def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members, as `json.loads` takes it for its `object_pairs_hook`.
+
+    Raises `TwiceError` for a name that stands twice, which would hide its first value.
+    """
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:

@@ -8,6 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from api.app import NOUNS
+from api.routes import attempts
+from api.routes.context import JsonRoute
 from optim import catalog
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store.leadership import Leadership
@@ -171,6 +174,31 @@ def test_bodies_that_cannot_be_read_are_refused(http, body: bytes):
     answer = http.post("/v1/experiments", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
     assert answer.json()["errors"][0]["allowed"].startswith("must be JSON in UTF-8, nested no deeper")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ('{"name": "a", "name": "b"}', "/name"),
+        (
+            '{"candidates": [{"optimizer": "sgd"}, {"optimizer": "adamw", "optimizer": "sgd"}]}',
+            "/candidates/1/optimizer",
+        ),
+        ('{"a": [1, [2, {"b/c": 1, "b/c": [[]]}]]}', "/a/1/1/b~1c"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/experiments", "/v1/experiments/validate", "/v1/keys"])
+def test_a_name_that_stands_twice_is_refused(http, path: str, body: str, pointer: str):
+    answer = http.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.headers["Content-Type"]) == (422, PROBLEM)
+    assert answer.json()["detail"] == "A name is given twice in the body; nothing was changed."
+    (fault,) = answer.json()["errors"]
+    assert (fault["pointer"], fault["allowed"]) == (pointer, "is given twice; leave out one of the two")
+
+
+def test_every_route_that_users_send_json_to_refuses_a_name_twice():
+    routes = [route for noun in NOUNS if noun is not attempts for route in noun.router.routes]
+    assert [route for route in routes if not isinstance(route, JsonRoute)] == []
 
 
 def test_a_form_is_no_specification(http):
