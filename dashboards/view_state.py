@@ -1,12 +1,15 @@
 """The state of a page's view, kept in its URL, so that a link shows what its sender saw.
 
-Unknown values fall back to the defaults: a hand-edited link still opens.
+Unknown values fall back to the defaults: a hand-edited link still opens. Those of a filter are refused, since all rows
+would pass for those that were asked for.
 """
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 from urllib.parse import urlencode
+
+from orchestrator.run_table.filters import FilterError
 
 XAxis = Literal["steps", "tokens", "seconds", "hours", "flops"]
 X_AXES: tuple[XAxis, ...] = get_args(XAxis)
@@ -29,6 +32,8 @@ SWITCHES = {"log": "log", "log_x": "logx", "each_seed": "seeds"}
 MOST_PAGES = 1_000
 LONGEST_GROUP = 80
 LONGEST_PANEL = 200
+LONGEST_STATE = 40
+"""Characters of an unknown state that are repeated."""
 MOST_PANELS = 8
 Word = TypeVar("Word", bound=str)
 
@@ -73,7 +78,7 @@ class ViewState:
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "ViewState":
-        """Read the query of a URL."""
+        """Read the query of a URL. Raises `FilterError` for a state that there is none of."""
         pairs = list(query)
         given = dict(pairs)
         page = given.get("page", "")
@@ -89,7 +94,7 @@ class ViewState:
             baseline=given.get("baseline", "")[:LONGEST_GROUP],
             sort=_choice(given.get("sort", "").removeprefix("-"), ROW_KEYS, "rank"),
             descending=given.get("sort", "").startswith("-"),
-            run_state=_choice(given.get("state"), RUN_STATES, "all"),
+            run_state=state_filter(given.get("state"), RUN_STATES, "all"),
             run_sort=_choice(given.get("by", "").removeprefix("-"), RUN_KEYS, "position"),
             run_descending=given.get("by", "").startswith("-"),
             page=min(max(int(page), 1), MOST_PAGES) if page.isdecimal() and len(page) < 9 else 1,
@@ -158,6 +163,13 @@ class ViewState:
 def panel_words(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """The panels of an address, unread."""
     return tuple(value[:LONGEST_PANEL] for name, value in pairs if name == "panel")[:MOST_PANELS]
+
+
+def state_filter(value: str | None, known: tuple[Word, ...], default: Word) -> Word:
+    """The state that a table is narrowed to. Raises `FilterError` for one that there is none of."""
+    if value and value not in known:
+        raise FilterError(f"there is no state {value[:LONGEST_STATE]!r}; there are {', '.join(known)}")
+    return _choice(value, known, default)
 
 
 def _choice(value: str | None, known: tuple[Word, ...], default: Word) -> Word:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
+from dashboards.view_state import state_filter
 from orchestrator.annotations import MOST_LABELS, plain_label, sort_labels
 from orchestrator.jobs import RunStatus
 from orchestrator.records import AnyExperiment
+from orchestrator.run_table.filters import FilterError
 from orchestrator.services.experiments import Experiments
 
 StateFilter = Literal["all", "active", "done", "failed"]
@@ -39,17 +41,16 @@ class Search:
 
     @classmethod
     def parse(cls, query: Iterable[tuple[str, str]]) -> "Search":
-        """Read the query of a URL."""
+        """Read the query of a URL. Raises `FilterError` for a state or a label that there can be none of."""
         pairs = list(query)
         given = dict(pairs)
-        state: StateFilter = next((one for one in STATES if one == given.get("state")), "all")
         labels = sort_labels(label for name, value in pairs if name == "label" for label in _labels(value))[
             :MOST_LABELS
         ]
         sort = given.get("sort", "")
         return cls(
             text=given.get("q", "").strip()[:LONGEST_TEXT],
-            state=state,
+            state=state_filter(given.get("state"), STATES, "all"),
             labels=labels,
             sort=sort if sort.removeprefix("-") in SORT_KEYS else NEWEST_FIRST,
         )
@@ -125,11 +126,11 @@ def _alphabetic(name: str) -> tuple[str, str]:
 
 
 def _labels(text: str) -> tuple[str, ...]:
-    """The label that a hand-edited link means; nothing where it cannot be one."""
+    """The label that a link means, if any. Raises `FilterError` where it cannot be one."""
     try:
-        return (plain_label(text),)
-    except ValueError:
-        return ()
+        return (plain_label(text),) if text.strip() else ()
+    except ValueError as error:
+        raise FilterError(f"the label {text[:LONGEST_TEXT]!r} {error}") from error
 
 
 def _searched_text(experiment: AnyExperiment) -> str:

@@ -4,7 +4,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from dashboards.data.search import Search
 from dashboards.view_state import ViewState
+from orchestrator.run_table.filters import FilterError
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,19 @@ def test_defaults_leave_the_url_clean():
 
 def test_a_hand_edited_url_still_opens():
     assert ViewState.parse([("x", "furlongs"), ("part", "best"), ("log", "yes"), ("nonsense", "1")]) == ViewState()
+
+
+@pytest.mark.parametrize("read", [ViewState.parse, Search.parse])
+def test_a_state_that_there_is_none_of_is_refused_lest_all_rows_pass_for_those_asked_for(read):
+    with pytest.raises(FilterError, match="there is no state 'nope'; there are all, "):
+        read([("state", "nope")])
+    assert read([("state", "")]) == read([])
+
+
+def test_a_label_that_there_can_be_none_of_is_refused():
+    with pytest.raises(FilterError, match="the label 'a,b' must be 1 to 60 printable"):
+        Search.parse([("label", "a,b")])
+    assert Search.parse([("label", " ")]) == Search()
 
 
 def test_switches_turn_on_and_off_again():

@@ -33,6 +33,17 @@ def test_home_lists_experiments_newest_first(client, services):
     assert page.count("0/12") == 2
 
 
+def test_a_filter_that_cannot_be_read_is_refused_on_every_page(services):
+    client = TestClient(create_app(services), base_url="http://127.0.0.1")
+    experiment = services.experiments.submit(DEMO).experiment
+    for path, states in (("/", "all, active, done, failed"), (f"/experiments/{experiment.id}", "all, waiting, ")):
+        refused = client.get(f"{path}?state=nope", headers={"Accept": "text/html"})
+        assert (refused.status_code, "<h1>Not understood</h1>" in refused.text) == (422, True)
+        assert f"here is no state &#39;nope&#39;; there are {states}" in refused.text
+        assert client.get(f"{path}?utm_source=mail&x=nope").status_code == 200, "what is no filter hides nothing"
+    assert client.get("/?label=a,b").status_code == 422
+
+
 def test_home_says_who_leads_by_how_much_how_sure_and_at_what_cost(client, services, player):
     candidates = tuple(each.model_copy(update={"learning_rates": (3e-3, 4e-3, 5e-3)}) for each in DEMO.candidates)
     experiment = services.experiments.submit(DEMO.model_copy(update={"candidates": candidates})).experiment
