@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+import unicodedata
 from collections.abc import Callable
 from enum import StrEnum
 from importlib.resources import files
@@ -30,6 +31,8 @@ NUMBERS = {
     ),
 }
 """`2e-3` is a number, `010` and `1:30` are none: so says YAML 1.2. PyYAML's YAML 1.1 reads them as text, 8 and 90."""
+CONTROL_CHARACTER = yaml.reader.Reader.NON_PRINTABLE
+"""Finds what YAML allows nowhere: control characters but tabs and line ends, and what stands for no character."""
 
 
 class TextForm(StrEnum):
@@ -93,6 +96,8 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
     """The mapping in a text that came from `source`; raises `SpecTextError` where there is none."""
     if len(text) > MAX_CHARACTERS:
         raise SpecTextError(f"{source} is longer than {MAX_CHARACTERS:,} characters; no specification is")
+    if found := CONTROL_CHARACTER.search(text):
+        raise SpecTextError(_character_trouble(source, text, found.start()))
     try:
         value = _PARSERS[form](text)
     except yaml.MarkedYAMLError as error:
@@ -181,7 +186,17 @@ def _yaml_trouble(source: str, error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     where = f"{source}:{mark.line + 1}:{mark.column + 1}:" if mark else f"{source} is"
     words = ": ".join(filter(None, (error.context, error.problem)))
+    if r"'\t'" in words:
+        words += "; indent with spaces, not with tabs"
     return f"{where} {_neither(TextForm.YAML)}: {words}"
+
+
+def _character_trouble(source: str, text: str, position: int) -> str:
+    """`a.yaml:3:7: U+0007 is a control character, …`; the parsers' own words name no line, or not the character."""
+    line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+    kind = "a control character" if unicodedata.category(text[position]) == "Cc" else "no character of any script"
+    others = ", or save the file as UTF-8 where it is UTF-16" if text[position] == "\0" else ""
+    return f"{source}:{line}:{column}: U+{ord(text[position]):04X} is {kind}; take it out{others}"
 
 
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

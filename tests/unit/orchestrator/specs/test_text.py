@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.kinds.registry import validate_spec
-from orchestrator.specs.text import SpecTextError, brief, parse, to_yaml
+from orchestrator.specs.text import SpecTextError, TextForm, brief, parse, to_yaml
 from tests.architecture.tree import REPOSITORY
 from tests.factories.playing import DEMO
 
@@ -118,3 +118,18 @@ def test_numbers_are_those_of_yaml_1_2(written: str, read: object) -> None:
 def test_a_name_of_a_field_is_text(key: str) -> None:
     with pytest.raises(SpecTextError, match=r"x.yaml:2:\d+: .*the name of a field must be text"):
         parse(f"b: 1\n{key}: 2", "x.yaml")
+
+
+@pytest.mark.parametrize("form", TextForm)
+@pytest.mark.parametrize("character", ["\0", "\x07", "\x1b", "\x7f", "\x9f", "\ufffe"])
+def test_a_control_character_is_named_with_its_place_and_the_way_out(character: str, form: TextForm) -> None:
+    with pytest.raises(SpecTextError) as raised:
+        parse(f'kind = 1\r\nname: "a{character}b"\n', "mine", form)
+    words = str(raised.value)
+    kind = "no character of any script" if character == "\ufffe" else "a control character"
+    assert words.startswith(f"mine:2:9: U+{ord(character):04X} is {kind}; take it out")
+    assert ("save the file as UTF-8" in words) == (character == "\0")
+
+
+def test_tabs_and_letters_of_every_script_are_no_control_characters() -> None:
+    assert parse('name: "a\tä😀\u2028"', "mine") == {"name": "a\tä😀\u2028"}

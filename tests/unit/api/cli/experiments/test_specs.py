@@ -48,6 +48,8 @@ def test_json_is_read_too(tmp_path: Path):
         ("just words", "holds plain text"),
         ("a: [1", "spec.yaml:1:6: neither YAML nor JSON"),
         ("a: 1\nb:\n\tc: 2", "spec.yaml:3:1: neither YAML nor JSON"),
+        ("a: 1\nb:\n\tc: 2", "indent with spaces, not with tabs"),
+        ("a: 1\nb: \0", "spec.yaml:2:4: U+0000 is a control character; take it out, or save the file as UTF-8"),
         ("a: 1\na: 2", "'a' is given twice"),
         ("a: !!python/object/apply:os.getcwd []", "neither YAML nor JSON"),
         ("a: &a [1, {b: *a}]", "stands for what holds itself"),
