@@ -49,6 +49,8 @@ class Synced:
     """Lines that the service had not."""
     lines: int
     """That it has now."""
+    torn: tuple[int, ...] = ()
+    """Lines of the file, from 1, that were among those sent and cannot be read."""
 
 
 class RunSpool:
@@ -62,11 +64,14 @@ class RunSpool:
         if not first.endswith(b"\n"):
             raise SpoolError(f"{path} has no whole first line: its process was killed before it logged anything")
         try:
-            header = json.loads(first)
+            header = json.loads(first.decode())
             self.run_id, self.part = str(header["id"]), str(header["part"])
             self.run = RunHeader.model_validate(header["run"])
-        except (ValueError, TypeError, KeyError, ValidationError) as error:
-            raise SpoolError(f"{path} is no spool: {_sentence(error)}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise SpoolError(
+                f"{path}, line 1, does not say which run it is: {_trouble(first, error)}. Nothing of it was sent, and "
+                "it stays as it is: mend that line, or move the file elsewhere"
+            ) from error
         self._place = (0, len(first))
         """Number and offset of a line; those before it need not be read again."""
         self._begin = self._place
@@ -107,11 +112,14 @@ class RunSpool:
         if self._received is None:
             self._received = client.send_lines(self.run_id, self._batch(0, [])).lines
         had = known = self._received
+        torn: set[int] = set()
         is_behind = True
         while is_behind:
             is_behind = False
             for batch in self.batches(known):
                 known = client.send_lines(self.run_id, batch).lines
+                # The file's first line is the header, which is no line of a batch.
+                torn |= {batch.first_line + index + 2 for index, line in enumerate(batch.lines) if line is None}
                 # Another process may have sent more; a service that was restored from a backup may have less.
                 if is_behind := known != batch.first_line + len(batch.lines):
                     break
@@ -122,6 +130,7 @@ class RunSpool:
             experiment=self.run.experiment,
             sent=max(known - had, 0),
             lines=known,
+            torn=tuple(sorted(torn)),
         )
 
 
@@ -144,5 +153,13 @@ def _line(line: bytes) -> SpoolLine | None:
         return None
 
 
-def _sentence(error: Exception) -> str:
-    return first_fault(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
+def _trouble(line: bytes, error: Exception) -> str:
+    """What is wrong with a first line."""
+    match error:
+        case UnicodeDecodeError():
+            return f"it is not UTF-8 (byte 0x{line[error.start]:02x})"
+        case json.JSONDecodeError():
+            return f"it is no JSON (column {error.colno}: {error.msg})"
+        case ValidationError():
+            return f"run.{first_fault(error)}"
+    return "it needs id, part and run"

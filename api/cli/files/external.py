@@ -24,7 +24,7 @@ from api.cli.console import (
 )
 from api.cli.service import NoiseMarginOption, TargetOption, Url, open_client, target_choice
 from api.client.messages import ClientError
-from api.client.spool import FOLDER, FOLDER_VARIABLE, RunSpool, SpoolError, find
+from api.client.spool import FOLDER, FOLDER_VARIABLE, RunSpool, SpoolError, Synced, find
 from dashboards.text import formats
 from dashboards.text.words import external_facts
 from orchestrator.external_runs import ExternalExperiment, ExternalJudgement
@@ -49,6 +49,8 @@ WorkloadOption = Annotated[
 MarginOption = Annotated[
     float | None, typer.Option("--margin", min=0.0, help="A difference below it is none that matters.")
 ]
+MOST_LINES_NAMED = 8
+"""Torn lines that are named of a spool."""
 
 
 def sync(folder: Folder = None, url: Url = None, json: Json = False) -> None:
@@ -61,6 +63,8 @@ def sync(folder: Folder = None, url: Url = None, json: Json = False) -> None:
         for path in paths:
             try:
                 sent.append(RunSpool(path).send(client))
+                if sent[-1].torn:
+                    complain(_torn_words(sent[-1]))
             except (SpoolError, OSError) as error:
                 complain(str(error))
                 refused += 1
@@ -81,6 +85,18 @@ def sync(folder: Folder = None, url: Url = None, json: Json = False) -> None:
             print(f"{where} has no runs; start_run of api.client makes them")
     if refused:
         raise typer.Exit(FAILED)
+
+
+def _torn_words(synced: Synced) -> str:
+    """Which lines of a spool cannot be read, and what becomes of them."""
+    shown = ", ".join(map(str, synced.torn[:MOST_LINES_NAMED])) + (", …" if len(synced.torn) > MOST_LINES_NAMED else "")
+    lines, they, count, them = (
+        ("line", "it", "counts", "it") if len(synced.torn) == 1 else ("lines", "they", "count", "them")
+    )
+    return (
+        f"{synced.path}, {lines} {shown}: no whole JSON in UTF-8; {they} {count} as torn, the others are kept, and the "
+        f'file stays as it is. To send {them} once mended, change "part" in line 1, and sync again'
+    )
 
 
 def judge(

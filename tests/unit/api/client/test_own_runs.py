@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import warnings
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from threading import Thread
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from api.cli.files import external
 from api.client.own_runs import OwnRun, start_run
 from api.client.spool import RunSpool, SpoolError, find
-from orchestrator.external_runs import ExternalState, SpoolLine
+from orchestrator.external_runs import ExternalState, LinesBatch, LinesReceipt, SpoolLine
 
 
 @pytest.fixture(autouse=True)
@@ -174,12 +176,61 @@ def test_a_spool_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     assert [batch.first_line for batch in spool.batches(1)] == [1]
 
 
-@pytest.mark.parametrize("content", [b"", b'{"id": "a"', b"[]\n", b'{"id": "a", "part": "b", "run": {}}\n', b"\xff\n"])
-def test_what_is_no_spool_is_said_to_be_none(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no whole first line"),
+        (b'{"id": "a"', "no whole first line"),
+        (b"[]\n", "it needs id, part and run"),
+        (b'{"id": "a", "part": "b"}\n', "it needs id, part and run"),
+        (b'{"id": "a", "part": "b", "run": {}}\n', "run.experiment: Field required"),
+        (b'{"id": "a", "pa\n', "it is no JSON (column 16: Invalid control character at)"),
+        (b'\xff\xfe{"id"\n', "it is not UTF-8 (byte 0xff)"),
+    ],
+)
+def test_what_is_no_spool_is_said_to_be_none_with_its_line_and_the_way_out(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
     path = tmp_path / "x.run.jsonl"
     path.write_bytes(content)
-    with pytest.raises(SpoolError, match=r"x\.run\.jsonl"):
+    with pytest.raises(SpoolError) as raised:
         RunSpool(path)
+    assert words in str(raised.value) and str(path) in str(raised.value)
+    if content.endswith(b"\n"):
+        assert "line 1, does not say which run it is" in str(raised.value)
+        assert "mend that line, or move the file elsewhere" in str(raised.value)
+
+
+class Received:
+    """A service that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.lines: list[SpoolLine | None] = []
+
+    def send_lines(self, run_id: str, batch: LinesBatch) -> LinesReceipt:
+        self.lines[batch.first_line : batch.first_line + len(batch.lines)] = batch.lines
+        return LinesReceipt(run_id=run_id, experiment_id="x", lines=len(self.lines))
+
+
+def test_sync_names_the_lines_that_cannot_be_read_and_sends_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, service = start(tmp_path), Received()
+    run.log(step=1, val_loss=1.0)
+    assert run.path is not None
+    whole = b'{"at": 1.0, "step": 3, "metrics": {"val_loss": 0.5}}\n'
+    with run.path.open("ab") as file:
+        file.write(b'{"at": 1.0, "sta\n' + whole + b'{"at": 1.0, "metrics": {"\xff": 1}}\n')
+    content = run.path.read_bytes()
+    monkeypatch.setattr(external, "open_client", lambda url: nullcontext(service))
+    external.sync(tmp_path)
+    printed = capsys.readouterr()
+    assert [line is None for line in service.lines] == [False, False, True, False, True]
+    assert f"{run.path}, lines 4, 6: no whole JSON in UTF-8; they count as torn, the others are kept" in printed.err
+    assert "a study: 1 run, 5 new lines" in printed.out
+    assert run.path.read_bytes() == content
+    external.sync(tmp_path)
+    assert capsys.readouterr().err == "", "what was said once is not said again"
 
 
 def test_a_service_that_is_away_is_waited_for_no_longer_than_asked(
