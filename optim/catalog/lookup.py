@@ -78,12 +78,16 @@ def _own_entry(name: str, offered: Mapping[str, EntryPoint]) -> OptimizerEntry:
     point = offered[name]
     try:
         entry = point.load()
-    except Exception as error:  # other people's module: whatever it raises, the way out is theirs
-        raise OwnOptimizerError(f"optimizer {name!r}: {point.value} cannot be imported: {error}") from error
-    if not _is_entry(entry):
-        kind = type(entry).__name__
+    except (Exception, SystemExit) as error:  # other people's module: whatever it raises
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise OwnOptimizerError(
-            f"optimizer {name!r}: {point.value} is {kind}; it must be an {__package__}.OptimizerEntry"
+            f"{VARIABLE} names {name!r}, whose entry {point.value} cannot be imported: {said}; mend or reinstall its "
+            f"package, or take the name out"
+        ) from error
+    if not _is_entry(entry):
+        raise OwnOptimizerError(
+            f"{VARIABLE} names {name!r}, whose entry {point.value} is of type {type(entry).__name__}; it must be an "
+            f"{__package__}.OptimizerEntry"
         )
     if entry.name != name or not _NAME.fullmatch(name):
         raise OwnOptimizerError(

@@ -75,3 +75,21 @@ def test_what_is_not_allowed_is_refused(services: Services, allowed: str, name: 
     checked = services("optimizer", "check", name, allowed=allowed)
     assert (checked.exit_code, checked.stdout) == (2, "")
     assert sentence in checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        ("absent", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("nothing", "AttributeError: module 'signum_entry' has no attribute 'ANOTHER'"),
+    ],
+)
+def test_the_doctor_says_which_package_cannot_be_imported_and_why(
+    services: Services, monkeypatch: pytest.MonkeyPatch, allowed: str, words: str
+):
+    monkeypatch.setattr("api.cli.doctor.doctor.EXAMINATIONS", ())
+    examined = services("doctor", "--json", allowed=allowed)
+    (check,) = json.loads(examined.stdout)
+    assert (examined.exit_code, examined.stderr) == (1, "")
+    assert check["found"].startswith(f"{VARIABLE} names '{allowed}', whose entry ") and words in check["found"]
+    assert check["way_out"] == "mend or reinstall its package, or take the name out"

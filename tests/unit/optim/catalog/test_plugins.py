@@ -14,8 +14,9 @@ PACKAGE = Path(__file__).parents[3] / "fakes" / "own_package"
 
 
 @pytest.fixture(autouse=True)
-def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def _installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(PACKAGE))
+    monkeypatch.syspath_prepend(str(tmp_path))
 
 
 def test_none_is_offered_unless_it_is_allowed():
@@ -36,11 +37,18 @@ def test_an_allowed_one_is_built_like_any_other(monkeypatch: pytest.MonkeyPatch)
         ("adamw", "names 'adamw', which this project ships"),
         ("signun", "names 'signun', which no installed package offers under 'adapm_bench.optimizers' (offered: "),
         ("signum,misnamed", "optimizer 'misnamed': its entry is named 'signum'"),
-        ("nothing", "optimizer 'nothing': signum_entry:ANOTHER cannot be imported: module 'signum_entry' has no"),
-        ("number", "optimizer 'number': math:pi is float; it must be an optim.catalog.OptimizerEntry"),
+        ("nothing", "entry signum_entry:ANOTHER cannot be imported: AttributeError: module 'signum_entry' has no"),
+        ("absent", "entry no_such_package.entry:ENTRY cannot be imported: ModuleNotFoundError: No module named"),
+        ("misspelt", "entry misspelt_entry:ENTRY cannot be imported: SyntaxError: "),
+        ("leaving", "entry leaving_entry:ENTRY cannot be imported: SystemExit: 3; mend or reinstall its package, or"),
+        ("number", "whose entry math:pi is of type float; it must be an optim.catalog.OptimizerEntry"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch, allowed: str, sentence: str):
+def test_what_cannot_be_used_is_said_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, allowed: str, sentence: str
+):
+    (tmp_path / "misspelt_entry.py").write_text("def entry(:\n")
+    (tmp_path / "leaving_entry.py").write_text("raise SystemExit(3)\n")
     monkeypatch.setenv(VARIABLE, allowed)
     with pytest.raises(OwnOptimizerError) as caught:
         catalog.names()
