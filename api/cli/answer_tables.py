@@ -138,7 +138,7 @@ def _cells(row: CandidateRow, baseline: CandidateRow | None) -> tuple[Text, ...]
             _interval(row.val_loss),
             _difference(row),
             _state(row, baseline),
-            two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n"),
+            two_lines(*unstable_runs(row)).replace(" to ", "–").replace(", ", "\n").replace(" against ", "\nagainst\n"),
             two_lines(formats.size(row.peak_memory_bytes), row.peak_memory_kind or ""),
             _step(row),
             formats.hours(row.device_hours),

@@ -201,12 +201,14 @@ def speed_words(row: CandidateRow) -> str:
 
 def unstable_runs(row: CandidateRow) -> tuple[str, str]:
     """How many of the judged runs diverged, ran out of memory or spiked (`2 of 10`), and the 95 % interval of their
-    share with the p-value against the baseline's (`3 to 56 %, p = 0.5`)."""
+    share with the p-value against the baseline's (`3 to 56 %, p = 0.5 against baseline`), where that says anything."""
     found = row.instability
     if found is None:
         return formats.UNKNOWN, ""
     interval = f"{100 * found.low:.0f} to {100 * found.high:.0f} %"
-    return f"{found.lost} of {found.runs}", ", ".join(filter(None, (interval, formats.p_value(found.p_value))))
+    p_value = formats.p_value(found.p_value)
+    tested = f"{p_value} against baseline" if p_value not in ("", formats.p_value(1.0)) else ""
+    return f"{found.lost} of {found.runs}", ", ".join(filter(None, (interval, tested)))
 
 
 def difference_tone(conclusion: Conclusion) -> Literal["better", "worse", "as-good", ""]:

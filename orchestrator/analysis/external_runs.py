@@ -106,7 +106,11 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         ),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
-        notes=(*chosen, *fairness_notes(spec, records, rows), f"Judged by {metric}, as a loss: less is better."),
+        notes=(
+            *chosen,
+            *fairness_notes(spec, records, rows, is_external=True),
+            f"Judged by {metric}, as a loss: less is better.",
+        ),
     )
 
 

@@ -28,6 +28,8 @@ from worker.words import pluralize
 
 FAIR_SEEDS = 3
 """Fewer seeds leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
+LEAST_SHOWN = 0.5e-4
+"""Less than this of a loss is 0.0000 in a note."""
 LEAST_P = 0.001
 """Smaller p-values are said to be below it."""
 MOST_P_DIGITS = 6
@@ -73,9 +75,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, spec: Comparis
         case Conclusion.UNEQUALLY_TUNED if found is not None:
             return _unequal(found, baseline.title, _planned_rates(row), _planned_rates(baseline), unit)
         case Conclusion.BETTER | Conclusion.WORSE | Conclusion.AS_GOOD | Conclusion.UNDECIDED if found is not None:
-            said = _difference(found, baseline.title, unit, _single_rates_phrase(row, baseline), spec) + _search_phrase(
-                spec
-            )
+            said = _difference(found, row, baseline, unit, spec) + _search_phrase(spec)
             if found.spiked or found.baseline_spiked:
                 return f"{said} Seeds with a spike left out: {_stability(row, baseline)}."
             return said
@@ -142,15 +142,18 @@ def fairness_notes(
     runs: Sequence[RunRecord],
     rows: Sequence[CandidateRow],
     overtaken: Mapping[str, float] | None = None,
+    *,
+    is_external: bool = False,
 ) -> tuple[str, ...]:
-    """The notes that rest on losses, rates and seeds alone, whoever measured them."""
+    """The notes that rest on losses, rates and seeds alone, whoever measured them; of external runs the bench chooses
+    neither rates nor seeds, and whoever trains them is told what to do."""
     found = (
         *_progress_notes(spec, runs, rows),
         *_loss_notes(rows),
         *_look_notes(spec, rows),
         *_seed_notes(spec, rows),
         *_grid_notes(spec, rows),
-        *_choice_notes(spec, rows),
+        *_choice_notes(spec, rows, is_external),
         *_overtaking_notes(rows, overtaken or {}),
     )
     return tuple(found)
@@ -236,11 +239,12 @@ def _single_rates_phrase(row: CandidateRow, baseline: CandidateRow) -> str:
     return f" at learning rates {row.best_lr:g} for {row.title} and {baseline.best_lr:g} for {baseline.title}"
 
 
-def _difference(found: Difference, baseline: str, unit: str, rates: str, spec: ComparisonSpec) -> str:
+def _difference(found: Difference, row: CandidateRow, of: CandidateRow, unit: str, spec: ComparisonSpec) -> str:
+    baseline, rates = of.title, _single_rates_phrase(row, of)
     gap = f"{signed_text(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
     if found.p_value is None or found.low is None or found.high is None:
-        return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}", spec)
+        return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}", row, of, spec)
     kinds = ["simultaneous"] * (found.comparisons > 1) + ["sequential"] * found.at_look
     interval = " ".join([*kinds, "95 % interval"])
     evidence = (
@@ -287,7 +291,9 @@ def _unequal(found: Difference, baseline: str, rates: int, baseline_rates: int, 
     return f"Not tuned equally: {gap}, but with {rates} learning rates against {baseline_rates}; no verdict."
 
 
-def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -> str:
+def _unproven_sentence(
+    found: Difference, measured: str, row: CandidateRow, baseline: CandidateRow, spec: ComparisonSpec
+) -> str:
     if found.rate_is_open and spec.descends():
         return (
             f"No verdict: {measured} on average, but a search did not see the loss rise along the learning rate, or "
@@ -299,10 +305,7 @@ def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -
             "could turn that."
         )
     if found.rate_is_open:
-        return (
-            f"No verdict: {measured} on average, but a best learning rate lies at the edge of its grid, or too few "
-            "runs about it trained without a spike: a better one could turn that."
-        )
+        return f"No verdict: {measured} on average, but {_open_rate_phrase(found, row, baseline, spec)}."
     if spec.tries_improvement():
         pairs = pluralize(found.n, "pair")
         return f"A try of a campaign, whose ledger has the verdict: {measured} on average over {pairs}."
@@ -313,6 +316,35 @@ def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -
     if found.mean == 0:
         return f"No difference shown: the same loss on all {found.n} common seeds."
     return f"No difference shown: {measured} by the same amount on all {found.n} seeds, without spread to test by."
+
+
+def _open_rate_phrase(found: Difference, row: CandidateRow, baseline: CandidateRow, spec: ComparisonSpec) -> str:
+    """Whose learning rate is open, so that a better one could turn a difference, and what to do about it."""
+    is_small = found.mean == 0 or (found.margin is not None and abs(found.mean) < found.margin)
+    could_turn = [each for each in (row, baseline) if is_small or (each is row) == (found.mean > 0)]
+    if at_edge := [each for each in could_turn if each.edge_of_grid]:
+        where = " and ".join(
+            f"{each.title}'s best learning rate, {each.best_lr:g}, is the {_edge_words(each)[0]} of its grid"
+            for each in at_edge
+        )
+        tries = " and ".join(f"{_edge_words(each)[1]} rates for {each.title}" for each in at_edge)
+        return f"{where}: a better one could turn that. Try {tries}"
+    if (kept := spec.kept_rates) is not None:
+        names = " and ".join(each.title for each in could_turn if kept.regrets.get(each.candidate) is None)
+        return (
+            f"experiment {kept.experiment}, whose rates these are, left open how much better another one is for "
+            f"{names}, and that could turn it. Tune {names} over more rates"
+        )
+    return (
+        f"too few runs about the best learning rate of {' or '.join(each.title for each in could_turn)} trained "
+        "to the end without a spike: a better one could turn that. Try more rates about it"
+    )
+
+
+def _edge_words(row: CandidateRow) -> tuple[str, str]:
+    """At which edge of its grid the best rate of a candidate lies, and what other rates are beyond it."""
+    is_highest = row.best_lr == max(rate.lr for rate in row.learning_rates)
+    return ("highest", "higher") if is_highest else ("lowest", "lower")
 
 
 def _loss(row: CandidateRow, unit: str) -> str:
@@ -460,14 +492,16 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
             "the loss that its rate and its seed lead one to expect; a rate at which most runs spiked is not chosen."
         )
     at_edge = [row for row in rows if row.edge_of_grid]
-    if at_edge and any(row.is_baseline for row in at_edge) and len(rows) > 1:
-        yield (
-            "The baseline's best learning rate lies at the edge of its grid: it may be better than it looks here, and "
-            "who is better than it may not be."
-        )
+    for row in at_edge if len(rows) > 1 else ():
+        if row.is_baseline:
+            yield (
+                f"The best learning rate of {row.title}, the baseline, lies at the edge of its grid: it may be better "
+                "than it looks here, and who is better than it may not be."
+            )
     if at_edge:
         named = ", ".join(
-            f"{row.title} ({row.best_lr:g})" for row in sorted(at_edge, key=lambda row: not row.is_baseline)
+            f"{row.title} ({row.best_lr:g}; try {_edge_words(row)[1]} ones)"
+            for row in sorted(at_edge, key=lambda row: not row.is_baseline)
         )
         yield f"Best learning rate at the edge of the grid, a better one may lie outside: {named}."
     if len({len(candidate.learning_rates) for candidate in spec.candidates}) > 1 and not (
@@ -512,16 +546,20 @@ def _setting_text(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)
 
 
-def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
-    """What the choice of the rates may have done to the losses."""
+def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow], is_external: bool) -> Iterator[str]:
+    """What the choice of the rates may have done to the losses; amounts that four decimals do not show are none."""
     unit = spec.workload.task.loss_unit
     if spec.tuning and len(spec.tuning.seeds) == 1 and len(rows) > 1:
         yield "One tuning seed: how sure the choice of the rates is, the judged seeds alone tell."
-    known = {row.title: row.difference.regret for row in rows if row.difference and row.difference.regret}
+    known = {
+        row.title: row.difference.regret for row in rows if row.difference and row.difference.regret >= LEAST_SHOWN
+    }
     theirs = max((row.difference.baseline_regret for row in rows if row.difference), default=0.0)
+    theirs = theirs if theirs >= LEAST_SHOWN else 0.0
     baseline = next(row for row in rows if row.is_baseline)
     if known or theirs:
-        each = ", ".join(f"{title} {value:.4f}" for title, value in ({baseline.title: theirs} | known).items())
+        own = {baseline.title: theirs} if theirs else {}
+        each = ", ".join(f"{title} {value:.4f}" for title, value in (own | known).items())
         what = "what a better learning rate may still be worth"
         if spec.descends():
             what = "what a better setting within the ranges may still be worth"
@@ -530,13 +568,23 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
             each = ", ".join(f"{title} {value:.4f}" for title, value in known.items())
         yield f"The intervals cover {what}{_unit_phrase(unit)}: {each}."
     if not spec.tuning and any(_planned_rates(row) > 1 and row.val_loss is not None for row in rows):
-        gains = (f"{row.title} {row.selection_gain:.4f}" for row in rows if row.selection_gain is not None)
-        added = ", ".join(gains) or "unknown with one seed"
-        yield (
-            "The seeds that chose the learning rates judge them too. The intervals of differences are wider by what "
-            f"that may have taken off losses{_unit_phrase(unit)}: {added}. The interval of a loss itself does not hold "
-            "that. With `tuning` other seeds choose, grids are extended and refined, and less stays open."
+        gains = {row.title: row.selection_gain for row in rows if row.selection_gain is not None}
+        added = ", ".join(f"{title} {gain:.4f}" for title, gain in gains.items() if gain >= LEAST_SHOWN)
+        if added:
+            said = (
+                "The intervals of differences are wider by what that may have taken off losses"
+                f"{_unit_phrase(unit)}: {added}. The interval of a loss itself does not hold that."
+            )
+        elif gains:
+            said = "That widens no interval of a difference here."
+        else:
+            said = "With one seed nobody can tell what that took off losses."
+        advice = (
+            "Where the best rates are trained again on other seeds, these judge them, and less stays open."
+            if is_external
+            else "With `tuning` other seeds choose, grids are extended and refined, and less stays open."
         )
+        yield f"The seeds that chose the learning rates judge them too. {said} {advice}"
 
 
 def _evaluation_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[str]:

@@ -117,7 +117,9 @@ def test_unstable_runs_stand_beside_the_loss_with_their_interval() -> None:
     lost = Instability(lost=2, runs=10, low=0.0252, high=0.5561, p_value=0.5)
     lines = [" ".join(line.split()) for line in text_of(row("adapm", instability=lost), BASELINE).splitlines()]
     assert "2 of 10" in lines[4] and "3–56 %" in lines[5]
-    assert lines[6].startswith("p = 0.5") or "p = 0.5" in lines[6]
+    assert "p = 0.5" in lines[6] and "against" in lines[7] and "baseline" in lines[8], "of what it is the p-value"
+    none_lost = Instability(lost=0, runs=5, low=0.0, high=0.5218, p_value=1.0)
+    assert "p = 1" not in text_of(row("adapm", instability=none_lost), BASELINE)
 
 
 def test_all_pairs_are_told_but_for_those_that_the_rows_tell() -> None:

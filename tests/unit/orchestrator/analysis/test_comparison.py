@@ -273,6 +273,22 @@ def test_nobody_is_better_than_a_baseline_whose_best_rate_is_at_the_edge(shift: 
     assert adapm.conclusion is conclusion, adapm.verdict
     assert adapm.difference is not None
     assert adapm.difference.rate_is_open is (conclusion is Conclusion.UNDECIDED)
+    if adapm.difference.rate_is_open:
+        assert "AdamW's best learning rate, 0.004, is the highest of its grid: a better one could turn that. " in (
+            adapm.verdict
+        )
+        assert adapm.verdict.endswith("Try higher rates for AdamW.")
+
+
+def test_no_interval_is_said_to_be_wider_by_nothing() -> None:
+    """All seeds alike choose the same rate, and the basin about it leaves nothing open."""
+    of = comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(5))
+    found = compared(of, lambda name, lr, seed: 2.3 + 0.01 * seed + 10 * abs(lr - 2e-3) * (name == "adapm") + lr)
+    assert not any("0.0000" in note for note in found.notes), found.notes
+    (note,) = (note for note in found.notes if note.startswith("The seeds that chose the learning rates judge them"))
+    assert "That widens no interval of a difference here. With `tuning` other seeds choose" in note
+    one = compared(comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3), seeds=(0,)), lambda *_: 2.3)
+    assert any("With one seed nobody can tell what that took off losses." in note for note in one.notes)
 
 
 @pytest.mark.parametrize(
@@ -297,8 +313,8 @@ def test_a_verdict_on_single_rates_says_which(rates: tuple[float, float], words:
 def test_an_edge_is_said_of_the_baseline_first() -> None:
     found = compared(spec(rates=(2e-3, 4e-3, 8e-3)), lambda name, lr, seed: bowl(lr, seed))
     at_edge = [note for note in found.notes if "edge of" in note]
-    assert at_edge[0].startswith("The baseline's best learning rate lies at the edge of its grid")
-    assert "outside: AdamW (0.002)" in at_edge[1]
+    assert at_edge[0].startswith("The best learning rate of AdamW, the baseline, lies at the edge of its grid")
+    assert "outside: AdamW (0.002; try lower ones)" in at_edge[1]
 
 
 def test_short_validation_text_is_said_where_it_rivals_the_differences() -> None:

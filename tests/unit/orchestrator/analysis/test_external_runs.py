@@ -47,7 +47,10 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert any("no workload was told" in each for each in answer.unchecked)
     assert not any(row.edge_of_grid for row in answer.rows) and not any("edge" in note for note in answer.notes)
     several = grid({"adamw": {0.002: ADAMW, 0.004: MUON}, "muon": {0.02: MUON, 0.01: ADAMW}})
-    assert any("at the edge of the grid" in note for note in judge(EXPERIMENT, several).notes)
+    notes = judge(EXPERIMENT, several).notes
+    assert any("at the edge of the grid" in note for note in notes)
+    (chosen,) = (note for note in notes if "judge them too" in note)
+    assert "`tuning`" not in chosen and "trained again on other seeds" in chosen, "the bench trains none of them"
 
 
 def test_a_baseline_that_was_chosen_with_the_results_in_sight_costs_what_all_pairs_do() -> None:

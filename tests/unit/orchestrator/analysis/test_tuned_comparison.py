@@ -252,7 +252,11 @@ def test_a_best_rate_that_stays_at_the_edge_decides_nothing_that_a_better_one_co
     assert difference.rate_is_open is (conclusion is Conclusion.UNDECIDED)
     if difference.rate_is_open:
         assert (difference.low, difference.p_value) == (None, None)
-        assert "at the edge of its grid" in adapm.verdict
+        title = {"adapm": "AdaPM", "adamw": "AdamW"}[falls]
+        assert f"{title}'s best learning rate, 0.004, is the highest of its grid: a better one could turn that. " in (
+            adapm.verdict
+        )
+        assert adapm.verdict.endswith(f"Try higher rates for {title}.")
 
 
 def at_kept_rates(left_open: dict[str, float | None] | None) -> CandidateRow:
@@ -287,7 +291,12 @@ def test_at_kept_rates_the_interval_holds_what_their_tuning_left_open() -> None:
 def test_a_kept_rate_at_the_edge_of_its_grid_is_open_still(
     left_open: dict[str, float | None], conclusion: Conclusion
 ) -> None:
-    assert at_kept_rates(left_open).conclusion is conclusion
+    found = at_kept_rates(left_open)
+    assert found.conclusion is conclusion
+    if conclusion is Conclusion.UNDECIDED:
+        assert "experiment tuned, whose rates these are, left open how much better another one is for AdaPM" in (
+            found.verdict
+        )
 
 
 @pytest.mark.parametrize(
