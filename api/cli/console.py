@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -26,6 +28,8 @@ INTERRUPTED = 130
 LOG_WIDTH = 120
 """Columns outside a terminal, where nothing can be asked for its width."""
 
+PROGRAM = "adapm-bench"
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -34,6 +38,16 @@ def console(stream: IO[str] | None = None) -> Console:
     target = stream or sys.stdout
     width = None if target.isatty() else int(os.environ.get("COLUMNS") or LOG_WIDTH)
     return Console(file=target, width=width, highlight=False, markup=False, emoji=False)
+
+
+def program() -> str:
+    """What a command to copy begins with: `adapm-bench` where the shell finds this one by it, else the path by which
+    this one was called, as `.venv/bin/adapm-bench`."""
+    called = Path(sys.argv[0])
+    if called.name != PROGRAM or not called.exists():
+        return PROGRAM
+    found = shutil.which(PROGRAM)
+    return PROGRAM if found is not None and called.samefile(found) else shlex.quote(str(called))
 
 
 def complain(message: str) -> None:

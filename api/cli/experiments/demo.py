@@ -5,12 +5,13 @@ It goes on where an interrupted one ended, and shows the stored answer where one
 
 import time
 from collections.abc import Callable
+from shlex import quote
 from typing import Annotated
 
 import typer
 
 from api.cli.answer_tables import comparison_table, loss_memory_chart
-from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json
+from api.cli.console import FAILED, Json, complain, console, messages_on_stderr, plain, print_json, program
 from api.cli.experiments.watch import follow
 from api.cli.service import Data, Port, Slots, environment_settings, exit_in_order, own_service
 from api.client.client import Client
@@ -56,15 +57,18 @@ def demo(data: Data = None, port: Port = None, slots: Slots = None, fresh: Fresh
         with exit_in_order(), own_service(settings, port_given=port is not None) as (url, check):
             experiment, comparison = _compare(url, fresh, check)
         if not json:
-            later = "" if is_up else " (once `make up` has started the service)"
             # A port of 0 was any free one: the next service's may be another.
             base = url if is_up else f"http://{settings.host}:{settings.port}" if settings.port else ""
+            up = [f"--data {quote(str(data))}"] * (data is not None) + [f"--port {port}"] * (port is not None)
+            service = " ".join([program(), "up", *up])
+            later = "" if is_up else f" (once `{service}` has started the service)"
             print(f"Its page: {base}/experiments/{experiment.id}{later}")
-            _print_next_steps(experiment)
+            # On the usual data folder the others find the service by its note there.
+            print_next_steps(experiment.id, "" if is_up else service, f" --url {base}" if base and data else "")
     if json:
         print_json({"experiment": experiment, "comparison": comparison})
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
-        complain("not every run succeeded; `adapm-bench show` says why, and --fresh runs the comparison again")
+        complain(f"not every run succeeded; `{program()} show` says why, and --fresh runs the comparison again")
         raise typer.Exit(FAILED)
 
 
@@ -127,13 +131,19 @@ def _clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     return f"{name} ends {abs(found.mean):.4f}{unit} {side} {baseline.title} ({interval})"
 
 
-def _print_next_steps(experiment: ExperimentRecord) -> None:
+def print_next_steps(id: str, service: str, url: str) -> None:
+    """Commands to copy: `service` starts one, unless one runs; `url` is how the others reach it."""
+    bench = program()
+    steps = [
+        (service, "the service and its dashboard; keep it running for the others"),
+        (f"{bench} compare {id} --json{url}", "the figures for a script"),
+        (f"{bench} ls --experiment {id}{url}", "every run"),
+        (f"{bench} optimizers", "what else can be compared, with its options"),
+        (f"{bench} init -o my.yaml", "your own comparison to edit"),
+        (f"{bench} submit my.yaml{url}", "and to run"),
+    ]
+    steps = steps if service else steps[1:]
+    width = max(len(command) for command, _ in steps)
     print("\nNext:")
-    for command, purpose in (
-        ("make up", "the service and its dashboard"),
-        (f"adapm-bench compare {experiment.id} --json", "the figures for a script (while the service is up)"),
-        (f"adapm-bench ls --experiment {experiment.id}", "every run"),
-        ("adapm-bench optimizers", "what else can be compared, with its options"),
-        ("adapm-bench submit my.yaml", "your own comparison; docs/specs.md has one to start from"),
-    ):
-        print(f"  {command:<44} {purpose}")
+    for command, purpose in steps:
+        print(f"  {command:<{width}}  {purpose}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, refuse
+from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, program, refuse
 from api.cli.experiments.specs import STDIN, SpecFile, read_spec
 from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
 from api.client.messages import ClientError
@@ -34,7 +34,7 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
         refuse(f"--key {key!r} must be printable ASCII and not empty")
     spec = read_spec(file)
     if "optimizer" in spec.fields and "candidates" not in spec.fields:
-        command = f"adapm-bench run {file}"
+        command = f"{program()} run {file}"
         refuse(f"{spec.source} is one run, which needs no queue: {command}; an experiment has candidates and seeds")
     with open_client(url) as client:
         try:
@@ -56,7 +56,7 @@ def print_submission(submission: Submission, url: str) -> None:
     print(f"dashboard: {url}/experiments/{experiment.id}")
     lost = experiment.counts.by_status.keys() & {RunStatus.CANCELLED, RunStatus.FAILED}
     step = "watch" if not experiment.counts.done() else "retry" if lost else "show"
-    print(f"next:      adapm-bench {step} {experiment.id}")
+    print(f"next:      {program()} {step} {experiment.id}")
 
 
 def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
@@ -74,7 +74,7 @@ def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
     if found.missing:
         fail("\n".join(found.missing))
     if not json and str(file) != STDIN:
-        print(f"next:         adapm-bench submit {plain(str(file))}")
+        print(f"next:         {program()} submit {plain(str(file))}")
 
 
 def _preview(fields: dict[str, Any], url: str | None) -> Preview:

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, plain, print_json
+from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, plain, print_json, program
 from api.cli.experiments.show import Id
 from api.cli.service import Url, open_client
 from api.client.client import Client
@@ -43,7 +43,7 @@ def watch(id: Id, url: Url = None, json: Json = False) -> None:
             complain(
                 f"and {len(unhappy) - MOST_NAMED} more; `adapm-bench ls --experiment {experiment.id}` lists them all"
             )
-        print(f"ended; next: adapm-bench {experiment.spec.answer_verb} {experiment.id}")
+        print(f"ended; next: {program()} {experiment.spec.answer_verb} {experiment.id}")
     if experiment.counts.by_status.get(RunStatus.SUCCEEDED, 0) < experiment.counts.total:
         raise typer.Exit(FAILED)
 
