@@ -87,7 +87,10 @@ def site(folder: Path) -> Path:
 def test_both_installations_keep_their_provenance(site: Path) -> None:
     index = (site / "index.html").read_text()
     workloads = index[index.index("All workloads") :]
-    rows = re.findall(r"<tr><td>(\d)</td>.*?<bdi>(.*?)</bdi>.*?<td class=\"text\">(<code>.*?)</td></tr>", workloads)
+    rows = re.findall(
+        r'<tr><td data-label="Place">(\d)</td>.*?<bdi>(.*?)</bdi>.*?data-label="Signed by">(<code>.*?)</td></tr>',
+        workloads,
+    )
     assert [(place, title) for place, title, _ in rows] == [
         ("1", "SGD"),
         ("1", "SGD"),
