@@ -65,7 +65,7 @@ SEARCHES = tuple(
 
 def clone(spec: ComparisonSpec, rates: Mapping[str, float], kept: KeptRates | None, seeds: int) -> ComparisonSpec:
     """The same candidates at these rates on fresh seeds."""
-    at_rates = spec.with_settings({name: {"lr": rate} for name, rate in rates.items()}, kept)
+    at_rates = spec.fix_settings({name: {"lr": rate} for name, rate in rates.items()}, kept)
     return at_rates.model_copy(update={"seeds": tuple(range(1000, 1000 + seeds))})
 
 
@@ -142,7 +142,7 @@ def simulate_search(world: Search, experiments: int, seed: int) -> dict[str, flo
         fresh = [run for run in every if run.seed in rest]
         left_open = KeptRates(experiment="e", regrets=regrets(source, records))
         for name, kept in (("false_20", left_open), ("at_rates_20", None)):
-            at_settings = source.with_settings(settings, kept).model_copy(update={"seeds": rest})
+            at_settings = source.fix_settings(settings, kept).model_copy(update={"seeds": rest})
             told = compare(experiment_record(at_settings, len(fresh)), fresh).rows
             counts[name] += any(row.conclusion.value in ("better", "worse") for row in told)
     return {name: round(count / experiments, 4) for name, count in counts.items()}

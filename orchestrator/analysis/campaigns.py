@@ -303,7 +303,7 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
     found = record.improvement
     if record.state is TryState.REGISTERED or found is None or not found.pairs:
         begun = "not submitted yet" if record.state is TryState.REGISTERED else "no pair has ended yet"
-        return f"Undecided: {begun}. Its level of {record.level:.2g} is spent.{_held_up_sentence(record)}"
+        return f"Undecided: {begun}. Its level of {record.level:.2g} is spent.{_interruption_sentence(record)}"
     pairs = pluralize(found.pairs, "pair")
     measured = (
         f"the mean difference in {loss} over {pairs} is {found.mean:+.4f}{unit}, and lies between {found.low:+.4f} and "
@@ -330,7 +330,7 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
             said = f"Undecided: shown on the workload, where {measured}; a held-out workload is still to be judged."
         case _:
             said = f"Undecided: {measured}."
-    said += _held_up_sentence(record)
+    said += _interruption_sentence(record)
     if found.cut_pairs:
         said += (
             f" {found.cut_pairs} of {pairs} count as ±{CUT * gain:g}{unit}, because they differ by more or the "
@@ -341,7 +341,7 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
     return said
 
 
-def _held_up_sentence(record: TryRecord) -> str:
+def _interruption_sentence(record: TryRecord) -> str:
     if record.state is not TryState.HELD_UP:
         return ""
     return " A run failed, was cancelled or paused: nothing goes on before it is retried or resumed."

@@ -111,7 +111,7 @@ class CandidateSummary:
     """Of a search, what each trial tries; empty where the rate alone is tuned."""
     places: Mapping[float, tuple[float, ...]]
     """Of a search by coordinate descent, where on its axes each trial lies, the rate's first; empty of others."""
-    kept_regret: float | None = None
+    regret_of_kept_rate: float | None = None
     """What the comparison left open whose rate was kept, infinite where any amount; None where none was kept."""
 
     @property
@@ -144,8 +144,8 @@ class CandidateSummary:
         without a basin, and of a random search (see `luck_of_draws`). Runs have a variance: that of the basin's, and
         one from the judged runs with so many degrees of freedom, which are the grid's own where there is no phase 2. A
         descent's holds at 95 % for so many comparisons together."""
-        if self.kept_regret is not None:
-            return self.kept_regret if isfinite(self.kept_regret) else 0.0
+        if self.regret_of_kept_rate is not None:
+            return self.regret_of_kept_rate if isfinite(self.regret_of_kept_rate) else 0.0
         if self.places:
             of_trials, of_trials_degrees = self.grid.variance(self.grid.losses.keys())
             pooled = (of_trials * of_trials_degrees + variance * degrees) / max(of_trials_degrees + degrees, 1)
@@ -205,8 +205,8 @@ class CandidateSummary:
 
     def rate_is_open(self) -> bool:
         """Whether the best rate lies at the edge of several, or no basin is known: nothing is known of a better one."""
-        if self.kept_regret is not None:
-            return self.kept_regret == inf
+        if self.regret_of_kept_rate is not None:
+            return self.regret_of_kept_rate == inf
         if self.places:
             return self.final is not None and (self._regret_of_descent(0.0) == inf or not self._bends_along_rates())
         if not self.rates_have_edges() or len(self.rates) == 1 or (self.tuned and self.final is None):
@@ -391,11 +391,11 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
         planned=planned,
         settings=settings,
         places=places,
-        kept_regret=_kept_regret(spec, candidate.name()),
+        regret_of_kept_rate=_regret_of_kept_rate(spec, candidate.name()),
     )
 
 
-def _kept_regret(spec: ComparisonSpec, name: str) -> float | None:
+def _regret_of_kept_rate(spec: ComparisonSpec, name: str) -> float | None:
     if spec.kept_rates is None:
         return None
     found = spec.kept_rates.regrets.get(name)

@@ -98,7 +98,7 @@ class Candidate(Spec):
             spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
         )
 
-    def with_setting(self, setting: Setting) -> "Candidate":
+    def fix_setting(self, setting: Setting) -> "Candidate":
         """The same at one setting that tuning found; what all candidates share, the clipping norm, stays as it is."""
         own = {name: value for name, value in setting.items() if name not in ("lr", "clip_grad_norm")}
         warmup_steps = own.pop("warmup_steps", self.warmup_steps)
@@ -382,7 +382,7 @@ class ComparisonSpec(GridExperiment):
             return [(("seeds",), len(self.seeds), allowed)]
         return []
 
-    def with_settings(self, settings: Mapping[str, Setting], kept: KeptRates | None) -> "ComparisonSpec":
+    def fix_settings(self, settings: Mapping[str, Setting], kept: KeptRates | None) -> "ComparisonSpec":
         """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
         have several clipping norms, which no comparison without a search can have."""
         workload = self.workload
@@ -391,7 +391,7 @@ class ComparisonSpec(GridExperiment):
             raise ValueError(f"the search found other clipping norms for each candidate ({found}), and one is for all")
         update = {
             "workload": workload.model_copy(update={"clip_grad_norm": norms.pop()}),
-            "candidates": tuple(each.with_setting(settings[each.name()]) for each in self.candidates),
+            "candidates": tuple(each.fix_setting(settings[each.name()]) for each in self.candidates),
             "tuning": None,
             "sequential": None,
             "kept_rates": kept,

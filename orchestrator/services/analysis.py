@@ -131,7 +131,7 @@ class Analysis:
         # Nothing is left open where nothing was tuned: a verdict is then about these rates alone.
         was_tuned = any(each != 0.0 for each in left_open.values())
         try:
-            return spec.with_settings(
+            return spec.fix_settings(
                 settings, KeptRates(experiment=experiment.id, regrets=left_open) if was_tuned else None
             )
         except ValueError as error:

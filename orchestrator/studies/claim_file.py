@@ -208,12 +208,12 @@ class ClaimSpec(Spec):
             order=self.order,
         )
 
-    def with_design(self, scale: StudyScale, design: ClaimDesign) -> "ClaimSpec":
+    def replace_design(self, scale: StudyScale, design: ClaimDesign) -> "ClaimSpec":
         """The same with as many seeds at that scale."""
         told = self.scales[scale].model_copy(update={"design": design})
         return self.model_copy(update={"scales": self.scales | {scale: told}})
 
-    def without_designs(self) -> "ClaimSpec":
+    def drop_designs(self) -> "ClaimSpec":
         """What is claimed, apart from how it is shown."""
         bare = {scale: told.model_copy(update={"design": None}) for scale, told in self.scales.items()}
         return self.model_copy(update={"scales": bare})
@@ -286,7 +286,7 @@ def registered_claim(folder: Path, claim: ClaimSpec) -> ClaimSpec:
     where that is another claim: what is claimed does not change once it is there."""
     path = claim_path(folder, claim.name)
     found = read_claim(path) if path.exists() else claim
-    if found.without_designs() != claim.without_designs():
+    if found.drop_designs() != claim.drop_designs():
         raise ClaimError(f"{path} is another claim of that name; give this one a name of its own")
     return found
 

@@ -42,7 +42,7 @@ def design_claim(client: Client, claim: ClaimSpec, scale: StudyScale, folder: Pa
     design, why = given or known, "as the claim says"
     if design is None:
         design, why = smallest_design(client, claim, scale)
-    claim = registered.with_design(scale, design)
+    claim = registered.replace_design(scale, design)
     register_claim(folder, claim)
     return claim, why
 
@@ -89,7 +89,7 @@ def _sequential(
     bounds = [each for each in claim.expect if not each.is_counted()]
     seeds = min(round(MORE_SEEDS * fixed.seeds), MOST_SEEDS)
     design = ClaimDesign(seeds=seeds, sequential=Sequential())
-    parts = claim.with_design(scale, design).study().plans[scale].parts if seeds > Sequential().first_seeds else ()
+    parts = claim.replace_design(scale, design).study().plans[scale].parts if seeds > Sequential().first_seeds else ()
     if len(parts) != 1 or any({each.at_most, each.at_least} != {0.0, None} for each in bounds):
         return None
     spec = parts[0].spec

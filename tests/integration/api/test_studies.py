@@ -55,7 +55,7 @@ def test_every_study_is_told_with_specifications_that_can_be_submitted(client: C
 def test_a_claim_that_is_registered_is_told_like_every_study(client: Client, service: Service, tmp_path: Path) -> None:
     """Over REST and as a page, with the design that was written down; its experiment is found by its key."""
     mine = read_claim(CLAIMS / "lion.yaml").model_copy(update={"name": "lion-of-mine"})
-    register_claim(tmp_path / "studies", mine.with_design(StudyScale.TINY, ClaimDesign(seeds=7)))
+    register_claim(tmp_path / "studies", mine.replace_design(StudyScale.TINY, ClaimDesign(seeds=7)))
     assert tuple(each.name for each in client.studies()) == (*names(), "lion-of-mine")
     (planned,) = client.study("lion-of-mine").scale(StudyScale.TINY).experiments
     assert planned.spec.seeds == (1, 2, 3, 4, 5, 6, 7)

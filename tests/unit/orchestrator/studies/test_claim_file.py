@@ -247,9 +247,9 @@ def test_every_fault_says_where_and_what_would_be_right(tmp_path: Path, old: str
 
 def test_what_is_claimed_does_not_change_once_it_is_registered(file: Path, tmp_path: Path) -> None:
     claim, folder = read_claim(file), tmp_path / "studies"
-    register_claim(folder, claim.with_design(TINY, ClaimDesign(seeds=7)))
+    register_claim(folder, claim.replace_design(TINY, ClaimDesign(seeds=7)))
     again = read_claim(claim_path(folder, claim.name))
-    assert again == claim.with_design(TINY, ClaimDesign(seeds=7))
+    assert again == claim.replace_design(TINY, ClaimDesign(seeds=7))
     assert [each.name for each in registered_claims(folder)] == [claim.name]
     assert study(claim.name, folder).plans[TINY].parts[0].spec.seeds == (1, 2, 3, 4, 5, 6, 7)
     with pytest.raises(ClaimError, match="another claim of that name"):

@@ -64,7 +64,7 @@ def claimed(tmp_path: Path, old: str = "lion-of-ours", new: str = "lion-of-ours"
 def known(claim: ClaimSpec, spread: float) -> Client:
     """One earlier experiment of the workload, with paired differences that vary by so much."""
     chance = random.Random(1)
-    spec = claim.with_design(TINY, ClaimDesign(seeds=30)).study().plans[TINY].parts[0].spec
+    spec = claim.replace_design(TINY, ClaimDesign(seeds=30)).study().plans[TINY].parts[0].spec
     assert isinstance(spec, ComparisonSpec)
     at_once = spec.model_copy(update={"tuning": None})
     _, runs = records(at_once, lambda candidate, lr, seed: 2.5 + chance.gauss(0, spread / 2**0.5))
@@ -106,7 +106,7 @@ def test_a_design_is_chosen_once(tmp_path: Path) -> None:
     again, _ = design_claim(known(claim, 0.12), claim, TINY, folder)
     assert first == again == read_claim(claim_path(folder, claim.name))
     with pytest.raises(ClaimError, match="was registered with 3 seeds"):
-        design_claim(known(claim, 0.02), claim.with_design(TINY, ClaimDesign(seeds=30)), TINY, folder)
+        design_claim(known(claim, 0.02), claim.replace_design(TINY, ClaimDesign(seeds=30)), TINY, folder)
     fresh = claimed(tmp_path, "source: nobody", "source: nobody\nfirst_seed: 50")
     assert fresh.study().plans[TINY].parts[0].spec.seeds == (50, 51, 52, 53, 54)
     with pytest.raises(ClaimError, match="another claim of that name"):
