@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, ViewportSize
 
 from api.bundles.board import write_board
 from api.bundles.publication import write_bundle
 from api.bundles.rules import RuleSet
 from tests.factories.bundles import KEY, STEPS, trained_content
 
-PHONE = {"width": 390, "height": 844}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 WIDER = """() => [...document.querySelectorAll('html, .scroll, h1, h3, p, dd')]
     .filter(each => each.scrollWidth > each.clientWidth).map(each => each.outerHTML.slice(0, 200))"""
 
