@@ -136,12 +136,13 @@ def loss_by_price(
     time = f"device-{'seconds' if is_short else 'hours'} per run at the best learning rate"
     x_title = "bytes of optimizer state" if price == "memory" else time
     layout = layout_of(theme, x_title=x_title, y_title=final_loss_title(comparison))
-    if price == "memory":
-        layout["xaxis"] |= bytes_axis(1.3 * max((each.cost for each in placed), default=1.0))
     layout["margin"] |= {"r": RIGHT_PIXELS}
     if not placed:
         return figure([], layout, theme, empty="Candidates with a result will appear here.")
     _set_ranges(layout, placed)
+    if price == "memory":
+        least, most = layout["xaxis"]["range"]
+        layout["xaxis"] |= bytes_axis(most, least)
     front = [each for each in placed if each.is_on_front] if price == "memory" else _front(placed)
     named = _label_sides(placed, front, layout, PLOTS_PIXELS["narrow" if narrow else "wide"])
     unit = "s" if is_short else "h"
