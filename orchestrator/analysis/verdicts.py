@@ -305,7 +305,7 @@ def _unproven_sentence(found: Difference, measured: str, spec: ComparisonSpec) -
         )
     if spec.tries_improvement():
         pairs = pluralize(found.n, "pair")
-        return f"A try of a campaign, whose ledger has the verdict: {measured} on average over {pairs}."
+        return f"The campaign's ledger has the verdict: {measured} on average over {pairs}."
     if found.n == 1:
         return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
     if found.at_look:
@@ -337,7 +337,7 @@ def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Itera
             "cut because of what this table showed, they are wrong more often than they say. `sequential` allows it."
         )
     if open_runs and (tuning := [row.title for row in rows if row.tuning]):
-        yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
+        yield f"Still tuning, so more runs will follow: {', '.join(tuning)}."
     if count := sum(run.damaged is not None for run in runs):
         yield (
             f"{pluralize(count, 'run')} cannot be read in full: what is stored is damaged, and a damaged result does "
@@ -392,8 +392,8 @@ def _look_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[
     )
     if spec.tries_improvement():
         yield (
-            f"Seeds are added for a try of a campaign, up to {len(spec.seeds)}: {each}. Its ledger has interval and "
-            "verdict; none would hold here, for the seeds ended with that question."
+            f"Seeds are added until the campaign's ledger has a verdict, up to {len(spec.seeds)}: {each}. An interval "
+            "here would not hold, because the verdict decides when they end."
         )
         return
     yield (
@@ -516,7 +516,7 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterato
     """What the choice of the rates may have done to the losses."""
     unit = spec.workload.task.loss_unit
     if spec.tuning and len(spec.tuning.seeds) == 1 and len(rows) > 1:
-        yield "One tuning seed: how sure the choice of the rates is, the judged seeds alone tell."
+        yield "One tuning seed: how certain the choice of the rates is, only the judged seeds show."
     known = {row.title: row.difference.regret for row in rows if row.difference and row.difference.regret}
     theirs = max((row.difference.baseline_regret for row in rows if row.difference), default=0.0)
     baseline = next(row for row in rows if row.is_baseline)
