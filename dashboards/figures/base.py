@@ -65,6 +65,12 @@ def bytes_axis(most: float, least: float = 0.0) -> dict[str, Any]:
     return {"tickvals": ticks, "ticktext": [_round_size(each) for each in ticks]}
 
 
+def percent_ticks(step: float) -> dict[str, Any]:
+    """Ticks of an axis of shares of one, written as tables write them: Plotly's own say `20%`."""
+    ticks = [step * place for place in range(round(1 / step) + 1)]
+    return {"tickvals": ticks, "ticktext": [f"{100 * each:.0f} %" for each in ticks]}
+
+
 def round_step(least: float) -> float:
     """The smallest of 1, 2 and 5 times a power of ten that is no less."""
     base = 10.0 ** math.floor(math.log10(least))

@@ -67,7 +67,8 @@ def learning_rates(
     letters = NARROW_LETTERS if narrow else WIDE_LETTERS
     say_above(layout, _key(comparison.tuning_seeds, shown), letters, theme)
     ended = any(each["x"] for each in data)
-    return figure(data if ended else [], layout, theme, empty="Finished runs will appear here.")
+    empty = "No run finished." if comparison.complete else "Finished runs will appear here."
+    return figure(data if ended else [], layout, theme, empty=empty)
 
 
 def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, style: Style) -> dict[str, Any]:

@@ -138,7 +138,8 @@ def loss_by_price(
     layout = layout_of(theme, x_title=x_title, y_title=final_loss_title(comparison))
     layout["margin"] |= {"r": RIGHT_PIXELS}
     if not placed:
-        return figure([], layout, theme, empty="Candidates with a result will appear here.")
+        empty = "No candidate has a result." if comparison.complete else "Candidates with a result will appear here."
+        return figure([], layout, theme, empty=empty)
     _set_ranges(layout, placed)
     if price == "memory":
         least, most = layout["xaxis"]["range"]

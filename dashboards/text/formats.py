@@ -120,8 +120,8 @@ def flops(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """A learning rate in its shortest form: `0.002`, `1e-05`."""
-    return UNKNOWN if value is None else f"{value:g}"
+    """A learning rate in at most four digits: `0.002`, `1e-05`, `0.001946`."""
+    return UNKNOWN if value is None else f"{value:.4g}"
 
 
 def short_number(value: float | None) -> str:

@@ -46,6 +46,7 @@ from dashboards.text import formats
         (formats.compact, 512, "512"),
         (formats.rate, 0.002, "0.002"),
         (formats.rate, 1000.0, "1000"),
+        (formats.rate, 0.00194625, "0.001946"),
     ],
 )
 def test_quantity_is_written_as_its_field_writes_it(function, value, text):
