@@ -63,11 +63,11 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, spec: Comparis
     best, found = row.best(), row.difference
     match row.conclusion:
         case Conclusion.UNSTABLE if best is not None and (lost := _lost_seeds(best)):
-            return f"No stable learning rate: at the best one, {best.lr:g}, {lost}."
+            return f"No stable learning rate: at the best one, {best.lr:.4g}, {lost}."
         case Conclusion.UNSTABLE if found is not None:
             return f"Not stable, so no verdict on its loss: {_stability(row, baseline)}."
         case Conclusion.BASELINE if best is not None:
-            said = f"The baseline: {_loss(row, unit)} at lr {best.lr:g}."
+            said = f"The baseline: {_loss(row, unit)} at lr {best.lr:.4g}."
             lost = _stability(row, None) if row.instability and row.instability.lost else ""
             return f"{said} {lost[0].upper()}{lost[1:]}." if lost else said
         case Conclusion.UNEQUALLY_TUNED if found is not None:
@@ -185,7 +185,7 @@ def _no_loss(row: CandidateRow) -> str:
         return _tuning_progress(row)
     if row.best_lr is not None and row.final is not None and not row.lost_runs():
         has_ended = "ended with a result" if _has_ended(row) else "has ended yet"
-        return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count {has_ended}."
+        return f"Tuned: lr {row.best_lr:.4g}; no run of the seeds that count {has_ended}."
     if row.verdicts:
         counts = ", ".join(f"{count} {_VERBS[kind]}" for kind, count in sorted(row.outcomes.items()))
         return f"No finite validation loss at any learning rate: {counts}."
@@ -199,13 +199,12 @@ def _has_ended(row: CandidateRow) -> bool:
 
 def _tuning_progress(row: CandidateRow) -> str:
     if _has_ended(row):
-        return f"Never judged: of the runs that tuned it, those at lr {row.best_lr:g} ended best."
+        return f"Never judged: of the runs that tuned it, those at lr {row.best_lr:.4g} ended best."
     ended = sum(rate.runs_ended for rate in row.learning_rates)
     total = sum(rate.runs_total for rate in row.learning_rates)
     have = "has" if ended == 1 else "have"
-    return (
-        f"Tuning: {ended} of {pluralize(total, 'run')} {have} ended, the best learning rate so far is {row.best_lr:g}."
-    )
+    runs = f"{ended} of {pluralize(total, 'run')} {have} ended"
+    return f"Tuning: {runs}, the best learning rate so far is {row.best_lr:.4g}."
 
 
 def _lost_seeds(best: LearningRateRow) -> str | None:
@@ -232,8 +231,8 @@ def _single_rates_phrase(row: CandidateRow, baseline: CandidateRow) -> str:
     if max(_planned_rates(row), _planned_rates(baseline)) > 1 or row.best_lr is None or baseline.best_lr is None:
         return ""
     if row.best_lr == baseline.best_lr:
-        return f" at learning rate {row.best_lr:g} each"
-    return f" at learning rates {row.best_lr:g} for {row.title} and {baseline.best_lr:g} for {baseline.title}"
+        return f" at learning rate {row.best_lr:.4g} each"
+    return f" at learning rates {row.best_lr:.4g} for {row.title} and {baseline.best_lr:.4g} for {baseline.title}"
 
 
 def _difference(found: Difference, baseline: str, unit: str, rates: str, spec: ComparisonSpec) -> str:
@@ -412,7 +411,7 @@ def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
             yield f"{row.title} has {_seeds_with_loss(row)} of its {seeds} at its best learning rate."
     for place, row in enumerate(rows if spec.sequential is None else ()):
         if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):
-            yield f"{row.title} has a lower mean than who ranks before it, of fewer seeds: all seeds rank before some."
+            yield f"{row.title} ranks behind higher means: candidates with all of their seeds rank first."
     baseline = next(row for row in rows if row.is_baseline)
     for row in rows:
         if row.difference is None or row.val_loss is None or baseline.val_loss is None:
@@ -449,7 +448,7 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
     if extended:
         yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
     spiked = [
-        f"{row.title} at lr {rate.lr:g}, {_seeds_phrase(rate.spiked_seeds)}"
+        f"{row.title} at lr {rate.lr:.4g}, {_seeds_phrase(rate.spiked_seeds)}"
         for row in rows
         for rate in row.learning_rates
         if rate.spiked_seeds
@@ -467,7 +466,7 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         )
     if at_edge:
         named = ", ".join(
-            f"{row.title} ({row.best_lr:g})" for row in sorted(at_edge, key=lambda row: not row.is_baseline)
+            f"{row.title} ({row.best_lr:.4g})" for row in sorted(at_edge, key=lambda row: not row.is_baseline)
         )
         yield f"Best learning rate at the edge of the grid, a better one may lie outside: {named}."
     if len({len(candidate.learning_rates) for candidate in spec.candidates}) > 1 and not (
