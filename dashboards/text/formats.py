@@ -60,10 +60,10 @@ def size(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one: `54 %`, `6.9 %`."""
+    """A share of one: `54 %`, `6.9 %`, `0 %`."""
     if share is None:
         return UNKNOWN
-    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
+    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
 
 
 def seconds(value: float | None) -> str:

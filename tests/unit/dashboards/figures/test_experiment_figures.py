@@ -68,6 +68,15 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     assert diverged["text"] == ["lr 1000 → ", ""]
 
 
+def test_rates_that_are_too_large_for_the_axis_have_one_label(reader, finished):
+    """They are drawn at one place, and two labels there would cover each other."""
+    snapshot = reader.snapshot(finished)
+    runs = [run.model_copy(update={"lr": 5000.0}) if run.seed == 2 and run.lr > 1 else run for run in snapshot.runs]
+    data = figure(reader, replace(snapshot, runs=tuple(runs)), "learning-rates", ViewState(), "light")["data"]
+    (diverged,) = [trace for trace in data if trace["name"] == "diverged"]
+    assert sorted(diverged["text"]) == ["", "lr 1000 to 5000 → "]
+
+
 def test_learning_rates_say_what_is_drawn_and_in_which_unit(reader, finished):
     layout = figure(reader, reader.snapshot(finished), "learning-rates", ViewState(), "light")["layout"]
     assert layout["annotations"][0]["text"] == "line: mean over seeds; small circles: each seed; ×: diverged"
