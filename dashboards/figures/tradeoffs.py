@@ -60,6 +60,14 @@ class NamedMark:
     name: str
     x: float
     y: float
+    low: float | None = None
+    high: float | None = None
+    """Where its interval ends."""
+
+    def interval(self) -> Box:
+        """What its interval covers, the mark's middle at the least."""
+        low, high = (self.y if end is None else end for end in (self.low, self.high))
+        return Box(left=self.x - 1, right=self.x + 1, low=low, high=high)
 
     def box(self) -> Box:
         """What the mark itself covers."""
@@ -77,11 +85,12 @@ class NamedMark:
 
 def sides(marks: Sequence[NamedMark], room: Box) -> list[str | None]:
     """The side of each mark at which its name stands, within the room, the same for page, file and print. Earlier marks
-    choose first; None where every side is taken: such a mark is named in the figure's legend."""
-    taken = [mark.box() for mark in marks]
+    choose first; None where every side is taken, by marks, intervals or names: such a mark is named in the figure's
+    legend."""
+    taken, intervals = [mark.box() for mark in marks], [mark.interval() for mark in marks]
     chosen: list[str | None] = []
     for place, mark in enumerate(marks):
-        others = taken[:place] + taken[place + 1 :]
+        others = taken[:place] + taken[place + 1 :] + intervals
         labels = {side: mark.label(side) for side in SIDES}
         free = (side for side, box in labels.items() if room.has_room_for(box) and not any(map(box.meets, others)))
         chosen.append(side := next(free, None))
@@ -195,11 +204,20 @@ def _label_sides(
     (left, right), (low, high) = layout["xaxis"]["range"], layout["yaxis"]["range"]
     width, height = pixels
     firsts = sorted(placed, key=lambda one: one not in front)
+
+    def across(value: float) -> float:
+        return float(width * (value - left) / (right - left))
+
+    def up(value: float) -> float:
+        return float(height * (min(max(value, low), high) - low) / (high - low))
+
     marks = [
         NamedMark(
             name=one.title,
-            x=width * (one.cost - left) / (right - left),
-            y=height * (one.loss.mean - low) / (high - low),
+            x=across(one.cost),
+            y=up(one.loss.mean),
+            low=None if one.loss.low is None else up(one.loss.low),
+            high=None if one.loss.high is None else up(one.loss.high),
         )
         for one in firsts
     ]
