@@ -5,7 +5,7 @@ Where an optimizer shares its hue with another, dash and marker tell them apart,
 """
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -129,10 +129,10 @@ def variant(base: Style, nth: int) -> Style:
     return replace(base, dash=dash, symbol=symbol)
 
 
-def numbered_style(place: int) -> Style:
+def numbered_style(place: int, hues: Sequence[str] = NUMBERED_HUES) -> Style:
     """The look of what has no optimizer's own: the first, the second …, up to twice as many as there are hues."""
-    dash = DASHES[place // len(NUMBERED_HUES) % len(DASHES)]
-    return Style(hue=NUMBERED_HUES[place % len(NUMBERED_HUES)], dash=dash, symbol=SYMBOLS[place % len(SYMBOLS)])
+    dash = DASHES[place // len(hues) % len(DASHES)]
+    return Style(hue=hues[place % len(hues)], dash=dash, symbol=SYMBOLS[place % len(SYMBOLS)])
 
 
 def stylesheet() -> str:

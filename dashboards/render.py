@@ -17,7 +17,7 @@ from dashboards.data import tables
 from dashboards.figures.grouping import grouping_choices
 from dashboards.palette import style
 from dashboards.text import answers, costs, formats, words
-from dashboards.text.markdown import markdown, note
+from dashboards.text.markdown import code_spans, markdown, note
 from orchestrator.errors import NotFoundError
 from worker.words import pluralize
 
@@ -129,7 +129,12 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= FILTERS | {"sentence": formats.page_sentence, "markdown": markdown, "note": note}
+    made.filters |= FILTERS | {
+        "sentence": formats.page_sentence,
+        "markdown": markdown,
+        "note": note,
+        "code_spans": code_spans,
+    }
     made.filters["pluralize"] = pluralize
     made.filters["age"] = lambda then: formats.age(then, time.time())
     made.filters["pretty_json"] = lambda value: json.dumps(value, indent=2, ensure_ascii=False)

@@ -85,8 +85,9 @@ def fields_of(run: RunRecord | ExternalRun) -> dict[str, str]:
     """What is known of a run, field by field, as texts: of its specification, or of the configuration that it told."""
     if isinstance(run, ExternalRun):
         seed = formats.UNKNOWN if run.seed is None else str(run.seed)
-        own = {"candidate": run.candidate, "lr": formats.rate(run.lr), "seed": seed, "workload": run.workload or "none"}
+        lr = formats.UNKNOWN if run.lr is None else formats.option_value(run.lr)
+        own = {"candidate": run.candidate, "lr": lr, "seed": seed, "workload": run.workload or "none"}
         return own | {name: formats.option_value(value) for name, value in leaves(run.config)}
     spec = run.spec.model_dump(mode="json") if run.spec else {}
-    own = {name: str(getattr(run, name)) for name in OWN_FIELDS} | {"lr": formats.rate(run.lr)}
+    own = {name: str(getattr(run, name)) for name in OWN_FIELDS} | {"lr": formats.option_value(run.lr)}
     return own | {name: formats.option_value(value) for name, value in leaves(spec)}

@@ -34,6 +34,7 @@ HEADROOM = 1.05
 LINE_SHARE = 0.07
 """Of a figure's height: what a line above the plot takes."""
 MOST_BYTE_TICKS = 5
+BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 FADED = 0.22
 """The opacity of what stands behind a highlighted candidate."""
 LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
@@ -56,11 +57,18 @@ class ExperimentView:
     """The panel that is asked for, as an address says it."""
 
 
-def bytes_axis(most: float) -> dict[str, Any]:
-    """Ticks of a linear axis of bytes up to `most`, written as tables write sizes: Plotly's own say `500MB`."""
-    step = round_step(max(most, 1.0) / MOST_BYTE_TICKS)
-    ticks = [step * place for place in range(math.ceil(most / step) + 1)]
+def bytes_axis(most: float, least: float = 0.0) -> dict[str, Any]:
+    """Ticks of a linear axis of bytes from `least` to `most`, written as tables write sizes: Plotly's own say
+    `500MB`."""
+    step = round_step(max(most - least, 1.0) / MOST_BYTE_TICKS)
+    ticks = [step * place for place in range(math.ceil(least / step), math.ceil(most / step) + 1)]
     return {"tickvals": ticks, "ticktext": [_round_size(each) for each in ticks]}
+
+
+def percent_ticks(step: float) -> dict[str, Any]:
+    """Ticks of an axis of shares of one, written as tables write them: Plotly's own say `20%`."""
+    ticks = [step * place for place in range(round(1 / step) + 1)]
+    return {"tickvals": ticks, "ticktext": [f"{100 * each:.0f} %" for each in ticks]}
 
 
 def round_step(least: float) -> float:
@@ -70,8 +78,8 @@ def round_step(least: float) -> float:
 
 
 def _round_size(value: float) -> str:
-    digits, _, unit = formats.size(value).partition(" ")
-    return f"{float(digits):g} {unit}" if value else "0"
+    unit = formats.size(value).partition(" ")[2]
+    return f"{value / BYTES[unit]:g} {unit}" if value else "0"
 
 
 def names_margin(names: Iterable[str]) -> int:

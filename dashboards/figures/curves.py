@@ -34,7 +34,7 @@ from dashboards.figures.base import (
     trace,
 )
 from dashboards.figures.grouping import find_grouping, group_runs
-from dashboards.palette import Style, ThemeName, numbered_style, style, variant
+from dashboards.palette import KNOWN, NUMBERED_HUES, Style, ThemeName, numbered_style, style, styles, variant
 from dashboards.text import formats
 from dashboards.text.formats import LOSS_IN_NATS
 from dashboards.text.words import candidate_title, loss_title, run_title
@@ -311,8 +311,12 @@ def _budget(snapshot: Snapshot, view: ViewState) -> float | None:
 
 
 def external_styles(candidates: Sequence[str]) -> dict[str, Style]:
-    """A look for each candidate, in their order."""
-    return {name: numbered_style(place) for place, name in enumerate(candidates)}
+    """A look for each candidate: an optimizer's own where it has the name of one, else a hue that none of these has."""
+    known = {name: name.lower() for name in candidates if name.lower() in KNOWN}
+    looks = styles(known.items())
+    free = [hue for hue in NUMBERED_HUES if hue not in {look.hue for look in looks.values()}] or NUMBERED_HUES
+    others = (name for name in candidates if name not in known)
+    return looks | {name: numbered_style(place, free) for place, name in enumerate(others)}
 
 
 def external_curves(
@@ -344,4 +348,4 @@ def external_curves(
         first, low = max(float(each[0]) for each in known), min(float(each.min()) for each in known)
         if first > low >= 0 and max(float(each.max()) for each in known) > HEADROOM * first:
             layout["yaxis"]["range"] = [low - 0.05 * (first - low), HEADROOM * first]
-    return figure(data, layout, theme, empty=f"None of these runs has told {metric}.")
+    return figure(data, layout, theme, empty=f"None of these runs has logged {metric}.")

@@ -55,7 +55,7 @@ def groupings(spec: ExperimentSpec) -> tuple[Grouping, ...]:
         found.append(Grouping(key="optimizer", title="optimizer", value=lambda run: run.optimizer, within="optimizer"))
     if len(spec.grid_rates()) > 1:
         found.append(
-            Grouping(key="lr", title="lr", value=lambda run: formats.rate(run.lr), within="candidate", all_rates=True)
+            Grouping(key="lr", title="lr", value=lambda run: f"{run.lr:g}", within="candidate", all_rates=True)
         )
     if len(spec.seeds) > 1:
         found.append(Grouping(key="seed", title="seed", value=lambda run: str(run.seed), within="candidate"))

@@ -17,6 +17,7 @@ from dashboards.figures.base import (
     figure,
     layout_of,
     open_ends,
+    percent_ticks,
     plain,
     round_step,
     say_above,
@@ -120,9 +121,10 @@ def profile_curves(report: ProfileReport, by: str, styles: Mapping[str, Style], 
         hover = "%{y:.0%} of workloads within %{x:.2f}×"
         shares = [profile(own, tau) for tau in steps]
         data.append(trace("lines", steps, shares, name=plain(row.title), line=look, hovertemplate=hover))
-    layout = layout_of(theme, x_title="tau: time relative to the fastest candidate", y_title="share of workloads")
+    what = "tokens relative to the fewest" if by == "tokens" else "device-hours relative to the fewest"
+    layout = layout_of(theme, x_title=f"tau: {what}", y_title="share of workloads")
     layout["xaxis"]["range"] = [1, report.largest_tau]
-    layout["yaxis"] |= {"range": [-0.02, 1.05], "tickformat": ".0%"}
+    layout["yaxis"] |= {"range": [-0.02, 1.05]} | percent_ticks(0.25)
     return figure(data, layout, theme, empty="No candidate appears in every comparison.")
 
 

@@ -35,7 +35,7 @@ from dashboards.data.trials import brushed_trials
 from dashboards.figures.base import ExperimentView, Figure, add_legend, band, figure, layout_of, line, plain
 from dashboards.figures.compare import X_TITLES
 from dashboards.figures.sweep import parallel_candidate
-from dashboards.palette import Style, ThemeName, numbered_style
+from dashboards.palette import Style, ThemeName, numbered_style, variant
 from dashboards.text.words import candidate_title, run_title
 from dashboards.view_state import MOST_PANELS, ViewState
 from orchestrator.columns import FIELDS, STEP, Array
@@ -70,6 +70,8 @@ MOST_LINES = 96
 MOST_SMOOTHING = 30
 """Per cent of the points."""
 LONGEST_FIELD = 80
+LEGEND_SHARE = 0.3
+"""Of a panel's height: many means are more names than fit, and the plot needs its room."""
 FEW_POINTS = 60
 """So few are marked, too: what is reported now and then has no line to speak of."""
 
@@ -288,7 +290,7 @@ def draw_panel(lines: Collection[PanelLine], panel: Panel, theme: ThemeName) -> 
     layout["hovermode"] = "x unified" if named <= 6 else "closest"
     layout["uirevision"] = panel.word()
     if panel.by:
-        add_legend(layout)
+        add_legend(layout, maxheight=LEGEND_SHARE)
     _set_axes(layout, panel, data)
     return figure(data, layout, theme, empty=f"None of these runs has reported {title}.")
 
@@ -318,20 +320,24 @@ def _bands(lines: Iterable[PanelLine], panel: Panel, theme: ThemeName) -> list[d
     for each in lines:
         owner = each.candidate if panel.by in ("candidate", "lr", "seed") else each.optimizer
         groups.setdefault((owner, each.is_external, each.fields.get(panel.by, "none")), []).append(each)
+    has_several = len({(owner, is_external) for owner, is_external, _ in groups}) > 1
+    values = list(dict.fromkeys(value for _, _, value in groups))
     data: list[dict[str, Any]] = []
     for place, ((owner, is_external, value), some) in enumerate(groups.items()):
         found = thin_band(across_seeds([each.rows for each in some], "smoothed", panel.x))
         if not found.x.size:
             continue
-        look = some[0].own_look if panel.by == "candidate" else None
-        colour = (look or numbered_style(place)).colour(theme)
+        look = some[0].own_look if panel.by == "candidate" or has_several else None
+        look = variant(look, 0 if panel.by == "candidate" else values.index(value)) if look else numbered_style(place)
+        colour = look.colour(theme)
         title = f"{owner} · external" if is_external else candidate_title(owner, some[0].optimizer)
         name = title if panel.by == "candidate" else f"{title}, {panel.by} {value}"
         if len(some) > 1:
             data += band(numbers(found.x), numbers(found.low), numbers(found.high), colour, 0.16)
         mode = "lines+markers" if found.x.size <= FEW_POINTS else "lines"
         mean = line(found.x, found.mean, plain(f"{name} (n = {len(some)})"), colour, width=1.8, mode=mode)
-        data.append(mean | {"showlegend": True, "marker": {"size": 4, "color": colour}})
+        mean["line"] |= {"dash": look.dash}
+        data.append(mean | {"showlegend": True, "marker": {"size": 4, "symbol": look.symbol, "color": colour}})
     return data
 
 

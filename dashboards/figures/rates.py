@@ -1,7 +1,7 @@
 """The figure of learning rates: the final loss at each of them, by candidate."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboards.figures.base import Figure, fade, figure, final_loss_title, layout_of, plain, say_above, trace
@@ -67,7 +67,8 @@ def learning_rates(
     letters = NARROW_LETTERS if narrow else WIDE_LETTERS
     say_above(layout, _key(comparison.tuning_seeds, shown), letters, theme)
     ended = any(each["x"] for each in data)
-    return figure(data if ended else [], layout, theme, empty="Finished runs will appear here.")
+    empty = "No run finished." if comparison.complete else "Finished runs will appear here."
+    return figure(data if ended else [], layout, theme, empty=empty)
 
 
 def _mean_line(title: str, means: Sequence[tuple[float, float]], colour: str, style: Style) -> dict[str, Any]:
@@ -127,12 +128,21 @@ def _seed_marks(title: str, runs: Sequence[RunRecord], colour: str, noun: str = 
 def _diverged_marks(runs: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float) -> list[Any]:
     """Runs that have no loss to be drawn at as × along the upper edge, each kind by its outcome: none is left out."""
     lost = [run for run in runs if _has_diverged(run)]
+    beyond = sorted((run for run in lost if run.lr > edge), key=lambda run: run.lr)
+    rates = dict.fromkeys(formats.rate(run.lr) for run in beyond[:1] + beyond[-1:])
+    notes = {run.id: f"lr {' to '.join(rates)} → " for run in beyond[:1]}  # all of them lie at one place
     words = dict.fromkeys(run.state_word() for run in lost)
-    return [_crosses(word, [run for run in lost if run.state_word() == word], styles, theme, edge) for word in words]
+    by_word = ([run for run in lost if run.state_word() == word] for word in words)
+    return [_crosses(word, each, notes, styles, theme, edge) for word, each in zip(words, by_word, strict=True)]
 
 
 def _crosses(
-    word: str, lost: Sequence[RunRecord], styles: Mapping[str, Style], theme: ThemeName, edge: float
+    word: str,
+    lost: Sequence[RunRecord],
+    notes: Mapping[str, str],
+    styles: Mapping[str, Style],
+    theme: ThemeName,
+    edge: float,
 ) -> dict[str, Any]:
     colours = [styles[run.candidate].colour(theme) for run in lost]
     return trace(
@@ -141,7 +151,7 @@ def _crosses(
         [1.0] * len(lost),
         name=word,
         yaxis="y2",
-        text=_blank_repeats(f"lr {formats.rate(run.lr)} → " if run.lr > edge else "" for run in lost),
+        text=[notes.get(run.id, "") for run in lost],
         textposition="middle left",
         textfont={"size": 11, "color": THEMES[theme].muted},
         customdata=[f"{plain(run.candidate)} · lr {formats.rate(run.lr)} · seed {run.seed}" for run in lost],
@@ -158,12 +168,6 @@ def _spaced_rates(rates: Sequence[float], most: int) -> list[float]:
         if not chosen or math.log(rate / chosen[-1]) >= math.log(rates[-1] / rates[0]) / most:
             chosen.append(rate)
     return chosen
-
-
-def _blank_repeats(labels: Iterable[str]) -> list[str]:
-    """The labels, each only where it first stands: seeds of one rate lie on top of one another."""
-    every = list(labels)
-    return [label if every.index(label) == place else "" for place, label in enumerate(every)]
 
 
 def _rate_edge(runs: Sequence[RunRecord]) -> float:

@@ -132,6 +132,7 @@ def meters(columns: Columns, style: Style, theme: ThemeName, *, narrow: bool = F
         drawn = line(known.step, scale * known.column(name), METER_TITLES[name], style.colour(theme), mode=mode)
         data.append(drawn | axes)
         layout["annotations"].append(heading(METER_TITLES[name], domains[0][0], domains[1][1], theme))
+    layout["margin"] |= {"b": 20}
     if len(names) < 2:
         del layout["yaxis2"]
     return figure(data, layout, theme, empty="This run has reported no other metrics yet.")

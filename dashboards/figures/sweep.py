@@ -24,6 +24,7 @@ from dashboards.figures.base import (
     labelled_bars,
     layout_of,
     names_margin,
+    percent_ticks,
     plain,
     trace,
     transparent,
@@ -293,7 +294,7 @@ def importance(report: SweepReport, styles: Mapping[str, Style], theme: ThemeNam
     )
     layout = layout_of(theme, x_title="share of importance", y_title="")
     layout["margin"] |= {"l": names_margin(names)}
-    layout["xaxis"] |= {"range": [0, 1.15], "tickformat": ".0%"}
+    layout["xaxis"] |= {"range": [0, 1.15]} | percent_ticks(0.2)
     layout["yaxis"] |= {"showgrid": False, "ticks": ""}
     few = "Importance requires two hyperparameters and eight trials of an optimizer."
     return figure([data] if bars else [], layout, theme, empty=few)

@@ -60,6 +60,14 @@ class NamedMark:
     name: str
     x: float
     y: float
+    low: float | None = None
+    high: float | None = None
+    """Where its interval ends."""
+
+    def interval(self) -> Box:
+        """What its interval covers, the mark's middle at the least."""
+        low, high = (self.y if end is None else end for end in (self.low, self.high))
+        return Box(left=self.x - 1, right=self.x + 1, low=low, high=high)
 
     def box(self) -> Box:
         """What the mark itself covers."""
@@ -77,11 +85,12 @@ class NamedMark:
 
 def sides(marks: Sequence[NamedMark], room: Box) -> list[str | None]:
     """The side of each mark at which its name stands, within the room, the same for page, file and print. Earlier marks
-    choose first; None where every side is taken: such a mark is named in the figure's legend."""
-    taken = [mark.box() for mark in marks]
+    choose first; None where every side is taken, by marks, intervals or names: such a mark is named in the figure's
+    legend."""
+    taken, intervals = [mark.box() for mark in marks], [mark.interval() for mark in marks]
     chosen: list[str | None] = []
     for place, mark in enumerate(marks):
-        others = taken[:place] + taken[place + 1 :]
+        others = taken[:place] + taken[place + 1 :] + intervals
         labels = {side: mark.label(side) for side in SIDES}
         free = (side for side, box in labels.items() if room.has_room_for(box) and not any(map(box.meets, others)))
         chosen.append(side := next(free, None))
@@ -136,12 +145,14 @@ def loss_by_price(
     time = f"device-{'seconds' if is_short else 'hours'} per run at the best learning rate"
     x_title = "bytes of optimizer state" if price == "memory" else time
     layout = layout_of(theme, x_title=x_title, y_title=final_loss_title(comparison))
-    if price == "memory":
-        layout["xaxis"] |= bytes_axis(1.3 * max((each.cost for each in placed), default=1.0))
     layout["margin"] |= {"r": RIGHT_PIXELS}
     if not placed:
-        return figure([], layout, theme, empty="Candidates with a result will appear here.")
+        empty = "No candidate has a result." if comparison.complete else "Candidates with a result will appear here."
+        return figure([], layout, theme, empty=empty)
     _set_ranges(layout, placed)
+    if price == "memory":
+        least, most = layout["xaxis"]["range"]
+        layout["xaxis"] |= bytes_axis(most, least)
     front = [each for each in placed if each.is_on_front] if price == "memory" else _front(placed)
     named = _label_sides(placed, front, layout, PLOTS_PIXELS["narrow" if narrow else "wide"])
     unit = "s" if is_short else "h"
@@ -193,11 +204,20 @@ def _label_sides(
     (left, right), (low, high) = layout["xaxis"]["range"], layout["yaxis"]["range"]
     width, height = pixels
     firsts = sorted(placed, key=lambda one: one not in front)
+
+    def across(value: float) -> float:
+        return float(width * (value - left) / (right - left))
+
+    def up(value: float) -> float:
+        return float(height * (min(max(value, low), high) - low) / (high - low))
+
     marks = [
         NamedMark(
             name=one.title,
-            x=width * (one.cost - left) / (right - left),
-            y=height * (one.loss.mean - low) / (high - low),
+            x=across(one.cost),
+            y=up(one.loss.mean),
+            low=None if one.loss.low is None else up(one.loss.low),
+            high=None if one.loss.high is None else up(one.loss.high),
         )
         for one in firsts
     ]

@@ -209,7 +209,7 @@ def _drawn_runs(
     """As many as can be told apart."""
     if judgement is not None:
         workload = judgement.workload or ""
-    rates = {row.candidate: row.lr for row in judgement.rows} if judgement else {}
+    rates = {row.candidate: row.lr for row in judgement.rows if row.lr is not None} if judgement else {}
     fitting = [
         run
         for run in runs

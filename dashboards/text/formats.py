@@ -60,10 +60,10 @@ def size(value: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of one: `54 %`, `6.9 %`."""
+    """A share of one: `54 %`, `6.9 %`, `0 %`."""
     if share is None:
         return UNKNOWN
-    return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * share:.0f} %"
+    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
 
 
 def seconds(value: float | None) -> str:
@@ -120,8 +120,8 @@ def flops(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """A learning rate in its shortest form: `0.002`, `1e-05`."""
-    return UNKNOWN if value is None else f"{value:g}"
+    """A learning rate in at most four digits: `0.002`, `1e-05`, `0.001946`."""
+    return UNKNOWN if value is None else f"{value:.4g}"
 
 
 def short_number(value: float | None) -> str:

@@ -43,7 +43,8 @@ class Chip:
 class Segment:
     """One part of a bar that is 100 wide."""
 
-    tone: Tone
+    tone: Tone | Literal["over"]
+    """`over`: ended, and neither good nor bad."""
     start: float
     width: float
 
@@ -150,10 +151,11 @@ def planned_counts(experiment: AnyExperiment) -> StateCounts:
 
 def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
     """The states of an experiment's runs as parts of one bar: the good first, what waits last."""
-    order: tuple[Tone, ...] = ("good", "bad", "live", "warn", "wait")
+    order: tuple[Tone | Literal["over"], ...] = ("good", "bad", "over", "live", "warn", "wait")
     numbers = dict.fromkeys(order, 0)
     for state, number in counts.by_outcome().items():
-        numbers[tone(state)] += number
+        found = tone(state)
+        numbers["over" if found == "wait" and isinstance(state, Outcome) else found] += number
     segments, start = [], 0.0
     for name in order:
         width = 100 * numbers[name] / max(1, counts.total)

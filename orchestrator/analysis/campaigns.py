@@ -337,7 +337,7 @@ def verdict_sentence(record: TryRecord, *, gain: float, loss: str, unit: str) ->
             "candidate has no loss"
         )
         usually = 4 * found.cut_pairs > found.pairs
-        said += ": this tells who is usually better, more than who is on average." if usually else "."
+        said += ": this shows which is usually better rather than which is better on average." if usually else "."
     return said
 
 

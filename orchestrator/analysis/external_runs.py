@@ -413,13 +413,14 @@ def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[Ext
         if row.loss is None or row.loss.n < FAIR_SEEDS
     ]
     if few:
-        yield f"too few seeds: fewer than {FAIR_SEEDS} cannot show small differences ({', '.join(few)})"
+        each = ", ".join(few)
+        yield f"too few seeds: fewer than {FAIR_SEEDS} cannot show small differences (with a finite loss: {each})"
     tried = {row.candidate: len(row.learning_rates) for row in rows}
     if len({*tried.values()}) > 1:
         each = ", ".join(f"{name} {count}" for name, count in tried.items())
         yield f"not tuned equally: learning rates tried: {each}"
     elif rows and max(tried.values()) == 1:
-        yield "nothing was tuned as far as was told: one learning rate for each candidate"
+        yield "no tuning was logged: one learning rate for each candidate"
     if len({row.last_steps for row in rows if row.last_steps}) > 1:
         each = ", ".join(f"{row.candidate} {_numbers(row.last_steps)}" for row in rows)
         yield f"budgets differ: the last step with a loss: {each}"
@@ -467,7 +468,7 @@ def _differing_settings(of_row: Mapping[str, Sequence[ExternalRun]]) -> list[str
 def _setting_text(value: JsonValue) -> str:
     """Some trackers write every number with a point: 2.0 is 2."""
     if value is None:
-        return "not told"
+        return "not logged"
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value, sort_keys=True)
 
 
@@ -483,15 +484,15 @@ def _mapped_settings(run: ExternalRun) -> set[str]:
 
 def _unchecked_sentences(runs: Sequence[ExternalRun], rows: Sequence[JudgedCandidate]) -> Iterator[str]:
     if any(run.workload is None for run in runs):
-        yield "that all runs trained the same model on the same data: no workload was told"
+        yield "that all runs trained the same model on the same data: no workload was logged"
     else:
-        yield "that runs of one workload trained the same model on the same data: the bench knows its name alone"
+        yield "that runs of one workload trained the same model on the same data: the bench knows only its name"
     if not all(row.tokens for row in rows):
         yield f"that equal steps are equal budgets: log the metric `{TOKENS}`"
     if sources := sorted({run.source for run in runs} & END_UNKNOWN):
         yield f"that runs imported from {' and '.join(sources)} had ended: such files do not say so"
     yield "that every loss was taken on the same validation text, and how far another text would move differences"
-    yield "that no run was left out, and no other setting was tuned: the bench sees what was told"
+    yield "that no run was left out, and no other setting was tuned: the bench sees only what was logged"
     yield (
         "that the number of seeds was fixed before any result was seen: whoever looks after 3, 4, … 10 seeds and stops "
         "at a verdict tells equal candidates apart in 15 % instead of 5 %"

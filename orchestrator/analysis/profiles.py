@@ -85,8 +85,8 @@ AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Ev
 
 
 NO_TEST = (
-    "A score is how these runs went. It holds no noise of the seeds, nothing that tuning left open and no error of the "
-    "validation text: the tables' verdicts do."
+    "A score describes these runs alone. It leaves out the noise of the seeds, what tuning left open and the error of "
+    "the validation text; the tables' verdicts include them."
 )
 
 Measured = tuple[ExperimentRecord, Sequence[RunRecord], Curves]
@@ -281,7 +281,7 @@ def profile_notes(
             names = ", ".join(each.name for each in group)
             found.append(f"{len(group)} experiments train one workload and count as one, at their median: {names}.")
     if dropped:
-        found.append(f"{pluralize(dropped, 'candidate is', 'candidates are')} not in every comparison, and left out.")
+        found.append(f"{pluralize(dropped, 'candidate is', 'candidates are')} left out: not in every comparison.")
     if is_baselines and len({each.baseline for each in comparisons}) > 1:
         found.append("The comparisons have different baselines, so their targets are not equally hard.")
     if len({each.device for each in comparisons}) > 1:

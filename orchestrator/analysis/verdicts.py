@@ -65,11 +65,11 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, spec: Comparis
     best, found = row.best(), row.difference
     match row.conclusion:
         case Conclusion.UNSTABLE if best is not None and (lost := _lost_seeds(best)):
-            return f"No stable learning rate: at the best one, {best.lr:g}, {lost}."
+            return f"No stable learning rate: at the best one, {best.lr:.4g}, {lost}."
         case Conclusion.UNSTABLE if found is not None:
             return f"Not stable, so no verdict on its loss: {_stability(row, baseline)}."
         case Conclusion.BASELINE if best is not None:
-            said = f"The baseline: {_loss(row, unit)} at lr {best.lr:g}."
+            said = f"The baseline: {_loss(row, unit)} at lr {best.lr:.4g}."
             lost = _stability(row, None) if row.instability and row.instability.lost else ""
             return f"{said} {lost[0].upper()}{lost[1:]}." if lost else said
         case Conclusion.UNEQUALLY_TUNED if found is not None:
@@ -188,7 +188,7 @@ def _no_loss(row: CandidateRow) -> str:
         return _tuning_progress(row)
     if row.best_lr is not None and row.final is not None and not row.lost_runs():
         has_ended = "ended with a result" if _has_ended(row) else "has ended yet"
-        return f"Tuned: lr {row.best_lr:g}; no run of the seeds that count {has_ended}."
+        return f"Tuned: lr {row.best_lr:.4g}; no run of the seeds that count {has_ended}."
     if row.verdicts:
         counts = ", ".join(f"{count} {_VERBS[kind]}" for kind, count in sorted(row.outcomes.items()))
         return f"No finite validation loss at any learning rate: {counts}."
@@ -202,13 +202,12 @@ def _has_ended(row: CandidateRow) -> bool:
 
 def _tuning_progress(row: CandidateRow) -> str:
     if _has_ended(row):
-        return f"Never judged: of the runs that tuned it, those at lr {row.best_lr:g} ended best."
+        return f"Never judged: of the runs that tuned it, those at lr {row.best_lr:.4g} ended best."
     ended = sum(rate.runs_ended for rate in row.learning_rates)
     total = sum(rate.runs_total for rate in row.learning_rates)
     have = "has" if ended == 1 else "have"
-    return (
-        f"Tuning: {ended} of {pluralize(total, 'run')} {have} ended, the best learning rate so far is {row.best_lr:g}."
-    )
+    runs = f"{ended} of {pluralize(total, 'run')} {have} ended"
+    return f"Tuning: {runs}, the best learning rate so far is {row.best_lr:.4g}."
 
 
 def _lost_seeds(best: LearningRateRow) -> str | None:
@@ -235,8 +234,8 @@ def _single_rates_phrase(row: CandidateRow, baseline: CandidateRow) -> str:
     if max(_planned_rates(row), _planned_rates(baseline)) > 1 or row.best_lr is None or baseline.best_lr is None:
         return ""
     if row.best_lr == baseline.best_lr:
-        return f" at learning rate {row.best_lr:g} each"
-    return f" at learning rates {row.best_lr:g} for {row.title} and {baseline.best_lr:g} for {baseline.title}"
+        return f" at learning rate {row.best_lr:.4g} each"
+    return f" at learning rates {row.best_lr:.4g} for {row.title} and {baseline.best_lr:.4g} for {baseline.title}"
 
 
 def _difference(found: Difference, row: CandidateRow, of: CandidateRow, unit: str, spec: ComparisonSpec) -> str:
@@ -308,7 +307,7 @@ def _unproven_sentence(
         return f"No verdict: {measured} on average, but {_open_rate_phrase(found, row, baseline, spec)}."
     if spec.tries_improvement():
         pairs = pluralize(found.n, "pair")
-        return f"A try of a campaign, whose ledger has the verdict: {measured} on average over {pairs}."
+        return f"The campaign's ledger has the verdict: {measured} on average over {pairs}."
     if found.n == 1:
         return f"No difference shown: {measured} on the one common seed, and one seed proves nothing."
     if found.at_look:
@@ -324,7 +323,7 @@ def _open_rate_phrase(found: Difference, row: CandidateRow, baseline: CandidateR
     could_turn = [each for each in (row, baseline) if is_small or (each is row) == (found.mean > 0)]
     if at_edge := [each for each in could_turn if each.edge_of_grid]:
         where = " and ".join(
-            f"{each.title}'s best learning rate, {each.best_lr:g}, is the {_edge_words(each)[0]} of its grid"
+            f"{each.title}'s best learning rate, {each.best_lr:.4g}, is the {_edge_words(each)[0]} of its grid"
             for each in at_edge
         )
         tries = " and ".join(f"{_edge_words(each)[1]} rates for {each.title}" for each in at_edge)
@@ -369,7 +368,7 @@ def _progress_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Itera
             "cut because of what this table showed, they are wrong more often than they say. `sequential` allows it."
         )
     if open_runs and (tuning := [row.title for row in rows if row.tuning]):
-        yield f"Still tuned, so that more runs will follow: {', '.join(tuning)}."
+        yield f"Still tuning, so more runs will follow: {', '.join(tuning)}."
     if count := sum(run.damaged is not None for run in runs):
         yield (
             f"{pluralize(count, 'run')} cannot be read in full: what is stored is damaged, and a damaged result does "
@@ -424,8 +423,8 @@ def _look_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Iterator[
     )
     if spec.tries_improvement():
         yield (
-            f"Seeds are added for a try of a campaign, up to {len(spec.seeds)}: {each}. Its ledger has interval and "
-            "verdict; none would hold here, for the seeds ended with that question."
+            f"Seeds are added until the campaign's ledger has a verdict, up to {len(spec.seeds)}: {each}. An interval "
+            "here would not hold, because the verdict decides when they end."
         )
         return
     yield (
@@ -444,7 +443,7 @@ def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
             yield f"{row.title} has {_seeds_with_loss(row)} of its {seeds} at its best learning rate."
     for place, row in enumerate(rows if spec.sequential is None else ()):
         if any(_ranks_first_by_seeds(other, row) for other in rows[:place]):
-            yield f"{row.title} has a lower mean than who ranks before it, of fewer seeds: all seeds rank before some."
+            yield f"{row.title} ranks behind higher means: candidates with all of their seeds rank first."
     baseline = next(row for row in rows if row.is_baseline)
     for row in rows:
         if row.difference is None or row.val_loss is None or baseline.val_loss is None:
@@ -481,7 +480,7 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
     if extended:
         yield f"Learning rates added beyond an edge of the grid or about the best one: {', '.join(extended)}."
     spiked = [
-        f"{row.title} at lr {rate.lr:g}, {_seeds_phrase(rate.spiked_seeds)}"
+        f"{row.title} at lr {rate.lr:.4g}, {_seeds_phrase(rate.spiked_seeds)}"
         for row in rows
         for rate in row.learning_rates
         if rate.spiked_seeds
@@ -500,7 +499,7 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
             )
     if at_edge:
         named = ", ".join(
-            f"{row.title} ({row.best_lr:g}; try {_edge_words(row)[1]} ones)"
+            f"{row.title} ({row.best_lr:.4g}; try {_edge_words(row)[1]} ones)"
             for row in sorted(at_edge, key=lambda row: not row.is_baseline)
         )
         yield f"Best learning rate at the edge of the grid, a better one may lie outside: {named}."
@@ -550,7 +549,7 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow], is_externa
     """What the choice of the rates may have done to the losses; amounts that four decimals do not show are none."""
     unit = spec.workload.task.loss_unit
     if spec.tuning and len(spec.tuning.seeds) == 1 and len(rows) > 1:
-        yield "One tuning seed: how sure the choice of the rates is, the judged seeds alone tell."
+        yield "One tuning seed: how certain the choice of the rates is, only the judged seeds show."
     known = {
         row.title: row.difference.regret for row in rows if row.difference and row.difference.regret >= LEAST_SHOWN
     }

@@ -144,7 +144,7 @@ def _experiments_table(found: tuple[ExternalExperiment, ...]) -> RenderableType:
 def judgement_view(judged: ExternalJudgement) -> RenderableType:
     """What speaks against the verdicts first, then the table, the verdicts, and what nobody could check."""
     head = Text(plain(judged.experiment), style="bold")
-    head.append(f"  (external runs: told, not measured by the bench; {plain(judged.metric)})", style="yellow")
+    head.append(f"  (external runs: logged, not measured by the bench; {plain(judged.metric)})", style="yellow")
     table = plain_table(
         "candidate", "lr", plain(judged.metric)[:24], f"Δ to {plain(judged.baseline)[:16]}", "runs", "rates"
     )

@@ -89,7 +89,7 @@ def record_stop(run_id: str, attempt: int, token: str, word: Stopped) -> Ending:
         attempt=attempt,
         token=token,
         outcome=AttemptOutcome.STOPPED,
-        message=f"obeyed {word.command} at step {word.step}",
+        message=f"{word.command} at step {word.step}",
         device_seconds=word.device_seconds,
         decide=stop,
     )

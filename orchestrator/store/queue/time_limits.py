@@ -93,7 +93,7 @@ def _cancel_if_late(run: RunRow, time: tuple[float, float] | None, now: float) -
         reason = f"the deadline of its experiment has passed: {moment}"
         return _cancel(run, TimeLimit.DEADLINE_SECONDS, reason)
     if time is not None and time[0] >= time[1]:
-        reason = f"its time is up: {time[0]:.0f} s of the {time[1]:g} s that max_run_seconds allows"
+        reason = f"stopped after {time[0]:.0f} s: max_run_seconds allows {time[1]:g} s"
         return _cancel(run, TimeLimit.MAX_RUN_SECONDS, reason)
     return None
 

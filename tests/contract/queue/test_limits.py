@@ -50,9 +50,9 @@ def test_a_run_whose_own_time_is_up_is_asked_to_leave_and_says_why(store: Store)
     assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, TimeLimit.MAX_RUN_SECONDS)
     told = run.reason
     assert told is not None
-    assert re.fullmatch(r"its time is up: 4\d\d s of the 400 s that max_run_seconds allows", told)
+    assert re.fullmatch(r"stopped after 4\d\d s: max_run_seconds allows 400 s", told)
     (attempt,) = store.runs.attempts(run_id)
-    assert (attempt.outcome, attempt.message) == (AttemptOutcome.STOPPED, f"obeyed cancel at step 3; {told}")
+    assert (attempt.outcome, attempt.message) == (AttemptOutcome.STOPPED, f"cancel at step 3; {told}")
     assert [(event.to_status, event.reason) for event in store.runs.events(run_id)][-2:] == [
         (RunStatus.CANCELLING, told),
         (RunStatus.CANCELLED, told),
@@ -70,7 +70,7 @@ def test_one_that_does_not_leave_is_ended_by_force(store: Store) -> None:
     store.queue.release(run_id, 1, AttemptOutcome.LOST, "ended after the grace time")
     run, (attempt,) = store.runs.get(run_id), store.runs.attempts(run_id)
     assert (run.status, run.limit_reached) == (RunStatus.CANCELLED, TimeLimit.MAX_RUN_SECONDS)
-    assert (attempt.message or "").startswith("ended after the grace time; its time is up")
+    assert (attempt.message or "").startswith("ended after the grace time; stopped after")
 
 
 def test_time_of_all_attempts_counts_and_a_pause_does_not(store: Store) -> None:

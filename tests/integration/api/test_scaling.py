@@ -190,7 +190,6 @@ def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Cl
         assert "No law found: the 95 % interval of alpha, " in told
         assert "Nothing is predicted." in told
         assert "Predictions" not in told
-    assert "AdaPM: no law is shown, so nothing is predicted." in page
     assert "AdamW: no law found, the 95 % interval of alpha, " in page
 
 

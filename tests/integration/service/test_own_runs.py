@@ -85,7 +85,7 @@ def test_logged_offline_killed_synced_twice_and_judged(tmp_path: Path, service_u
     for figure in ("mean", "low", "high", "p_value"):
         assert getattr(best.difference, figure) == pytest.approx(getattr(expected, figure)), figure
     assert (best.candidate, best.conclusion, best.tokens) == ("muon", Conclusion.BETTER, (409_600.0,))
-    assert said.exit_code == 0 and "(external runs: told, not measured by the bench; val_loss)" in said.output
-    assert "nothing was tuned as far as was told" in said.output and "Better than adamw" in said.output
+    assert said.exit_code == 0 and "(external runs: logged, not measured by the bench; val_loss)" in said.output
+    assert "no tuning was logged" in said.output and "Better than adamw" in said.output
     assert ">external</span>" in page and "Better than adamw" in page
     assert all(each.origin == "external" for each in (answer, *runs))

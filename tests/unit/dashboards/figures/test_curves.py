@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dashboards.data.series import Series, series
-from dashboards.figures.curves import SEED_POINTS_LEAST, Curve, loss_curves
+from dashboards.figures.curves import SEED_POINTS_LEAST, Curve, external_styles, loss_curves
 from dashboards.palette import style
 from dashboards.view_state import ViewState
 from orchestrator.columns import columns_of
@@ -51,6 +51,13 @@ def test_validation_marks_are_the_mean_over_seeds_without_the_untrained_loss():
     marks = next(trace for trace in figure["data"] if "name" in trace)
     assert marks["x"] == [25.0, 50.0, 75.0, 100.0]
     assert marks["y"][-1] == pytest.approx(2.25, abs=1e-3)
+
+
+def test_external_candidates_named_like_an_optimizer_look_like_it_and_no_other_has_its_hue():
+    looks = external_styles(["AdamW", "mine", "adapm", "ours", "adamw"])
+    assert (looks["adapm"], looks["AdamW"]) == (style("adapm"), style("adamw"))
+    assert len({(look.hue, look.dash) for look in looks.values()}) == 5, "AdamW and adamw are told apart"
+    assert {looks["mine"].hue, looks["ours"].hue}.isdisjoint({"slate", "blue"})
 
 
 def test_the_colour_is_the_optimizers_in_each_theme():

@@ -68,6 +68,15 @@ def test_learning_rates_show_means_seeds_and_diverged_runs(reader, finished):
     assert diverged["text"] == ["lr 1000 → ", ""]
 
 
+def test_rates_that_are_too_large_for_the_axis_have_one_label(reader, finished):
+    """They are drawn at one place, and two labels there would cover each other."""
+    snapshot = reader.snapshot(finished)
+    runs = [run.model_copy(update={"lr": 5000.0}) if run.seed == 2 and run.lr > 1 else run for run in snapshot.runs]
+    data = figure(reader, replace(snapshot, runs=tuple(runs)), "learning-rates", ViewState(), "light")["data"]
+    (diverged,) = [trace for trace in data if trace["name"] == "diverged"]
+    assert sorted(diverged["text"]) == ["", "lr 1000 to 5000 → "]
+
+
 def test_learning_rates_say_what_is_drawn_and_in_which_unit(reader, finished):
     layout = figure(reader, reader.snapshot(finished), "learning-rates", ViewState(), "light")["layout"]
     assert layout["annotations"][0]["text"] == "line: mean over seeds; small circles: each seed; ×: diverged"
@@ -177,6 +186,8 @@ def test_axes_of_bytes_are_written_as_tables_write_sizes():
     assert bytes_axis(1.4e9)["ticktext"] == ["0", "500 MB", "1 GB", "1.5 GB"]
     assert bytes_axis(950)["ticktext"] == ["0", "200 B", "400 B", "600 B", "800 B", "1 kB"]
     assert bytes_axis(1e9)["tickvals"][-1] >= 1e9
+    assert bytes_axis(663e3, 637e3)["ticktext"] == ["640 kB", "650 kB", "660 kB", "670 kB"]
+    assert bytes_axis(6.6902e6, 6.69e6)["ticktext"][:2] == ["6.69 MB", "6.69005 MB"]
 
 
 def test_learning_rates_that_are_nearly_the_same_share_a_tick():
@@ -233,6 +244,21 @@ def test_intervals_are_drawn_to_their_ends(price, spreads):
     for row in comparison.rows:
         assert low < row.val_loss.low and row.val_loss.high < high
     assert not [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
+
+
+@pytest.mark.parametrize("sizes", [(650_000,), (650_000, 651_000), (650_000, 44_800)], ids=str)
+def test_an_axis_of_memory_has_ticks_however_near_its_marks_lie(sizes):
+    comparison = made_comparison()
+    rows = tuple(
+        row.model_copy(update={"optimizer_state_bytes": size})
+        for row, size in zip(comparison.rows, sizes, strict=False)
+    )
+    looks = {row.candidate: style(row.optimizer) for row in rows}
+    made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "memory")
+    axis = made["layout"]["xaxis"]
+    low, high = axis["range"]
+    seen = [text for tick, text in zip(axis["tickvals"], axis["ticktext"], strict=True) if low <= tick <= high]
+    assert len(set(seen)) == len(seen) >= 2
 
 
 def test_an_interval_beyond_the_border_ends_there_in_an_arrow():

@@ -6,10 +6,11 @@ from fastapi.testclient import TestClient
 
 from dashboards.data.compared import group_fields
 from dashboards.data.reader import Reader
-from dashboards.figures.base import Figure
+from dashboards.figures.base import Figure, plain
 from dashboards.figures.panels import METRICS, Panel, draw_panel, edit_panels, run_lines
 from dashboards.files.vector import vector
-from dashboards.palette import ThemeName
+from dashboards.palette import ThemeName, style
+from dashboards.text.words import candidate_title
 from tests.factories.scaling import scaling_spec
 
 
@@ -78,6 +79,17 @@ def test_lines_are_the_runs_own_and_means_are_of_one_optimizer(services, runs) -
     by_seed = panel_figure(reader, runs, Panel(by="seed"))
     names = [each["name"] for each in by_seed["data"] if "name" in each]
     assert len(names) == len({(run.candidate, run.seed) for run in runs}), "no mean over different candidates"
+
+
+def test_means_of_several_optimizers_keep_their_colours(services, runs) -> None:
+    reader, panel = Reader(services.experiments, services.runs, services.analysis), Panel(by="lr")
+    looks = {run.candidate: style(run.optimizer) for run in runs}
+    drawn = draw_panel(run_lines(reader, runs, panel, looks).values(), panel, "light")
+    means = [each for each in drawn["data"] if each.get("showlegend")]
+    assert {each["name"].split(",")[0]: each["line"]["color"] for each in means} == {
+        plain(candidate_title(name, name)): look.colour("light") for name, look in looks.items()
+    }
+    assert len({(each["line"]["color"], each["line"]["dash"]) for each in means}) == len(means) > len(looks)
 
 
 def test_the_vertical_range_holds_on_both_scales_and_an_impossible_one_is_left_out(services, runs) -> None:

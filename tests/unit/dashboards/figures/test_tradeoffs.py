@@ -14,6 +14,14 @@ def test_a_lonely_mark_has_its_name_above_to_the_right():
     assert sides([NamedMark(name="AdamW", x=100, y=100)], ROOM) == ["top right"]
 
 
+def test_names_do_not_lie_on_the_interval_of_another_mark_or_on_their_own():
+    crossed = NamedMark(name="AdamW", x=100, y=100)
+    beside = NamedMark(name="Lion", x=120, y=220, low=10, high=230)
+    assert sides([crossed, beside], ROOM) == ["top left", "bottom right"]
+    between = [NamedMark(name="AdamW", x=x, y=100, low=20, high=200) for x in (90, 100, 110)]
+    assert sides(between, ROOM) == ["top left", None, "top right"], "above and below is its own interval"
+
+
 def test_names_stay_in_the_room():
     corners = [
         NamedMark(name="AdamW", x=496, y=236),

@@ -36,6 +36,7 @@ def test_the_table_of_all_runs_is_filtered_sorted_grouped_and_downloaded(
         monkeypatch.setattr("orchestrator.store.run_table.MOST_GROUPS", 1)
         cut = browser.get("/runs?group=candidate").text
         assert "largest 1 groups of each origin" in cut and cut.count(">60</td>") == 1
+        assert "(= != &lt; &lt;= " in browser.get("/runs?q=lr").text, "an operator as it is typed, not ≤"
         faulty = browser.get("/runs?q=lr<oops")
         assert faulty.status_code == 422 and "position 4" in faulty.text and 'value="lr&lt;oops"' in faulty.text
         assert browser.get("/runs?sort=secret").status_code == 422 and browser.get("/runs.csv?q=lr<").status_code == 422

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from tests.factories.external_runs import batch, header
+from orchestrator.external_runs import ExternalState, SpoolLine
+from tests.factories.external_runs import BEGAN, batch, header
 from tests.factories.serving import application, open_services
 
 
@@ -46,7 +47,7 @@ def test_external_runs_have_pages_of_their_own_that_say_so(tmp_path: Path) -> No
         assert [(each["x"], each["y"][0]) for each in figure["data"]] == [([0.0, 100.0], 5.0)] * 4
         assert all("<b>" not in each["name"] for each in figure["data"])
         assert browser.get(f"{curves}.svg?metric=val_loss").text.startswith("<?xml")
-        assert "has told none" in browser.get(f"{curves}.json?metric=none").json()["layout"]["annotations"][0]["text"]
+        assert "has logged none" in browser.get(f"{curves}.json?metric=none").json()["layout"]["annotations"][0]["text"]
         tag = browser.get(f"{curves}.json").headers["ETag"]
         assert browser.get(f"{curves}.json", headers={"If-None-Match": tag}).status_code == 304
 
@@ -69,3 +70,16 @@ def test_external_runs_have_pages_of_their_own_that_say_so(tmp_path: Path) -> No
         for gone in ("", "/delete", "/figures/curves.json", "/figures/panel.json"):
             assert browser.get(f"/external/{found.id}{gone}").status_code == 404
         assert browser.post(f"/external/{found.id}/delete").status_code == 404
+
+
+def test_a_run_that_diverged_has_its_curve_though_no_rate_was_judged(tmp_path: Path) -> None:
+    with open_services(tmp_path) as (services, _), TestClient(application(services)) as browser:
+        run = header("adamw", lr=1.0, seed=1)
+        told = batch({0: 5.0, 50: 9.0, 100: float("nan")}, run=run)
+        end = SpoolLine(at=BEGAN + 101, state=ExternalState.FINISHED)
+        services.external_runs.append("run-1", told.model_copy(update={"lines": (*told.lines, end)}))
+        found = services.external_runs.experiment("a study")
+        page = browser.get(f"/external/{found.id}").text
+        assert "</bdi> of 1 run</p>" in page and "diverged" in page and "with a finite loss: adamw 0" in page
+        figure = browser.get(f"/external/{found.id}/figures/curves.json?metric=val_loss").json()
+        assert [each["x"] for each in figure["data"]] == [[0.0, 50.0, 100.0]]

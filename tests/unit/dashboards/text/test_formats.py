@@ -32,6 +32,7 @@ from dashboards.text import formats
         (formats.size, 12, "12 B"),
         (formats.percent, 0.0668, "6.7 %"),
         (formats.percent, 0.555, "56 %"),
+        (formats.percent, 0.0, "0 %"),
         (formats.seconds, 0.0112, "11.2 ms"),
         (formats.seconds, 1.234, "1.23 s"),
         (formats.duration, 42.4, "42 s"),
@@ -46,6 +47,7 @@ from dashboards.text import formats
         (formats.compact, 512, "512"),
         (formats.rate, 0.002, "0.002"),
         (formats.rate, 1000.0, "1000"),
+        (formats.rate, 0.00194625, "0.001946"),
     ],
 )
 def test_quantity_is_written_as_its_field_writes_it(function, value, text):

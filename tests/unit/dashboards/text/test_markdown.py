@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboards.text.markdown import ALLOWED_ADDRESSES, markdown, note
+from dashboards.text.markdown import ALLOWED_ADDRESSES, code_spans, markdown, note
 
 TAGS = {
     "p",
@@ -106,3 +106,4 @@ def test_a_note_has_code_between_its_backticks_and_nothing_else_of_html() -> Non
     )
     assert note("`<script>`") == "<code>&lt;script&gt;</code>"
     assert note("one ` alone") == "one ` alone"
+    assert code_spans("`a <= b`, -1 >= c") == "<code>a &lt;= b</code>, -1 &gt;= c", "as it was typed"

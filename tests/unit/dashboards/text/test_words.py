@@ -9,6 +9,7 @@ from dashboards.text import words
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval, StateCounts
+from worker.records.result import Verdict
 
 
 def row(name: str, mean: float | None, *, half: float | None = 0.02, state_bytes: int = 100, **fields) -> CandidateRow:
@@ -35,10 +36,12 @@ def comparison(*rows: CandidateRow, complete: bool = True) -> Comparison:
     )
 
 
-def counts(**by_status: int) -> StateCounts:
-    """State counts by status name."""
+def counts(*, by_verdict: dict[Verdict, int] | None = None, **by_status: int) -> StateCounts:
+    """State counts by status name; verdicts are of some that succeeded."""
     return StateCounts(
-        total=sum(by_status.values()), by_status={RunStatus(name): number for name, number in by_status.items()}
+        total=sum(by_status.values()),
+        by_status={RunStatus(name): number for name, number in by_status.items()},
+        by_verdict=by_verdict or {},
     )
 
 
@@ -130,6 +133,12 @@ def test_the_parts_of_a_state_bar_fill_it_exactly():
     parts = words.state_segments(counts(succeeded=5, running=2, failed=1, queued=4))
     assert [part.tone for part in parts] == ["good", "bad", "live", "wait"]
     assert parts[-1].start + parts[-1].width == pytest.approx(100, abs=0.05)
+
+
+def test_a_bar_is_as_full_as_runs_have_ended():
+    """Cancelled and stopped early is ended, too: `24/24` beside a bar that is not full would contradict it."""
+    parts = words.state_segments(counts(succeeded=2, cancelled=1, queued=1, by_verdict={Verdict.STOPPED_EARLY: 1}))
+    assert [(part.tone, part.width) for part in parts] == [("good", 25), ("over", 50), ("wait", 25)]
 
 
 def test_a_regression_is_counted_in_samples_and_computes_in_float64():

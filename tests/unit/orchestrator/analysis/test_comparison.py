@@ -602,9 +602,9 @@ def test_who_ranks_behind_a_higher_mean_for_want_of_seeds_is_named() -> None:
 
     found = compared(spec(), outcome)
     assert [each.candidate for each in found.rows] == ["adapm-mini", "adamw", "adapm"]
-    (note,) = (note for note in found.notes if "lower mean" in note)
-    assert note.startswith("AdaPM has a lower mean than who ranks before it, of fewer seeds")
-    assert not any("lower mean" in note for note in compared(spec(), lambda _, lr, seed: bowl(lr, seed)).notes)
+    (note,) = (note for note in found.notes if "higher means" in note)
+    assert note == "AdaPM ranks behind higher means: candidates with all of their seeds rank first."
+    assert not any("higher means" in note for note in compared(spec(), lambda _, lr, seed: bowl(lr, seed)).notes)
 
 
 def test_nothing_at_all_is_a_table_without_figures() -> None:

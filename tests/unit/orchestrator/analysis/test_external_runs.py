@@ -43,8 +43,8 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert (muon.conclusion, adamw.conclusion) == (Conclusion.BETTER, Conclusion.BASELINE)
     assert muon.verdict.startswith("Better than adamw by 0.0575 at learning rates 0.02 for muon and 0.002 for adamw")
     assert "nats" not in muon.verdict and muon.difference.margin is None, "nobody told a unit"
-    assert answer.concerns == ("nothing was tuned as far as was told: one learning rate for each candidate",)
-    assert any("no workload was told" in each for each in answer.unchecked)
+    assert answer.concerns == ("no tuning was logged: one learning rate for each candidate",)
+    assert any("no workload was logged" in each for each in answer.unchecked)
     assert not any(row.edge_of_grid for row in answer.rows) and not any("edge" in note for note in answer.notes)
     several = grid({"adamw": {0.002: ADAMW, 0.004: MUON}, "muon": {0.02: MUON, 0.01: ADAMW}})
     notes = judge(EXPERIMENT, several).notes
@@ -135,7 +135,7 @@ def test_a_candidate_lacks_only_seeds_of_its_own() -> None:
 def test_a_tracker_that_writes_whole_numbers_with_a_point_makes_no_difference() -> None:
     runs = grid({"adamw": {0.002: ADAMW}}, batch=32, layers=2) + grid({"muon": {0.02: MUON}}, batch=32.0)
     (said,) = (each for each in judge(EXPERIMENT, runs, baseline="adamw").concerns if "configuration" in each)
-    assert said.endswith("seed: layers (muon not told, adamw 2)"), "whichever comes first, and batch is the same"
+    assert said.endswith("seed: layers (muon not logged, adamw 2)"), "whichever comes first, and batch is the same"
 
 
 def test_what_cannot_be_judged_is_left_out_and_said() -> None:

@@ -153,7 +153,7 @@ def test_the_headline_names_the_highest_score_as_no_verdict() -> None:
         "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target. The experiments' own tables "
         "say whether that is shown."
     )
-    assert any(note.startswith("A score is how these runs went. It holds no noise") for note in report.notes)
+    assert any(note.startswith("A score describes these runs alone.") for note in report.notes)
 
 
 def test_the_headline_names_all_who_share_the_highest_score() -> None:

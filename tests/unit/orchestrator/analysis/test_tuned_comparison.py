@@ -61,7 +61,7 @@ def test_while_it_is_tuned_a_candidate_has_no_loss_and_says_how_far_it_is() -> N
     adapm = row(found, "adapm")
     assert (adapm.val_loss, adapm.tuning, adapm.best_lr) == (None, True, 2e-3)
     assert adapm.verdict == "Tuning: 2 of 3 runs have ended, the best learning rate so far is 0.002."
-    assert "Still tuned, so that more runs will follow: AdaPM, AdamW." in found.notes
+    assert "Still tuning, so more runs will follow: AdaPM, AdamW." in found.notes
     assert not found.complete
 
 
