@@ -29,7 +29,8 @@ from orchestrator.analysis.profiles import (
     profile_notes,
     trained_workload,
 )
-from orchestrator.analysis.targets import LARGEST_TAU, profile, time_ratios
+from orchestrator.analysis.statistics import median
+from orchestrator.analysis.targets import LARGEST_TAU, median_time, profile, time_ratios
 from orchestrator.external_runs import ExternalJudgement, ExternalRun, ExternalState
 from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import SIGNIFICANCE, Comparison, ExperimentRecord, RunRecord
@@ -64,9 +65,7 @@ def first_evaluation(positions: Sequence[float], losses: Sequence[float], target
 def time_to_target(studies: Iterable[Trials]) -> float | None:
     """The median over the studies of their fastest trial; a study in which none got there is later than all others,
     and None is the answer where that one is the median."""
-    fastest = [min((time for time in trials if time is not None), default=math.inf) for trials in studies]
-    found = statistics.median(fastest) if fastest else math.inf
-    return found if math.isfinite(found) else None
+    return median_time([min((time for time in trials if time is not None), default=math.inf) for trials in studies])
 
 
 def algoperf_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
@@ -165,9 +164,7 @@ def _studies(measured: MeasuredComparison, candidate: str) -> list[list[tuple[fl
 def _target(measured: MeasuredComparison) -> float | None:
     rate = next(row.best() for row in measured.comparison.rows if row.is_baseline)
     judged = set(rate.run_ids) if rate else set()
-    losses = [run.result.final_val_loss for run in measured.runs if run.id in judged and run.result is not None]
-    finite = [loss for loss in losses if loss is not None]
-    return statistics.median(finite) if finite else None
+    return median([run.result.final_val_loss for run in measured.runs if run.id in judged and run.result is not None])
 
 
 # modded-nanogpt, track 3

@@ -6,7 +6,7 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, sqrt
+from math import hypot, inf, isfinite, sqrt
 from statistics import fmean
 from types import MappingProxyType
 
@@ -228,6 +228,12 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
     for run in runs:
         by_candidate.setdefault(run.candidate, []).append(run)
     return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
+
+
+def spread_of_difference(one: CandidateSummary, other: CandidateSummary) -> float | None:
+    """Standard deviation of the difference of two losses of one seed, as far as the grids tell."""
+    spreads = one.grid.spread, other.grid.spread
+    return None if None in spreads else hypot(*(each for each in spreads if each is not None))
 
 
 def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: int = 1) -> float:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from orchestrator.analysis.candidates import CandidateSummary, summaries
+from orchestrator.analysis.candidates import CandidateSummary, spread_of_difference, summaries
 from orchestrator.analysis.comparison import Curves, compare, comparison_spec, device_hours_until, tokens_per_step
 from orchestrator.analysis.stability import spikes
-from orchestrator.analysis.targets import LARGEST_TAU, first_reached, profile_scores
+from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_time, profile_scores
 from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
@@ -134,8 +134,8 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
                 name=group[0][0].name,
                 experiments=tuple(dict.fromkeys(each.experiment_id for each, _ in group)),
                 targets=tuple(of.target for _, of in group if math.isfinite(of.target)),
-                tokens=_middle([trial.tokens for trial in own]),
-                device_hours=_middle([trial.device_hours for trial in own]),
+                tokens=median_time([trial.tokens for trial in own]),
+                device_hours=median_time([trial.device_hours for trial in own]),
             )
             for group, own in zip(groups.values(), trials[name], strict=True)
         ]
@@ -244,21 +244,11 @@ def _without_spikes(
     """The losses of a candidate without those that spiked, as most other candidates find."""
     others = [other for other in losses if other != name]
     votes = Counter(
-        seed for other in others for seed in spikes(losses[name], losses[other], _spread(found[name], found[other]))[0]
+        seed
+        for other in others
+        for seed in spikes(losses[name], losses[other], spread_of_difference(found[name], found[other]))[0]
     )
     return {seed: loss for seed, loss in losses[name].items() if 2 * votes[seed] <= len(others)}
-
-
-def _spread(one: CandidateSummary, other: CandidateSummary) -> float | None:
-    """Of a difference of two losses, as far as the grids tell."""
-    spreads = one.grid.spread, other.grid.spread
-    return None if None in spreads else math.hypot(*(each for each in spreads if each is not None))
-
-
-def _middle(times: Sequence[float]) -> float | None:
-    """The median, in which a run that never got there is later than all others; None where that one is the middle."""
-    found = statistics.median(times) if times else math.inf
-    return found if found < math.inf else None
 
 
 def trained_workload(workload: Workload) -> str:

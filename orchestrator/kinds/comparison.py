@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
 from orchestrator.kinds.basin import LEAST_OPEN
@@ -79,6 +80,10 @@ class Candidate(Spec):
     def name(self) -> str:
         """What tables, figures and colours call this candidate."""
         return self.label or self.optimizer
+
+    def title(self) -> str:
+        """What sentences call it."""
+        return self.label or catalog.entry(self.optimizer).title
 
     def planned_run(
         self, workload: Workload, resources: Resources, *, lr: float, seed: int, setting: Setting | None = None

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optim import catalog
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import Curves, ValidationCurve, comparison_spec, tokens_per_step
 from orchestrator.analysis.laws.records import BatchPoint, CriticalBatch, CriticalBatches, Estimate
@@ -178,11 +177,10 @@ def critical_batches(
                 [_geometric_mean(theirs[size]) for size in both],
                 comparisons,
             )
-        candidate = found[name][sizes[0]][0].candidate
         rows.append(
             CriticalBatch(
                 candidate=name,
-                title=candidate.label or catalog.entry(candidate.optimizer).title,
+                title=found[name][sizes[0]][0].candidate.title(),
                 is_baseline=name == baseline,
                 points=points,
                 not_reached=tuple(size for size, of in mine.items() if not of and size not in is_open[name]),

@@ -20,7 +20,6 @@ from statistics import fmean, variance
 
 import numpy as np
 
-from optim import catalog
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_spec, evaluation_error
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
@@ -309,7 +308,7 @@ def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     for place, (experiment, runs) in enumerate(measured):
         of_places.append({each.candidate.name(): each for each in summaries(comparison_spec(experiment), runs)})
         for name, each in of_places[place].items():
-            titles[name] = each.candidate.label or catalog.entry(each.candidate.optimizer).title
+            titles[name] = each.candidate.title()
             count[name] = count.get(name, 0) + 1
             for run in each.best.runs:
                 result = run.result
