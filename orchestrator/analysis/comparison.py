@@ -21,7 +21,7 @@ from orchestrator.analysis.candidates import (
     summaries,
 )
 from orchestrator.analysis.improvement import PairsState, improvement_of
-from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
+from orchestrator.analysis.sequential import FUTILE, chances_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, normal_quantile, paired_difference
 from orchestrator.analysis.targets import (
@@ -347,7 +347,7 @@ def _difference(
         differences = [mine - theirs for mine, theirs in zip(pairs.losses, pairs.baseline_losses, strict=True)]
         spread = statistics.stdev(differences)
         below, above = regret(spread**2)
-        chance = chance_of_verdict(
+        (chance,) = chances_of_verdict(
             found.mean,
             spread / math.sqrt(found.n),
             found.n,
@@ -360,7 +360,7 @@ def _difference(
             can_be_better=not baseline.rate_is_open(),
             can_be_worse=not each.rate_is_open(),
         )
-        found = found.model_copy(update={"chance_of_verdict": chance})
+        found = found.model_copy(update={"chance_of_verdict": float(chance)})
     untested: dict[str, object] = {"low": None, "high": None, "p_value": None}
     if each.planned_rates() != baseline.planned_rates() or found.spiked > found.baseline_spiked:
         return found.model_copy(update=untested)
