@@ -119,22 +119,6 @@ class Candidate(Spec):
             words.append(f"weights averaged ({self.ema_decay:g})")
         return ", ".join(words)
 
-    def trials(self, workload: Workload, tuning: Tuning) -> tuple[Setting, ...]:
-        """The settings that a search tries, one after another."""
-        own = self.own_workload(workload)
-        count, seed = tuning.trials or 1, tuning.seeds[0]
-        return tuning_search.trials(self.optimizer, self.options, self.learning_rates, own, tuning.search, count, seed)
-
-    def priors(self, workload: Workload, tuning: Tuning) -> Mapping[Axis, Prior]:
-        """What a search looks through."""
-        own = self.own_workload(workload)
-        return tuning_search.priors(self.optimizer, self.options, self.learning_rates, own, tuning.search)
-
-    def missing_axes(self, workload: Workload, tuning: Tuning) -> tuple[Axis, ...]:
-        """What the search has and this candidate has not."""
-        own = self.own_workload(workload)
-        return tuning_search.missing_axes(self.optimizer, self.options, self.learning_rates, own, tuning.search)
-
     def own_workload(self, workload: Workload) -> Workload:
         """With the candidate's own warm-up, schedule and average."""
         own = {} if self.schedule is None else self.schedule.model_dump(exclude_none=True)
@@ -463,7 +447,8 @@ class ComparisonSpec(GridExperiment):
             return {}
         if self.descends():
             return _settings_of_rates(self._descent(name, ()).tried)
-        return _settings_of_rates(self.candidate(name).trials(self.workload, self.tuning))
+        count, seed = self.tuning.trials or 1, self.tuning.seeds[0]
+        return _settings_of_rates(tuning_search.trials(self.priors(name), count, seed))
 
     def descends(self) -> bool:
         """Whether each setting that is tried follows from those before it."""
@@ -475,7 +460,11 @@ class ComparisonSpec(GridExperiment):
 
     def priors(self, name: str) -> Mapping[Axis, Prior]:
         """What a search looks through for a candidate."""
-        return self.candidate(name).priors(self.workload, self.tuning) if self.tuning else {}
+        if self.tuning is None:
+            return {}
+        each, search = self.candidate(name), self.tuning.search
+        own = each.own_workload(self.workload)
+        return tuning_search.priors(each.optimizer, each.options, each.learning_rates, own, search)
 
     def _descent(self, name: str, runs: Sequence[TuningRun]) -> Descent:
         trials = self.tuning.trials if self.tuning else None
