@@ -23,10 +23,10 @@ from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import Curves, comparison_spec, device_hours_until, tokens_per_step
 from orchestrator.analysis.profiles import (
     ProfileReport,
-    ProfileRow,
     ProfileRule,
     WorkloadTime,
     profile_notes,
+    ranked_rows,
     trained_workload,
 )
 from orchestrator.analysis.statistics import median
@@ -106,25 +106,12 @@ def algoperf_profile(measured: Sequence[MeasuredComparison], *, everybody: bool 
     known = rows_by_name if everybody else [row.candidate for row in measured[0].comparison.rows]
     common = [rows_by_name[name] for name in known if everybody or all(name in table for table in tables)]
     times = {row.candidate: [_workload_time(group, row.candidate) for group in groups.values()] for row in common}
-    tokens = algoperf_scores({name: [each.tokens for each in row] for name, row in times.items()})
-    hours = algoperf_scores({name: [each.device_hours for each in row] for name, row in times.items()})
-    rows = [
-        ProfileRow(
-            candidate=row.candidate,
-            title=row.title,
-            is_baseline=row.is_baseline,
-            score_tokens=tokens[row.candidate],
-            score_device_hours=hours[row.candidate],
-            times=tuple(times[row.candidate]),
-        )
-        for row in common
-    ]
     return ProfileReport(
         rule=ProfileRule.ALGOPERF,
         experiments=tuple(each.comparison.experiment_id for each in measured),
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
-        rows=tuple(sorted(rows, key=lambda row: -row.score_tokens)),
+        rows=tuple(ranked_rows(common, times, algoperf_scores)),
         notes=profile_notes(
             "AlgoPerf's rule: the first evaluation at the target, of the fastest trial of each study, the median over "
             "studies. A study is a seed, its trials are the rates trained on it (AlgoPerf asks for 3 studies of 5); "

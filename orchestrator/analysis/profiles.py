@@ -11,7 +11,7 @@ is the baseline changes no score.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -21,7 +21,7 @@ from orchestrator.analysis.comparison import Curves, compare, comparison_spec, d
 from orchestrator.analysis.stability import spikes
 from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_time, profile_scores
 from orchestrator.kinds.tuning import LARGEST_LOSS
-from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
 from worker.words import pluralize
@@ -141,24 +141,11 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         ]
         for name in common
     }
-    tokens = profile_scores({name: [each.tokens for each in row] for name, row in times.items()})
-    hours = profile_scores({name: [each.device_hours for each in row] for name, row in times.items()})
-    rows = sorted(
-        (
-            ProfileRow(
-                candidate=name,
-                title=tables[0][name].title,
-                is_baseline=tables[0][name].is_baseline,
-                score_tokens=tokens[name],
-                score_device_hours=hours[name],
-                times=tuple(times[name]),
-                runs=sum(map(len, trials[name])),
-                lost_runs=sum(trial.is_lost for own in trials[name] for trial in own),
-            )
-            for name in common
-        ),
-        key=lambda row: -row.score_tokens,
-    )
+    rows = [
+        row.model_copy(update={"runs": len(own), "lost_runs": sum(trial.is_lost for trial in own)})
+        for row in ranked_rows([tables[0][name] for name in common], times, profile_scores)
+        for own in [[trial for of_group in trials[row.candidate] for trial in of_group]]
+    ]
     found = profile_notes(
         "Target of each workload: the lowest median final loss of a stable candidate, plus the margin of equivalence. "
         "It is the same for all candidates, whichever is the baseline.",
@@ -183,6 +170,28 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         rows=tuple(rows),
         notes=(*missing, *found, *lost, NO_TEST),
     )
+
+
+def ranked_rows(
+    rows: Iterable[CandidateRow],
+    times: Mapping[str, Sequence[WorkloadTime]],
+    scores: Callable[[Mapping[str, Sequence[float | None]]], Mapping[str, float]],
+) -> list[ProfileRow]:
+    """The candidates of these rows of leaderboards, the best first, by their times to target on every workload."""
+    tokens = scores({name: [each.tokens for each in mine] for name, mine in times.items()})
+    hours = scores({name: [each.device_hours for each in mine] for name, mine in times.items()})
+    found = [
+        ProfileRow(
+            candidate=row.candidate,
+            title=row.title,
+            is_baseline=row.is_baseline,
+            score_tokens=tokens[row.candidate],
+            score_device_hours=hours[row.candidate],
+            times=tuple(times[row.candidate]),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda row: -row.score_tokens)
 
 
 def _trials(measured: Measured, names: Sequence[str]) -> _Trials:
