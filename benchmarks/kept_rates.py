@@ -28,8 +28,8 @@ from benchmarks.searched_verdicts import World as Search
 from benchmarks.searched_verdicts import conducted
 from benchmarks.verdicts import GAIN, LOSS, NAMES, Optimizer, Runs, World, optimizers, record, specification, tuned
 from optim.catalog import Scalar
-from orchestrator.analysis.candidates import Array
 from orchestrator.analysis.comparison import compare, regrets
+from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
 from orchestrator.kinds.search_spaces import share_of
 from orchestrator.kinds.sweep import Algorithm, SearchedCandidate, SweepSpec

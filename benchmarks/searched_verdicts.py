@@ -36,6 +36,7 @@ import numpy as np
 from benchmarks.result_file import write_result
 from benchmarks.verdicts import LOSS, PAIRED_SPREAD, SEED_SPREAD, record
 from orchestrator.analysis.comparison import added_runs, compare
+from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
@@ -45,7 +46,6 @@ from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 RATE, STEPS, WARMUP = 1e-3, 1000, 100
 MIDDLES: Mapping[Axis, float] = {
     "lr": RATE, "warmup": WARMUP, "beta1": 0.1, "beta2": 0.05, "weight_decay": 0.1, "clip": 1.0

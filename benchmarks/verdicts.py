@@ -39,6 +39,7 @@ import numpy as np
 
 from benchmarks.result_file import write_result
 from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning, TuningRun
 from orchestrator.records import CandidateRow, RunRecord
@@ -173,9 +174,7 @@ class Optimizer:
         return 1 / (1 + (1 / CHANCE - 1) * math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
 
 
-def noise(
-    kind: str, random: np.random.Generator, size: int, paired_spread: float = PAIRED_SPREAD
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def noise(kind: str, random: np.random.Generator, size: int, paired_spread: float = PAIRED_SPREAD) -> Array:
     """Of single runs, so that differences of two vary by `paired_spread`."""
     match kind:
         case "t3":

@@ -11,8 +11,9 @@ from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
-from orchestrator.analysis.sequential import Look, looks
+from orchestrator.analysis.sequential import Array, Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Basin, Grid, basin
@@ -32,8 +33,7 @@ from orchestrator.kinds.tuning_search import Setting, least_draws
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Places = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
+Places = NDArray[np.intp]
 
 MISFIT = 0.2
 """Losses about the best setting of a descent that are no parabolas may be lower than these, by such a share of their

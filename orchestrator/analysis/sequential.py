@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 CELLS = 200
 """Of |u| between zero and the boundary: levels to three digits."""
@@ -36,7 +37,7 @@ LEAST_LEVEL = 1e-12
 NODES = 16
 """Spreads that a chance is averaged over."""
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.analysis.sequential import Look
+from orchestrator.analysis.sequential import Array, Look
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 LARGEST_TAU = 4.0
 """AlgoPerf integrates profiles over tau in [1, 4]: who takes more than four times as long counts as not there."""

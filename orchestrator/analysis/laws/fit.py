@@ -26,7 +26,6 @@ from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
     NUDGE,
-    Array,
     Law,
     LawForm,
     Observations,
@@ -57,6 +56,7 @@ from orchestrator.analysis.laws.records import (
 )
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import NO_COMMON_BUDGET, fit_notes, fit_verdict, no_law, too_few
+from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.stability import instability
 from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_test
 from orchestrator.errors import ConflictError
