@@ -13,7 +13,8 @@ halving a third of the trials run to their end, those with the lowest losses of 
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -25,16 +26,27 @@ import optuna
 
 from benchmarks.result_file import write_result
 from benchmarks.searched_verdicts import World as Search
-from benchmarks.searched_verdicts import conducted
-from benchmarks.verdicts import GAIN, LOSS, NAMES, Optimizer, Runs, World, optimizers, record, specification, tuned
+from benchmarks.searched_verdicts import conducted as conducted_search
+from benchmarks.verdicts import (
+    GAIN,
+    LOSS,
+    NAMES,
+    Optimizer,
+    Runs,
+    World,
+    conducted,
+    ended_run,
+    optimizers,
+    record,
+    specification,
+)
 from optim.catalog import Scalar
-from orchestrator.analysis.candidates import Array
 from orchestrator.analysis.comparison import compare, regrets
+from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
 from orchestrator.kinds.search_spaces import share_of
 from orchestrator.kinds.sweep import Algorithm, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
-from orchestrator.kinds.tuning import TuningRun
 from orchestrator.records import RunRecord
 from orchestrator.sweeps.importance import distributions
 from orchestrator.sweeps.report import comparison_of_the_best, report
@@ -75,9 +87,7 @@ def judged(spec: ComparisonSpec, truths: Sequence[Optimizer], runs: Runs, templa
     for candidate, truth in zip(spec.candidates, truths, strict=True):
         (rate,) = candidate.learning_rates
         for seed in spec.seeds:
-            loss = runs.loss(truth, rate, seed)
-            verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
-            trial = TuningRun(lr=rate, seed=seed, ended=True, verdict=verdict, loss=loss)
+            trial = ended_run(rate, seed, runs.loss(truth, rate, seed))
             found.append(record(template, len(found), candidate.name(), trial))
     return found
 
@@ -92,35 +102,30 @@ def simulate(world: World, experiments: int, seed: int) -> dict[str, float]:
     """Shares of experiments."""
     spec = specification(world)
     template = run_record(spec.first_runs()[0], 0, LOSS)
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for gain in (0.0, 2 * GAIN):
         random = np.random.default_rng([seed, round(1000 * gain), *world.name().encode()])
         for _ in range(experiments):
             truths, runs = optimizers(world, [0.0, -gain], random), Runs(world, random)
-            trials = [
-                (candidate.name(), trial)
-                for candidate, truth in zip(spec.candidates, truths, strict=True)
-                for trial in tuned(spec, candidate, truth, runs)
-            ]
-            records = [record(template, place, *each) for place, each in enumerate(trials)]
+            records = conducted(spec, truths, runs, template)
             first = compare(experiment_record(spec, len(records)), records)
             rates = {row.candidate: row.best_lr for row in first.rows if row.best_lr is not None}
             words = {row.candidate: row.conclusion.value for row in first.rows}
             if len(rates) < len(spec.candidates):
                 continue
             if not gain:
-                counts["tuned"] = counts.get("tuned", 0) + (words[NAMES[1]] in ("better", "worse"))
+                counts["tuned"] += words[NAMES[1]] in ("better", "worse")
             kept = KeptRates(experiment="e", regrets=regrets(spec, records))
             for seeds in FRESH:
                 of_rates = clone(spec, rates, kept, seeds)
                 fresh = judged(of_rates, truths, runs, template)
                 said = conclusion(of_rates, fresh)
                 if gain:
-                    counts[f"found_{seeds}"] = counts.get(f"found_{seeds}", 0) + (said == "better")
+                    counts[f"found_{seeds}"] += said == "better"
                     continue
-                counts[f"false_{seeds}"] = counts.get(f"false_{seeds}", 0) + (said in ("better", "worse"))
+                counts[f"false_{seeds}"] += said in ("better", "worse")
                 alone = conclusion(clone(spec, rates, None, seeds), fresh)
-                counts[f"at_rates_{seeds}"] = counts.get(f"at_rates_{seeds}", 0) + (alone in ("better", "worse"))
+                counts[f"at_rates_{seeds}"] += alone in ("better", "worse")
     return {name: round(count / experiments, 4) for name, count in counts.items()}
 
 
@@ -129,7 +134,7 @@ def simulate_search(world: Search, experiments: int, seed: int) -> dict[str, flo
     random = np.random.default_rng([seed, world.axes, world.trials])
     counts = {"tuned": 0, "false_20": 0, "at_rates_20": 0}
     for number in range(experiments):
-        whole, every, _ = conducted(world, number, 0.0, random)
+        whole, every, _ = conducted_search(world, number, 0.0, random)
         first, rest = whole.seeds[:JUDGED], whole.seeds[JUDGED:]
         source = whole.model_copy(update={"seeds": first})
         records = [run for run in every if run.seed not in rest]
@@ -233,7 +238,7 @@ def sweep_trials(
 def simulate_sweep(sweep: Sweep, experiments: int, seed: int) -> dict[str, float]:
     """Shares of experiments: of equal optimizers, and of those of which the second is better by `SWEEP_GAIN`."""
     random = np.random.default_rng([seed, sweep.axes, sweep.trials])
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for number in range(experiments):
         spec = sweep.specification(number)
         best, effects = random.uniform(-0.8, 0.8, sweep.axes), dict[int, float]()
@@ -267,9 +272,21 @@ def simulate_sweep(sweep: Sweep, experiments: int, seed: int) -> dict[str, float
                     for i, (each, value) in enumerate(zip(planned, losses, strict=True))
                 ]
                 said = conclusion(of_best.model_copy(update={"kept_rates": kept}), fresh)
-                counted = said == "better" if gain else said in ("better", "worse")
-                counts[f"{name}_{seeds}"] = counts.get(f"{name}_{seeds}", 0) + counted
+                counts[f"{name}_{seeds}"] += said == "better" if gain else said in ("better", "worse")
     return {name: round(count / experiments, 4) for name, count in counts.items()}
+
+
+def results(experiments: int, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Of each world, its name and the shares."""
+    for world in (replace(each, seeds=JUDGED) for each in WORLDS):
+        yield world.name(), simulate(world, experiments, seed)
+    for search in SEARCHES:
+        title = f"{search.method}, {search.axes} axes, {search.trials} trials, {search.sensitivities}"
+        yield title, simulate_search(search, experiments, seed)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for sweep in SWEEPS:
+        title = f"sweep, {sweep.algorithm}, {pluralize(sweep.axes, 'axis', 'axes')}, {sweep.trials} trials"
+        yield title, simulate_sweep(sweep, min(experiments, MOST_SWEEPS), seed)
 
 
 def main() -> None:
@@ -280,22 +297,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
-    for world in (replace(each, seeds=JUDGED) for each in WORLDS):
-        shares = simulate(world, given.experiments, given.seed)
-        found.append({"world": world.name()} | shares)
-        print(
-            f"{world.name():32}" + "  ".join(f"{name} {100 * value:.1f}" for name, value in shares.items()), flush=True
-        )
-    for search in SEARCHES:
-        shares = simulate_search(search, given.experiments, given.seed)
-        title = f"{search.method}, {search.axes} axes, {search.trials} trials, {search.sensitivities}"
-        found.append({"world": title} | shares)
-        cells = "  ".join(f"{name} {100 * value:.1f}" for name, value in shares.items())
-        print(f"{title:48}{cells}", flush=True)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    for sweep in SWEEPS:
-        shares = simulate_sweep(sweep, min(given.experiments, MOST_SWEEPS), given.seed)
-        title = f"sweep, {sweep.algorithm}, {pluralize(sweep.axes, 'axis', 'axes')}, {sweep.trials} trials"
+    for title, shares in results(given.experiments, given.seed):
         found.append({"world": title} | shares)
         cells = "  ".join(f"{name} {100 * value:.1f}" for name, value in shares.items())
         print(f"{title:48}{cells}", flush=True)

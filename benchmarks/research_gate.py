@@ -24,6 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import nctdtr, stdtrit
 
 from benchmarks.result_file import write_result
@@ -35,15 +36,13 @@ from orchestrator.analysis.improvement import (
     most_pairs,
     try_level,
 )
-from orchestrator.analysis.sequential import FUTILE
+from orchestrator.analysis.sequential import FUTILE, Array
 
 TOTAL_ERROR = 0.05
 """Of a campaign."""
 POWER = 0.8
 DECLARED_GAINS = (1.0, 0.5, 2.0)
 """Standard deviations of the paired difference."""
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @lru_cache(maxsize=512)
@@ -55,7 +54,7 @@ def fixed_seeds(alpha: float) -> int:
     return seeds
 
 
-def conduct(differences: Array, level: float, gain: float) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], Array]:
+def conduct(differences: Array, level: float, gain: float) -> tuple[NDArray[np.bool_], Array]:
     """Tries (rows) whose pairs come in the order of columns, as many as a try may take, candidate minus baseline: which
     are called improved, and the pairs that each one used. `judge_improvement` is the same for one."""
     most, cut = differences.shape[1], CUT * gain

@@ -36,8 +36,9 @@ from orchestrator.analysis.comparison import evaluation_error
 from orchestrator.analysis.laws import fit as fits
 from orchestrator.analysis.laws import model
 from orchestrator.analysis.laws.fit import fit_experiments
-from orchestrator.analysis.laws.model import FORMS, Array, Law, LawForm, Observations
+from orchestrator.analysis.laws.model import FORMS, Law, LawForm, Observations
 from orchestrator.analysis.laws.records import Estimate, FitReport, FormName
+from orchestrator.analysis.sequential import Array
 from orchestrator.records import ExperimentWithRuns
 from tests.factories.comparison import records
 from tests.factories.stores import comparison_spec, result

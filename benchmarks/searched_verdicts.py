@@ -36,6 +36,7 @@ import numpy as np
 from benchmarks.result_file import write_result
 from benchmarks.verdicts import LOSS, PAIRED_SPREAD, SEED_SPREAD, record
 from orchestrator.analysis.comparison import added_runs, compare
+from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
@@ -45,7 +46,6 @@ from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 RATE, STEPS, WARMUP = 1e-3, 1000, 100
 MIDDLES: Mapping[Axis, float] = {
     "lr": RATE, "warmup": WARMUP, "beta1": 0.1, "beta2": 0.05, "weight_decay": 0.1, "clip": 1.0
@@ -88,6 +88,25 @@ class World:
     def names(self) -> tuple[str, ...]:
         """Of the candidates, the baseline first."""
         return ("one", *(f"other {number}" for number in range(self.others)))
+
+    def title(self) -> str:
+        """As the table has it."""
+        seeds = f"{'up to ' * self.sequential}{self.seeds} seeds"
+        title = f"{self.optima}, {self.axes} axes, {self.trials} trials, {seeds}"
+        title += f", {self.others + 1} candidates" * (self.others > 1)
+        if self.sensitivities != (1.0, 1.0):
+            title += ", sensitivities {:g} and {:g}".format(*self.sensitivities)
+        if self.method == "coordinate":
+            title += ", descent" + f", {self.together:.0%} together" * (self.together > 0)
+        title += {"none": "", "both": ", cliff", "baseline": ", cliff of the baseline"}[self.cliff]
+        rises_so: dict[Rise, str] = {
+            "smooth": "",
+            "kink": ", kink",
+            "steep": ", one side steep",
+            "unlike": ", kink but of the baseline",
+            "valley": ", valley but of the baseline",
+        }
+        return title + rises_so[self.rise]
 
 
 def specification(world: World, first_seed: int) -> ComparisonSpec:
@@ -257,27 +276,10 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
     }
 
 
-def main() -> None:
-    """Simulate, print, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--experiments", type=int, default=200, help="in each world")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--method", choices=("random", "coordinate"), help="that one alone")
-    parser.add_argument("--sequential", action="store_true", help="the worlds whose seeds are added alone")
-    parser.add_argument("--unequal", action="store_true", help="the worlds of unequal sensitivities alone")
-    parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
-    parser.add_argument("--rise", choices=("kink", "steep", "valley"), help="the worlds where losses rise so alone")
-    parser.add_argument("--together", action="store_true", help="the worlds where axes do the same to the loss alone")
-    parser.add_argument("--unlike", action="store_true", help="the worlds of optimizers that are least alike, alone")
-    parser.add_argument("--few", action="store_true", help="the worlds of few trials, or few that are trained, alone")
-    parser.add_argument("--ends", action="store_true", help="the worlds of cliffs, and of optima outside, alone")
-    parser.add_argument("--json", type=Path, help="write the result here")
-    given = parser.parse_args()
-    begun, found = perf_counter(), []
-    heads = ("false", "held", *(f"found {gain:g}" for gain in GAINS), "half width", "missed", "judged")
-    print(f"{'world':80}" + "".join(f"{head:>12}" for head in heads), flush=True)
+def worlds(given: argparse.Namespace) -> list[World]:
+    """Those that were asked for."""
     optima: tuple[Literal["alike", "near", "apart"], ...] = ("alike", "near", "apart")
-    worlds = [
+    found = [
         World(axes=axes, trials=trials, optima=each, seeds=seeds)
         for each in optima
         for axes, trials, seeds in ((2, 8, 5), (3, 16, 5), (6, 8, 5), (6, 24, 5), (6, 24, 10))
@@ -289,13 +291,13 @@ def main() -> None:
         ("coordinate", 6, 16),
         ("coordinate", 6, 24),
     )
-    worlds += [
+    found += [
         World(axes=axes, trials=trials, optima=each, sensitivities=sensitivities, method=method)
         for method, axes, trials in methods
         for each in optima
         for sensitivities in ((0.05, 1.0), (1.0, 5.0))
     ]
-    worlds += [
+    found += [
         World(axes=axes, trials=trials, optima=each, seeds=seeds, method="coordinate", **kind)
         for each in optima
         for axes, trials, seeds, kind in (
@@ -307,7 +309,7 @@ def main() -> None:
             (6, 24, 10, {"rise": "kink"}),
         )
     ]
-    worlds += [
+    found += [
         World(
             axes=axes, trials=trials, optima=each, seeds=10, sequential=True, method=method, sensitivities=sensitivities
         )
@@ -316,7 +318,7 @@ def main() -> None:
         for each in optima
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
-    worlds += [
+    found += [
         World(axes=axes, trials=trials, optima=each, others=others, sensitivities=sensitivities)
         for axes, trials in ((3, 16), (6, 24))
         for each in ("near", "apart")
@@ -324,7 +326,7 @@ def main() -> None:
         for sensitivities in ((1.0, 1.0), (1.0, 5.0), (5.0, 1.0))
     ]
     rises: tuple[Rise, ...] = ("kink", "steep")
-    worlds += [
+    found += [
         World(axes=axes, trials=trials, optima=each, rise=rise, sensitivities=sensitivities, method=method)
         for rise in rises
         for method, axes, trials in methods
@@ -333,13 +335,13 @@ def main() -> None:
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
     ends: tuple[Literal["apart", "outside"], ...] = ("apart", "outside")
-    worlds += [
+    found += [
         World(axes=axes, trials=trials, optima=each, together=0.9, sensitivities=sensitivities, method="coordinate")
         for axes, trials in ((3, 16), (6, 16), (6, 24))
         for each in ("near", "apart")
         for sensitivities in ((1.0, 1.0), (1.0, 5.0))
     ]
-    worlds += [
+    found += [
         World(axes=axes, trials=trials, optima=each, cliff="both" if each == "apart" else "none", method=method)
         for method, axes, trials in methods
         if (axes, trials) != (6, 16)
@@ -388,38 +390,41 @@ def main() -> None:
         World(axes=axes, trials=trials, optima="apart", sensitivities=(1.0, 5.0), others=others, rise=rise, cliff=cliff)
         for axes, trials, others, rise, cliff in few_trials
     ]
-    worlds = few_trained if given.few else valleys if given.rise == "valley" else unlike if given.unlike else worlds
-    worlds = [each for each in worlds if each.cliff != "none" or each.optima == "outside" or not given.ends]
-    worlds = [each for each in worlds if given.method in (None, each.method)]
-    worlds = [each for each in worlds if each.others > 1 or not given.several]
-    worlds = [each for each in worlds if given.rise in (None, each.rise)]
-    worlds = [each for each in worlds if each.together or not given.together]
-    worlds = [each for each in worlds if each.sequential or not given.sequential]
-    worlds = [each for each in worlds if len({*each.sensitivities}) > 1 or not given.unequal]
-    for world in worlds:
+    found = few_trained if given.few else valleys if given.rise == "valley" else unlike if given.unlike else found
+    found = [each for each in found if each.cliff != "none" or each.optima == "outside" or not given.ends]
+    found = [each for each in found if given.method in (None, each.method)]
+    found = [each for each in found if each.others > 1 or not given.several]
+    found = [each for each in found if given.rise in (None, each.rise)]
+    found = [each for each in found if each.sequential or not given.sequential]
+    return [each for each in found if len({*each.sensitivities}) > 1 or not given.unequal]
+
+
+def main() -> None:
+    """Simulate, print, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=200, help="in each world")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--method", choices=("random", "coordinate"), help="that one alone")
+    parser.add_argument("--sequential", action="store_true", help="the worlds whose seeds are added alone")
+    parser.add_argument("--unequal", action="store_true", help="the worlds of unequal sensitivities alone")
+    parser.add_argument("--several", action="store_true", help="the worlds of more than two candidates alone")
+    parser.add_argument("--rise", choices=("kink", "steep", "valley"), help="the worlds where losses rise so alone")
+    parser.add_argument("--unlike", action="store_true", help="the worlds of optimizers that are least alike, alone")
+    parser.add_argument("--few", action="store_true", help="the worlds of few trials, or few that are trained, alone")
+    parser.add_argument("--ends", action="store_true", help="the worlds of cliffs, and of optima outside, alone")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    given = parser.parse_args()
+    begun, found = perf_counter(), []
+    heads = ("false", "held", *(f"found {gain:g}" for gain in GAINS), "half width", "missed", "judged")
+    print(f"{'world':80}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    for world in worlds(given):
         equal = simulate(world, given.experiments, 0.0, given.seed)
         power = [simulate(world, given.experiments // 4, gain, given.seed)["decided"] for gain in GAINS]
         shares = [equal["decided"], equal["held"], *power]
         found.append(asdict(world) | {"false": equal["decided"], "power": power} | equal)
-        seeds = f"{'up to ' * world.sequential}{world.seeds} seeds"
-        title = f"{world.optima}, {world.axes} axes, {world.trials} trials, {seeds}"
-        title += f", {world.others + 1} candidates" * (world.others > 1)
-        if world.sensitivities != (1.0, 1.0):
-            title += ", sensitivities {:g} and {:g}".format(*world.sensitivities)
-        if world.method == "coordinate":
-            title += ", descent" + f", {world.together:.0%} together" * (world.together > 0)
-        title += {"none": "", "both": ", cliff", "baseline": ", cliff of the baseline"}[world.cliff]
-        rises_so: dict[Rise, str] = {
-            "smooth": "",
-            "kink": ", kink",
-            "steep": ", one side steep",
-            "unlike": ", kink but of the baseline",
-            "valley": ", valley but of the baseline",
-        }
-        title += rises_so[world.rise]
         cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
-        print(f"{title:80}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
+        print(f"{world.title():80}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")
     if given.json:
         write_result(given.json, "searched_verdicts", {"experiments": given.experiments, "worlds": found})

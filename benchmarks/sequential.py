@@ -25,14 +25,13 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.result_file import write_result
-from benchmarks.verdicts import GAIN, NAMES, Optimizer, Runs, World, optimizers, record, specification
+from benchmarks.verdicts import GAIN, NAMES, Optimizer, Runs, World, ended_run, optimizers, record, specification
 from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.tuning import TuningRun
 from orchestrator.records import CandidateRow, RunRecord
 from orchestrator.studies.evidence import read_rows
 from tests.factories.comparison import experiment_record, run_record
-from worker.records.result import Verdict
 
 PUBLISHED = Path(__file__).parents[1] / "orchestrator/studies/published"
 
@@ -86,9 +85,7 @@ def conducted(
     records: list[RunRecord] = []
 
     def train(place: int, rate: float, seed: int) -> TuningRun:
-        loss = runs.loss(place, truths[place], rate, seed)
-        verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
-        trial = TuningRun(lr=rate, seed=seed, ended=True, verdict=verdict, loss=loss)
+        trial = ended_run(rate, seed, runs.loss(place, truths[place], rate, seed))
         records.append(record(template, len(records), NAMES[place], trial))
         return trial
 
@@ -218,14 +215,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=200, help="of each kind in each world")
     parser.add_argument("--fixed", type=int, nargs="*", default=[], help="smaller numbers of seeds at once")
-    parser.add_argument("--untuned", action="store_true", help="only the worlds with one rate each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
     for world in worlds():
-        if given.untuned and world.tuning_seeds:
-            continue
         experiments = max(given.experiments * 2 // world.candidates, 20)
         tallies = simulate(world, experiments, given.fixed, given.seed)
         phase = f"{world.tuning_seeds} tuning seeds × {world.rates} rates" if world.tuning_seeds else "one rate"

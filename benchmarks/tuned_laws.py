@@ -28,7 +28,7 @@ from unittest.mock import patch
 import numpy as np
 
 from benchmarks.result_file import write_result
-from benchmarks.verdicts import LOSS, NAMES, Optimizer, Runs, record, specification, tuned
+from benchmarks.verdicts import LOSS, NAMES, Optimizer, Runs, conducted, share, specification
 from benchmarks.verdicts import World as Cell
 from orchestrator.analysis.laws import fit as fits
 from orchestrator.analysis.laws.fit import fit_experiments
@@ -81,10 +81,6 @@ class Tally:
 
     def shares(self) -> dict[str, float | None]:
         """The figures of the table."""
-
-        def share(count: int, of: int) -> float | None:
-            return round(count / of, 4) if of else None
-
         return {
             "false_drift": share(self.drifts, self.experiments),
             "false_band": share(self.apart, self.experiments),
@@ -123,18 +119,12 @@ def measured(world: World, gap: float, random: np.random.Generator) -> list[Expe
             for of in (0, 1)
         ]
         comparison = spec if world.tuning != "kept" or not kept else transferred(spec, kept)
-        trials = [
-            (candidate.name(), trial)
-            for candidate, truth in zip(comparison.candidates, truths, strict=True)
-            for trial in tuned(comparison, candidate, truth, runs)
-        ]
-        if not kept:
-            kept = [next(each.lr for name, each in reversed(trials) if name == mine) for mine in NAMES[:2]]
         records = []
-        for at, (name, trial) in enumerate(trials):
-            run = record(template, at, name, trial)
+        for run in conducted(comparison, truths, runs, template):
             told = run.result and run.result.model_copy(update={"parameters": parameters, "tokens": TOKENS})
             records.append(run.model_copy(update={"result": told}))
+        if not kept:
+            kept = [next(run.lr for run in reversed(records) if run.candidate == mine) for mine in NAMES[:2]]
         # One experiment where rates are taken over, whose cells are told apart by their specifications.
         experiment = experiment_record(comparison, len(records), "e" if world.tuning == "kept" else f"e{place}")
         found.append((experiment.model_copy(update={"spec_hash": f"size {place}"}), tuple(records)))
@@ -200,7 +190,6 @@ def main() -> None:
     """Simulate, print, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=100, help="of equal optimizers in each world")
-    parser.add_argument("--tuning", choices=("each size", "untuned", "kept"), help="only these worlds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -208,8 +197,6 @@ def main() -> None:
     heads = ("drift", "band", "typical", "open cells", "no verdict", "covered", "power")
     print(f"{'world':52}" + "".join(f"{head:>12}" for head in heads), flush=True)
     for world in worlds():
-        if given.tuning and world.tuning != given.tuning:
-            continue
         shares = simulate(world, given.experiments, given.seed).shares()
         found.append(asdict(world) | shares)
         cells = ("–" if value is None else f"{100 * value:.1f}" for value in shares.values())

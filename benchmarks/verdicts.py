@@ -30,7 +30,7 @@ in how many of those of equal candidates a run was called a spike that was none.
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -39,6 +39,7 @@ import numpy as np
 
 from benchmarks.result_file import write_result
 from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning, TuningRun
 from orchestrator.records import CandidateRow, RunRecord
@@ -96,6 +97,11 @@ class World:
         return f"{'flat and ' if self.unlike else ''}{basin}, {noise}{spread}{spikes}{unit}"
 
 
+def share(count: int, of: int) -> float | None:
+    """As results have it."""
+    return round(count / of, 4) if of else None
+
+
 @dataclass(kw_only=True)
 class Tally:
     """What became of one world's experiments."""
@@ -117,10 +123,6 @@ class Tally:
 
     def shares(self) -> dict[str, float | None]:
         """The figures of the table."""
-
-        def share(count: int, of: int) -> float | None:
-            return round(count / of, 4) if of else None
-
         return {
             "false_verdicts": share(self.false, self.experiments),
             "unstable": share(self.unstable, self.experiments),
@@ -173,9 +175,7 @@ class Optimizer:
         return 1 / (1 + (1 / CHANCE - 1) * math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
 
 
-def noise(
-    kind: str, random: np.random.Generator, size: int, paired_spread: float = PAIRED_SPREAD
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def noise(kind: str, random: np.random.Generator, size: int, paired_spread: float = PAIRED_SPREAD) -> Array:
     """Of single runs, so that differences of two vary by `paired_spread`."""
     match kind:
         case "t3":
@@ -265,16 +265,19 @@ def specification(world: World) -> ComparisonSpec:
     )
 
 
+def ended_run(lr: float, seed: int, loss: float | None) -> TuningRun:
+    """As tuning knows it; without a loss it diverged."""
+    verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
+    return TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss)
+
+
 def tuned(spec: ComparisonSpec, candidate: Candidate, truth: Optimizer, runs: Runs) -> list[TuningRun]:
     """All runs of a candidate, planned as the store plans them."""
     trials: list[TuningRun] = []
     first = spec.tuning.seeds if spec.tuning else spec.seeds
     pending = tuple((lr, seed) for seed in first for lr in candidate.learning_rates)
     while pending:
-        for lr, seed in pending:
-            loss = runs.loss(truth, lr, seed)
-            verdict = Verdict.DIVERGED if loss is None else Verdict.CONVERGED
-            trials.append(TuningRun(lr=lr, seed=seed, ended=True, verdict=verdict, loss=loss))
+        trials += [ended_run(lr, seed, runs.loss(truth, lr, seed)) for lr, seed in pending]
         pending = (
             spec.tuning.next_pairs(candidate.learning_rates, spec.seeds, trials, least_open=spec.least_open())
             if spec.tuning
@@ -295,6 +298,16 @@ def record(template: RunRecord, position: int, candidate: str, trial: TuningRun)
     )
 
 
+def conducted(spec: ComparisonSpec, truths: Sequence[Optimizer], runs: Runs, template: RunRecord) -> list[RunRecord]:
+    """All runs of one experiment."""
+    ended = [
+        (candidate.name(), trial)
+        for candidate, truth in zip(spec.candidates, truths, strict=True)
+        for trial in tuned(spec, candidate, truth, runs)
+    ]
+    return [record(template, place, *each) for place, each in enumerate(ended)]
+
+
 def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
     """So many experiments of equal candidates, and as many, of half the size, whose second is better by `GAIN` and
     whose third, where there is one, is worse by it."""
@@ -307,12 +320,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
         random = np.random.default_rng([seed, shifts is equal, *name.encode(), *design])
         for _ in range(count):
             truths, runs = optimizers(world, shifts, random), Runs(world, random)
-            ended = [
-                (candidate.name(), trial)
-                for candidate, truth in zip(spec.candidates, truths, strict=True)
-                for trial in tuned(spec, candidate, truth, runs)
-            ]
-            records = [record(template, place, *each) for place, each in enumerate(ended)]
+            records = conducted(spec, truths, runs, template)
             rows = {row.candidate: row for row in compare(experiment_record(spec, len(records), "e"), records).rows}
             said = [(rows[name], shift) for name, shift in zip(NAMES, shifts, strict=False)][1:]
             words = [(row.conclusion.value, shift) for row, shift in said]
@@ -344,9 +352,9 @@ def _has_spike(row: CandidateRow) -> bool:
     return judged or any(rate.spiked_seeds for rate in row.learning_rates)
 
 
-def worlds(tuning_seeds: int) -> Iterator[World]:
+def worlds() -> Iterator[World]:
     """What the table has: each basin, each noise, seeds, candidates, and designs."""
-    usual = World(tuning_seeds=tuning_seeds)
+    usual = World()
     for basin in ("flat", "steep", "mixed", "skew", "edge", "cliff"):
         for seeds in (3, 5, 10):
             yield replace(usual, basin=basin, seeds=seeds)
@@ -366,9 +374,8 @@ def worlds(tuning_seeds: int) -> Iterator[World]:
         for seeds in (3, 7):
             yield replace(usual, basin="mixed", candidates=candidates, seeds=seeds)
     for other in (1, 2, 5):
-        if other != tuning_seeds:
-            for basin in ("flat", "mixed"):
-                yield replace(usual, basin=basin, tuning_seeds=other, seeds=10)
+        for basin in ("flat", "mixed"):
+            yield replace(usual, basin=basin, tuning_seeds=other, seeds=10)
     for rates in (3, 7):
         yield replace(usual, basin="mixed", rates=rates, seeds=10)
     for basin in ("kink", "chance"):
@@ -409,10 +416,8 @@ def main() -> None:
     """Simulate, print, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=300, help="of equal candidates in each world")
-    parser.add_argument("--tuning-seeds", type=int, default=3, help="of the worlds that do not vary them")
     parser.add_argument("--basin", help="this one alone")
     parser.add_argument("--spikes", action="store_true", help="only the worlds with spikes")
-    parser.add_argument("--noisy", action="store_true", help="only the worlds with more noise")
     parser.add_argument("--unlike", action="store_true", help="only the worlds whose baseline has another basin")
     parser.add_argument("--unlike-noise", action="store_true", help="only the worlds whose baseline has other noise")
     parser.add_argument("--units", action="store_true", help="only the worlds whose losses have no unit")
@@ -422,7 +427,7 @@ def main() -> None:
     begun, found = perf_counter(), []
     heads = ("false", "unstable", "covered", "power", "as good", "falsely so", "half width", "runs", "spiked")
     print(f"{'world':60}" + "".join(f"{head:>11}" for head in heads), flush=True)
-    for world in worlds(given.tuning_seeds):
+    for world in worlds():
         if given.basin and world.basin != given.basin:
             continue
         if (given.spikes and not world.spikes) or (given.unlike and not world.unlike):
@@ -430,8 +435,6 @@ def main() -> None:
         if given.units and world.unit is None:
             continue
         if given.unlike_noise and not world.unlike_noise:
-            continue
-        if given.noisy and world.paired_spread == PAIRED_SPREAD:
             continue
         shares = simulate(world, max(given.experiments * 2 // world.candidates, 20), given.seed).shares()
         found.append(asdict(world) | shares)

@@ -5,9 +5,8 @@ All times are seconds since 1970 on the database's clock; null means not yet.
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from optim.catalog import Scalar
 from orchestrator.annotations import Note
@@ -350,15 +349,6 @@ class TestedDifference(Record):
     """Two-sided, times `comparisons` (Bonferroni); null where there is no test."""
     comparisons: int = Field(default=1, ge=1)
     """How many tests it is one of: with 95 % all of their intervals hold at once."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old_words(cls, fields: Any) -> Any:
-        """Evidence that was kept before had two p-values, of which Holm's was the one that counted."""
-        if isinstance(fields, dict) and "p_value_holm" in fields:
-            rest = {name: value for name, value in fields.items() if name != "p_value_holm"}
-            return rest | {"p_value": fields["p_value_holm"]}
-        return fields
 
 
 class Difference(TestedDifference):

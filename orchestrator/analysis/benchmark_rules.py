@@ -23,13 +23,14 @@ from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import Curves, comparison_spec, device_hours_until, tokens_per_step
 from orchestrator.analysis.profiles import (
     ProfileReport,
-    ProfileRow,
     ProfileRule,
     WorkloadTime,
     profile_notes,
+    ranked_rows,
     trained_workload,
 )
-from orchestrator.analysis.targets import LARGEST_TAU, profile, time_ratios
+from orchestrator.analysis.statistics import median
+from orchestrator.analysis.targets import LARGEST_TAU, median_time, profile, time_ratios
 from orchestrator.external_runs import ExternalJudgement, ExternalRun, ExternalState
 from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import SIGNIFICANCE, Comparison, ExperimentRecord, RunRecord
@@ -64,9 +65,7 @@ def first_evaluation(positions: Sequence[float], losses: Sequence[float], target
 def time_to_target(studies: Iterable[Trials]) -> float | None:
     """The median over the studies of their fastest trial; a study in which none got there is later than all others,
     and None is the answer where that one is the median."""
-    fastest = [min((time for time in trials if time is not None), default=math.inf) for trials in studies]
-    found = statistics.median(fastest) if fastest else math.inf
-    return found if math.isfinite(found) else None
+    return median_time([min((time for time in trials if time is not None), default=math.inf) for trials in studies])
 
 
 def algoperf_scores(times: Mapping[str, Sequence[float | None]]) -> dict[str, float]:
@@ -107,25 +106,12 @@ def algoperf_profile(measured: Sequence[MeasuredComparison], *, everybody: bool 
     known = rows_by_name if everybody else [row.candidate for row in measured[0].comparison.rows]
     common = [rows_by_name[name] for name in known if everybody or all(name in table for table in tables)]
     times = {row.candidate: [_workload_time(group, row.candidate) for group in groups.values()] for row in common}
-    tokens = algoperf_scores({name: [each.tokens for each in row] for name, row in times.items()})
-    hours = algoperf_scores({name: [each.device_hours for each in row] for name, row in times.items()})
-    rows = [
-        ProfileRow(
-            candidate=row.candidate,
-            title=row.title,
-            is_baseline=row.is_baseline,
-            score_tokens=tokens[row.candidate],
-            score_device_hours=hours[row.candidate],
-            times=tuple(times[row.candidate]),
-        )
-        for row in common
-    ]
     return ProfileReport(
         rule=ProfileRule.ALGOPERF,
         experiments=tuple(each.comparison.experiment_id for each in measured),
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
-        rows=tuple(sorted(rows, key=lambda row: -row.score_tokens)),
+        rows=tuple(ranked_rows(common, times, algoperf_scores)),
         notes=profile_notes(
             "AlgoPerf's rule: the first evaluation at the target, of the fastest trial of each study, the median over "
             "studies. A study is a seed, its trials are the rates trained on it (AlgoPerf asks for 3 studies of 5); "
@@ -165,9 +151,7 @@ def _studies(measured: MeasuredComparison, candidate: str) -> list[list[tuple[fl
 def _target(measured: MeasuredComparison) -> float | None:
     rate = next(row.best() for row in measured.comparison.rows if row.is_baseline)
     judged = set(rate.run_ids) if rate else set()
-    losses = [run.result.final_val_loss for run in measured.runs if run.id in judged and run.result is not None]
-    finite = [loss for loss in losses if loss is not None]
-    return statistics.median(finite) if finite else None
+    return median([run.result.final_val_loss for run in measured.runs if run.id in judged and run.result is not None])
 
 
 # modded-nanogpt, track 3

@@ -6,13 +6,14 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, sqrt
+from math import hypot, inf, isfinite, sqrt
 from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
-from orchestrator.analysis.sequential import Look, looks
+from orchestrator.analysis.sequential import Array, Look, looks
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Basin, Grid, basin
@@ -32,8 +33,7 @@ from orchestrator.kinds.tuning_search import Setting, least_draws
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Places = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
+Places = NDArray[np.intp]
 
 MISFIT = 0.2
 """Losses about the best setting of a descent that are no parabolas may be lower than these, by such a share of their
@@ -228,6 +228,12 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
     for run in runs:
         by_candidate.setdefault(run.candidate, []).append(run)
     return tuple(_summary(spec, each, by_candidate.get(each.name(), [])) for each in spec.candidates)
+
+
+def spread_of_difference(one: CandidateSummary, other: CandidateSummary) -> float | None:
+    """Standard deviation of the difference of two losses of one seed, as far as the grids tell."""
+    spreads = one.grid.spread, other.grid.spread
+    return None if None in spreads else hypot(*(each for each in spreads if each is not None))
 
 
 def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: int = 1) -> float:

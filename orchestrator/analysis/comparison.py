@@ -12,10 +12,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from optim import catalog
-from orchestrator.analysis.candidates import CandidateSummary, RateSummary, looks_of, luck_of_draws, summaries
+from orchestrator.analysis.candidates import (
+    CandidateSummary,
+    RateSummary,
+    looks_of,
+    luck_of_draws,
+    spread_of_difference,
+    summaries,
+)
 from orchestrator.analysis.improvement import PairsState, improvement_of
-from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
+from orchestrator.analysis.sequential import FUTILE, chances_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, normal_quantile, paired_difference
 from orchestrator.analysis.targets import (
@@ -23,6 +29,7 @@ from orchestrator.analysis.targets import (
     fronts_shown,
     geometric_mean,
     leaves_out_one,
+    median_time,
     pareto_front,
     reached_between,
 )
@@ -285,9 +292,7 @@ class _Pairs:
 
 def _stable_pairs(each: CandidateSummary, baseline: CandidateSummary) -> _Pairs:
     mine, theirs = each.best.losses(), baseline.best.losses()
-    spreads = [summary.grid.spread for summary in (each, baseline)]
-    spread = None if None in spreads else math.hypot(*(value for value in spreads if value is not None))
-    here, there = spikes(mine, theirs, spread)
+    here, there = spikes(mine, theirs, spread_of_difference(each, baseline))
     seeds = sorted((mine.keys() & theirs.keys()) - here - there)
     return _Pairs(
         losses=tuple(mine[seed] for seed in seeds),
@@ -342,7 +347,7 @@ def _difference(
         differences = [mine - theirs for mine, theirs in zip(pairs.losses, pairs.baseline_losses, strict=True)]
         spread = statistics.stdev(differences)
         below, above = regret(spread**2)
-        chance = chance_of_verdict(
+        (chance,) = chances_of_verdict(
             found.mean,
             spread / math.sqrt(found.n),
             found.n,
@@ -355,7 +360,7 @@ def _difference(
             can_be_better=not baseline.rate_is_open(),
             can_be_worse=not each.rate_is_open(),
         )
-        found = found.model_copy(update={"chance_of_verdict": chance})
+        found = found.model_copy(update={"chance_of_verdict": float(chance)})
     untested: dict[str, object] = {"low": None, "high": None, "p_value": None}
     if each.planned_rates() != baseline.planned_rates() or found.spiked > found.baseline_spiked:
         return found.model_copy(update=untested)
@@ -545,9 +550,9 @@ def _time_to_target(
     return TimeToTarget(
         reached=sum(step < math.inf for step in steps),
         n=len(seeds),
-        steps=_middle(steps),
-        tokens=_middle([step * tokens_per_step(run) for run, step in zip(runs, steps, strict=True)]),
-        device_hours=_middle([device_hours_until(run, step) for run, step in zip(runs, steps, strict=True)]),
+        steps=median_time(steps),
+        tokens=median_time([step * tokens_per_step(run) for run, step in zip(runs, steps, strict=True)]),
+        device_hours=median_time([device_hours_until(run, step) for run, step in zip(runs, steps, strict=True)]),
         speed_up=speed_up if is_told else None,
     )
 
@@ -600,12 +605,6 @@ def _unseen_between_evaluations(
     return sum(below) / len(at), sum(above) / len(at)
 
 
-def _middle(times: Sequence[float]) -> float | None:
-    """The median, in which a seed that never got there is later than all others; None where that one is the middle."""
-    found = statistics.median(times)
-    return found if found < math.inf else None
-
-
 def _steps_to(curve: ValidationCurve, target: float) -> float:
     steps = first_reached(curve.steps, curve.losses, target)
     return math.inf if steps is None else steps
@@ -635,7 +634,7 @@ def _row(each: CandidateSummary) -> CandidateRow:
     return CandidateRow(
         candidate=each.candidate.name(),
         optimizer=each.candidate.optimizer,
-        title=each.candidate.label or catalog.entry(each.candidate.optimizer).title,
+        title=each.candidate.title(),
         is_baseline=False,
         best_lr=best.lr if has_loss else None,
         # One rate is no grid: its verdict names it.

@@ -32,7 +32,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from orchestrator.analysis.sequential import FUTILE
+from orchestrator.analysis.sequential import FUTILE, Array
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunRecord
 from worker.records.result import Record, Result, Verdict
@@ -47,8 +47,6 @@ FIRST_PAIRS = 4
 """Before a try may be given up."""
 PAIRS_PER_LOG = 6.0
 """Pairs of a try at most, times ln(1/α): twice what the fixed t-test needs for a gain of one standard deviation."""
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 def try_level(place: int, error: float) -> float:

@@ -21,10 +21,11 @@ from itertools import pairwise
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import compare, comparison_spec, evaluation_error
-from orchestrator.analysis.sequential import FUTILE, chances_of_verdict, looks
+from orchestrator.analysis.sequential import FUTILE, Array, chances_of_verdict, looks
 from orchestrator.analysis.stability import spikes
 from orchestrator.analysis.statistics import chi_square_quantile, normal_quantile, t_quantile
 from orchestrator.kinds import basin
@@ -65,7 +66,6 @@ LARGEST = 1e9
 NODES = 160
 """Of the Gauss-Legendre rule over the quantiles of a spread: power to a part in a million."""
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Shares = tuple[float, float]
 Openness = Callable[[int], tuple[Array, Array, Array]]
 
@@ -339,7 +339,7 @@ def _draw_optima(rates: Sequence[float], random: np.random.Generator) -> Iterato
     return (math.log(rates[len(rates) // 2]) + random.uniform(-step, step) for _ in range(GRIDS))
 
 
-def _pairs_of_grids() -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.int64]]]:
+def _pairs_of_grids() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Each grid's place `OTHERS` times, and whose it is held against."""
     one, shift = np.divmod(np.arange(GRIDS * OTHERS), OTHERS)
     return one, (one + 1 + shift) % GRIDS
@@ -664,7 +664,7 @@ def noise(experiments: Iterable[Sequence[Mapping[int, float]]]) -> Noise | None:
     return Noise(paired_sd=math.sqrt(2 * squares / degrees), degrees=degrees, experiments=count)
 
 
-def _common_seeds(candidates: Sequence[Mapping[int, float]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _common_seeds(candidates: Sequence[Mapping[int, float]]) -> NDArray[np.float64]:
     """Losses [candidate, seed], without repetitions, of the seeds that some have in common: where not all do, of those
     that tell most. A candidate that was tuned and never judged has other seeds than the judged ones."""
     best, most = np.zeros((0, 0)), 0

@@ -11,17 +11,17 @@ is the baseline changes no score.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from orchestrator.analysis.candidates import CandidateSummary, summaries
+from orchestrator.analysis.candidates import CandidateSummary, spread_of_difference, summaries
 from orchestrator.analysis.comparison import Curves, compare, comparison_spec, device_hours_until, tokens_per_step
 from orchestrator.analysis.stability import spikes
-from orchestrator.analysis.targets import LARGEST_TAU, first_reached, profile_scores
+from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_time, profile_scores
 from orchestrator.kinds.tuning import LARGEST_LOSS
-from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
 from worker.words import pluralize
@@ -134,31 +134,18 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
                 name=group[0][0].name,
                 experiments=tuple(dict.fromkeys(each.experiment_id for each, _ in group)),
                 targets=tuple(of.target for _, of in group if math.isfinite(of.target)),
-                tokens=_middle([trial.tokens for trial in own]),
-                device_hours=_middle([trial.device_hours for trial in own]),
+                tokens=median_time([trial.tokens for trial in own]),
+                device_hours=median_time([trial.device_hours for trial in own]),
             )
             for group, own in zip(groups.values(), trials[name], strict=True)
         ]
         for name in common
     }
-    tokens = profile_scores({name: [each.tokens for each in row] for name, row in times.items()})
-    hours = profile_scores({name: [each.device_hours for each in row] for name, row in times.items()})
-    rows = sorted(
-        (
-            ProfileRow(
-                candidate=name,
-                title=tables[0][name].title,
-                is_baseline=tables[0][name].is_baseline,
-                score_tokens=tokens[name],
-                score_device_hours=hours[name],
-                times=tuple(times[name]),
-                runs=sum(map(len, trials[name])),
-                lost_runs=sum(trial.is_lost for own in trials[name] for trial in own),
-            )
-            for name in common
-        ),
-        key=lambda row: -row.score_tokens,
-    )
+    rows = [
+        row.model_copy(update={"runs": len(own), "lost_runs": sum(trial.is_lost for trial in own)})
+        for row in ranked_rows([tables[0][name] for name in common], times, profile_scores)
+        for own in [[trial for of_group in trials[row.candidate] for trial in of_group]]
+    ]
     found = profile_notes(
         "Target of each workload: the lowest median final loss of a stable candidate, plus the margin of equivalence. "
         "It is the same for all candidates, whichever is the baseline.",
@@ -183,6 +170,28 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         rows=tuple(rows),
         notes=(*missing, *found, *lost, NO_TEST),
     )
+
+
+def ranked_rows(
+    rows: Iterable[CandidateRow],
+    times: Mapping[str, Sequence[WorkloadTime]],
+    scores: Callable[[Mapping[str, Sequence[float | None]]], Mapping[str, float]],
+) -> list[ProfileRow]:
+    """The candidates of these rows of leaderboards, the best first, by their times to target on every workload."""
+    tokens = scores({name: [each.tokens for each in mine] for name, mine in times.items()})
+    hours = scores({name: [each.device_hours for each in mine] for name, mine in times.items()})
+    found = [
+        ProfileRow(
+            candidate=row.candidate,
+            title=row.title,
+            is_baseline=row.is_baseline,
+            score_tokens=tokens[row.candidate],
+            score_device_hours=hours[row.candidate],
+            times=tuple(times[row.candidate]),
+        )
+        for row in rows
+    ]
+    return sorted(found, key=lambda row: -row.score_tokens)
 
 
 def _trials(measured: Measured, names: Sequence[str]) -> _Trials:
@@ -244,21 +253,11 @@ def _without_spikes(
     """The losses of a candidate without those that spiked, as most other candidates find."""
     others = [other for other in losses if other != name]
     votes = Counter(
-        seed for other in others for seed in spikes(losses[name], losses[other], _spread(found[name], found[other]))[0]
+        seed
+        for other in others
+        for seed in spikes(losses[name], losses[other], spread_of_difference(found[name], found[other]))[0]
     )
     return {seed: loss for seed, loss in losses[name].items() if 2 * votes[seed] <= len(others)}
-
-
-def _spread(one: CandidateSummary, other: CandidateSummary) -> float | None:
-    """Of a difference of two losses, as far as the grids tell."""
-    spreads = one.grid.spread, other.grid.spread
-    return None if None in spreads else math.hypot(*(each for each in spreads if each is not None))
-
-
-def _middle(times: Sequence[float]) -> float | None:
-    """The median, in which a run that never got there is later than all others; None where that one is the middle."""
-    found = statistics.median(times) if times else math.inf
-    return found if found < math.inf else None
 
 
 def trained_workload(workload: Workload) -> str:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 CELLS = 200
 """Of |u| between zero and the boundary: levels to three digits."""
@@ -36,7 +37,7 @@ LEAST_LEVEL = 1e-12
 NODES = 16
 """Spreads that a chance is averaged over."""
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +60,18 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
     u = shares = np.zeros(0)
     for n in range(first, most + 1):
         spend = _spent_error(n / most, alpha) - (_spent_error((n - 1) / most, alpha) if n > first else 0.0)
+        low, high = 0.0, math.sqrt(n)
+        for _ in range(60):
+            bound = (low + high) / 2
+            if n == first:
+                crossed = _tail_probability(bound, n)
+            else:
+                crossed = float(shares @ (1 - _probability_within(np.array([bound]), u, n - 1)[:, 0]))
+            low, high = (bound, high) if crossed > spend else (low, bound)
+        edges = _cells(high, n)
         if n == first:
-            low, high = 0.0, math.sqrt(n)
-            for _ in range(60):
-                bound = (low + high) / 2
-                low, high = (bound, high) if _tail_probability(bound, n) > spend else (low, bound)
-            edges = _cells(high, n)
             shares = np.diff(betainc(0.5, (n - 1) / 2, np.minimum(edges**2 / n, 1.0)))
         else:
-            low, high = 0.0, math.sqrt(n)
-            for _ in range(60):
-                bound = (low + high) / 2
-                crossed = float(shares @ (1 - _probability_within(np.array([bound]), u, n - 1)[:, 0]))
-                low, high = (bound, high) if crossed > spend else (low, bound)
-            edges = _cells(high, n)
             shares = np.diff(shares @ _probability_within(edges, u, n - 1))
         u = (edges[1:] + edges[:-1]) / 2
         levels[n] = _tail_probability(high, n)
@@ -80,69 +79,39 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
     return {n: Look(level=level, all_levels=total) for n, level in levels.items() if level > LEAST_LEVEL}
 
 
-def chance_of_verdict(
-    mean: float,
-    error: float,
+def chances_of_verdict(
+    mean: Array | float,
+    error: Array | float,
     pairs: int,
     most: int,
     level: float,
     *,
-    below: float = 0.0,
-    above: float = 0.0,
+    below: Array | float = 0.0,
+    above: Array | float = 0.0,
     shared_error: float = 0.0,
     margin: float | None = None,
     can_be_better: bool = True,
     can_be_worse: bool = True,
-) -> float:
-    """The probability that the interval of the last seed decides, if differences go on as the `pairs` so far: it leaves
-    zero out, or lies within the margin. The truth is as likely anywhere that the pairs allow (a flat prior), and the
-    spread is averaged over its chi-square. `below`, `above`: what tuning leaves open; `level`: of the last look; what a
-    rate at an edge leaves open forbids to call the candidate better or worse, and either to call it as good."""
-    if error <= 0:  # differences that do not vary are no evidence, and more of them are none either
-        return 0.0
-    found = chances_of_verdict(
-        np.array([mean]),
-        np.array([error]),
-        pairs,
-        most,
-        level,
-        below=np.array([below]),
-        above=np.array([above]),
-        shared_error=shared_error,
-        margin=margin,
-        can_be_better=can_be_better,
-        can_be_worse=can_be_worse,
-    )
-    return float(found[0])
-
-
-def chances_of_verdict(
-    mean: Array,
-    error: Array,
-    pairs: int,
-    most: int,
-    level: float,
-    *,
-    below: Array,
-    above: Array,
-    shared_error: float,
-    margin: float | None,
-    can_be_better: bool = True,
-    can_be_worse: bool = True,
 ) -> Array:
-    """The same of many experiments at once, whose errors are above zero."""
+    """Of each experiment, the probability that the interval of the last seed decides, if differences go on as the
+    `pairs` so far: it leaves zero out, or lies within the margin. The truth is as likely anywhere that the pairs allow
+    (a flat prior), and the spread is averaged over its chi-square. `below`, `above`: what tuning leaves open; `level`:
+    of the last look; what a rate at an edge leaves open forbids to call the candidate better or worse, and either to
+    call it as good. Differences that do not vary, without an error, are no evidence, and more of them are none either.
+    """
     from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
 
+    mean, error, below, above = (np.atleast_1d(each)[:, None] for each in (mean, error, below, above))
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     degrees = pairs - 1
-    spread = error[:, None] * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
+    spread = error * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
     half = np.hypot(-stdtrit(most - 1, level / 2) * spread / math.sqrt(most), -ndtri(level / 2) * shared_error)
     moves = spread * math.sqrt((most - pairs) / (most * pairs))
-    below, above = below[:, None], above[:, None]
     better, worse = -half - above, half + below
 
     def mass_below(value: Array) -> Array:
-        return np.asarray(ndtr((value - mean[:, None]) / moves))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(ndtr((value - mean) / moves))
 
     chance = np.zeros_like(spread)
     if can_be_better:
@@ -152,7 +121,7 @@ def chances_of_verdict(
     if margin is not None and can_be_better and can_be_worse:
         low, high = np.maximum(half + below - margin, better), np.minimum(margin - half - above, worse)
         chance += np.maximum(mass_below(high) - mass_below(low), 0.0)
-    return np.asarray(chance @ weights) / 2
+    return np.where(error[:, 0] > 0, chance @ weights / 2, 0.0)
 
 
 def _spent_error(share: float, alpha: float) -> float:

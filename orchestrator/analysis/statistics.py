@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.analysis.sequential import Look
+from orchestrator.analysis.sequential import Array, Look
 from orchestrator.records import SIGNIFICANCE, Difference, Interval
 
 # Student's t, chi-square and the normal distribution: `scipy.special`, loaded when the first interval is asked for.
@@ -73,8 +73,6 @@ SMALLEST_P = 1e-300
 CONFIDENCE = 1 - SIGNIFICANCE
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 """Spread below this fraction of the values is rounding, not a measurement."""
-
-Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def mean_interval(

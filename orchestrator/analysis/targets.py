@@ -4,21 +4,21 @@ Pure functions on arrays, without a word of runs or tables:
 
     first_reached   when a curve came down to a target            (time to target: AlgoPerf, arXiv 2306.07179)
     reached_between between which two evaluations it did
+    median_time     of times to a target, some of which never were
     geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
     pareto_front    lowest loss × fewest bytes
     fronts_shown    whether intervals show who is on it
     profile_scores  performance profiles, integrated              (Dolan and Moré, arXiv cs/0102001; AlgoPerf)
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.analysis.sequential import Look
+from orchestrator.analysis.sequential import Array, Look
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 LARGEST_TAU = 4.0
 """AlgoPerf integrates profiles over tau in [1, 4]: who takes more than four times as long counts as not there."""
@@ -60,6 +60,13 @@ def _first_below(positions: Sequence[float], losses: Sequence[float], target: fl
     x, y = x[finite], y[finite]
     below = np.flatnonzero(y <= target)
     return x, y, int(below[0]) if below.size else None
+
+
+def median_time(times: Sequence[float]) -> float | None:
+    """The median, in which an infinite time, of who never got there, is later than all others; None where that one is
+    the middle, and where there are no times."""
+    found = statistics.median(times) if times else np.inf
+    return found if found < np.inf else None
 
 
 def geometric_mean(

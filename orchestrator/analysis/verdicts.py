@@ -529,7 +529,8 @@ def _search_notes(spec: ComparisonSpec, tuning: Tuning, rows: Sequence[Candidate
     if any_end:
         yield "Beyond the end of a range a better setting may lie, which no interval holds."
     for row in rows:
-        if missing := spec.candidate(row.candidate).missing_axes(spec.workload, tuning):
+        known = spec.priors(row.candidate)
+        if missing := [axis for axis in tuning.search if axis not in known]:
             yield f"{row.title} is not searched over {axes_in_words(missing)}: it has none, or one of zero."
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from optim import catalog
 from optim.catalog import Scalar
 from orchestrator.kinds import tuning_search
 from orchestrator.kinds.basin import LEAST_OPEN
@@ -80,6 +81,10 @@ class Candidate(Spec):
         """What tables, figures and colours call this candidate."""
         return self.label or self.optimizer
 
+    def title(self) -> str:
+        """What sentences call it."""
+        return self.label or catalog.entry(self.optimizer).title
+
     def planned_run(
         self, workload: Workload, resources: Resources, *, lr: float, seed: int, setting: Setting | None = None
     ) -> PlannedRun:
@@ -113,22 +118,6 @@ class Candidate(Spec):
         if self.ema_decay is not None:
             words.append(f"weights averaged ({self.ema_decay:g})")
         return ", ".join(words)
-
-    def trials(self, workload: Workload, tuning: Tuning) -> tuple[Setting, ...]:
-        """The settings that a search tries, one after another."""
-        own = self.own_workload(workload)
-        count, seed = tuning.trials or 1, tuning.seeds[0]
-        return tuning_search.trials(self.optimizer, self.options, self.learning_rates, own, tuning.search, count, seed)
-
-    def priors(self, workload: Workload, tuning: Tuning) -> Mapping[Axis, Prior]:
-        """What a search looks through."""
-        own = self.own_workload(workload)
-        return tuning_search.priors(self.optimizer, self.options, self.learning_rates, own, tuning.search)
-
-    def missing_axes(self, workload: Workload, tuning: Tuning) -> tuple[Axis, ...]:
-        """What the search has and this candidate has not."""
-        own = self.own_workload(workload)
-        return tuning_search.missing_axes(self.optimizer, self.options, self.learning_rates, own, tuning.search)
 
     def own_workload(self, workload: Workload) -> Workload:
         """With the candidate's own warm-up, schedule and average."""
@@ -458,7 +447,8 @@ class ComparisonSpec(GridExperiment):
             return {}
         if self.descends():
             return _settings_of_rates(self._descent(name, ()).tried)
-        return _settings_of_rates(self.candidate(name).trials(self.workload, self.tuning))
+        count, seed = self.tuning.trials or 1, self.tuning.seeds[0]
+        return _settings_of_rates(tuning_search.trials(self.priors(name), count, seed))
 
     def descends(self) -> bool:
         """Whether each setting that is tried follows from those before it."""
@@ -470,7 +460,11 @@ class ComparisonSpec(GridExperiment):
 
     def priors(self, name: str) -> Mapping[Axis, Prior]:
         """What a search looks through for a candidate."""
-        return self.candidate(name).priors(self.workload, self.tuning) if self.tuning else {}
+        if self.tuning is None:
+            return {}
+        each, search = self.candidate(name), self.tuning.search
+        own = each.own_workload(self.workload)
+        return tuning_search.priors(each.optimizer, each.options, each.learning_rates, own, search)
 
     def _descent(self, name: str, runs: Sequence[TuningRun]) -> Descent:
         trials = self.tuning.trials if self.tuning else None

@@ -70,17 +70,8 @@ def least_draws(comparisons: int) -> int:
     return next(count for count in itertools.count(2) if comb(count, count // 2) >= HALVES_PER_COMPARISON * comparisons)
 
 
-def trials(
-    optimizer: str,
-    options: Mapping[str, Scalar],
-    rates: Sequence[float],
-    workload: Workload,
-    search: Sequence[Axis],
-    count: int,
-    seed: int,
-) -> tuple[Setting, ...]:
-    """The settings that one candidate tries, the first being its own. `workload` has the candidate's own warm-up."""
-    known = priors(optimizer, options, rates, workload, search)
+def trials(known: Mapping[Axis, Prior], count: int, seed: int) -> tuple[Setting, ...]:
+    """The settings that a candidate with these priors tries, the first being its own."""
     shares = {axis: _shares(axis, count - 1, seed) for axis in known}
     own: Setting = {FIELDS[axis]: prior.own for axis, prior in known.items()}
     return (
@@ -98,13 +89,6 @@ def priors(
     """Of the searched axes that the candidate has. `workload` has the candidate's own warm-up."""
     found = {axis: _prior(optimizer, options, rates, workload, axis) for axis in AXES if axis in search}
     return {axis: prior for axis, prior in found.items() if prior is not None}
-
-
-def missing_axes(
-    optimizer: str, options: Mapping[str, Scalar], rates: Sequence[float], workload: Workload, search: Sequence[Axis]
-) -> tuple[Axis, ...]:
-    """What a candidate is not searched over: it has no such option, or one that is zero, of no scale."""
-    return tuple(each for each in search if _prior(optimizer, options, rates, workload, each) is None)
 
 
 def axes_in_words(axes: Iterable[Axis]) -> str:

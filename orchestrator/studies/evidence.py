@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from optim.catalog.records import Scalar
 from orchestrator.analysis.laws.records import FitReport
@@ -46,10 +46,8 @@ class RunOutcome(Record):
 class CandidateOutcome(Record):
     """One candidate at its best learning rate, as the comparison has it; of a sweep, its best trial.
 
-    Times are no part of it: they depend on what else the machine did. Those that earlier versions kept are ignored.
+    Times are no part of it: they depend on what else the machine did.
     """
-
-    model_config = ConfigDict(extra="ignore")
 
     candidate: str
     title: str

@@ -12,6 +12,7 @@ import numpy as np
 
 from optim import catalog
 from orchestrator.analysis.candidates import FROM_HALF_TO_ALL, random_halves
+from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
@@ -34,7 +35,6 @@ from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, T
 from worker.records.result import Result, Verdict
 from worker.words import pluralize
 
-SECONDS_PER_HOUR = 3600.0
 EDGE = 0.05
 """A best value within this share of a range's end is called at its edge."""
 WORST = 1e9

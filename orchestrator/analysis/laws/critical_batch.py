@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optim import catalog
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import Curves, ValidationCurve, comparison_spec, tokens_per_step
 from orchestrator.analysis.laws.records import BatchPoint, CriticalBatch, CriticalBatches, Estimate
 from orchestrator.analysis.laws.verdicts import critical_batch_notes, critical_batch_verdict
+from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import t_quantile
 from orchestrator.analysis.targets import first_reached, geometric_mean, reached_between
 from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns, RunRecord
@@ -38,8 +39,6 @@ them miss by half of that at most. Large batches have few steps: evaluated more 
 the interval does not hold B_crit."""
 PLACES = 1000
 """Of the logarithm in that range: a bound is found to 3 %."""
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +109,7 @@ def _limit(least: float, degrees: int, comparisons: int = 1) -> float:
     return least * (1 + t_quantile(degrees, 1 - SIGNIFICANCE / comparisons / 2) ** 2 / degrees) + np.finfo(float).tiny
 
 
-def _estimate(values: Array, kept: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], best: int) -> Estimate:
+def _estimate(values: Array, kept: NDArray[np.bool_], best: int) -> Estimate:
     """The hull of what is kept; without a bound where that goes on to the end."""
     inside = np.flatnonzero(kept)
     first, last = int(inside[0]), int(inside[-1])
@@ -178,11 +177,10 @@ def critical_batches(
                 [_geometric_mean(theirs[size]) for size in both],
                 comparisons,
             )
-        candidate = found[name][sizes[0]][0].candidate
         rows.append(
             CriticalBatch(
                 candidate=name,
-                title=candidate.label or catalog.entry(candidate.optimizer).title,
+                title=found[name][sizes[0]][0].candidate.title(),
                 is_baseline=name == baseline,
                 points=points,
                 not_reached=tuple(size for size, of in mine.items() if not of and size not in is_open[name]),

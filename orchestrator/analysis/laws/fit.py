@@ -14,20 +14,18 @@ rate lies at the grid's edge. What is said against the baseline holds whichever 
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, variance
 
 import numpy as np
 
-from optim import catalog
 from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_spec, evaluation_error
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
     NUDGE,
-    Array,
     Law,
     LawForm,
     Observations,
@@ -58,6 +56,7 @@ from orchestrator.analysis.laws.records import (
 )
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import NO_COMMON_BUDGET, fit_notes, fit_verdict, no_law, too_few
+from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.stability import instability
 from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_test
 from orchestrator.errors import ConflictError
@@ -110,12 +109,11 @@ class BestRate:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The runs of one candidate that count: arrays of length n, ordered by size, budget and seed."""
+    """The runs of one candidate that count, in the order of size, budget and seed."""
 
     candidate: str
     title: str
-    keys: tuple[Key, ...]
-    losses: tuple[float, ...]
+    losses: Mapping[Key, float]
     left_out: int
     """Runs at the best rate that ended without a trained model: they diverged, or failed."""
     not_ended: int = 0
@@ -133,8 +131,7 @@ class Sample:
 
     def restrict(self, keys: Container[Key]) -> "Sample":
         """Those of its runs."""
-        kept = [each for each in zip(self.keys, self.losses, strict=True) if each[0] in keys]
-        return replace(self, keys=tuple(key for key, _ in kept), losses=tuple(loss for _, loss in kept))
+        return replace(self, losses={key: loss for key, loss in self.losses.items() if key in keys})
 
     def cells(self) -> Observations:
         """The points as arrays."""
@@ -149,7 +146,7 @@ class Sample:
         """Each cell's mean over its seeds, ordered by size and budget."""
         cells: dict[tuple[int, int], list[float]] = {}
         rates: dict[tuple[int, int], list[BestRate]] = {}
-        for (parameters, tokens, _, place), loss in zip(self.keys, self.losses, strict=True):
+        for (parameters, tokens, _, place), loss in self.losses.items():
             cells.setdefault((parameters, tokens), []).append(loss)
             rates.setdefault((parameters, tokens), []).append(self.rates.get(place, BestRate(lr=0.0, regret=0.0)))
         found = []
@@ -175,16 +172,16 @@ class Sample:
         """The tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each parameter
         as the largest model had; else what budgets its cells have, drawn on to that size, whatever was asked for."""
         if TOKENS in form.variables:
-            largest = max(self.keys)
+            largest = max(self.losses)
             return asked or max(1, round(parameters * largest[1] / largest[0]))
-        slope, intercept, _ = _line({key[:2] for key in self.keys}, SIZE)
+        slope, intercept, _ = _line({key[:2] for key in self.losses}, SIZE)
         return max(1, round(math.exp(intercept + slope * math.log(parameters))))
 
     def law_cells(self, form: LawForm) -> "Sample | None":
         """What a law of this form is one of. One of sizes alone is one at a budget for each size: of all cells where
         the budgets follow the size (as many tokens for all, or for each parameter), else of those at the largest budget
         that all sizes have, and None without one. A law of tokens alone likewise."""
-        cells = {key[:2] for key in self.keys}
+        cells = {key[:2] for key in self.losses}
         if not cells or len(form.variables) > 1 or _line(cells, form.variables[0])[2] <= ALONG:
             return self
         swapped = form.variables[0] == TOKENS
@@ -192,11 +189,11 @@ class Sample:
         if not groups:
             return None
         kept = {cell[::-1] for cell in groups[-1]} if swapped else groups[-1]
-        return self.restrict({key for key in self.keys if key[:2] in kept})
+        return self.restrict({key for key in self.losses if key[:2] in kept})
 
     def sizes(self) -> tuple[int, ...]:
         """Distinct model sizes, ascending."""
-        return tuple(sorted({key[0] for key in self.keys}))
+        return tuple(sorted({key[0] for key in self.losses}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +206,7 @@ class FittedLaw:
 
     def degrees(self) -> int:
         """Degrees of freedom: cells, and not runs, less the coefficients."""
-        return len({key[:2] for key in self.sample.keys}) - self.law.form.size()
+        return len({key[:2] for key in self.sample.losses}) - self.law.form.size()
 
     def estimate(self, value: Array, draws: Array, *, positive: bool = False) -> Estimate:
         """A quantity of the law with its interval; one that is positive by nature in logarithms."""
@@ -296,75 +293,72 @@ def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
 
 def _samples(measured: Sequence[ExperimentWithRuns]) -> tuple[Sample, ...]:
     """The candidates that every experiment has, in the order of the first one."""
-    losses: dict[str, list[tuple[Key, float]]] = {}
-    places: dict[str, list[tuple[int, int]]] = {}
-    ended: dict[str, set[tuple[int, int]]] = {}
-    unstable: dict[str, set[tuple[int, int]]] = {}
-    left_out: dict[str, int] = {}
-    not_ended: dict[str, int] = {}
-    states: dict[str, dict[int, int]] = {}
-    titles: dict[str, str] = {}
-    count: dict[str, int] = {}
-    of_places: list[dict[str, CandidateSummary]] = []
-    for place, (experiment, runs) in enumerate(measured):
-        of_places.append({each.candidate.name(): each for each in summaries(comparison_spec(experiment), runs)})
-        for name, each in of_places[place].items():
-            titles[name] = each.candidate.label or catalog.entry(each.candidate.optimizer).title
-            count[name] = count.get(name, 0) + 1
-            for run in each.best.runs:
-                result = run.result
-                if result is not None:
-                    states.setdefault(name, {})[result.parameters] = result.optimizer_state_bytes
-                if run.status not in TERMINAL:
-                    not_ended[name] = not_ended.get(name, 0) + 1
-                    continue
-                if result is not None:
-                    ended.setdefault(name, set()).add((place, run.seed))
-                if result is None or result.verdict is not Verdict.CONVERGED or not (result.final_val_loss or 0) > 0:
-                    left_out[name] = left_out.get(name, 0) + 1
-                    if result is not None and result.verdict is not Verdict.CONVERGED:
-                        unstable.setdefault(name, set()).add((place, run.seed))
-                    continue
-                key = (result.parameters, result.tokens, run.seed, place)
-                losses.setdefault(name, []).append((key, float(result.final_val_loss or 0)))
-                places.setdefault(name, []).append((place, run.seed))
-    order = [candidate.name() for candidate in measured[0][0].spec.candidates]
-    marks = {name: _mark_spiked(each) for name, each in losses.items()}
-    rates = _best_rates([experiment for experiment, _ in measured], of_places, losses, marks)
-    found = []
-    for name in order:
-        if count[name] < len(measured):
-            continue
-        measured_losses = losses.get(name, [])
-        spiked = marks.get(name, [])
-        stable = sorted(each for each, out in zip(measured_losses, spiked, strict=True) if not out)
-        found.append(
-            Sample(
-                candidate=name,
-                title=titles[name],
-                keys=tuple(key for key, _ in stable),
-                losses=tuple(loss for _, loss in stable),
-                left_out=left_out.get(name, 0),
-                not_ended=not_ended.get(name, 0),
-                spiked=sum(spiked),
-                unstable=frozenset(unstable.get(name, set()))
-                | {run for run, out in zip(places.get(name, []), spiked, strict=True) if out},
-                ended=frozenset(ended.get(name, set())),
-                states=tuple(sorted(states.get(name, {}).items())),
-                rates=rates[name],
-            )
-        )
-    return tuple(found)
+    experiments = [experiment for experiment, _ in measured]
+    found = [
+        {each.candidate.name(): each for each in summaries(comparison_spec(experiment), runs)}
+        for experiment, runs in measured
+    ]
+    losses = {name: _final_losses(name, found) for name in dict.fromkeys(name for each in found for name in each)}
+    spiked = {name: _spiked(each) for name, each in losses.items()}
+    stable = {
+        name: {key: loss for key, loss in sorted(each.items()) if key not in spiked[name]}
+        for name, each in losses.items()
+    }
+    rates = _best_rates(experiments, found, stable)
+    return tuple(
+        _sample([each[name] for each in found], stable[name], spiked[name], rates[name])
+        for name in found[0]
+        if all(name in each for each in found)
+    )
+
+
+def _final_losses(name: str, found: Sequence[Mapping[str, CandidateSummary]]) -> dict[Key, float]:
+    """Of all judged runs of a candidate that ended with a trained model."""
+    return {
+        (result.parameters, result.tokens, run.seed, place): float(result.final_val_loss or 0)
+        for place, each in enumerate(found)
+        if name in each
+        for run in each[name].best.runs
+        if (result := run.result) is not None
+        and run.status in TERMINAL
+        and result.verdict is Verdict.CONVERGED
+        and (result.final_val_loss or 0) > 0
+    }
+
+
+def _sample(
+    of_places: Sequence[CandidateSummary],
+    losses: Mapping[Key, float],
+    spiked: Collection[Key],
+    rates: Mapping[int, BestRate],
+) -> Sample:
+    """A candidate's runs in each experiment; `losses` of those that count."""
+    judged = [(place, run) for place, each in enumerate(of_places) for run in each.best.runs]
+    ended = [(place, run) for place, run in judged if run.status in TERMINAL]
+    verdicts = {(place, run.seed): run.result.verdict for place, run in ended if run.result is not None}
+    states = {run.result.parameters: run.result.optimizer_state_bytes for _, run in judged if run.result is not None}
+    lost = {at for at, verdict in verdicts.items() if verdict is not Verdict.CONVERGED}
+    return Sample(
+        candidate=of_places[0].candidate.name(),
+        title=of_places[-1].candidate.title(),
+        losses=losses,
+        left_out=len(ended) - len(losses) - len(spiked),
+        not_ended=len(judged) - len(ended),
+        spiked=len(spiked),
+        unstable=frozenset(lost | {(place, seed) for _, _, seed, place in spiked}),
+        ended=frozenset(verdicts),
+        states=tuple(sorted(states.items())),
+        rates=rates,
+    )
 
 
 def _best_rates(
     experiments: Sequence[ExperimentRecord],
     of_places: Sequence[Mapping[str, CandidateSummary]],
-    losses: Mapping[str, Sequence[tuple[Key, float]]],
-    marks: Mapping[str, Sequence[bool]],
+    losses: Mapping[str, Mapping[Key, float]],
 ) -> dict[str, dict[int, BestRate]]:
-    """Candidate → place → its rate there. One that was taken over is open where it is open in a cell of the same
-    experiment that was tuned."""
+    """Candidate → place → its rate there, by the losses that count. One that was taken over is open where it is open in
+    a cell of the same experiment that was tuned."""
     is_open = {
         (experiment.id, name)
         for experiment, of_place in zip(experiments, of_places, strict=True)
@@ -373,13 +367,10 @@ def _best_rates(
     }
     found: dict[str, dict[int, BestRate]] = {}
     for place, (experiment, of_place) in enumerate(zip(experiments, of_places, strict=True)):
-        table = [
-            {key[2]: loss for (key, loss), out in zip(each, marks[name], strict=True) if key[3] == place and not out}
-            for name, each in losses.items()
-        ]
+        table = [{key[2]: loss for key, loss in each.items() if key[3] == place} for each in losses.values()]
         noise, degrees = _noise_of_runs([each for each in table if each])
+        taken_over = comparison_spec(experiment).origin_of_rates() is not None
         for name, each in of_place.items():
-            taken_over = comparison_spec(experiment).origin_of_rates() is not None
             if each.rate_is_open() or (taken_over and (experiment.id, name) in is_open):
                 regret = math.inf
             else:
@@ -401,20 +392,20 @@ def _noise_of_runs(table: Sequence[Mapping[int, float]]) -> tuple[float, int]:
     return float(np.sum(rest**2)) / degrees, degrees
 
 
-def _mark_spiked(losses: Sequence[tuple[Key, float]]) -> list[bool]:
-    """Whether each run ended far above the median of its cell, in cells with three runs and more. A spike raises a
-    loss: what is usual is how far runs lie below their medians."""
+def _spiked(losses: Mapping[Key, float]) -> frozenset[Key]:
+    """The runs that ended far above the median of their cell, in cells with three runs and more. A spike raises a loss:
+    what is usual is how far runs lie below their medians."""
     cells: dict[tuple[int, int], list[float]] = {}
-    for key, loss in losses:
+    for key, loss in losses.items():
         cells.setdefault(key[:2], []).append(float(np.log(loss)))
-    above = [
-        float(np.log(loss) - np.median(cells[key[:2]])) if len(cells[key[:2]]) > 2 else 0.0 for key, loss in losses
-    ]
-    below = [-each for each in above if each < 0]
+    above = {
+        key: float(np.log(loss) - np.median(cells[key[:2]])) for key, loss in losses.items() if len(cells[key[:2]]) > 2
+    }
+    below = [-by for by in above.values() if by < 0]
     if len(below) < LEAST_BELOW:
-        return [False] * len(losses)
+        return frozenset()
     limit = max(SPIKE * float(np.median(below)) / normal_quantile(0.75), LEAST_SPIKE)
-    return [by > limit for by in above]
+    return frozenset(key for key, by in above.items() if by > limit)
 
 
 def _predictable_targets(asked: Sequence[Target], form: LawForm, samples: Sequence[Sample]) -> tuple[Target, ...]:
@@ -451,10 +442,10 @@ def _pair(fitted: FittedLaw | None, baseline: FittedLaw | None, draws: int) -> t
     mine, theirs = _law_only(fitted), _law_only(baseline)
     if mine is None or theirs is None or mine is theirs:
         return None
-    common = set(mine.sample.keys) & set(theirs.sample.keys)
+    common = mine.sample.losses.keys() & theirs.sample.losses.keys()
     mine, theirs = (
         each
-        if common.issuperset(each.sample.keys)
+        if each.sample.losses.keys() <= common
         else _law_only(_fit_law(each.sample.restrict(common), each.law.form, draws))
         for each in (mine, theirs)
     )
@@ -521,18 +512,17 @@ Differences = Mapping[tuple[int, int], Mapping[int, Sequence[float]]]
 def _differences_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> Differences:
     """Those to the baseline, over the runs that both have; of a law in tokens by budget and size."""
     axes = (SIZE, TOKENS) if SIZE in form.variables else (TOKENS, SIZE)
-    theirs = dict(zip(baseline.keys, baseline.losses, strict=True))
     found: dict[tuple[int, int], dict[int, list[float]]] = {}
-    for key, loss in zip(sample.keys, sample.losses, strict=True):
-        if key in theirs:
+    for key, loss in sample.losses.items():
+        if key in baseline.losses:
             cell = key[axes[0]], key[axes[1]]
-            found.setdefault(cell, {}).setdefault(key[2], []).append(loss - theirs[key])
+            found.setdefault(cell, {}).setdefault(key[2], []).append(loss - baseline.losses[key])
     return found
 
 
 def _regrets_by_cell(sample: Sample, baseline: Sample, form: LawForm) -> dict[tuple[int, int], tuple[float, float]]:
     """How far below and above these differences the truth may lie, by what the tuning of either left open."""
-    common = set(sample.keys) & set(baseline.keys)
+    common = sample.losses.keys() & baseline.losses.keys()
     return {
         (mine.parameters, mine.tokens) if SIZE in form.variables else (mine.tokens, mine.parameters): (
             mine.largest_regret(),
@@ -659,7 +649,7 @@ def _relative_error(fitted: FittedLaw) -> float:
 def _fitted_points(sample: Sample, fitted: FittedLaw | None) -> tuple[ScalingPoint, ...]:
     if fitted is None:
         return sample.points()
-    cells = {key[:2] for key in fitted.sample.keys}
+    cells = {key[:2] for key in fitted.sample.losses}
     return tuple(
         point.model_copy(update={"fitted": float(fitted.law.losses(point.parameters, point.tokens))})
         if (point.parameters, point.tokens) in cells
@@ -704,8 +694,8 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
 def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis = 0 if 0 in form.variables else 1
-    largest = max(key[axis] for key in sample.keys)
-    fitted = _fit_law(sample.restrict({key for key in sample.keys if key[axis] < largest}), form, DRAWS // 4)
+    largest = max(key[axis] for key in sample.losses)
+    fitted = _fit_law(sample.restrict({key for key in sample.losses if key[axis] < largest}), form, DRAWS // 4)
     if fitted is None:
         return None
     left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
@@ -826,7 +816,7 @@ def _places(fitted: FittedLaw) -> list[tuple[int, int]]:
     """(parameters, tokens) at each step of the law's axis, with the most of the other."""
     axis = SIZE if SIZE in fitted.law.form.variables else TOKENS
     largest: dict[int, tuple[int, int]] = {}
-    for place in sorted({key[:2] for key in fitted.sample.keys}):
+    for place in sorted({key[:2] for key in fitted.sample.losses}):
         largest[place[axis]] = max(place, largest.get(place[axis], place))
     return [largest[key] for key in sorted(largest)]
 

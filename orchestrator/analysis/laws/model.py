@@ -36,9 +36,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.analysis.laws.records import FormName
+from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import chi_square_quantile, normal_quantile, t_quantile
-
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 HUBER_DELTA = 1e-3
 """Of the log loss; Hoffmann et al., appendix D.2."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.analysis.statistics import CONFIDENCE, t_quantile
 from orchestrator.kinds.block_rules import PLAN, PREFIX
@@ -36,7 +37,7 @@ from worker.words import pluralize
 # Values are drawn by chance, so that effects are told apart; what hyperparameters do to each other, and chance, is
 # the error. An effect is against a reference value, whose own is zero. Intervals are t-intervals of least squares.
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Array = NDArray[np.float64]
 Values = Mapping[str, str]
 """Hyperparameter → value."""
 

@@ -33,7 +33,7 @@ from orchestrator.analysis.power import (
     openness_of_search,
     openness_of_untuned,
 )
-from orchestrator.analysis.sequential import FUTILE, chance_of_verdict, looks
+from orchestrator.analysis.sequential import FUTILE, chances_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.tuning import Tuning
@@ -105,10 +105,10 @@ def test_a_sequential_design_shows_and_costs_what_simulated_experiments_do(first
             if found.decides() or found.is_within_margin():
                 return found.is_better(), seeds
             error = float(np.std(drawn[:seeds], ddof=1)) / seeds**0.5
-            if seeds < most and (
-                chance_of_verdict(found.mean, error, seeds, most, levels[most].level, margin=margin) < FUTILE
-            ):
-                return False, seeds
+            if seeds < most:
+                (chance,) = chances_of_verdict(found.mean, error, seeds, most, levels[most].level, margin=margin)
+                if chance < FUTILE:
+                    return False, seeds
         return False, most
 
     shown = np.mean([outcome(least)[0] for _ in range(400)])

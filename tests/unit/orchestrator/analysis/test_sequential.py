@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.analysis.comparison import added_runs, compare
-from orchestrator.analysis.sequential import chance_of_verdict, looks
+from orchestrator.analysis.sequential import chances_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
@@ -130,7 +130,7 @@ def test_the_chance_of_a_verdict_is_that_of_simulated_seeds(mean: float, margin:
     decided = np.abs(last) > half
     if margin is not None:
         decided |= np.abs(last) + half < margin
-    found = chance_of_verdict(mean, 0.006 / pairs**0.5, pairs, most, level, margin=margin)
+    (found,) = chances_of_verdict(mean, 0.006 / pairs**0.5, pairs, most, level, margin=margin)
     assert found == pytest.approx(decided.mean(), abs=0.01)
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.analysis.statistics import mean_interval, median, paired_difference, t_test
-from orchestrator.records import Difference
 from tests.twins import statistics as reference
 
 losses = st.lists(st.floats(0.5, 10), min_size=2, max_size=12)
@@ -115,11 +114,6 @@ def test_differences_that_are_equal_up_to_rounding_have_no_p_value() -> None:
     assert found is not None
     assert found.mean == pytest.approx(0.1)
     assert (found.low, found.high, found.p_value) == (None, None, None)
-
-
-def test_evidence_of_before_is_read_with_the_p_value_that_decided() -> None:
-    kept = {"mean": -0.1, "low": -0.3, "high": 0.1, "n": 3, "p_value": 0.04, "p_value_holm": 0.08}
-    assert Difference.model_validate(kept).p_value == 0.08
 
 
 def test_pairs_of_different_lengths_are_refused() -> None:

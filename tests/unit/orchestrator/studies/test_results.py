@@ -77,15 +77,6 @@ def test_evidence_survives_its_file_and_a_broken_file_is_named(tmp_path: Path) -
         read_evidence(tmp_path, "adapm-mini", StudyScale.TINY)
 
 
-def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    """Their runs are records, not a table, and their candidates have figures that are no longer kept."""
-    found = evidence()
-    content = found.model_dump(mode="json")
-    content["parts"][0]["candidates"][0] |= {"tokens_per_second": 1.5, "reached": 3, "peak_kind": "host RSS"}
-    evidence_path(tmp_path, "adapm-mini", StudyScale.TINY).write_text(json.dumps(content))
-    assert read_evidence(tmp_path, "adapm-mini", StudyScale.TINY) == found
-
-
 @pytest.mark.parametrize(
     "runs",
     [

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from orchestrator.analysis.laws.model import (
     FORMS,
-    Array,
     Law,
     Observations,
     bootstrap,
@@ -19,6 +18,7 @@ from orchestrator.analysis.laws.model import (
     stretched_interval,
 )
 from orchestrator.analysis.laws.records import FormName
+from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import t_test
 from tests.twins import scaling as reference
 
