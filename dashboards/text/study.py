@@ -74,7 +74,7 @@ repeats one, and says where its result lies outside of the intervals below.
 show by themselves. The tiny scale trains models of about a million parameters for a moment: it shows the mechanism, and
 is no evidence for a large model. The middle scale trains models below a million parameters on 20 tokens for each: what
 it shows holds for such models. A *withdrawn* result said what its runs do not show, for the reason that stands with it;
-it has no verdict until it is run anew."""
+it has no verdict until it is run anew. What earlier results said and does not hold stands [at the end](#withdrawn)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +85,12 @@ class Entry:
     findings: tuple[StoredFinding, ...]
 
 
-def reproduction(entries: Sequence[Entry]) -> str:
-    """The whole report."""
+def reproduction(entries: Sequence[Entry], withdrawn: str) -> str:
+    """The whole report; `withdrawn`: the section of what earlier results said and does not hold."""
     lines = [HEAD, "", *_overview(entries), "", *_machines(entries)]
     for entry in entries:
         lines += ["", *_section(entry)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", withdrawn])
 
 
 def _overview(entries: Iterable[Entry]) -> Iterator[str]:

@@ -22,6 +22,8 @@ from worker.words import pluralize
 
 PUBLISHED = Path(__file__).parent / "published"
 """The results that come with this version."""
+WITHDRAWN = PUBLISHED / "withdrawn.md"
+"""The section of the report of what earlier results said and does not hold."""
 COMPUTED_TOLERANCE = 1e-3
 """Relative: what is computed without training repeats to rounding."""
 

@@ -50,7 +50,7 @@ from orchestrator.studies.claim_file import ClaimError, ClaimSpec, read_claim
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import ClaimVerdict, Finding
 from orchestrator.studies.gathering import EvidenceSource, gather, machine, round_figures
-from orchestrator.studies.results import StoredFinding, best, stored_findings, write_evidence
+from orchestrator.studies.results import WITHDRAWN, StoredFinding, best, stored_findings, write_evidence
 from orchestrator.studies.study import Study
 from worker.words import pluralize
 
@@ -173,9 +173,8 @@ def report(out: Out = None, results: Results = None, data: Data = None) -> None:
 
 
 def _report(folder: Path) -> str:
-    return reproduction(
-        [Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies(folder)]
-    )
+    entries = [Entry(study=each, findings=stored_findings(each, folder)) for each in registry.all_studies(folder)]
+    return reproduction(entries, WITHDRAWN.read_text(encoding="utf-8"))
 
 
 def _studies(names: Sequence[str], folder: Path) -> list[Study]:

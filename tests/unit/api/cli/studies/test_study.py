@@ -52,9 +52,12 @@ def test_the_report_has_every_study_and_says_what_is_missing(folder: Path) -> No
     out = folder / "report.md"
     assert cli("report", "-o", out, "--data", folder).exit_code == 0
     text = out.read_text(encoding="utf-8")
-    assert [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")] == list(names())
+    assert [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")] == [
+        *names(),
+        "Withdrawn",
+    ]
     assert cli("report", "--data", folder).stdout == text
-    assert all(line.count("|") in (0, 6, 7) for line in text.splitlines() if line.startswith("|"))
+    assert all(line.count("|") in (4, 6, 7) for line in text.splitlines() if line.startswith("|"))
     refused = cli("report", "-o", folder / "nowhere" / "report.md", "--data", folder)
     assert refused.exit_code == 2
     assert "choose another file" in refused.stderr
