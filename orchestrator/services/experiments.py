@@ -17,7 +17,7 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
-from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.comparison import ComparisonSpec, GridExperiment
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.services.specifications import Specifications
@@ -197,9 +197,9 @@ class Experiments:
         by: str | None = None,
     ) -> Submission:
         """Submit the same specification again, under another name if one is given, and over so many `fresh_seeds`: the
-        next numbers, on which it was neither tuned nor judged; `keep_rates`: of each candidate only what it was judged
-        at, without another tuning. The new experiment says what it is a clone of. Raises `ConflictError` where the
-        specification would be refused today."""
+        next numbers, on which neither it nor another clone was tuned or judged; `keep_rates`: of each candidate only
+        what it was judged at, without another tuning. The new experiment says what it is a clone of. Raises
+        `ConflictError` where the specification would be refused today."""
         source = self.get(experiment_id)
         spec = source.spec
         if keep_rates:
@@ -210,8 +210,7 @@ class Experiments:
         if fresh_seeds is not None:
             if source.spec.has_driver:
                 raise ConflictError(f"experiment {source.id} is a {source.spec.title}, whose trials are not judged")
-            tuning = getattr(source.spec, "tuning", None)
-            first = max(*source.spec.seeds, *(tuning.seeds if tuning else ()), -1) + 1
+            first = 1 + self._last_seed(source.id, key)
             fields["seeds"] = list(range(first, first + fresh_seeds))
         try:
             wanted = registry.read_spec(json.dumps(fields))
@@ -222,6 +221,14 @@ class Experiments:
                 way_out = f"ask for another number, or {way_out}"
             raise ConflictError(f"{clone} would be refused today: {first_fault(error)}; {way_out}") from error
         return self.submit(wanted, key, by=by, cloned_from=source.id)
+
+    def _last_seed(self, experiment_id: str, key: str | None) -> int:
+        """The largest one that an experiment, what it was cloned from or any clone of these was tuned or judged on."""
+        with self._database.reading() as connection:
+            family = reads.clone_family(connection, experiment_id, key)
+        specs = [each.spec for each in family if isinstance(each, ExperimentRecord)]
+        grids = [spec for spec in specs if isinstance(spec, GridExperiment)]
+        return max(seed for each in (*grids, *(grid.tuning for grid in grids if grid.tuning)) for seed in each.seeds)
 
 
 def _attempt(make: Callable[[], Answer]) -> Answer | Exception:

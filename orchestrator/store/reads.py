@@ -74,6 +74,26 @@ def experiment_of_key(connection: Connection, key: str) -> ExperimentRecord | No
     return None if row is None else _require_intact(_experiment_records(connection, [row])[0])
 
 
+def clone_family(connection: Connection, experiment_id: str, key: str | None) -> tuple[AnyExperiment, ...]:
+    """The experiment, what it was cloned from, and all clones of these, deleted ones too. If there is an experiment of
+    this idempotency key, as they were when it was submitted: whoever asks again gets the same answer."""
+    links = sa.select(experiments.c.id, experiments.c.cloned_from).where(experiments.c.cloned_from.is_not(None))
+    of_key = sa.select(experiments.c.number).where(experiments.c.idempotency_key == key)
+    if key is not None and (known := connection.scalar(of_key)) is not None:
+        links = links.where(experiments.c.number < known)
+    relatives: dict[str, set[str]] = {}
+    for clone, source in connection.execute(links):
+        relatives.setdefault(clone, set()).add(source)
+        relatives.setdefault(source, set()).add(clone)
+    found, waiting = {experiment_id}, [experiment_id]
+    while waiting:
+        new = relatives.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(found), is_in_sight)).all()
+    return tuple(_experiment_records(connection, rows))
+
+
 def experiment_page(
     connection: Connection, limit: int, before: str | None, labelled: Sequence[str] = (), *, deleted: bool = False
 ) -> tuple[AnyExperiment, ...]:

@@ -16,6 +16,7 @@ from orchestrator.errors import ChangedMeanwhileError, ConflictError, DeletedErr
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.retention import removal
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.admin import deletion
@@ -414,6 +415,20 @@ def test_a_clone_has_the_same_specification_and_says_of_what(store: Store) -> No
     assert named.spec.model_copy(update={"name": source.name}) == source.spec
     with pytest.raises(ConflictError, match="would be refused today"):
         store.experiments.clone(source.id, "two\nlines")
+
+
+def test_no_two_clones_have_the_same_fresh_seeds(store: Store) -> None:
+    """Nor has a clone of a clone those of another one; who asks again with the same key gets the same answer."""
+    spec = comparison_spec(seeds=range(3)).model_copy(update={"tuning": Tuning(seeds=(7, 8))})
+    source = store.experiments.submit(spec).experiment
+    one = store.experiments.clone(source.id, fresh_seeds=2, key="one").experiment
+    two = store.experiments.clone(source.id, fresh_seeds=2, key="two").experiment
+    store.experiments.apply(two.id, RunAction.CANCEL)
+    store.experiments.delete(two.id)
+    three = store.experiments.clone(one.id, fresh_seeds=1).experiment
+    assert [each.spec.seeds for each in (one, two, three)] == [(9, 10), (11, 12), (13,)]
+    again = store.experiments.clone(source.id, fresh_seeds=2, key="one")
+    assert (again.created, again.experiment.id) == (False, one.id)
 
 
 def test_too_few_fresh_seeds_for_a_sequential_comparison_are_refused_with_the_number_that_it_takes(

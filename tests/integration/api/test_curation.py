@@ -151,22 +151,22 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
 
 
 def test_a_clone_may_have_fresh_seeds(http: httpx2.Client, service: Service, cli: Cli) -> None:
-    """The next numbers, by REST, by the command line and from the page; a number that is none is said on the page."""
+    """The next numbers, by REST, by the command line and from the page, each after those of the clone before; a number
+    that is none is said on the page."""
     experiment_id = submit(service)
-    seeds = http.get(f"/v1/experiments/{experiment_id}").json()["spec"]["seeds"]
-    fresh = [max(seeds) + 1, max(seeds) + 2, max(seeds) + 3]
+    last = max(http.get(f"/v1/experiments/{experiment_id}").json()["spec"]["seeds"])
     path = f"/experiments/{experiment_id}/clone"
     made = http.post(f"/v1{path}", json={"fresh_seeds": 3}).json()["experiment"]
-    assert (made["spec"]["seeds"], made["cloned_from"]) == (fresh, experiment_id)
+    assert (made["spec"]["seeds"], made["cloned_from"]) == ([last + 1, last + 2, last + 3], experiment_id)
     copy = json.loads(cli("clone", experiment_id, "--fresh-seeds", "3", "--json").stdout)["experiment"]
-    assert copy["spec"]["seeds"] == fresh
+    assert copy["spec"]["seeds"] == [last + 4, last + 5, last + 6]
     assert http.post(f"/v1{path}", json={"fresh_seeds": 0}).status_code == 422
     refused = http.post(path, data={"nonce": "a", "fresh_seeds": "many"})
     assert (refused.status_code, "a number from 1 to 256" in refused.text) == (422, True)
     answer = http.post(path, data={"nonce": "b", "fresh_seeds": "3"})
     assert answer.status_code == 303
     shown = http.get(f"/v1{answer.headers['Location']}").json()
-    assert shown["spec"]["seeds"] == fresh
+    assert shown["spec"]["seeds"] == [last + 7, last + 8, last + 9]
 
 
 def end_all(service: Service) -> None:
@@ -206,9 +206,9 @@ def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: S
     asked = http.get(path, params={"fresh_seeds": "2", "keep_rates": "true"}).text
     assert 'name="fresh_seeds" value="2"' in asked and 'name="keep_rates" checked' in asked
     copy = json.loads(cli("clone", experiment_id, "--fresh-seeds", "2", "--keep-rates", "--json").stdout)["experiment"]
-    assert copy["spec"] == made["spec"]
+    assert copy["spec"] == made["spec"] | {"seeds": [10, 11]}
     page = http.post(path, data={"nonce": "c", "fresh_seeds": "2", "keep_rates": "on"})
-    assert http.get(f"/v1{page.headers['Location']}").json()["spec"] == made["spec"]
+    assert http.get(f"/v1{page.headers['Location']}").json()["spec"] == made["spec"] | {"seeds": [12, 13]}
     refused = http.post(path, data={"nonce": "d", "keep_rates": "on"})
     assert (refused.status_code, "needs fresh_seeds" in refused.text) == (409, True)
 
