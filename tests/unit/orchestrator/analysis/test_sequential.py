@@ -44,7 +44,8 @@ def test_t_tests_of_equal_candidates_spend_what_each_look_may(first: int, most: 
 
 
 def test_looks_without_levels_of_their_own_tell_equal_candidates_apart() -> None:
-    """At ordinary 95 % intervals, after 3, 4, … 10 seeds: 17 % of experiments; docs/own-runs.md has that figure."""
+    """At ordinary 95 % intervals, after 3, 4, … 10 seeds: 17 % of experiments; docs/own-runs.md and the judgement of
+    external runs have that figure."""
     seeds = np.arange(1, 11)
     pairs = np.random.default_rng(3).standard_normal((100_000, seeds.size))
     total, squares = pairs.cumsum(axis=1), (pairs**2).cumsum(axis=1)
