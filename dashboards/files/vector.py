@@ -41,6 +41,9 @@ WIDTH_PIXELS, HEIGHT_PIXELS = 760, 430
 TRACES = ("scatter", "bar")
 MOST_COLUMNS = 5
 """Of names above a figure, or fewer where they are long."""
+MARGIN_SHARE = 0.015
+"""Of a sheet's width: beside its title."""
+TITLE_SIZES = (11, 9.5, 8)
 TITLE_BOTTOM = 0.93
 """Share of a sheet's height below its title."""
 SLANT = 30
@@ -96,9 +99,7 @@ class Sheet:
     def draw(self) -> None:
         """Every trace, then what lies on top of them."""
         if self._title:
-            self._drawn.text(
-                0.015, 0.975, self._title, va="top", ha="left", size=11, color=self._theme.ink, weight="bold"
-            )
+            self._write_title()
         bars = {key: Bars(mine, self._layout.get("barmode", "group")) for key, mine in self._bars().items()}
         before: dict[str, Any] = {}
         for trace in self._data:
@@ -118,6 +119,20 @@ class Sheet:
             self._slant(main)
         self._notes(main)
         self._legend(main)
+
+    def _write_title(self) -> None:
+        """In smaller letters where it is wider than the sheet, and without its end where these are, too."""
+        title = self._drawn.text(
+            MARGIN_SHARE, 0.975, self._title, va="top", ha="left", size=11, color=self._theme.ink, weight="bold"
+        )
+        widest, left = (1 - 2 * MARGIN_SHARE) * self._drawn.bbox.width, self._title
+        for size in TITLE_SIZES:
+            title.set_size(size)
+            if title.get_window_extent().width <= widest:
+                return
+        while left and title.get_window_extent().width > widest:
+            left = left[: min(len(left) - 1, int(len(left) * widest / title.get_window_extent().width))]
+            title.set_text(left.rstrip() + "…")
 
     def _bars(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
         found: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -192,7 +207,8 @@ class Sheet:
         for shape in self._layout.get("shapes", []):
             line = shape.get("line", {})
             axes.axvline(shape["x0"], color=colour(line.get("color")), linestyle=DASHES.get(line.get("dash", ""), "-"),
-                         linewidth=line.get("width", 1) * POINTS)  # fmt: skip
+                         linewidth=line.get("width", 1) * POINTS,
+                         zorder=0.5 if shape.get("layer") == "below" else 2)  # fmt: skip
         for note in self._layout.get("annotations", []):
             self._note(axes, note)
 

@@ -76,6 +76,27 @@ def test_names_above_a_plot_slant_where_they_would_meet() -> None:
             assert box.x0 >= 0 and box.x1 <= drawn.bbox.width and box.y1 <= drawn.bbox.height * (TITLE_BOTTOM + 0.02)
 
 
+@pytest.mark.parametrize("words", [1, 8, 60])
+def test_a_title_stays_on_the_sheet(words: int) -> None:
+    title = " ".join(["optimizers"] * words)
+    drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
+    FigureCanvasAgg(drawn)
+    Sheet(drawn, above(["lr", "loss"]), "light", title).draw()
+    (text,) = (text for text in drawn.texts if text.get_text().startswith("optimizers"))
+    assert text.get_window_extent().x1 <= drawn.bbox.width
+    assert text.get_text() == title or (words == 60 and text.get_text().endswith("…"))
+
+
+def test_a_line_below_the_bars_is_below_them_in_files() -> None:
+    figure = above(["lr", "loss"])
+    figure["layout"]["shapes"] = [{"type": "line", "x0": 0.5, "x1": 0.5, "layer": "below"}]
+    drawn = matplotlib.figure.Figure(figsize=(7.6, 4.3))
+    FigureCanvasAgg(drawn)
+    Sheet(drawn, figure, "light", "").draw()
+    line, shape = drawn.axes[0].lines
+    assert shape.get_zorder() < 1 <= line.get_zorder(), "bars stand at 1"
+
+
 def test_a_colour_that_shines_through_does_so_in_files() -> None:
     faint, solid = above(["a", "b"]), above(["a", "b"])
     faint["data"][0]["line"] = {"color": "rgba(0,0,0,0.2)"}
