@@ -217,6 +217,15 @@ class FittedLaw:
         low, high = stretched_interval(float(value), draws, self.degrees())
         return Estimate(value=float(value), low=low, high=high)
 
+    def loss_at(self, parameters: int, tokens: int) -> Estimate:
+        """The predicted loss."""
+        value, drawn = self.law.losses(parameters, tokens), self.draws.losses(parameters, tokens)
+        return self.estimate(value, drawn, positive=True)
+
+    def tokens_at(self, wanted: Target) -> int:
+        """The tokens that a prediction is of."""
+        return self.sample.tokens_at(wanted.parameters, self.law.form, wanted.tokens)
+
 
 def fit_experiments(
     measured: Sequence[ExperimentWithRuns],
@@ -226,11 +235,12 @@ def fit_experiments(
     needs: Mapping[tuple[str, str], Footprint] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
-    """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
-    for each parameter as the largest model had, or the one budget that all sizes had; what the law says nothing about
-    is a note. `needs`: the exact memory of
-    (candidate, model), where it is known. An experiment that is given twice counts once. Raises `FitError` for
-    experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
+    """The law of each candidate. An experiment that is given twice counts once.
+
+    `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many for each parameter as the largest
+    model had, or the one budget that all sizes had. What the law says nothing about is a note. `needs`: the exact
+    memory of (candidate, model), where it is known. Raises `FitError` where experiments have no candidate in common,
+    and where a loss is not in nats."""
     measured = tuple(
         {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
     )
@@ -652,55 +662,71 @@ def _fitted_points(sample: Sample, fitted: FittedLaw | None) -> tuple[ScalingPoi
     cells = {key[:2] for key in fitted.sample.losses}
     return tuple(
         point.model_copy(update={"fitted": float(fitted.law.losses(point.parameters, point.tokens))})
-        if (point.parameters, point.tokens) in cells
+        if point.place() in cells
         else point
         for point in sample.points()
     )
 
 
-def _loss_at(fitted: FittedLaw, parameters: int, tokens: int) -> Estimate:
-    value, drawn = fitted.law.losses(parameters, tokens), fitted.draws.losses(parameters, tokens)
-    return fitted.estimate(value, drawn, positive=True)
-
-
-def _tokens(fitted: FittedLaw, wanted: Target) -> int:
-    return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
-
-
 def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
-    tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
+    tokens, need = fitted.tokens_at(wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
     exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
     return Prediction(
         parameters=wanted.parameters,
         tokens=tokens,
-        loss=_loss_at(fitted, wanted.parameters, tokens),
+        loss=fitted.loss_at(wanted.parameters, tokens),
         model=wanted.model,
         memory=exact or extrapolate_state(fitted.sample.states, wanted.parameters),
     )
 
 
+STEPS = 40
+"""Points of a curve: on logarithmic axes it bends little."""
+BEYOND = 2.0
+"""How far a curve goes beyond the largest point, unless something farther is predicted."""
+MOST_CURVES = 6
+
+
 def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
-    targets = [(each.parameters, _tokens(fitted, each)) for each in predict]
-    form, sample = fitted.law.form, fitted.sample
-    return law_curves(
-        form,
-        sample.points(),
-        targets,
-        lambda parameters, tokens: _loss_at(fitted, parameters, tokens),
-        lambda parameters: sample.tokens_at(parameters, form),
+    """The law along the sizes that were trained and some beyond, for figures. A law of one variable is one curve. A law
+    of both is one over the sizes for each budget: for each number of tokens, or of tokens per parameter, whichever the
+    experiments have fewer of."""
+    form, places = fitted.law.form, [point.place() for point in fitted.sample.points()]
+    axis = SIZE if SIZE in form.variables else TOKENS
+    along = [place[axis] for place in places]
+    asked = [(each.parameters, fitted.tokens_at(each))[axis] for each in predict]
+    grid = [round(each) for each in np.geomspace(min(along), max([BEYOND * max(along), *asked]), STEPS)]
+    if axis == TOKENS:
+        return (_curve(fitted, "", [(max(places)[SIZE], each) for each in grid]),)
+    if TOKENS not in form.variables:
+        return (_curve(fitted, "", [(each, fitted.sample.tokens_at(each, form)) for each in grid]),)
+    budgets = sorted({tokens for _, tokens in places})
+    ratios = sorted({float(f"{tokens / parameters:.2g}") for parameters, tokens in places})
+    if len(ratios) < len(budgets):
+        return tuple(
+            _curve(fitted, f"{each:g} tokens per parameter", [(size, max(1, round(each * size))) for size in grid])
+            for each in ratios[:MOST_CURVES]
+        )
+    return tuple(_curve(fitted, f"{each:,} tokens", [(size, each) for size in grid]) for each in budgets[:MOST_CURVES])
+
+
+def _curve(fitted: FittedLaw, label: str, places: Sequence[tuple[int, int]]) -> LawCurve:
+    return LawCurve(
+        label=label,
+        points=tuple(CurvePoint(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places),
     )
 
 
 def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
-    axis = 0 if 0 in form.variables else 1
+    axis = SIZE if SIZE in form.variables else TOKENS
     largest = max(key[axis] for key in sample.losses)
     fitted = _fit_law(sample.restrict({key for key in sample.losses if key[axis] < largest}), form, DRAWS // 4)
     if fitted is None:
         return None
-    left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
+    left = [point for point in sample.points() if point.place()[axis] == largest]
     point = max(left, key=lambda each: each.tokens)
-    predicted = _loss_at(fitted, point.parameters, point.tokens)
+    predicted = fitted.loss_at(point.parameters, point.tokens)
     return HeldOutPrediction(
         parameters=point.parameters, measured=point.loss, predicted=predicted, error=predicted.value - point.loss
     )
@@ -860,65 +886,3 @@ def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint, sha
 
 def _exp(value: float | None) -> float | None:
     return None if value is None or value > 700 else float(np.exp(value))
-
-
-# A fitted law along the sizes that were trained and some beyond, for figures: the curve with its interval band.
-#
-# A law of one variable is one curve. A law of both is one curve over the model sizes for each budget: for each number
-# of tokens, or of tokens per parameter, whichever the experiments have fewer of.
-
-STEPS = 40
-"""Points of a curve: on logarithmic axes it bends little."""
-BEYOND = 2.0
-"""How far a curve goes beyond the largest point, unless something farther is predicted."""
-MOST_CURVES = 6
-
-Predictor = Callable[[int, int], Estimate]
-"""The law's loss at parameters and tokens."""
-
-
-def law_curves(
-    form: LawForm,
-    points: Sequence[ScalingPoint],
-    targets: Sequence[tuple[int, int]],
-    predict: Predictor,
-    tokens_at: Callable[[int], int],
-) -> tuple[LawCurve, ...]:
-    """The curves of a law through these points, as far as the (parameters, tokens) that are predicted. `tokens_at`: the
-    tokens that a law of sizes alone means at a size."""
-    if not points:
-        return ()
-    along_tokens = form.variables == (1,)
-    axis = 1 if along_tokens else 0
-    places = [(point.parameters, point.tokens)[axis] for point in points]
-    highest = max(BEYOND * max(places), *(each[axis] for each in targets)) if targets else BEYOND * max(places)
-    grid = [round(each) for each in np.geomspace(min(places), highest, STEPS)]
-    largest = max(points, key=lambda point: (point.parameters, point.tokens))
-    if along_tokens:
-        return (_curve("", [(largest.parameters, each) for each in grid], predict),)
-    if form.variables == (0,):
-        return (_curve("", [(each, tokens_at(each)) for each in grid], predict),)
-    return _budget_curves(points, grid, predict)
-
-
-def _budget_curves(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Predictor) -> tuple[LawCurve, ...]:
-    tokens = sorted({point.tokens for point in points})
-    ratios = sorted({float(f"{point.tokens / point.parameters:.2g}") for point in points})
-    if len(ratios) < len(tokens):
-        curves = [
-            _curve(f"{each:g} tokens per parameter", [(size, max(1, round(each * size))) for size in grid], predict)
-            for each in ratios[:MOST_CURVES]
-        ]
-    else:
-        curves = [_curve(f"{each:,} tokens", [(size, each) for size in grid], predict) for each in tokens[:MOST_CURVES]]
-    return tuple(curves)
-
-
-def _curve(label: str, places: Sequence[tuple[int, int]], predict: Predictor) -> LawCurve:
-    return LawCurve(
-        label=label,
-        points=tuple(
-            CurvePoint(parameters=parameters, tokens=tokens, loss=predict(parameters, tokens))
-            for parameters, tokens in places
-        ),
-    )
