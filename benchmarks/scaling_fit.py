@@ -12,10 +12,9 @@ differ at any size, or to have other exponents. What no law was found in predict
 apart.
 
 Time: `ours` is `orchestrator/analysis/laws/model.py`: all starts, then all bootstrap samples, each as one batch.
-`scipy` is what
-one writes first: L-BFGS from the same starts, then from the fit for each sample, with the gradient given. Time is
-processor time of this process, so that other programs on the machine count little. The two must agree: printed is the
-largest difference of any interval's end, as a share of the interval.
+`scipy` is what one writes first: L-BFGS from the same starts, then from the fit for each sample, with the gradient
+given. Time is processor time of this process, so that other programs on the machine count little. The two must agree:
+printed is the largest difference of any interval's end, as a share of the interval.
 """
 
 import argparse

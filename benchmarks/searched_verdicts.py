@@ -42,7 +42,7 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
 from orchestrator.kinds.tuning_search import AXES, FACTORS, FIELDS, Axis, Setting
 from orchestrator.records import RunRecord
-from tests.factories.comparison import experiment_record, run_record
+from tests.factories.comparison import evaluated_on, experiment_record, run_record
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 
@@ -111,13 +111,9 @@ class World:
 
 def specification(world: World, first_seed: int) -> ComparisonSpec:
     """As a user would submit it; the first tuning seed draws the settings."""
-    found = comparison_spec(learning_rates=(RATE,), seeds=range(world.seeds), steps=STEPS)
-    workload = found.workload.model_copy(
-        update={
-            "evaluation": found.workload.evaluation.model_copy(update={"sequences": 10**9}),
-            "schedule": found.workload.schedule.model_copy(update={"warmup_steps": WARMUP}),
-        }
-    )
+    found = evaluated_on(comparison_spec(learning_rates=(RATE,), seeds=range(world.seeds), steps=STEPS))
+    schedule = found.workload.schedule.model_copy(update={"warmup_steps": WARMUP})
+    workload = found.workload.model_copy(update={"schedule": schedule})
     return found.model_copy(
         update={
             "workload": workload,

@@ -43,7 +43,7 @@ from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning, TuningRun
 from orchestrator.records import CandidateRow, RunRecord
-from tests.factories.comparison import experiment_record, run_record
+from tests.factories.comparison import evaluated_on, experiment_record, run_record
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
 from worker.spec.run import Workload
@@ -248,10 +248,8 @@ def specification(world: World) -> ComparisonSpec:
     rates = tuple(
         float(f"{BEST * float(world.factor) ** (place - world.rates // 2):.6g}") for place in range(world.rates)
     )
-    found = comparison_spec(optimizers=("adamw",), learning_rates=rates, seeds=range(world.seeds))
-    workload = found.workload.model_copy(
-        update={"evaluation": found.workload.evaluation.model_copy(update={"sequences": 10**9})}
-    )
+    found = evaluated_on(comparison_spec(optimizers=("adamw",), learning_rates=rates, seeds=range(world.seeds)))
+    workload = found.workload
     if world.unit is not None:
         workload = Workload(task=RegressionTask(), model="linear", budget=found.workload.budget)
     return found.model_copy(

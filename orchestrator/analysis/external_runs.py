@@ -9,8 +9,8 @@ that are there. Where budgets differ there is no verdict; where tuning differs t
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import JsonValue
@@ -65,29 +65,29 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
     """The verdicts on the candidates. Raises `ConflictError` where there is nothing to judge, or to choose."""
     runs, baseline = _select_workload(runs, choice.workload), choice.baseline
     metric = choice.metric or _usual_metric(runs)
-    told = _Told.sort(runs, metric)
+    judgeable, left_out = _judgeable_runs(runs, metric)
     names = tuple(dict.fromkeys(run.candidate for run in sorted(runs, key=lambda run: run.started_at)))
     if baseline is not None and baseline not in names:
         raise ConflictError(f"there is no candidate {baseline!r}; the candidates are {', '.join(names)}")
-    names = tuple(name for name in names if any(run.candidate == name for run in told.judged))
-    if not told.judged:
+    names = tuple(name for name in names if any(run.candidate == name for run in judgeable))
+    if not judgeable:
         raise ConflictError(
             f"none of {pluralize(len(runs), 'run')} can be judged by {metric}: "
-            + "; ".join(told.left_out or ("there are none",))
+            + "; ".join(left_out or ("there are none",))
         )
     if baseline is not None and baseline not in names:
-        raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(told.left_out)}")
-    spec = _comparison_spec(experiment.name, told.judged, names, choice.margin)
+        raise ConflictError(f"no run of the baseline {baseline} can be judged by {metric}: {'; '.join(left_out)}")
+    spec = _comparison_spec(experiment.name, judgeable, names, choice.margin)
     chosen: tuple[str, ...] = ()
     if baseline is not None and baseline != names[0]:
         # Of two candidates there is one pair, whoever is the baseline.
         without_choice = f"without a choice it is {names[0]}, whose first run began first"
         chosen = (note_on_baseline(spec, baseline, without_choice),) if len(names) > 2 else ()
         spec = spec.hold_against(baseline)
-    records = [_record(run, experiment.id, metric) for run in told.judged]
+    records = [_record(run, experiment.id, metric) for run in judgeable]
     standings = standings_of(spec, summaries(spec, [*records, *_missing_runs(spec, records)]))
     rows = concluded_rows(spec, standings)
-    by_id = {run.id: run for run in told.judged}
+    by_id = {run.id: run for run in judgeable}
     of_row = {row.candidate: [by_id[id] for id in _judged_ids(row)] for row in rows}
     baseline_row = next(row for row in rows if row.is_baseline)
     judged = [_judged_candidate(row, baseline_row, spec, metric, of_row) for row in rows]
@@ -101,8 +101,8 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         concerns=(
             *_direction(metric),
             *_concerns(judged, of_row),
-            *_unequal_grids(told.judged, names, metric),
-            *told.left_out,
+            *_unequal_grids(judgeable, names, metric),
+            *left_out,
         ),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
@@ -141,48 +141,33 @@ def _usual_metric(runs: Iterable[ExternalRun]) -> str:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Told:
-    """The runs that can be judged, one for each candidate, rate and seed, and why the others cannot."""
-
-    judged: tuple[ExternalRun, ...]
-    left_out: tuple[str, ...]
-
-    @classmethod
-    def sort(cls, runs: Sequence[ExternalRun], metric: str) -> "_Told":
-        why: dict[str, list[ExternalRun]] = {}
-        judged: dict[tuple[str, float | None, int | None], ExternalRun] = {}
-        for run in sorted(runs, key=lambda run: (run.started_at, run.created_at, run.id)):
-            of_metric = run.metrics.get(metric)
-            key = run.candidate, run.lr, run.seed
-            if of_metric is None:
-                reason = f"without {metric}"
-            elif run.lr is None or run.seed is None:
-                reason = "without a learning rate or a seed"
-            elif run.state is ExternalState.RUNNING:
-                reason = "not said to be finished (still training, or killed)"
-            elif run.state is ExternalState.FAILED and of_metric.last is not None:
-                reason = "failed before the end"
-            elif key in judged:
-                reason = "repeating candidate, rate and seed of an earlier one, which counts"
-            else:
-                judged[key] = run
-                continue
-            why.setdefault(reason, []).append(run)
-        return cls(
-            judged=tuple(judged.values()),
-            left_out=tuple(
-                f"left out: {pluralize(len(found), 'run')} {reason} ({_count_by_candidate(found)})"
-                for reason, found in why.items()
-            ),
-        )
-
-
-def _count_by_candidate(runs: Iterable[ExternalRun]) -> str:
-    counts: dict[str, int] = {}
-    for run in runs:
-        counts[run.candidate] = counts.get(run.candidate, 0) + 1
-    return ", ".join(f"{name}: {count}" for name, count in counts.items())
+def _judgeable_runs(runs: Sequence[ExternalRun], metric: str) -> tuple[tuple[ExternalRun, ...], tuple[str, ...]]:
+    """The runs that can be judged, one for each candidate, rate and seed; and why the others cannot."""
+    why: dict[str, Counter[str]] = {}
+    judged: dict[tuple[str, float | None, int | None], ExternalRun] = {}
+    for run in sorted(runs, key=lambda run: (run.started_at, run.created_at, run.id)):
+        of_metric = run.metrics.get(metric)
+        key = run.candidate, run.lr, run.seed
+        if of_metric is None:
+            reason = f"without {metric}"
+        elif run.lr is None or run.seed is None:
+            reason = "without a learning rate or a seed"
+        elif run.state is ExternalState.RUNNING:
+            reason = "not said to be finished (still training, or killed)"
+        elif run.state is ExternalState.FAILED and of_metric.last is not None:
+            reason = "failed before the end"
+        elif key in judged:
+            reason = "repeating candidate, rate and seed of an earlier one, which counts"
+        else:
+            judged[key] = run
+            continue
+        why.setdefault(reason, Counter())[run.candidate] += 1
+    left_out = (
+        f"left out: {pluralize(counts.total(), 'run')} {reason} "
+        f"({', '.join(f'{name}: {count}' for name, count in counts.items())})"
+        for reason, counts in why.items()
+    )
+    return tuple(judged.values()), tuple(left_out)
 
 
 # As a comparison

@@ -40,21 +40,23 @@ from worker.spec.run import Workload
 POWER = 0.8
 """The usual share of experiments in which a true difference should be shown."""
 ONE_BY_ONE = 24
+"""Up to so many seeds, each number is tried by itself."""
 MOST_SEEDS = 1000
 """More seeds than that are no advice."""
 GRIDS = 80
-"""That are drawn: more take longer, and make the power no surer than it need be."""
+"""Drawn: more take longer, and tell power no better than anybody needs."""
 LEFT_OUT = 400
+"""Pairs with a spike that are counted at most."""
 LEAST_SHARE = 1e-6
 """Rarer numbers of spikes do not matter."""
 OTHERS = 4
-"""Each is held against so many of the others."""
+"""Drawn grids that each one is held against."""
 SEEDS_DRAWN = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 40)
-"""Untuned grids are drawn with so many seeds."""
+"""Numbers of seeds that untuned grids are drawn with."""
 STABLE = 1000
 """A loss of so many times its noise: none of it is a spike, which is at least 1 % of the loss."""
 DRAWS = 80
-"""As many differences as `openness_of_search` draws at least."""
+"""Differences that `openness_of_search` draws at least."""
 EXPERIMENTS = 1000
 """Drawn of a sequential design: the standard error of a power of 80 % is 1.3 points."""
 LEAST_EXPERIMENTS = 300

@@ -26,8 +26,6 @@ from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
 from worker.words import pluralize
 
-# Performance profiles as records: each candidate's times to target on several workloads, and its scores.
-
 
 class ProfileRule(StrEnum):
     """Whose rule scores are taken by: the bench's own, exact and paired by seed, or AlgoPerf's scorer's."""
@@ -82,7 +80,6 @@ class ProfileReport(Record):
 
 AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Evaluation(), "probes": None}
 """What two experiments of one workload may do differently."""
-
 
 NO_TEST = (
     "A score describes these runs alone. It leaves out the noise of the seeds, what tuning left open and the error of "

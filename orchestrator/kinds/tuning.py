@@ -269,7 +269,7 @@ def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
     place = ordered.index(best)
     for other in ordered[max(place - 1, 0) : place + 2]:
         if other != best and _any_diverged(by_rate[other]) and max(other / best, best / other) > basin.NEAR:
-            return _middle(best, other)
+            return float(f"{sqrt(best * other):.{basin.DIGITS}g}")
     return None
 
 
@@ -286,7 +286,3 @@ def rate_between(runs: Sequence[TuningRun], least_open: float = basin.LEAST_OPEN
     if found.regret(0.0) <= least or above / below <= basin.NEAR:
         return None
     return float(f"{between:.{basin.DIGITS}g}")
-
-
-def _middle(rate: float, other: float) -> float:
-    return float(f"{sqrt(rate * other):.{basin.DIGITS}g}")

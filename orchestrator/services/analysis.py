@@ -177,8 +177,7 @@ class Analysis:
     ) -> FitReport:
         """The scaling laws of the candidates over these experiments; raises `FitError` if they share no candidate.
         `predict`: models of the catalog, or numbers of parameters. `target_loss`: what critical batches are about,
-        where batches differ. Without `wait` the exact memory of a model may be
-        missing the first time."""
+        where batches differ. Without `wait` the exact memory of a model may be missing the first time."""
         measured = [one for each in dict.fromkeys(experiment_ids) for one in comparisons(*self._read(each))]
         first = measured[0][0].spec
         targets = [target(each, first.workload.data.tokenizer) for each in predict]

@@ -1,17 +1,19 @@
 """A finished comparison in memory: runs whose losses, curves and ends a test chooses."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from orchestrator.analysis.comparison import ValidationCurve, compare
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.experiment import Experiment, PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result
 
+Kind = TypeVar("Kind", bound=Experiment)
 Outcome = Result | RunStatus | float | None
 """How a run of a test ended: a result, a loss, a state without result, or not yet (None)."""
 
@@ -58,6 +60,12 @@ def experiment_record(
         counts=StateCounts(total=runs, by_status={RunStatus.SUCCEEDED: runs}, growing=growing),
         progress=Progress(steps_done=0, steps_total=0, tokens_per_second=None, seconds_left=None),
     )
+
+
+def evaluated_on(spec: Kind, sequences: int = 10**9) -> Kind:
+    """The same on so many validation sequences, by default so many that the error of that text is nothing."""
+    evaluation = spec.workload.evaluation.model_copy(update={"sequences": sequences})
+    return spec.model_copy(update={"workload": spec.workload.model_copy(update={"evaluation": evaluation})})
 
 
 def second_phase(spec: ComparisonSpec, best: float) -> tuple[PlannedRun, ...]:

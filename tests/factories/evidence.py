@@ -13,7 +13,7 @@ from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.gathering import EvidenceSource, gather
 from orchestrator.studies.study import Study
 from orchestrator.sweeps.records import SweepReport
-from tests.factories.comparison import Outcome, falling, tuned_records
+from tests.factories.comparison import Outcome, evaluated_on, falling, tuned_records
 from tests.factories.stores import result
 from worker.records.result import Observation, Result, Verdict
 
@@ -104,7 +104,5 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
 
 def _compared(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Comparison:
     """By losses of so much text that its error is nothing: tests give losses as they truly are."""
-    spec = experiment.spec
-    evaluation = spec.workload.evaluation.model_copy(update={"sequences": 10**9})
-    spec = spec.model_copy(update={"workload": spec.workload.model_copy(update={"evaluation": evaluation})})
-    return compare(experiment.model_copy(update={"spec": spec}), runs, {run.id: falling(run) for run in runs})
+    experiment = experiment.model_copy(update={"spec": evaluated_on(experiment.spec)})
+    return compare(experiment, runs, {run.id: falling(run) for run in runs})

@@ -16,6 +16,7 @@ rate lies at the grid's edge. What is said against the baseline holds whichever 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean, variance
 
 import numpy as np
@@ -25,6 +26,7 @@ from orchestrator.analysis.comparison import comparison_spec, evaluation_error
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
 from orchestrator.analysis.laws.model import (
     FORMS,
+    LETTERS,
     NUDGE,
     Law,
     LawForm,
@@ -217,6 +219,15 @@ class FittedLaw:
         low, high = stretched_interval(float(value), draws, self.degrees())
         return Estimate(value=float(value), low=low, high=high)
 
+    def loss_at(self, parameters: int, tokens: int) -> Estimate:
+        """The predicted loss."""
+        value, drawn = self.law.losses(parameters, tokens), self.draws.losses(parameters, tokens)
+        return self.estimate(value, drawn, positive=True)
+
+    def tokens_at(self, wanted: Target) -> int:
+        """The tokens that a prediction is of."""
+        return self.sample.tokens_at(wanted.parameters, self.law.form, wanted.tokens)
+
 
 def fit_experiments(
     measured: Sequence[ExperimentWithRuns],
@@ -226,11 +237,12 @@ def fit_experiments(
     needs: Mapping[tuple[str, str], Footprint] | None = None,
     draws: int = DRAWS,
 ) -> FitReport:
-    """The law of each candidate. `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many
-    for each parameter as the largest model had, or the one budget that all sizes had; what the law says nothing about
-    is a note. `needs`: the exact memory of
-    (candidate, model), where it is known. An experiment that is given twice counts once. Raises `FitError` for
-    experiments that have no candidate in common, and where a loss is no loss of a language model, in nats."""
+    """The law of each candidate. An experiment that is given twice counts once.
+
+    `predict`: (parameters, tokens) to say loss and memory at; without tokens, as many for each parameter as the largest
+    model had, or the one budget that all sizes had. What the law says nothing about is a note. `needs`: the exact
+    memory of (candidate, model), where it is known. Raises `FitError` where experiments have no candidate in common,
+    and where a loss is not in nats."""
     measured = tuple(
         {(experiment.id, experiment.spec_hash): (experiment, runs) for experiment, runs in measured}.values()
     )
@@ -584,13 +596,8 @@ def typical_difference(
     if found is None:
         return None
     below, above = (fmean(fmean(each[side] for each in cells) for cells in open_by_size.values()) for side in (0, 1))
-    low, high = _add_shared_error(found.mean, found.low, found.high, shared_error, comparisons)
-    found = found.model_copy(
-        update={
-            "low": None if low is None or math.isinf(below) else low - below,
-            "high": None if high is None or math.isinf(above) else high + above,
-        }
-    )
+    low, high = _widen(found.mean, found.low, found.high, shared_error, (below, above), comparisons)
+    found = found.model_copy(update={"low": low, "high": high})
     whole = [
         [fmean(cell[seed] for cell in cells) for seed in set.intersection(*(set(cell) for cell in cells))]
         for cells in by_size.values()
@@ -608,14 +615,20 @@ def typical_difference(
     )
 
 
-def _add_shared_error(
-    value: float, low: float | None, high: float | None, error: float, comparisons: int = 1
+def _widen(
+    value: float,
+    low: float | None,
+    high: float | None,
+    shared_error: float,
+    left_open: tuple[float, float],
+    comparisons: int = 1,
 ) -> tuple[float | None, float | None]:
-    """An interval with an error that all sizes share, which their residuals do not show; in squares, as in `t_test`."""
-    apart = normal_quantile(SIGNIFICANCE / comparisons / 2) * error
+    """An interval that holds an error of all sizes, which their residuals do not show, in squares as in `t_test`; and
+    what tuning left open below and above, without a bound where that is any amount."""
+    shared, (below, above) = normal_quantile(SIGNIFICANCE / comparisons / 2) * shared_error, left_open
     return (
-        None if low is None else value - math.hypot(value - low, apart),
-        None if high is None else value + math.hypot(high - value, apart),
+        None if low is None or math.isinf(below) else value - math.hypot(value - low, shared) - below,
+        None if high is None or math.isinf(above) else value + math.hypot(high - value, shared) + above,
     )
 
 
@@ -652,73 +665,97 @@ def _fitted_points(sample: Sample, fitted: FittedLaw | None) -> tuple[ScalingPoi
     cells = {key[:2] for key in fitted.sample.losses}
     return tuple(
         point.model_copy(update={"fitted": float(fitted.law.losses(point.parameters, point.tokens))})
-        if (point.parameters, point.tokens) in cells
+        if point.place() in cells
         else point
         for point in sample.points()
     )
 
 
-def _loss_at(fitted: FittedLaw, parameters: int, tokens: int) -> Estimate:
-    value, drawn = fitted.law.losses(parameters, tokens), fitted.draws.losses(parameters, tokens)
-    return fitted.estimate(value, drawn, positive=True)
-
-
-def _tokens(fitted: FittedLaw, wanted: Target) -> int:
-    return fitted.sample.tokens_at(wanted.parameters, fitted.law.form, wanted.tokens)
-
-
 def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
-    tokens, need = _tokens(fitted, wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
+    tokens, need = fitted.tokens_at(wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
     exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
     return Prediction(
         parameters=wanted.parameters,
         tokens=tokens,
-        loss=_loss_at(fitted, wanted.parameters, tokens),
+        loss=fitted.loss_at(wanted.parameters, tokens),
         model=wanted.model,
         memory=exact or extrapolate_state(fitted.sample.states, wanted.parameters),
     )
 
 
+STEPS = 40
+"""Points of a curve: on logarithmic axes it bends little."""
+BEYOND = 2.0
+"""How far a curve goes beyond the largest point, unless something farther is predicted."""
+MOST_CURVES = 6
+
+
 def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...]:
-    targets = [(each.parameters, _tokens(fitted, each)) for each in predict]
-    form, sample = fitted.law.form, fitted.sample
-    return law_curves(
-        form,
-        sample.points(),
-        targets,
-        lambda parameters, tokens: _loss_at(fitted, parameters, tokens),
-        lambda parameters: sample.tokens_at(parameters, form),
+    """The law along the sizes that were trained and some beyond, for figures. A law of one variable is one curve. A law
+    of both is one over the sizes for each budget: for each number of tokens, or of tokens per parameter, whichever the
+    experiments have fewer of."""
+    form, places = fitted.law.form, [point.place() for point in fitted.sample.points()]
+    axis = SIZE if SIZE in form.variables else TOKENS
+    along = [place[axis] for place in places]
+    asked = [(each.parameters, fitted.tokens_at(each))[axis] for each in predict]
+    grid = [round(each) for each in np.geomspace(min(along), max([BEYOND * max(along), *asked]), STEPS)]
+    if axis == TOKENS:
+        return (_curve(fitted, "", [(max(places)[SIZE], each) for each in grid]),)
+    if TOKENS not in form.variables:
+        return (_curve(fitted, "", [(each, fitted.sample.tokens_at(each, form)) for each in grid]),)
+    budgets = sorted({tokens for _, tokens in places})
+    ratios = sorted({float(f"{tokens / parameters:.2g}") for parameters, tokens in places})
+    if len(ratios) < len(budgets):
+        return tuple(
+            _curve(fitted, f"{each:g} tokens per parameter", [(size, max(1, round(each * size))) for size in grid])
+            for each in ratios[:MOST_CURVES]
+        )
+    return tuple(_curve(fitted, f"{each:,} tokens", [(size, each) for size in grid]) for each in budgets[:MOST_CURVES])
+
+
+def _curve(fitted: FittedLaw, label: str, places: Sequence[tuple[int, int]]) -> LawCurve:
+    return LawCurve(
+        label=label,
+        points=tuple(CurvePoint(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places),
     )
 
 
 def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
-    axis = 0 if 0 in form.variables else 1
+    axis = SIZE if SIZE in form.variables else TOKENS
     largest = max(key[axis] for key in sample.losses)
     fitted = _fit_law(sample.restrict({key for key in sample.losses if key[axis] < largest}), form, DRAWS // 4)
     if fitted is None:
         return None
-    left = [point for point in sample.points() if (point.parameters, point.tokens)[axis] == largest]
+    left = [point for point in sample.points() if point.place()[axis] == largest]
     point = max(left, key=lambda each: each.tokens)
-    predicted = _loss_at(fitted, point.parameters, point.tokens)
+    predicted = fitted.loss_at(point.parameters, point.tokens)
     return HeldOutPrediction(
         parameters=point.parameters, measured=point.loss, predicted=predicted, error=predicted.value - point.loss
     )
 
 
-def _regret_bounds(
-    quantity: Callable[[Law, Law], Array], fitted: FittedLaw, baseline: FittedLaw, value: Array
-) -> tuple[float, float]:
+Quantity = Callable[[Law, Law], Array]
+"""Of a candidate's law and the baseline's."""
+
+
+def _measure(quantity: Quantity, fitted: FittedLaw, baseline: FittedLaw) -> tuple[Array, Array, tuple[float, float]]:
+    """The quantity, that of the draws in common, and its `_regret_bounds`."""
+    value = quantity(fitted.law, baseline.law)
+    return value, quantity(fitted.draws, baseline.draws), _regret_bounds(quantity, fitted, baseline, value)
+
+
+def _regret_bounds(quantity: Quantity, fitted: FittedLaw, baseline: FittedLaw, value: Array) -> tuple[float, float]:
     """How far below and above its value a quantity of two laws may lie by what the tuning of their cells left open, if
     all that move it to a side do so at once; infinite where a cell does whose best rate is open."""
     below = above = 0.0
-    for of, other in ((fitted, baseline), (baseline, fitted)):
+    sides: tuple[tuple[FittedLaw, Callable[[Law], Array]], ...] = (
+        (fitted, lambda law: quantity(law, baseline.law)),
+        (baseline, lambda law: quantity(fitted.law, law)),
+    )
+    for of, moved in sides:
         if not any(point.largest_regret() for point in of.sample.points()):
             continue
-
-        def moved(law: Law, of: FittedLaw = of, other: FittedLaw = other) -> Array:
-            return quantity(law, other.law) if of is fitted else quantity(other.law, law)
-
         for point, move in _moves(moved, of, value):
             if point.largest_regret() and abs(move) > NO_MOVE / point.loss:
                 by = move * point.largest_regret()
@@ -747,68 +784,46 @@ def _test(
 
 def _differences(fitted: FittedLaw, baseline: FittedLaw, comparisons: int) -> tuple[ExponentDifference, ...]:
     """Exponents against the baseline's. Cells of the same size and budget are drawn together."""
-    mine, theirs = fitted.law.coefficients(), baseline.law.coefficients()
-    found = []
-    for name in ("alpha", "beta"):
-        if name in mine:
+    variables = fitted.law.form.variables
+    tests, found = comparisons * len(variables), []
+    for _, name in (LETTERS[variable] for variable in variables):
 
-            def exponent_difference(one: Law, other: Law, exponent: str = name) -> Array:
-                return np.asarray(one.coefficients()[exponent] - other.coefficients()[exponent])
+        def difference(one: Law, other: Law, exponent: str = name) -> Array:
+            return np.asarray(one.coefficients()[exponent] - other.coefficients()[exponent])
 
-            value = float(mine[name] - theirs[name])
-            drawn = fitted.draws.coefficients()[name] - baseline.draws.coefficients()[name]
-            tests = comparisons * len(fitted.law.form.variables)
-            left_open = _regret_bounds(exponent_difference, fitted, baseline, np.asarray(value))
-            apart, p, _ = _test(value, spread_of(drawn, tests), fitted.degrees(), tests, left_open)
-            found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
+        value, drawn, left_open = _measure(difference, fitted, baseline)
+        apart, p, _ = _test(float(value), spread_of(drawn, tests), fitted.degrees(), tests, left_open)
+        found.append(ExponentDifference(exponent=name, difference=apart, p_value=p, comparisons=tests))
     return tuple(found)
 
 
 def _loss_differences(fitted: FittedLaw, baseline: FittedLaw, shared_error: float) -> tuple[LossDifference, ...]:
-    """The two laws' losses apart, at every size (or budget): where the larger exponent loses
-    more, this says so. A band over all of them, by the largest deviation in standard errors of each draw, and by the
-    error that all of them share."""
+    """The two laws' losses apart, at every size (or budget): where the larger exponent loses more, this says so. A band
+    over all of them, by the largest deviation in standard errors of each draw, and by the error that all of them share.
+    """
     places = _places(fitted)
-    values = np.array([_loss_difference(fitted.law, baseline.law, *place) for place in places])
-    drawn = np.stack([_loss_difference(fitted.draws, baseline.draws, *place) for place in places])
+    measured = [
+        _measure(partial(_loss_difference, parameters=place[0], tokens=place[1]), fitted, baseline) for place in places
+    ]
+    values, drawn = np.array([value for value, _, _ in measured]), np.stack([each for _, each, _ in measured])
     bands = simultaneous_intervals(values, drawn, fitted.degrees())
     found = []
-    for place, value, (low, high) in zip(places, values, bands, strict=True):
-
-        def difference(one: Law, other: Law, at: tuple[int, int] = place) -> Array:
-            return _loss_difference(one, other, *at)
-
-        below, above = _regret_bounds(difference, fitted, baseline, value)
-        low, high = _add_shared_error(float(value), low, high, shared_error)
-        found.append(
-            LossDifference(
-                parameters=place[0],
-                tokens=place[1],
-                difference=Estimate(
-                    value=float(value),
-                    low=None if low is None or math.isinf(below) else low - below,
-                    high=None if high is None or math.isinf(above) else high + above,
-                ),
-            )
-        )
+    for place, (value, _, left_open), (low, high) in zip(places, measured, bands, strict=True):
+        low, high = _widen(float(value), low, high, shared_error, left_open)
+        apart = Estimate(value=float(value), low=low, high=high)
+        found.append(LossDifference(parameters=place[0], tokens=place[1], difference=apart))
     return tuple(found)
 
 
 def _drift(fitted: FittedLaw, baseline: FittedLaw, differences: Sequence[LossDifference], comparisons: int) -> Drift:
-    first, last = differences[0], differences[-1]
-    value = last.difference.value - first.difference.value
-
     def drift(one: Law, other: Law) -> Array:
-        at_first, at_last = (_loss_difference(one, other, each.parameters, each.tokens) for each in (first, last))
+        at_first, at_last = (
+            _loss_difference(one, other, each.parameters, each.tokens) for each in (differences[0], differences[-1])
+        )
         return at_last - at_first
 
-    change, p, is_open = _test(
-        value,
-        spread_of(drift(fitted.draws, baseline.draws), comparisons),
-        fitted.degrees(),
-        comparisons,
-        _regret_bounds(drift, fitted, baseline, np.asarray(value)),
-    )
+    value, drawn, left_open = _measure(drift, fitted, baseline)
+    change, p, is_open = _test(float(value), spread_of(drawn, comparisons), fitted.degrees(), comparisons, left_open)
     return Drift(change=change, p_value=p, comparisons=comparisons, rate_is_open=is_open)
 
 
@@ -847,78 +862,16 @@ def _efficiency(fitted: FittedLaw, baseline: FittedLaw, point: ScalingPoint, sha
     found = baseline.estimate(logarithm, log_ratio(fitted.draws, baseline.draws))
     moves = _moves(lambda law: log_ratio(law, baseline.law), fitted, logarithm)
     error = shared_error * abs(sum(move for _, move in moves))
-    low, high = _add_shared_error(found.value, found.low, found.high, error)
-    below, above = _regret_bounds(log_ratio, fitted, baseline, logarithm)
+    left_open = _regret_bounds(log_ratio, fitted, baseline, logarithm)
+    low, high = _widen(found.value, found.low, found.high, error, left_open)
     return DataEfficiency(
         parameters=point.parameters,
         tokens=point.tokens,
         ratio=float(value),
-        low=None if low is None or math.isinf(below) else math.exp(low - below),
-        high=None if high is None or math.isinf(above) else _exp(high + above),
+        low=_exp(low),
+        high=_exp(high),
     )
 
 
 def _exp(value: float | None) -> float | None:
     return None if value is None or value > 700 else float(np.exp(value))
-
-
-# A fitted law along the sizes that were trained and some beyond, for figures: the curve with its interval band.
-#
-# A law of one variable is one curve. A law of both is one curve over the model sizes for each budget: for each number
-# of tokens, or of tokens per parameter, whichever the experiments have fewer of.
-
-STEPS = 40
-"""Points of a curve: on logarithmic axes it bends little."""
-BEYOND = 2.0
-"""How far a curve goes beyond the largest point, unless something farther is predicted."""
-MOST_CURVES = 6
-
-Predictor = Callable[[int, int], Estimate]
-"""The law's loss at parameters and tokens."""
-
-
-def law_curves(
-    form: LawForm,
-    points: Sequence[ScalingPoint],
-    targets: Sequence[tuple[int, int]],
-    predict: Predictor,
-    tokens_at: Callable[[int], int],
-) -> tuple[LawCurve, ...]:
-    """The curves of a law through these points, as far as the (parameters, tokens) that are predicted. `tokens_at`: the
-    tokens that a law of sizes alone means at a size."""
-    if not points:
-        return ()
-    along_tokens = form.variables == (1,)
-    axis = 1 if along_tokens else 0
-    places = [(point.parameters, point.tokens)[axis] for point in points]
-    highest = max(BEYOND * max(places), *(each[axis] for each in targets)) if targets else BEYOND * max(places)
-    grid = [round(each) for each in np.geomspace(min(places), highest, STEPS)]
-    largest = max(points, key=lambda point: (point.parameters, point.tokens))
-    if along_tokens:
-        return (_curve("", [(largest.parameters, each) for each in grid], predict),)
-    if form.variables == (0,):
-        return (_curve("", [(each, tokens_at(each)) for each in grid], predict),)
-    return _budget_curves(points, grid, predict)
-
-
-def _budget_curves(points: Sequence[ScalingPoint], grid: Sequence[int], predict: Predictor) -> tuple[LawCurve, ...]:
-    tokens = sorted({point.tokens for point in points})
-    ratios = sorted({float(f"{point.tokens / point.parameters:.2g}") for point in points})
-    if len(ratios) < len(tokens):
-        curves = [
-            _curve(f"{each:g} tokens per parameter", [(size, max(1, round(each * size))) for size in grid], predict)
-            for each in ratios[:MOST_CURVES]
-        ]
-    else:
-        curves = [_curve(f"{each:,} tokens", [(size, each) for size in grid], predict) for each in tokens[:MOST_CURVES]]
-    return tuple(curves)
-
-
-def _curve(label: str, places: Sequence[tuple[int, int]], predict: Predictor) -> LawCurve:
-    return LawCurve(
-        label=label,
-        points=tuple(
-            CurvePoint(parameters=parameters, tokens=tokens, loss=predict(parameters, tokens))
-            for parameters, tokens in places
-        ),
-    )

@@ -19,7 +19,7 @@ from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
-from tests.factories.comparison import Outcome, falling, records, tuned_records
+from tests.factories.comparison import Outcome, evaluated_on, falling, records, tuned_records
 from tests.factories.stores import comparison_spec, result
 from tests.twins import statistics as reference
 from worker.records.result import Result, Verdict
@@ -36,12 +36,6 @@ def compared(spec: ComparisonSpec, outcome: Callable[[str, float, int], Outcome]
 
 def spec(seeds: int = 3, rates: tuple[float, ...] = (1e-3, 2e-3, 4e-3)) -> ComparisonSpec:
     return comparison_spec(optimizers=OPTIMIZERS, learning_rates=rates, seeds=range(seeds))
-
-
-def long_evaluation(of: ComparisonSpec) -> ComparisonSpec:
-    """The same, evaluated on so much text that its error is nothing."""
-    evaluation = of.workload.evaluation.model_copy(update={"sequences": 10**9})
-    return of.model_copy(update={"workload": of.workload.model_copy(update={"evaluation": evaluation})})
 
 
 def row(comparison: Comparison, candidate: str) -> CandidateRow:
@@ -70,7 +64,7 @@ def test_each_candidate_stands_at_its_best_rate_and_the_best_stands_first() -> N
 
 def test_a_difference_is_paired_by_seed() -> None:
     """Seeds that differ by 1 nat among themselves hide no difference of 0.05 that every pair shows."""
-    of = long_evaluation(spec())
+    of = evaluated_on(spec())
     found = compared(of, lambda name, lr, seed: seed + bowl(lr, 0) - (0.05 + 0.001 * seed) * (name == "adapm"))
     difference = row(found, "adapm").difference
     assert difference is not None
@@ -125,7 +119,7 @@ def test_a_verdict_does_not_hang_on_what_became_of_others() -> None:
 def near(gaps: tuple[float, ...], margin: float | None = None) -> CandidateRow:
     """AdaPM, off AdamW by these gaps on seeds 0, 1, …, at one rate."""
     of = comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(len(gaps)))
-    of = long_evaluation(ComparisonSpec.model_validate(of.model_dump() | {"equivalence_margin": margin}))
+    of = evaluated_on(ComparisonSpec.model_validate(of.model_dump() | {"equivalence_margin": margin}))
     return row(compared(of, lambda name, lr, seed: 2.3 + 0.01 * seed + gaps[seed] * (name == "adapm")), "adapm")
 
 
@@ -312,8 +306,10 @@ def test_a_verdict_on_single_rates_says_which(rates: tuple[float, float], words:
 
 def test_an_edge_is_said_of_the_baseline_first() -> None:
     found = compared(spec(rates=(2e-3, 4e-3, 8e-3)), lambda name, lr, seed: bowl(lr, seed))
+    assert all(each.edge_of_grid for each in found.rows)
     at_edge = [note for note in found.notes if "edge of" in note]
     assert at_edge[0].startswith("The best learning rate of AdamW, the baseline, lies at the edge of its grid")
+    assert at_edge[1].startswith("Best learning rate at the edge of the grid")
     assert "outside: AdamW (0.002; try lower ones)" in at_edge[1]
 
 
@@ -322,11 +318,9 @@ def test_short_validation_text_is_said_where_it_rivals_the_differences() -> None
     of = comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(5))
 
     def told(sequences: int) -> bool:
-        workload = of.workload.model_copy(
-            update={"evaluation": of.workload.evaluation.model_copy(update={"sequences": sequences})}
+        found = compared(
+            evaluated_on(of, sequences), lambda name, lr, seed: 2.3 + 0.01 * seed + gaps[seed] * (name == "adapm")
         )
-        long = of.model_copy(update={"workload": workload})
-        found = compared(long, lambda name, lr, seed: 2.3 + 0.01 * seed + gaps[seed] * (name == "adapm"))
         return any(note.startswith("Evaluated on ") for note in found.notes)
 
     assert told(64) and not told(65_536)
@@ -340,7 +334,7 @@ def test_the_interval_holds_the_error_of_the_validation_text() -> None:
     def outcome(name: str, lr: float, seed: int) -> float:
         return 2.3 + 0.01 * seed + gaps[seed] * (name == "adapm")
 
-    short, long = (row(compared(each, outcome), "adapm") for each in (of, long_evaluation(of)))
+    short, long = (row(compared(each, outcome), "adapm") for each in (of, evaluated_on(of)))
     assert short.difference is not None and long.difference is not None
     assert short.difference.evaluation_error == pytest.approx(0.5 / math.sqrt(64 * 128))
     expected = reference.simultaneous_difference(list(gaps), [0.0] * 5, 1, short.difference.evaluation_error)
@@ -442,7 +436,7 @@ def test_all_pairs_hold_together_and_equal_candidates_are_seldom_told_apart() ->
     """400 experiments of four equal candidates on five seeds: any of six pairs decided in at most 5 %, within three
     standard errors (0.033); and without the request nothing is said of them."""
     of = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini", "lion"), seeds=range(5))
-    of = long_evaluation(of.model_copy(update={"all_pairs": True}))
+    of = evaluated_on(of.model_copy(update={"all_pairs": True}))
     random = np.random.default_rng(7)
     wrong = 0
     for _ in range(400):
@@ -551,12 +545,6 @@ def test_candidates_without_a_finite_loss_come_last_and_keep_their_sizes() -> No
     assert last.verdict == "No finite validation loss at any learning rate: 6 diverged, 3 ran out of memory."
     baseline_lost = "Not compared: AdamW, the baseline, has no finite validation loss."
     assert found.rows[0].verdict == baseline_lost
-
-
-def test_a_best_rate_at_the_edge_of_the_grid_is_flagged() -> None:
-    found = compared(spec(rates=(2e-3, 4e-3, 8e-3)), lambda name, lr, seed: bowl(lr, seed))
-    assert all(each.edge_of_grid for each in found.rows)
-    assert any(note.startswith("Best learning rate at the edge of the grid") for note in found.notes)
 
 
 def test_one_rate_is_no_grid_with_an_edge() -> None:
@@ -713,7 +701,7 @@ def test_who_is_at_the_edge_of_its_grid_is_not_shown_to_be_behind_the_front() ->
             return 2.3 + 0.02 * math.log2(4e-3 / lr) + noise[name][seed]
         return 2.3 - (name == "adapm") + 0.004 * abs(math.log2(lr / 2e-3)) + noise[name][seed]
 
-    found = row(compared(long_evaluation(spec()), outcome), "adapm-mini")
+    found = row(compared(evaluated_on(spec()), outcome), "adapm-mini")
     assert found.difference is not None and found.difference.low is not None
     assert found.edge_of_grid and not found.on_pareto_front
     assert not found.pareto_front_shown, "a lower loss beyond the edge would put it on the front"
@@ -722,7 +710,7 @@ def test_who_is_at_the_edge_of_its_grid_is_not_shown_to_be_behind_the_front() ->
 def test_a_speed_up_covers_what_the_choice_of_the_rate_took_off_the_loss() -> None:
     """Of an untuned grid: as the interval of the losses does, that of the speed-up reaches as far as if either's loss
     were higher by what the choices of the other seeds lose."""
-    of = long_evaluation(comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(5)))
+    of = evaluated_on(comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(1e-3, 2e-3, 4e-3), seeds=range(5)))
     random = np.random.default_rng(27)
     losses = {
         (name, lr, seed): level + 0.008 * (lr != 2e-3) + 0.015 * random.standard_normal()
@@ -751,7 +739,7 @@ def test_a_speed_up_covers_what_the_choice_of_the_rate_took_off_the_loss() -> No
 
 def test_what_a_lost_attempt_took_is_no_time_of_the_optimizers() -> None:
     """AdaPM's machine was lost half-way, and half of the steps were done twice: its time to the loss is the same."""
-    of = long_evaluation(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)))
+    of = evaluated_on(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)))
     experiment, runs = records(of, lambda name, _lr, seed: 3.0 + 0.001 * seed - 0.01 * (name == "adapm"))
     curves = {run.id: falling(run) for run in runs}
 
@@ -777,7 +765,7 @@ def test_what_a_lost_attempt_took_is_no_time_of_the_optimizers() -> None:
 @pytest.mark.parametrize("evaluations", [1, 3, 5, 10, 40])
 def test_a_speed_up_holds_what_nobody_saw_between_two_evaluations(evaluations: int, bend: float) -> None:
     """AdaPM runs down AdamW's own curve 1.6 times as fast, be that steep at first, straight, or steep at the end."""
-    of = long_evaluation(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)))
+    of = evaluated_on(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(3)))
 
     def loss(name: str, seed: int, step: float) -> float:
         # In steps of AdamW's: from 5 down to 3 at the end, and on.
@@ -821,7 +809,7 @@ def test_a_speed_up_is_no_surer_than_the_losses_that_it_is_read_from() -> None:
         )
 
     of = comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(2e-3,), seeds=range(5))
-    told, exact = speed_up(of), speed_up(long_evaluation(of))
+    told, exact = speed_up(of), speed_up(evaluated_on(of))
     assert told.mean == exact.mean == pytest.approx(2, rel=0.05)
     error = 2 ** (1.8 * evaluation_error(of.workload) / 0.1)  # 1.96, less what lines between evaluations bend
     assert told.high is not None and told.low is not None and exact.high is not None and exact.low is not None

@@ -16,7 +16,7 @@ from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Comparison, Conclusion, ExperimentWithRuns
 from orchestrator.specs.preview import DesignPower
-from tests.factories.comparison import Outcome, records, tuned_records
+from tests.factories.comparison import Outcome, evaluated_on, records, tuned_records
 from tests.factories.evidence import DIVERGED
 from tests.factories.stores import comparison_spec
 
@@ -32,13 +32,7 @@ def answer(loss: Loss, trials: int = 8) -> tuple[ComparisonSpec, Comparison]:
         seeds=(1, 2, 3, 4, 5),
         tuning=Tuning(seeds=(0,), search=("lr", "beta2"), method="random", trials=trials),
     )
-    spec = spec.model_copy(
-        update={
-            "workload": spec.workload.model_copy(
-                update={"evaluation": spec.workload.evaluation.model_copy(update={"sequences": 10**9})}
-            )
-        }
-    )
+    spec = evaluated_on(spec)
 
     def outcome(name: str, lr: float, seed: int) -> float:
         beta2 = spec.settings(name)[lr].get("beta2", 0.95)

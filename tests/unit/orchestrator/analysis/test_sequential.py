@@ -17,7 +17,7 @@ from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import RunRecord, SeedsStatus
-from tests.factories.comparison import Outcome, experiment_record, run_record, tuned_records
+from tests.factories.comparison import Outcome, evaluated_on, experiment_record, run_record, tuned_records
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
 
@@ -140,11 +140,8 @@ SEEDS = tuple(range(8))
 
 def sequential(optimizers: tuple[str, ...] = ("adamw", "adapm"), per_look: int = 1) -> ComparisonSpec:
     """At one rate each, and with text enough that its error is none."""
-    spec = comparison_spec(optimizers=optimizers, learning_rates=(1e-3,), seeds=SEEDS)
-    evaluation = spec.workload.evaluation.model_copy(update={"sequences": 10**9})
-    workload = spec.workload.model_copy(update={"evaluation": evaluation})
-    update = {"sequential": Sequential(seeds_per_look=per_look), "workload": workload}
-    return spec.model_copy(update=update)
+    spec = evaluated_on(comparison_spec(optimizers=optimizers, learning_rates=(1e-3,), seeds=SEEDS))
+    return spec.model_copy(update={"sequential": Sequential(seeds_per_look=per_look)})
 
 
 def played(spec: ComparisonSpec, losses: dict[str, tuple[Outcome, ...]]) -> list[RunRecord]:

@@ -1,26 +1,15 @@
-"""Stability apart from loss: exact shares, the exact test of pairs, and which judged runs spiked."""
+"""Stability apart from loss: which judged runs spiked, and on whose seeds."""
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from orchestrator.analysis.stability import clopper_pearson, instability, sign_test, spikes
 
 
-@pytest.mark.parametrize(("count", "of"), [(0, 5), (1, 5), (2, 10), (5, 5), (3, 64)])
-def test_shares_have_the_exact_interval(count: int, of: int) -> None:
-    expected = binomtest(count, of).proportion_ci(0.95, method="exact")
-    assert clopper_pearson(count, of) == pytest.approx((expected.low, expected.high), abs=1e-9)
-
-
 def test_no_run_leaves_every_share_open() -> None:
+    """Of others `test_statsmodels.py` has intervals and tests."""
     assert clopper_pearson(0, 0) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(("here", "there"), [(0, 0), (1, 0), (3, 1), (6, 0), (2, 2)])
-def test_pairs_are_tested_exactly(here: int, there: int) -> None:
-    expected = binomtest(here, here + there).pvalue if here + there else 1.0
-    assert sign_test(here, there) == pytest.approx(expected)
+    assert sign_test(0, 0) == 1.0
 
 
 def test_the_higher_run_of_a_pair_that_lies_apart_spiked() -> None:

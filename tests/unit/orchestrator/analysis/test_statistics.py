@@ -1,4 +1,4 @@
-"""Statistics agree with scipy.stats, cover what they claim, and give None instead of NaN."""
+"""Statistics agree with scipy.stats, and give None instead of NaN."""
 
 import json
 import math
@@ -38,26 +38,6 @@ def test_a_paired_difference_is_scipys(pairs: list[tuple[float, float]]) -> None
     assert (found.mean, found.low, found.high, found.p_value) == pytest.approx(
         reference.paired_difference(values, baseline), abs=1e-9
     )
-
-
-def test_the_t_interval_covers_the_true_mean_in_95_of_100_samples() -> None:
-    """4,000 samples of three: the share is within four standard errors (0.34 %) of 95 %."""
-    random = np.random.default_rng(0)
-    samples = random.normal(2.3, 0.01, size=(4000, 3))
-    intervals = [mean_interval(sample.tolist()) for sample in samples]
-    covered = [each.low <= 2.3 <= each.high for each in intervals if each and each.low and each.high]
-    assert len(covered) == 4000
-    assert abs(np.mean(covered) - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
-
-
-def test_the_paired_test_rejects_a_true_null_hypothesis_in_5_of_100_samples() -> None:
-    random = np.random.default_rng(1)
-    seeds = random.normal(2.3, 0.1, size=(4000, 3))
-    noise = random.normal(0, 0.01, size=(4000, 3))
-    found = [paired_difference((seed + each).tolist(), seed.tolist()) for seed, each in zip(seeds, noise, strict=True)]
-    rejected = [each.p_value < 0.05 for each in found if each and each.p_value is not None]
-    assert len(rejected) == 4000
-    assert abs(np.mean(rejected) - 0.05) < 4 * math.sqrt(0.95 * 0.05 / 4000)
 
 
 @given(st.floats(-3, 3), st.floats(0.01, 2), st.integers(1, 30), st.integers(1, 10), st.floats(0, 2), st.floats(0, 1))

@@ -13,7 +13,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion
-from tests.factories.comparison import Outcome, falling, records, second_phase
+from tests.factories.comparison import Outcome, evaluated_on, falling, records, second_phase
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result, Verdict
 
@@ -238,9 +238,7 @@ def test_a_best_rate_that_stays_at_the_edge_decides_nothing_that_a_better_one_co
         shape = {1e-3: 0.0, 2e-3: -0.01, 4e-3: -0.02}[lr] if name == falls else 5 * abs(lr - 2e-3) - 0.02
         return 2.3 + shape + (gap + 1e-4 * seed) * (name == "adapm")
 
-    of = spec()
-    evaluation = of.workload.evaluation.model_copy(update={"sequences": 10**9})
-    of = of.model_copy(update={"workload": of.workload.model_copy(update={"evaluation": evaluation})})
+    of = evaluated_on(spec())
     planned = [*spec().first_runs()]
     planned += [each for each in second_phase(spec(), 4e-3) if each.candidate == falls]
     planned += [each for each in second_phase(spec(), 2e-3) if each.candidate != falls]
