@@ -92,16 +92,13 @@ class RefusedError(HTTPException):
         kind: str,
         detail: str,
         headers: dict[str, str] | None = None,
-        errors: tuple[Fault, ...] = (),
     ) -> None:
         super().__init__(status, detail, headers)
         self.kind = kind
-        self.errors = errors
 
     def response(self) -> Response:
         """This refusal as a problem."""
-        headers = dict(self.headers or {})
-        return problem_response(self.status_code, self.kind, str(self.detail), errors=self.errors, headers=headers)
+        return problem_response(self.status_code, self.kind, str(self.detail), headers=dict(self.headers or {}))
 
 
 def handle_errors(app: FastAPI) -> None:

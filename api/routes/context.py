@@ -28,7 +28,6 @@ from orchestrator.services.monitor import Monitor
 from orchestrator.services.run_table import RunTable
 from orchestrator.services.runs import Runs
 from orchestrator.services.specifications import Specifications
-from orchestrator.specs.faults import Fault, pointer
 from orchestrator.specs.text import TwiceError, distinct_keys
 from orchestrator.store.admin.audit import AuditLog
 from orchestrator.store.admin.keyring import Keyring
@@ -162,13 +161,11 @@ class JsonRequest(Request):
 
     async def json(self) -> Any:
         """The body. Raises `RefusedError` for a name that stands twice."""
-        body = await self.body()
         try:
-            return json.loads(body, object_pairs_hook=distinct_keys)
+            return json.loads(await self.body(), object_pairs_hook=distinct_keys)
         except TwiceError as error:
-            fault = Fault(pointer=_duplicate_pointer(body), allowed="is given twice; leave out one of the two")
-            detail = "A name is given twice in the body; nothing was changed."
-            raise RefusedError(422, "invalid", detail, errors=(fault,)) from error
+            detail = f"In an object of the body {error}; leave out one of the two. Nothing was changed."
+            raise RefusedError(422, "invalid", detail) from error
 
 
 class JsonRoute(APIRoute):
@@ -185,33 +182,6 @@ class JsonRoute(APIRoute):
             return await handle(JsonRequest(request.scope, request.receive))
 
         return handle_checked
-
-
-class _Members(list[tuple[str, Any]]):
-    """An object of JSON as it is written, with the names that it has twice."""
-
-
-def _duplicate_pointer(body: bytes) -> str:
-    """The JSON pointer of a name that stands twice in one object of `body`."""
-    waiting: list[tuple[Any, Any]] = [((), json.loads(body, object_pairs_hook=_Members))]
-    while waiting:
-        way, value = waiting.pop()  # a way is a linked list, lest a deep body take memory for its depth at every value
-        seen: set[str | int] = set()
-        for name, held in value if isinstance(value, _Members) else enumerate(value):
-            if name in seen:
-                return pointer(_steps((way, name)))
-            seen.add(name)
-            if isinstance(held, list):
-                waiting.append(((way, name), held))
-    return ""
-
-
-def _steps(way: Any) -> tuple[str | int, ...]:
-    steps: list[str | int] = []
-    while way:
-        way, step = way
-        steps.append(step)
-    return tuple(reversed(steps))
 
 
 EXAMPLES: dict[int, tuple[str, str]] = {
