@@ -281,7 +281,8 @@ def _coefficients(report: FitReport) -> Table:
     for fit in report.fits:
         cells = [estimate_text(fit.coefficients.get(name)) for name in names]
         error = formats.UNKNOWN if fit.relative_error is None else f"{100 * fit.relative_error:.2g} %"
-        points = f"{len(fit.points)}\n{pluralize(sum(point.n for point in fit.points), 'run')}"
+        numbers = [point.n for point in fit.points if point.is_in_law]
+        points = f"{len(numbers)}\n{pluralize(sum(numbers), 'run')}"
         left_out = formats.UNKNOWN
         if fit.held_out is not None:
             size = f"at {formats.compact(fit.held_out.parameters)}"

@@ -216,7 +216,8 @@ def _coefficients(law: FitReport) -> Table:
     for fit in law.fits:
         error = formats.UNKNOWN if fit.relative_error is None else formats.percent(fit.relative_error)
         held = formats.UNKNOWN if fit.held_out is None else formats.difference(fit.held_out.error)
-        count = f"{pluralize(len(fit.points), 'point')}, {pluralize(sum(point.n for point in fit.points), 'run')}"
+        numbers = [point.n for point in fit.points if point.is_in_law]
+        count = f"{pluralize(len(numbers), 'point')}, {pluralize(sum(numbers), 'run')}"
         rows.append((fit.title, *(_estimate(fit.coefficients.get(name)) for name in names), error, held, count))
     return Table(
         head=("Optimizer", *names, "Error", "Held-out error", "Data"),

@@ -485,7 +485,7 @@ def _row(
         candidate=sample.candidate,
         title=sample.title,
         is_baseline=sample is baseline,
-        points=_fitted_points(sample, law),
+        points=_fitted_points(sample, law, form),
         coefficients=coefficients,
         no_law=NO_COMMON_BUDGET if sample.law_cells(form) is None else no_law(coefficients),
         relative_error=_relative_error(fitted) if fitted else None,
@@ -659,14 +659,16 @@ def _relative_error(fitted: FittedLaw) -> float:
     return float(np.sqrt(np.mean(np.square(residuals))))
 
 
-def _fitted_points(sample: Sample, fitted: FittedLaw | None) -> tuple[ScalingPoint, ...]:
-    if fitted is None:
-        return sample.points()
-    cells = {key[:2] for key in fitted.sample.losses}
+def _fitted_points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[ScalingPoint, ...]:
+    of_law = sample.law_cells(form)
+    cells = {key[:2] for key in of_law.losses} if of_law else set()
     return tuple(
-        point.model_copy(update={"fitted": float(fitted.law.losses(point.parameters, point.tokens))})
-        if point.place() in cells
-        else point
+        point.model_copy(
+            update={
+                "is_in_law": (is_in_law := point.place() in cells),
+                "fitted": float(fitted.law.losses(*point.place())) if fitted and is_in_law else None,
+            }
+        )
         for point in sample.points()
     )
 

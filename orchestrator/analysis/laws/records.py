@@ -37,8 +37,10 @@ class ScalingPoint(Record):
     its loss may be lower by any amount. Null elsewhere."""
     regret: float | None = 0.0
     """How much lower its loss may be at a better rate, nats, as far as its grid left that open; null with `open_lr`."""
+    is_in_law: bool = True
+    """Whether a law is sought along it; not along cells of another budget than the largest that all sizes have."""
     fitted: float | None = None
-    """The law's loss there; null where nothing could be fitted."""
+    """The law's loss there; null where no law is known, and where it is not in it."""
 
     def place(self) -> tuple[int, int]:
         """Parameters and tokens."""

@@ -416,17 +416,17 @@ def _span_notes(rows: Sequence[CandidateFit], form: LawForm) -> list[str]:
 
 def _other_axis_notes(rows: Sequence[CandidateFit], axis: int) -> list[str]:
     """At which budgets a law of sizes alone is one, or at which sizes one of tokens alone."""
-    fitted = {(point.parameters, point.tokens) for row in rows for point in row.points if point.fitted is not None}
-    left_out = {(point.parameters, point.tokens) for row in rows for point in row.points} - fitted
-    others = [cell[1 - axis] for cell in fitted]
+    kept = {point.place() for row in rows for point in row.points if point.is_in_law}
+    left_out = {point.place() for row in rows for point in row.points} - kept
+    others = [cell[1 - axis] for cell in kept]
     found = []
-    if fitted and left_out:
+    if kept and left_out:
         noun = ("budget", "size")[axis]
         found.append(
             f"The law is one at the largest {noun} that all have: {pluralize(len(left_out), 'cell has', 'cells have')} "
             f"another {noun} and no part in it. With three sizes and three budgets there is a law of both."
         )
-    if fitted and max(others) > SAME_BUDGET * min(others):
+    if kept and max(others) > SAME_BUDGET * min(others):
         found.append(
             "Tokens change with the model: alpha is the exponent of both together."
             if axis == 0

@@ -187,6 +187,17 @@ def test_a_law_of_sizes_is_one_at_a_budget_for_each_size(budgets: dict[int, tupl
     assert (follows in report.notes) == (len({point.tokens for point in found.points if point.fitted}) > 2)
 
 
+def test_cells_that_a_law_is_not_sought_along_are_named_where_none_is_found() -> None:
+    """Losses that are the same at every size have no law; three sizes with two budgets each are three cells of it."""
+    budgets = dict.fromkeys(list(SIZES)[:3], (10**8, 4 * 10**8))
+    report = fit_experiments(measured(budgets, lambda _name, _n, d: 3.0 if d > 10**8 else 3.1, noise=0.01), form="n0")
+    found = of(report, "adamw")
+    assert [point.tokens for point in found.points if point.is_in_law] == [4 * 10**8] * 3
+    assert found.verdict.startswith("No law found") and not any(point.fitted for point in found.points)
+    left_out = "The law is one at the largest budget that all have: 3 cells have another budget and no part in it."
+    assert any(note.startswith(left_out) for note in report.notes)
+
+
 def test_sizes_without_a_budget_in_common_have_no_law() -> None:
     found = of(fit_experiments(measured(MIXED, power), form="n", predict=[(10**10, None)], draws=50), "adapm")
     assert found.verdict.startswith("No law found: no budget is one of all model sizes, and the budgets do not follow")
