@@ -337,7 +337,7 @@ def external_target_test(
             *_target_test_notes(choice, chosen=chosen, without=0),
             *judgement.concerns,
             f"What is tested is {judgement.metric}, as a loss: less is better.",
-            "External runs: told, not measured by the bench; that none was left out nobody can check.",
+            "External runs: logged, not measured by the bench; nobody can check that none was left out.",
         ),
     )
 

@@ -82,7 +82,7 @@ def three_sources(site, tmp_path: Path) -> str:
     assert "name.candidate" in said and "4 of them new" in said
     bench("import", str(tmp_path / "muon.csv"), *more)
     bench("sync", str(tmp_path / "runs"), "--url", site.url)
-    assert "told, not measured by the bench" in bench("judge", NAME, "--url", site.url)
+    assert "logged, not measured by the bench" in bench("judge", NAME, "--url", site.url)
     return f"{site.url}/external/{site.external_runs.experiment(NAME).id}"
 
 

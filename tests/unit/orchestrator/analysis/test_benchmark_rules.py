@@ -203,7 +203,7 @@ def test_external_runs_are_tested_as_they_are_judged() -> None:
     test = external_target_test(judge(EXPERIMENT, runs, JudgementChoice()), runs, TargetTestChoice())
     assert test.rows[0].verdict == "Not shown: 1 run at this rate has no result."
     assert any("failed before the end" in note for note in test.notes)
-    assert test.notes[-1].startswith("External runs: told, not measured by the bench")
+    assert test.notes[-1].startswith("External runs: logged, not measured by the bench")
 
 
 times = st.none() | st.floats(1.0, 1e6)
