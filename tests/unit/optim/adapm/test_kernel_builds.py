@@ -15,6 +15,7 @@ from optim.adapm import compiled
 triton = pytest.importorskip("triton", reason="Triton is for Linux")
 
 
+@pytest.mark.timeout(1200)  # half a minute of processor time, of which a busy machine gives it little
 def test_the_interpreter_finds_what_torch_finds():
     """In a process of its own: the interpreter takes the place of Triton's compiler in the whole process."""
     tests = Path(__file__).with_name("test_kernels.py")
