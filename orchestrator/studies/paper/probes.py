@@ -91,19 +91,30 @@ def _mean_over_runs(evidence: Evidence, comparisons: int = 1) -> dict[str, Measu
     return {name: measure(name, mean_interval(each, comparisons)) for name, each in values.items()}
 
 
+def _mean_shares(evidence: Evidence, comparisons: int = 1) -> dict[str, Measure]:
+    """As `_mean_over_runs`, of shares: bounds of t-intervals are clipped to [0, 1], beyond which no share lies."""
+    found = _mean_over_runs(evidence, comparisons)
+    return {
+        role: each
+        if each.low is None or each.high is None
+        else each.model_copy(update={"low": max(each.low, 0.0), "high": min(each.high, 1.0)})
+        for role, each in found.items()
+    }
+
+
 def _most_in_every_role(roles: Sequence[str], figure: str) -> Callable[[Evidence], Judgement]:
     """The judge of whether a share is most of the whole in every role. `figure`: what it is, for the sentence."""
 
     def judge(evidence: Evidence) -> Judgement:
         if lacking := incomplete(evidence, [GPT2]):
             return lacking
-        found = _mean_over_runs(evidence)
+        found = _mean_shares(evidence)
         if any(role not in found for role in roles):
             return missing("no run that ended well was observed")
         shares = "; ".join(figure_sentence(each, 2) for each in found.values())
         measured = all_hold_together(
             lambda tests: [
-                lies_above(each[role], MOST) for each in [_mean_over_runs(evidence, tests)] for role in roles
+                lies_above(each[role], MOST) for each in [_mean_shares(evidence, tests)] for role in roles
             ],
             len(roles),
         )

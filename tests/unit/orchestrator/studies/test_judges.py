@@ -443,6 +443,14 @@ def test_spectra_and_sparsity_are_read_at_the_first_observed_step() -> None:
     assert judged("momentum-spectrum", {"adamw": BASE}).measured is ClaimVerdict.MISSING
 
 
+@pytest.mark.parametrize("shares", [(0.01, 0.0, 0.03), (0.99, 1.0, 0.97)])
+def test_no_bound_of_a_share_lies_beyond_zero_or_one(shares: tuple[float, ...]) -> None:
+    for judgement in (sparse(*shares), spectrum(*shares)):
+        for each in judgement.measures:
+            assert each.low is not None and each.high is not None
+            assert 0 <= each.low < each.high <= 1
+
+
 def test_a_drift_of_the_residuals_is_measured_in_logarithms() -> None:
     """Quantiles that grow by 2 % a step drift by 20 % from one half of the window to the other."""
     quantiles = probes.QUANTILES
