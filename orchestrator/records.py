@@ -487,21 +487,32 @@ class LearningRateRow(Record):
     """Where tuning searches more than the rate: all that is searched, as it was tried with this rate."""
 
 
+class OpenInterval(Record):
+    """A figure with its simultaneous 95 % interval, either end of which may be open."""
+
+    mean: float | None
+    """Null where it lies beyond the evaluations."""
+    low: float | None
+    high: float | None
+    n: int = Field(ge=1)
+
+
 class TimeToTarget(Record):
-    """When the runs of a candidate reached the baseline's final loss of the same seed; medians over the seeds."""
+    """When a candidate came down to the loss at which the baseline ended: where, in the mean over the seeds, its loss
+    less that of the baseline's run of the same seed falls to zero. A time without a high end may be later than the last
+    step, one without a low end sooner than the first evaluation; null where neither it nor an end is known."""
 
     reached: int
-    """Seeds whose run reached it."""
+    """Seeds whose own run reached it."""
     n: int
     """Seeds that both have."""
-    steps: float | None
-    """A seed that never reached it is later than all others; null where that one is the median."""
-    tokens: float | None
-    device_hours: float | None
-    """The run's device-hours, in proportion to its steps."""
-    speed_up: Interval | None
-    """How many times fewer tokens than the baseline: the geometric mean over the seeds, with its simultaneous 95 %
-    interval. Null unless that is decided: every seed got there, the candidate is better, the interval leaves 1 out."""
+    steps: OpenInterval | None
+    tokens: OpenInterval | None
+    """In proportion to steps, as device-hours are."""
+    device_hours: OpenInterval | None
+    speed_up: OpenInterval | None
+    """The baseline's steps to that loss by the candidate's. Without a low end it may be any below `high`; null for the
+    baseline, and without an interval."""
 
 
 TENSORS = "tensors"

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Literal
 
@@ -161,18 +162,14 @@ def cells(row: CandidateRow) -> Cells:
         formats.size(row.peak_memory_bytes),
         formats.seconds(row.step_seconds),
         formats.hours(row.device_hours),
-        speed_up(row),
+        words.speed_up(row) or _reached(row),
     )
 
 
-def speed_up(row: CandidateRow) -> str:
-    """`1.25×`; where no speed-up is shown, how many seeds reached the baseline's loss."""
+def _reached(row: CandidateRow) -> str:
+    """How many seeds reached the baseline's loss."""
     found = row.time_to_target
-    if found is None or row.is_baseline:
-        return formats.UNKNOWN
-    if found.speed_up is None:
-        return f"{found.reached} of {found.n}"
-    return f"{found.speed_up.mean:.2f}×"
+    return formats.UNKNOWN if found is None or row.is_baseline else f"{found.reached} of {found.n}"
 
 
 def _loss(row: CandidateRow) -> str:
@@ -223,8 +220,8 @@ def caption(comparison: Comparison) -> str:
         f"with interval and p-value of the paired t-test{_family(comparison)}; "
         "unstable runs: those that diverged, ran out of memory or spiked, with the exact 95 % interval of their share; "
         "peak memory: most bytes of tensors at once; "
-        "speed-up: how many times fewer tokens to the baseline's loss where that is shown, else how many seeds reached "
-        f"it.{tuned}{unfinished}"
+        "speed-up: how many times fewer tokens to the baseline's loss, with its interval; without one, how many seeds "
+        f"reached that loss.{tuned}{unfinished}"
     )
 
 
@@ -289,6 +286,20 @@ def _setting(value: object) -> Value:
 EXTERNAL_FIELDS = ("origin", "experiment", "id", "candidate", "lr", "seed", "workload", "state", "source", "started_at")
 
 
+TARGET_COLUMNS = (
+    ("steps_to_target", "steps"),
+    ("tokens_to_target", "tokens"),
+    ("device_hours_to_target", "device_hours"),
+    ("speed_up", "speed_up"),
+)
+
+
+def _of_target(row: CandidateRow, field: str, end: str) -> float | None:
+    found = getattr(row.time_to_target, field, None)
+    value: float | None = getattr(found, end.removeprefix("_") or "mean", None)
+    return value
+
+
 COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("candidate", lambda row: row.candidate),
     ("optimizer", lambda row: row.optimizer),
@@ -327,18 +338,11 @@ COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("energy_joules", lambda row: row.energy_joules),
     ("target_reached", lambda row: row.time_to_target.reached if row.time_to_target else None),
     ("target_n", lambda row: row.time_to_target.n if row.time_to_target else None),
-    ("steps_to_target", lambda row: row.time_to_target.steps if row.time_to_target else None),
-    ("tokens_to_target", lambda row: row.time_to_target.tokens if row.time_to_target else None),
-    ("device_hours_to_target", lambda row: row.time_to_target.device_hours if row.time_to_target else None),
-    ("speed_up", lambda row: _speed(row, "mean")),
-    ("speed_up_low", lambda row: _speed(row, "low")),
-    ("speed_up_high", lambda row: _speed(row, "high")),
+    *(
+        (f"{name}{end}", partial(_of_target, field=field, end=end))
+        for name, field in TARGET_COLUMNS
+        for end in ("", "_low", "_high")
+    ),
     ("conclusion", lambda row: row.conclusion.value),
     ("verdict", lambda row: row.verdict),
 )
-
-
-def _speed(row: CandidateRow, bound: Literal["mean", "low", "high"]) -> float | None:
-    found = row.time_to_target.speed_up if row.time_to_target else None
-    value: float | None = getattr(found, bound) if found else None
-    return value

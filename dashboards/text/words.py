@@ -189,16 +189,31 @@ def rate_words(row: CandidateRow) -> str:
     return ", ".join(filter(None, (added, "edge of grid" if row.edge_of_grid else "")))
 
 
-def speed_words(row: CandidateRow) -> str:
-    """How much sooner the baseline's loss was reached: `1.25× fewer tokens`; where that is not decided, by how many
-    seeds it was. Empty for the baseline."""
-    found = row.time_to_target
-    if found is None or row.is_baseline:
+def speed_up(row: CandidateRow) -> str:
+    """A speed-up with its interval: `1.25× (1.18 to 1.31)`, `1.02× (below 1.06)`; `below 0.98×` of a candidate that
+    did not get there. Empty where none is known, as of the baseline."""
+    found = row.time_to_target and row.time_to_target.speed_up
+    if not found:
         return ""
-    if found.speed_up is None:
-        return f"baseline loss reached by {found.reached} of {pluralize(found.n, 'seed')}"
-    ratio = found.speed_up.mean
-    return f"{ratio:.2f}× fewer tokens" if ratio >= 1 else f"{1 / ratio:.2f}× more tokens"
+    match found.low, found.high:
+        case float(low), float(high):
+            interval = f"{low:.2f} to {high:.2f}"
+        case float(low), _:
+            interval = f"above {low:.2f}"
+        case _, high:
+            interval = f"below {high:.2f}"
+    interval = interval.replace(" ", "\N{NO-BREAK SPACE}")
+    return f"{interval}×" if found.mean is None else f"{found.mean:.2f}× ({interval})"
+
+
+def speed_words(row: CandidateRow) -> str:
+    """The speed-up, in words; where none is known, how many seeds reached the baseline's loss. Empty for the
+    baseline."""
+    if row.time_to_target is None or row.is_baseline:
+        return ""
+    if figure := speed_up(row):
+        return f"speed-up {figure}"
+    return f"baseline loss reached by {row.time_to_target.reached} of {pluralize(row.time_to_target.n, 'seed')}"
 
 
 def unstable_runs(row: CandidateRow) -> tuple[str, str]:

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from orchestrator.analysis.candidates import (
     CandidateSummary,
     RateSummary,
@@ -21,18 +23,10 @@ from orchestrator.analysis.candidates import (
     summaries,
 )
 from orchestrator.analysis.improvement import PairsState, improvement_of
-from orchestrator.analysis.sequential import FUTILE, chances_of_verdict
+from orchestrator.analysis.sequential import FUTILE, Array, chances_of_verdict
 from orchestrator.analysis.stability import instability, spikes
-from orchestrator.analysis.statistics import median, normal_quantile, paired_difference
-from orchestrator.analysis.targets import (
-    first_reached,
-    fronts_shown,
-    geometric_mean,
-    leaves_out_one,
-    median_time,
-    pareto_front,
-    reached_between,
-)
+from orchestrator.analysis.statistics import median, normal_quantile, paired_difference, t_quantile
+from orchestrator.analysis.targets import first_reached, fronts_shown, pareto_front, shown_between
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
@@ -50,8 +44,8 @@ from orchestrator.records import (
     Difference,
     ExperimentRecord,
     Instability,
-    Interval,
     LearningRateRow,
+    OpenInterval,
     RunRecord,
     SeedsStatus,
     SeedsUsed,
@@ -65,10 +59,6 @@ EVALUATION_ERROR = 0.5
 """Standard error of a difference of two losses by the validation text, in nats, times the root of its tokens. AdamW,
 AdaPM and AdaPM-mini have 0.29 to 0.59 on Python text after 150 steps; optimizers that differ by 0.3 nats and more have
 1.2 to 1.5 (`python -m benchmarks.evaluation_error`)."""
-
-
-LARGEST_SPEED_UP = 1e9
-"""Beyond it a bound is none: the loss may be reached before the first step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -517,11 +507,13 @@ def _without_model(each: CandidateSummary) -> set[int]:
 def _time_to_target(
     spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, of: CandidateSummary, curves: Curves
 ) -> TimeToTarget | None:
-    """For each common seed: when this run came down to the loss at which the baseline's run ended.
+    """When the candidate came down to the loss at which the baseline's run of the same seed ended, whatever the
+    verdict: told of better ones alone, speed-ups would be selected by their luck.
 
-    A speed-up is told of a better candidate only. Of equal ones it would be a ratio that was selected: by chance every
-    seed gets there now and then, and then it is sooner.
-    """
+    At the last step the interval is that of the difference of losses, so that both say the same. At an earlier one it
+    has the spread of the seeds there, and what that of the difference holds beside: what tuning left open of either,
+    the error of the validation text, and what the choice of the rates took off losses where the judged seeds chose
+    them."""
     best, baseline = each.best, of.best
     if SeedCoverage.UNSTABLE in (best.coverage, baseline.coverage):
         return None
@@ -530,84 +522,70 @@ def _time_to_target(
     seeds = [seed for seed in sorted(stable) if mine[seed].id in curves and theirs[seed].id in curves]
     if not seeds:
         return None
-    steps = [_steps_to(curves[mine[seed].id], targets[seed]) for seed in seeds]
-    ratios = [
-        _steps_to(curves[theirs[seed].id], targets[seed]) / mine_there if 0 < mine_there < math.inf else 0.0
-        for seed, mine_there in zip(seeds, steps, strict=True)
-    ]
     runs = [mine[seed] for seed in seeds]
-    comparisons = max(spec.comparison_count(), 1)
-    levels = looks_of(spec, comparisons)
-    speed_up = geometric_mean(ratios, comparisons, levels) if row.difference else None
-    if speed_up is not None and row.difference is not None:
-        level = (
-            SIGNIFICANCE / comparisons if levels is None else levels[len(seeds)].level if len(seeds) in levels else 0
+    apart = [(curves[run.id], targets[run.seed]) for run in runs]
+    steps, losses = _above_targets(apart)
+    first, last = _shown_between(spec, row.difference, each, of, steps, losses)
+    there = first_reached(steps, losses.mean(axis=0).tolist(), 0.0)
+    speed_up = None
+    if (first, last) != (None, None):
+        their_steps, their_losses = _above_targets([(curves[theirs[seed].id], targets[seed]) for seed in seeds])
+        they = first_reached(their_steps, their_losses.mean(axis=0).tolist(), 0.0) or 0.0
+        latest = their_steps[-1] if their_steps else 0.0
+        speed_up = OpenInterval(
+            mean=they / there if there and first else None,  # before the first evaluation nobody knows when
+            low=they / last if last else None,
+            high=latest / first if first else None,
+            n=len(seeds),
         )
-        at = [(targets[seed], curves[theirs[seed].id], curves[mine[seed].id]) for seed in seeds]
-        flattery = each.selection() or 0.0, of.selection() or 0.0
-        speed_up = _allowing_for_losses(speed_up, at, row.difference, level, flattery)
-    is_told = row.conclusion is Conclusion.BETTER and speed_up is not None and leaves_out_one(speed_up)
+
+    def times(per_step: float = 1.0) -> OpenInterval | None:
+        mean, low, high = (None if step is None else step * per_step for step in (there, first, last))
+        known = (mean, low, high) != (None, None, None)
+        return OpenInterval(mean=mean, low=low, high=high, n=len(seeds)) if known else None
+
     return TimeToTarget(
-        reached=sum(step < math.inf for step in steps),
+        reached=sum(first_reached(curve.steps, curve.losses, target) is not None for curve, target in apart),
         n=len(seeds),
-        steps=median_time(steps),
-        tokens=median_time([step * tokens_per_step(run) for run, step in zip(runs, steps, strict=True)]),
-        device_hours=median_time([device_hours_until(run, step) for run, step in zip(runs, steps, strict=True)]),
-        speed_up=speed_up if is_told else None,
+        steps=times(),
+        tokens=times(statistics.fmean(map(tokens_per_step, runs))),
+        device_hours=times(statistics.fmean(device_hours_until(run, 1.0) for run in runs)),
+        speed_up=speed_up,
     )
 
 
-def _allowing_for_losses(
-    speed_up: Interval,
-    at: Sequence[tuple[float, ValidationCurve, ValidationCurve]],
-    of: Difference,
-    level: float,
-    flattery: tuple[float, float],
-) -> Interval | None:
-    """A speed-up whose interval holds what that of the difference of losses holds beside the seeds: the error of the
-    validation text, in squares, what tuning left open of either, and where the judged seeds chose the rates, what that
-    may have taken off the loss of either (`flattery`: the candidate's, the baseline's). Each is what the ratio changes
-    by where the candidate's curve lies so much higher or lower. And where between two evaluations a curve came down to
-    the target, nobody saw: the interval holds both. None where a curve does not tell.
-
-    `at`: of each seed, the target, the baseline's curve and the candidate's."""
-    if speed_up.low is None or speed_up.high is None or level <= 0:
-        return speed_up
-
-    def moved(by: float) -> float:
-        """The mean logarithm of the ratio, by how much higher the candidate's curve may be, less what it is."""
-        ratios = [_steps_to(theirs, target) / max(_steps_to(mine, target - by), 1e-9) for target, theirs, mine in at]
-        return statistics.fmean(map(math.log, ratios)) - math.log(speed_up.mean) if min(ratios) > 0 else -math.inf
-
-    slower, faster = _unseen_between_evaluations(at)
-    shared = -normal_quantile(level / 2) * of.evaluation_error
-    mine, theirs = flattery
-    low = math.hypot(math.log(speed_up.mean / speed_up.low), moved(shared)) - moved(of.baseline_regret + mine) + slower
-    high = math.hypot(math.log(speed_up.high / speed_up.mean), moved(-shared)) + moved(-of.regret - theirs) + faster
-    if not (math.isfinite(low) and high < math.log(LARGEST_SPEED_UP)):
-        return None
-    return speed_up.model_copy(update={"low": speed_up.mean * math.exp(-low), "high": speed_up.mean * math.exp(high)})
+def _above_targets(apart: Sequence[tuple[ValidationCurve, float]]) -> tuple[list[float], Array]:
+    """The steps at which all of these curves were evaluated, and how far each lies above its target: [run, step]."""
+    known = [dict(zip(curve.steps, curve.losses, strict=True)) for curve, _ in apart]
+    steps = sorted(set.intersection(*(set(losses) for losses in known)))
+    above = np.array(
+        [[losses[step] - target for step in steps] for losses, (_, target) in zip(known, apart, strict=True)]
+    )
+    return steps, np.where(np.isfinite(above), above, np.nan)
 
 
-def _unseen_between_evaluations(
-    at: Sequence[tuple[float, ValidationCurve, ValidationCurve]],
-) -> tuple[float, float]:
-    """How far below and above its value the mean logarithm of the ratio may lie, for both curves came down to the
-    target between two evaluations, and are taken as straight lines there."""
-    below, above = [0.0], [0.0]
-    for target, theirs, mine in at:
-        (theirs_first, theirs_last), (mine_first, mine_last) = (
-            reached_between(each.steps, each.losses, target) or (0.0, math.inf) for each in (theirs, mine)
-        )
-        ratio = _steps_to(theirs, target) / _steps_to(mine, target)
-        below.append(math.log(ratio * mine_last / theirs_first) if theirs_first else math.inf)
-        above.append(math.log(theirs_last / mine_first / ratio) if mine_first else math.inf)
-    return sum(below) / len(at), sum(above) / len(at)
-
-
-def _steps_to(curve: ValidationCurve, target: float) -> float:
-    steps = first_reached(curve.steps, curve.losses, target)
-    return math.inf if steps is None else steps
+def _shown_between(
+    spec: ComparisonSpec,
+    of: Difference | None,
+    each: CandidateSummary,
+    baseline: CandidateSummary,
+    steps: Sequence[float],
+    losses: Array,
+) -> tuple[float | None, float | None]:
+    """Until which step the candidate is shown to lie above the baseline's final losses, and from which on below; of one
+    whose best rate lies at an edge, or of such a baseline, only what another rate could not turn."""
+    if of is None or of.low is None or len(losses) != of.n:
+        return None, None
+    comparisons = max(spec.comparison_count(), 1)
+    levels = looks_of(spec, comparisons)
+    level = SIGNIFICANCE / comparisons if levels is None else levels[of.n].level
+    error = losses.std(axis=0, ddof=1) / math.sqrt(of.n)
+    half = np.hypot(t_quantile(of.n - 1, level / 2) * error, normal_quantile(level / 2) * of.evaluation_error)
+    mean = losses.mean(axis=0)
+    low = mean - half - of.regret - (baseline.selection() or 0.0)
+    high = mean + half + of.baseline_regret + (each.selection() or 0.0)
+    first, last = shown_between(steps, low.tolist(), high.tolist())
+    return None if each.rate_is_open() else first or None, None if baseline.rate_is_open() else last
 
 
 def tokens_per_step(run: RunRecord) -> float:

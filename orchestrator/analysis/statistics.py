@@ -100,23 +100,20 @@ def mean_interval(
     return Interval(mean=mean, low=low, high=high, n=sample.size)
 
 
-def widen(
-    found: Interval | Difference, tests: int, *, comparisons: int | None = None, is_ratio: bool = False
-) -> Interval:
-    """A t-interval as one of `tests` times as many that hold together with 95 %: each half grows by what the quantile
-    of t does. What else is in it, such as what tuning left open, grows along, so that it is rather too wide.
-
-    `comparisons`: how many it holds together with already, by default those of a difference and one of an interval.
-    `is_ratio`: its logarithm has the t-interval."""
+def widen(found: Interval | Difference, tests: int) -> Interval:
+    """A t-interval as one of `tests` times as many that hold together with 95 %. What else is in it, such as what
+    tuning left open, grows along, so that it is rather too wide."""
     if tests == 1 or found.low is None or found.high is None:
         return Interval(mean=found.mean, low=found.low, high=found.high, n=found.n)
-    level = SIGNIFICANCE / (comparisons or (found.comparisons if isinstance(found, Difference) else 1)) / 2
-    growth = t_quantile(found.n - 1, level / tests) / t_quantile(found.n - 1, level)
-    if is_ratio:
-        low, high = (found.mean * (edge / found.mean) ** growth for edge in (found.low, found.high))
-    else:
-        low, high = (found.mean + growth * (edge - found.mean) for edge in (found.low, found.high))
+    growth = quantile_growth(found.n, found.comparisons if isinstance(found, Difference) else 1, tests)
+    low, high = (found.mean + growth * (edge - found.mean) for edge in (found.low, found.high))
     return Interval(mean=found.mean, low=low, high=high, n=found.n)
+
+
+def quantile_growth(n: int, comparisons: int, tests: int) -> float:
+    """By what factor each half of a t-interval of n values, one of so many, grows as one of `tests` times as many."""
+    level = SIGNIFICANCE / comparisons / 2
+    return t_quantile(n - 1, level / tests) / t_quantile(n - 1, level)
 
 
 def paired_difference(

@@ -4,6 +4,7 @@ Pure functions on arrays, without a word of runs or tables:
 
     first_reached   when a curve came down to a target            (time to target: AlgoPerf, arXiv 2306.07179)
     reached_between between which two evaluations it did
+    shown_between   between which evaluations losses of several seeds are shown to have come down to theirs
     median_time     of times to a target, some of which never were
     geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
     pareto_front    lowest loss × fewest bytes
@@ -62,6 +63,21 @@ def _first_below(positions: Sequence[float], losses: Sequence[float], target: fl
     return x, y, int(below[0]) if below.size else None
 
 
+def shown_between(
+    steps: Sequence[float], low: Sequence[float], high: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """The evaluation until which a difference is shown to lie above zero, and the one from which on it is shown to lie
+    below: between the two it falls to zero. None for one that there is not.
+
+    `low` and `high` are the ends of its interval at each evaluation, all of one level. Evaluations are tested in order,
+    from the first on and from the last back, up to the first that is not shown. Of a difference that falls, an end can
+    be wrong only if the test at the last evaluation before zero is, or at the first one behind: so many tests cost no
+    more than one (W. Maurer, L. A. Hothorn and W. Lehmacher 1995: a fixed sequence of hypotheses)."""
+    above = next((place for place, each in enumerate(low) if not each > 0), len(steps))
+    below = next((place for place, each in enumerate(reversed(high)) if not each < 0), len(steps))
+    return float(steps[above - 1]) if above else None, float(steps[-below]) if below else None
+
+
 def median_time(times: Sequence[float]) -> float | None:
     """The median, in which an infinite time, of who never got there, is later than all others; None where that one is
     the middle, and where there are no times."""
@@ -85,11 +101,6 @@ def geometric_mean(
         return None
     bounded = high is not None and bool(np.isfinite(high))
     return Interval(mean=mean, low=low if bounded else None, high=high if bounded else None, n=logs.n)
-
-
-def leaves_out_one(ratio: Interval) -> bool:
-    """Whether a ratio is shown to be another than 1."""
-    return ratio.low is not None and ratio.high is not None and (ratio.low > 1 or ratio.high < 1)
 
 
 def pareto_front(points: Sequence[tuple[float, float] | None]) -> tuple[bool, ...]:

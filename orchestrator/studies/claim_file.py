@@ -35,9 +35,9 @@ from orchestrator.studies.findings import (
     incomplete,
     lies_within,
     loss_bounds,
-    measure,
     missing,
     speed_up_bounds,
+    speed_up_measure,
     together_notes,
 )
 from orchestrator.studies.scales import GPT2
@@ -404,8 +404,7 @@ def _figure(
     if bound.quantity == "loss_difference":
         return difference(candidate)
     if bound.quantity == "speed_up":
-        note = "" if candidate.speed_up else "told only where every seed got there and it is shown to be better"
-        return measure("", candidate.speed_up, note=note)
+        return speed_up_measure("", candidate)
     if candidate.state_bytes is None:
         return Measure(name="", value=None, note="its state was not counted")
     if bound.quantity == "state_share":

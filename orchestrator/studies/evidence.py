@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from optim.catalog.records import Scalar
 from orchestrator.analysis.laws.records import FitReport
-from orchestrator.records import Difference, Interval
+from orchestrator.records import Difference, Interval, OpenInterval
 from worker.records.result import Finite, Record
 from worker.words import pluralize
 
@@ -57,9 +57,8 @@ class CandidateOutcome(Record):
     loss: Interval | None = None
     difference: Difference | None = None
     """To the baseline, paired by seed; negative is better."""
-    speed_up: Interval | None = None
-    """How many times fewer tokens than the baseline for its final loss; null unless every seed got there and it is
-    shown to be better."""
+    speed_up: OpenInterval | None = None
+    """How many times fewer tokens than the baseline for its final loss."""
     lost: int = 0
     """Runs at the best rate that diverged or ran out of memory."""
     baseline_lost: int = 0

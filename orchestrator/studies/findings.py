@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from orchestrator.analysis.statistics import widen
+from orchestrator.analysis.statistics import quantile_growth, widen
 from orchestrator.analysis.verdicts import interval_words
 from orchestrator.records import Difference, Interval
 from orchestrator.studies.evidence import (
@@ -217,12 +217,15 @@ def speed_up_bounds(candidate: CandidateOutcome, tests: int = 1) -> tuple[float,
     for its loss; beyond the edge of its grid a candidate may get there sooner by any factor."""
     if candidate.lost:
         return 0.0, math.inf if candidate.baseline_lost else 0.0
+    low, high = 0.0, math.inf
     apart, found = candidate.difference, candidate.speed_up
     if apart is not None and found is not None:
-        found = widen(found, tests, comparisons=apart.comparisons, is_ratio=True)
-        if found.low is not None and found.high is not None:
-            return found.low, math.inf if candidate.edge_of_grid else found.high
-    return 0.0, math.nextafter(1.0, 0.0) if loss_bounds(candidate, tests)[0] > 0 else math.inf
+        low, high = found.low or 0.0, found.high or math.inf
+        if tests > 1:  # a ratio: its logarithm is what grows, about a figure that is known
+            growth, mean = quantile_growth(found.n, apart.comparisons, tests), found.mean
+            low, high = (mean * (edge / mean) ** growth for edge in (low, high)) if mean else (0.0, math.inf)
+    high = math.inf if candidate.edge_of_grid else high
+    return low, min(high, math.nextafter(1.0, 0.0)) if loss_bounds(candidate, tests)[0] > 0 else high
 
 
 def differs_within(candidate: CandidateOutcome | None, lowest: float, highest: float, tests: int = 1) -> ClaimVerdict:
@@ -310,6 +313,16 @@ def measure(name: str, found: Interval | Difference | None, *, claimed: float | 
     if found is None:
         return Measure(name=name, value=None, claimed=claimed, note=note or "no finite value")
     return Measure(name=name, value=found.mean, low=found.low, high=found.high, n=found.n, claimed=claimed, note=note)
+
+
+def speed_up_measure(name: str, candidate: CandidateOutcome, claimed: float | None = None) -> Measure:
+    """A candidate's speed-up, which is never below zero; where only one end is known, a note says which."""
+    found, shown, note = candidate.speed_up, None, "no speed-up is shown"
+    if found is not None and found.mean is not None:
+        shown, note = Interval(mean=found.mean, low=found.low or 0.0, high=found.high, n=found.n), ""
+    elif found is not None:
+        note = f"above {found.low:.2f} times" if found.high is None else f"below {found.high:.2f} times"
+    return measure(name, shown, claimed=claimed, note=note)
 
 
 def lies_above(found: Measure, limit: float) -> ClaimVerdict:

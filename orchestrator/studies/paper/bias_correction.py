@@ -12,9 +12,9 @@ from orchestrator.studies.findings import (
     figure_sentence,
     incomplete,
     lies_within,
-    measure,
     missing,
     speed_up_bounds,
+    speed_up_measure,
     together_notes,
 )
 from orchestrator.studies.scales import Variant, ablation, plans
@@ -44,8 +44,7 @@ def judge(evidence: Evidence) -> Judgement:
         corrected = part.candidate(WITH)
         if corrected is None or (corrected.loss is None and not corrected.lost):
             return missing(f"no corrected run of {part.name} has a loss")
-        note = "" if corrected.speed_up else "told only where every seed got there and it is shown to be better"
-        measures.append(measure(f"speed-up, {part.name}", corrected.speed_up, claimed=CLAIMED, note=note))
+        measures.append(speed_up_measure(f"speed-up, {part.name}", corrected, CLAIMED))
         measures += [each.model_copy(update={"name": f"loss change, {part.name}"}) for each in differences(part)]
         judged.append(corrected)
     tests = 2 * len(judged)  # intervals: a speed-up and a difference of losses at each rank

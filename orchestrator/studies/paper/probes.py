@@ -113,9 +113,7 @@ def _most_in_every_role(roles: Sequence[str], figure: str) -> Callable[[Evidence
             return missing("no run that ended well was observed")
         shares = "; ".join(figure_sentence(each, 2) for each in found.values())
         measured = all_hold_together(
-            lambda tests: [
-                lies_above(each[role], MOST) for each in [_mean_shares(evidence, tests)] for role in roles
-            ],
+            lambda tests: [lies_above(each[role], MOST) for each in [_mean_shares(evidence, tests)] for role in roles],
             len(roles),
         )
         return Judgement(

@@ -21,6 +21,7 @@ from orchestrator.records import (
     Difference,
     Instability,
     Interval,
+    OpenInterval,
     QueuePosition,
     TimeToTarget,
 )
@@ -236,7 +237,8 @@ def test_no_name_of_a_figure_touches_its_value():
 def test_a_narrow_console_leaves_columns_out_and_squeezes_none(width: int):
     """The widest words that cells may have; names and what became of the runs stand whole, or not at all."""
     instability = Instability(lost=0, runs=5, low=0.0, high=0.5218, p_value=1.0)
-    reached = TimeToTarget(reached=5, n=5, steps=None, tokens=None, device_hours=None, speed_up=None)
+    fast = OpenInterval(mean=18.85, low=13.64, high=21.44, n=5)
+    reached = TimeToTarget(reached=5, n=5, steps=None, tokens=None, device_hours=None, speed_up=fast)
     mini = row("adapm-mini", instability=instability, time_to_target=reached, edge_of_grid=True)
     text = text_of(mini, row("adamw", is_baseline=True, difference=None, instability=instability), width=width)
     table = text[: text.index("is not told apart")].splitlines()[:-1]

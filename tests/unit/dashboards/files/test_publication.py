@@ -82,6 +82,11 @@ def test_csv_keeps_every_digit_and_executes_nothing() -> None:
     assert hostile["candidate"] == f"'{HOSTILE}"
     assert float(hostile["difference_mean"]) == comparison.rows[0].difference.mean  # type: ignore[union-attr]
     assert float(hostile["difference_mean"]) < 0, "a number keeps its sign"
+    found = comparison.rows[0].time_to_target
+    for name in ("steps_to_target", "tokens_to_target", "device_hours_to_target", "speed_up"):
+        known = getattr(found, name.removesuffix("_to_target"))
+        cells = [hostile[f"{name}{end}"] for end in ("", "_low", "_high")]
+        assert cells == [str(each) for each in (known.mean, known.low, known.high)]
     texts = [value for row in by_name for value in row.values() if value.startswith(FORMULA_STARTS)]
     assert all(float(value) < 0 for value in texts)
 

@@ -4,11 +4,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from dashboards.files import publication
 from dashboards.palette import style
 from dashboards.text import words
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval, StateCounts
+from orchestrator.records import (
+    CandidateRow,
+    Comparison,
+    Conclusion,
+    Interval,
+    OpenInterval,
+    StateCounts,
+    TimeToTarget,
+)
 from worker.records.result import Verdict
 
 
@@ -165,3 +174,30 @@ def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():
     assert words.candidate_title("adapm-mini", "adapm-mini") == "AdaPM-mini"
     assert words.candidate_title("rank 20 %", "adapm") == "rank 20 %"
     assert words.candidate_title("gone", "gone") == "gone", "a package that is no longer installed"
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "text"),
+    [
+        (8.85, 3.64, 21.4, "8.85× (3.64 to 21.40)"),
+        (1.02, None, 1.06, "1.02× (below 1.06)"),
+        (None, None, 0.98, "below 0.98×"),
+        (None, 1.18, None, "above 1.18×"),
+    ],
+)
+def test_a_speed_up_never_stands_without_its_interval(mean, low, high, text):
+    found = TimeToTarget(
+        reached=5, n=5, steps=None, tokens=None, device_hours=None,
+        speed_up=OpenInterval(mean=mean, low=low, high=high, n=5),
+    )  # fmt: skip
+    adapm = row("adapm", 2.0, time_to_target=found)
+    assert words.speed_words(adapm).replace("\N{NO-BREAK SPACE}", " ") == f"speed-up {text}"
+    assert publication.cells(adapm)[-1] == words.speed_up(adapm)
+    assert words.speed_words(row("adamw", 2.0, time_to_target=found.model_copy(update={"speed_up": None}))) == ""
+
+
+def test_without_an_interval_the_seeds_that_got_there_are_counted():
+    found = TimeToTarget(reached=2, n=3, steps=None, tokens=None, device_hours=None, speed_up=None)
+    adapm = row("adapm", 2.0, time_to_target=found)
+    assert words.speed_words(adapm) == "baseline loss reached by 2 of 3 seeds"
+    assert publication.cells(adapm)[-1] == "2 of 3"

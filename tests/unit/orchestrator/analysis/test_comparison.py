@@ -18,7 +18,7 @@ from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
+from orchestrator.records import CandidateRow, Comparison, Conclusion, OpenInterval
 from tests.factories.comparison import Outcome, evaluated_on, falling, records, tuned_records
 from tests.factories.stores import comparison_spec, result
 from tests.twins import statistics as reference
@@ -743,7 +743,7 @@ def test_what_a_lost_attempt_took_is_no_time_of_the_optimizers() -> None:
     experiment, runs = records(of, lambda name, _lr, seed: 3.0 + 0.001 * seed - 0.01 * (name == "adapm"))
     curves = {run.id: falling(run) for run in runs}
 
-    def hours(device_seconds: float) -> float:
+    def hours(device_seconds: float) -> OpenInterval:
         took = tuple(
             run.model_copy(
                 update={
@@ -779,20 +779,44 @@ def test_a_speed_up_holds_what_nobody_saw_between_two_evaluations(evaluations: i
         for run in runs
     }
     time = row(compare(experiment, runs, curves), "adapm").time_to_target
-    assert time is not None
-    if time.speed_up is not None:
-        assert time.speed_up.low is not None and time.speed_up.high is not None
-        assert time.speed_up.low <= 1.6 <= time.speed_up.high
-    assert (time.speed_up is None) == (evaluations == 1), "the last one alone tells no time"
+    assert time is not None and (told := time.speed_up) is not None and told.low is not None
+    assert told.low <= 1.6 <= (told.high or math.inf)
+    assert (told.mean is None) == (told.high is None) == (evaluations == 1), "the last one alone tells no time"
+
+
+def test_a_baseline_that_overfits_makes_nobody_fast() -> None:
+    """Both are below the baseline's final loss from half-way on, and rise; AdaPM rises less."""
+    of = evaluated_on(comparison_spec(optimizers=OPTIMIZERS[:2], seeds=range(5)))
+
+    def loss(name: str, seed: int, share: float) -> float:
+        fall = 5.0 - 4.0 * share + 0.001 * ((seed + 2 * (name == "adapm") * seed * seed) % 3)
+        return fall if share <= 0.55 else fall + (4.0 + (0.4 if name == "adamw" else 0.3)) * (share - 0.55)
+
+    experiment, runs = records(of, lambda name, _lr, seed: loss(name, seed, 1.0))
+    shares = tuple(place / 100 for place in range(101))
+    curves = {
+        run.id: ValidationCurve(
+            steps=tuple(10 * each for each in shares),
+            losses=tuple(loss(run.candidate, run.seed, each) for each in shares),
+        )
+        for run in runs
+    }
+    adapm = row(compare(experiment, runs, curves), "adapm")
+    assert adapm.conclusion is Conclusion.BETTER
+    assert adapm.time_to_target is not None
+    assert (told := adapm.time_to_target.speed_up) is not None
+    assert told.mean == pytest.approx(1.0, rel=0.02)
+    assert told.low is not None
+    assert told.low < 1
 
 
 def test_a_speed_up_is_no_surer_than_the_losses_that_it_is_read_from() -> None:
     """Seeds agree to a thousandth of a nat, and other validation text would move the difference by five: 0.1 nats a
     factor of two in tokens make that 4 % of the ratio. Less text, wider; and what tuning left open is in it, too."""
 
-    def speed_up(of: ComparisonSpec) -> Interval:
+    def speed_up(of: ComparisonSpec) -> OpenInterval:
         experiment, runs = records(of, lambda name, _lr, seed: loss(name, seed, 640.0))
-        steps = tuple(10.0 * 2 ** (place / 4) for place in range(25))
+        steps = tuple(10.0 * 2 ** (place / 100) for place in range(601))
         curves = {
             run.id: ValidationCurve(steps=steps, losses=tuple(loss(run.candidate, run.seed, each) for each in steps))
             for run in runs
@@ -811,6 +835,7 @@ def test_a_speed_up_is_no_surer_than_the_losses_that_it_is_read_from() -> None:
     of = comparison_spec(optimizers=OPTIMIZERS[:2], learning_rates=(2e-3,), seeds=range(5))
     told, exact = speed_up(of), speed_up(evaluated_on(of))
     assert told.mean == exact.mean == pytest.approx(2, rel=0.05)
+    assert told.mean is not None
     error = 2 ** (1.8 * evaluation_error(of.workload) / 0.1)  # 1.96, less what lines between evaluations bend
     assert told.high is not None and told.low is not None and exact.high is not None and exact.low is not None
     assert told.high / told.mean > error and told.mean / told.low > error

@@ -16,6 +16,7 @@ from orchestrator.analysis.targets import (
     profile,
     profile_scores,
     reached_between,
+    shown_between,
     time_ratios,
 )
 
@@ -145,3 +146,23 @@ def test_where_a_curve_came_down_lies_between_two_evaluations() -> None:
     assert reached_between([0, 10, 20], [5.0, 3.0, 2.0], 1.9) is None
     assert reached_between([0, 10, 20], [5.0, math.nan, 2.0], 3.5) == (0, 20), "that evaluation says nothing"
     assert reached_between([10, 20], [3.0, 2.0], 4.0) == (0, 10), "before the first one, or there"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "found"),
+    [
+        ([2, 1, -1, -2, -3], [4, 3, 1, -1, -2], (20, 40)),
+        ([-1, 1, -1, -2, -3], [4, 3, 1, -1, -2], (None, 40)),
+        ([2, -1, 1, -2, -3], [4, 3, -1, 1, -2], (10, 50)),
+        ([2, 1, 1, 2, 1], [4, 3, 3, 4, 3], (50, None)),
+        ([2, math.nan, 1, -2, -3], [4, math.nan, 3, math.nan, -2], (10, 50)),
+    ],
+)
+def test_evaluations_are_tested_in_order_up_to_the_first_that_is_not_shown(
+    low: list[float], high: list[float], found: tuple[float | None, float | None]
+) -> None:
+    assert shown_between([10, 20, 30, 40, 50], low, high) == found
+
+
+def test_no_evaluation_shows_nothing() -> None:
+    assert shown_between([], [], []) == (None, None)

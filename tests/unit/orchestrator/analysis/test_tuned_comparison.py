@@ -12,7 +12,7 @@ from orchestrator.analysis.statistics import paired_difference
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import CandidateRow, Comparison, Conclusion
+from orchestrator.records import CandidateRow, Comparison, Conclusion, OpenInterval
 from tests.factories.comparison import Outcome, evaluated_on, falling, records, second_phase
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result, Verdict
@@ -131,16 +131,24 @@ def test_time_to_target_is_paired_with_the_baselines_own_loss() -> None:
     assert target is not None and baseline is not None
     assert (target.reached, target.n, baseline.reached) == (3, 3, 3)
     expected = 10 * (5 - 2.302) / (5 - 2.302 + 0.052)
-    assert target.steps == pytest.approx(expected, rel=1e-3)
-    assert target.tokens == pytest.approx(1024 * expected, rel=1e-3)
-    assert target.device_hours == pytest.approx(0.1 * expected / 10, rel=1e-3)
+    assert target.steps is not None
+    assert target.steps.low is not None
+    assert target.steps.high is not None
+    assert target.steps.mean == pytest.approx(expected, rel=1e-3)
+    assert target.steps.low < expected < target.steps.high < 10, "shown to be better, so before the end"
+    for time, unit in ((target.tokens, 1024), (target.device_hours, 0.1 / 10)):
+        assert time is not None
+        ends = [(time.mean, target.steps.mean), (time.low, target.steps.low), (time.high, target.steps.high)]
+        assert all(of and each == pytest.approx(unit * of) for each, of in ends)
     assert target.speed_up is not None
     assert target.speed_up.mean == pytest.approx(10 / expected, rel=1e-3)
-    assert baseline.steps == 10
+    assert (target.speed_up.low, target.speed_up.high) == (10 / target.steps.high, 10 / target.steps.low)
+    assert baseline.steps == OpenInterval(mean=10, low=None, high=None, n=3)
+    assert baseline.speed_up is None
 
 
-def test_a_speed_up_is_told_only_where_the_loss_is_shown_to_be_better() -> None:
-    """Every seed gets there sooner, but the losses do not tell the two apart: the ratio would be chance's."""
+def test_a_speed_up_is_told_whatever_the_verdict() -> None:
+    """Every seed gets there sooner, but the losses do not tell the two apart: no end below, and the one above."""
 
     def near(name: str, lr: float, seed: int) -> float:
         return bowl("adamw", lr, seed) - (0.001, 0.3, 0.002)[seed - 1] * (name == "adapm")
@@ -149,24 +157,34 @@ def test_a_speed_up_is_told_only_where_the_loss_is_shown_to_be_better() -> None:
     adapm = row(compare(experiment, runs, {run.id: falling(run) for run in runs}), "adapm")
     assert adapm.conclusion is Conclusion.UNDECIDED
     assert adapm.time_to_target is not None
-    assert (adapm.time_to_target.reached, adapm.time_to_target.n, adapm.time_to_target.speed_up) == (3, 3, None)
+    assert (adapm.time_to_target.reached, adapm.time_to_target.n) == (3, 3)
+    assert (told := adapm.time_to_target.speed_up) is not None
+    assert told.mean is not None
+    assert told.high is not None
+    assert told.low is None
+    assert 1 < told.mean < told.high
 
 
-def test_a_seed_that_never_reaches_the_target_is_later_than_all_others() -> None:
+def test_who_never_gets_there_has_a_speed_up_below_a_bound() -> None:
+    def later(name: str, lr: float, seed: int) -> float:
+        return bowl("adamw", lr, seed) + (0.05 + 0.001 * seed) * (name == "adapm")
+
+    experiment, runs = records(spec(), later, planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)))
+    adapm = row(compare(experiment, runs, {run.id: falling(run) for run in runs}), "adapm")
+    assert adapm.conclusion is Conclusion.WORSE
+    assert adapm.time_to_target is not None
+    assert adapm.time_to_target.speed_up == OpenInterval(mean=None, low=None, high=1.0, n=3)
+    assert adapm.time_to_target.steps == OpenInterval(mean=None, low=10.0, high=None, n=3)
+
+
+def test_one_seed_that_stays_above_keeps_the_mean_above() -> None:
     experiment, runs = records(spec(), bowl, planned=(*spec().first_runs(), *second_phase(spec(), 2e-3)))
     curves = {run.id: falling(run) for run in runs}
     late = next(run for run in runs if run.candidate == "adapm" and run.seed == 3)
     curves[late.id] = ValidationCurve(steps=(0.0, 10.0), losses=(5.0, 4.0))
     target = row(compare(experiment, runs, curves), "adapm").time_to_target
     assert target is not None
-    assert (target.reached, target.n, target.speed_up) == (2, 3, None)
-    assert target.steps == pytest.approx(10 * (5 - 2.301) / (5 - 2.301 + 0.051)), "the slower one of the two that did"
-    for seed in (1, 2):
-        late = next(run for run in runs if run.candidate == "adapm" and run.seed == seed)
-        curves[late.id] = ValidationCurve(steps=(0.0, 10.0), losses=(5.0, 4.0))
-    target = row(compare(experiment, runs, curves), "adapm").time_to_target
-    assert target is not None
-    assert (target.reached, target.steps) == (0, None)
+    assert (target.reached, target.n, target.steps, target.speed_up) == (2, 3, None, None)
 
 
 def test_the_pareto_front_holds_who_is_not_beaten_on_loss_and_bytes() -> None:
