@@ -1,0 +1,220 @@
+"""How often the intervals of speed-ups hold the truth, and how often marks of the Pareto front are wrong.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.speed_ups --json benchmarks/results/speed-ups.json
+
+Experiments are those of `benchmarks/verdicts.py`: its seeds and its noise (standard deviations of 0.016 and of 0.005
+nats), its optimizers and how they are tuned and judged, here in a flat basin. A candidate with a speed-up of r runs
+down the baseline's own curve r times as fast: it reaches the baseline's final loss after 1 / r of the tokens. By the
+share x of the tokens the baseline's loss falls as -0.15 log x ("flattening"), or as -0.5 x ("straight", as at the end
+of a schedule that decays). At each evaluation but the last one a run lies off its curve by 0.002 nats more.
+
+Printed for each world, in per cent of experiments: the intervals that hold the truth; those that leave it out below
+and above; experiments that claim a speed-up (the interval leaves 1 out), which are all false where the truth is 1;
+those that have a figure at all. Then the mean of these figures, and of those alone that claim a speed-up; and the
+median width of the intervals of these, as a ratio.
+
+Fronts: four or ten optimizers of the same loss, whose optimizer states all differ, of which the smallest alone is on
+the front; or four of which two are on the front and one of these saves memory at a loss of 0.01 nats, while another one
+takes as much memory as a better one. Printed: the experiments in which any mark that counts as shown is wrong, and the
+marks that were shown.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.result_file import write_result
+from benchmarks.verdicts import NAMES, Runs, World, conducted, optimizers, share, specification
+from orchestrator.analysis.comparison import ValidationCurve, compare
+from orchestrator.records import Comparison, RunRecord
+from tests.factories.comparison import experiment_record, run_record
+
+WIGGLE = 0.002
+SPEED_UPS = (1.0, 1.03, 1.05, 1.2, 1.5)
+SHAPES = ("flattening", "straight")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """A candidate that is so many times as fast as the baseline, and how that is looked at."""
+
+    speed_up: float
+    shape: str
+    evaluations: int
+    seeds: int
+    tuning_seeds: int = 0
+
+    def world(self) -> World:
+        """Its losses, as verdicts have them. Without tuning one rate each."""
+        return World(seeds=self.seeds, tuning_seeds=self.tuning_seeds, rates=5 if self.tuning_seeds else 1)
+
+    def loss(self, share_of_tokens: float) -> float:
+        """Of the baseline, above that of its end."""
+        if self.shape == "flattening":
+            return -0.15 * math.log(share_of_tokens)
+        return 0.5 * (1 - share_of_tokens)
+
+
+@dataclass(kw_only=True)
+class RaceTally:
+    """What became of the experiments of one race."""
+
+    experiments: int = 0
+    intervals: int = 0
+    above_truth: int = 0
+    below_truth: int = 0
+    claimed: list[float] = field(default_factory=list)
+    figures: list[float] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)
+
+    def add(self, found: Comparison, truth: float) -> None:
+        """One experiment's answer."""
+        self.experiments += 1
+        (row,) = (row for row in found.rows if not row.is_baseline)
+        shown = row.time_to_target.speed_up if row.time_to_target else None
+        if shown is None:
+            return
+        low, high = shown.low or 0.0, math.inf if shown.high is None else shown.high
+        self.intervals += 1
+        self.above_truth += low > truth
+        self.below_truth += high < truth
+        if shown.mean is not None:
+            self.figures.append(shown.mean)
+            if low > 1:
+                self.claimed.append(shown.mean)
+                self.widths.append(high / low)
+
+    def shares(self) -> dict[str, float | None]:
+        """The figures of the table."""
+        missed = self.above_truth + self.below_truth
+        return {
+            "held": share(self.intervals - missed, self.intervals),
+            "above_truth": share(self.above_truth, self.intervals),
+            "below_truth": share(self.below_truth, self.intervals),
+            "claimed": share(len(self.claimed), self.experiments),
+            "figures": share(len(self.figures), self.experiments),
+            "intervals": share(self.intervals, self.experiments),
+            "mean": round(float(np.mean(self.figures)), 4) if self.figures else None,
+            "mean_of_claimed": round(float(np.mean(self.claimed)), 4) if self.claimed else None,
+            "width": round(float(np.median(self.widths)), 4) if self.widths else None,
+        }
+
+
+def simulate_race(race: Race, experiments: int) -> RaceTally:
+    """So many comparisons of a candidate with the baseline."""
+    world = race.world()
+    tally, spec = RaceTally(), specification(world)
+    template = run_record(spec.first_runs()[0], 0, 3.3, "e")
+    random = np.random.default_rng([*race.shape.encode(), *(round(100 * each) for each in asdict(race).values()
+                                                            if not isinstance(each, str))])  # fmt: skip
+    shifts = [0.0, race.loss(race.speed_up)]
+    for _ in range(experiments):
+        records = conducted(spec, optimizers(world, shifts, random), Runs(world, random), template)
+        curves = {run.id: curve(race, run, random) for run in records}
+        tally.add(compare(experiment_record(spec, len(records), "e"), records, curves), race.speed_up)
+    return tally
+
+
+def curve(race: Race, run: RunRecord, random: np.random.Generator) -> ValidationCurve:
+    """How a run comes to its final loss."""
+    assert run.result is not None
+    assert run.result.final_val_loss is not None
+    end, speed = run.result.final_val_loss, 1.0 if run.candidate == NAMES[0] else race.speed_up
+    shares = [(place + 1) / race.evaluations for place in range(race.evaluations)]
+    losses = [end + race.loss(speed * at) - race.loss(speed) + float(random.normal(0, WIGGLE)) for at in shares]
+    return ValidationCurve(steps=tuple(run.steps_total * at for at in shares), losses=(*losses[:-1], end))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """Optimizers with their losses above the baseline's, their bytes of state, and who is on the front."""
+
+    name: str
+    losses: tuple[float, ...]
+    state_bytes: tuple[int, ...]
+    on_front: tuple[bool, ...]
+    seeds: int
+
+
+def fronts() -> Iterator[Front]:
+    """All of them."""
+    for seeds in (3, 5, 10):
+        for count in (4, 10):
+            yield Front(
+                name=f"{count} of equal loss",
+                losses=(0.0,) * count,
+                state_bytes=tuple(range(count, 0, -1)),
+                on_front=(*(False,) * (count - 1), True),
+                seeds=seeds,
+            )
+        yield Front(
+            name="a front of two",
+            losses=(0.0, -0.01, 0.0, 0.0),
+            state_bytes=(8, 5, 5, 1),
+            on_front=(False, True, False, True),
+            seeds=seeds,
+        )
+
+
+def simulate_front(front: Front, experiments: int) -> dict[str, float | None]:
+    """So many comparisons, at one rate each."""
+    world = World(seeds=front.seeds, candidates=len(front.losses), tuning_seeds=0, rates=1)
+    spec, truth = specification(world), dict(zip(NAMES, front.on_front, strict=False))
+    state = dict(zip(NAMES, front.state_bytes, strict=False))
+    template = run_record(spec.first_runs()[0], 0, 3.3, "e")
+    random = np.random.default_rng([front.seeds, *front.name.encode()])
+    wrong = shown = 0
+    for _ in range(experiments):
+        records = conducted(spec, optimizers(world, list(front.losses), random), Runs(world, random), template)
+        records = [_with_state(run, state[run.candidate]) for run in records]
+        rows = compare(experiment_record(spec, len(records), "e"), records).rows
+        marks = [row.on_pareto_front == truth[row.candidate] for row in rows if row.pareto_front_shown]
+        wrong += not all(marks)
+        shown += len(marks)
+    return {"wrong": share(wrong, experiments), "shown": share(shown, experiments * len(front.losses))}
+
+
+def _with_state(run: RunRecord, state_bytes: int) -> RunRecord:
+    assert run.result is not None
+    return run.model_copy(update={"result": run.result.model_copy(update={"optimizer_state_bytes": state_bytes})})
+
+
+def races() -> Iterator[Race]:
+    """Each speed-up, shape, spacing of evaluations and number of seeds; then with tuning."""
+    for speed_up in SPEED_UPS:
+        for shape in SHAPES:
+            for evaluations in (10, 100):
+                for seeds in (3, 5, 10):
+                    yield Race(speed_up=speed_up, shape=shape, evaluations=evaluations, seeds=seeds)
+    for speed_up in SPEED_UPS:
+        yield Race(speed_up=speed_up, shape=SHAPES[0], evaluations=100, seeds=5, tuning_seeds=3)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Simulate, print, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=400, help="in each world; half as many with tuning")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    given = parser.parse_args(arguments)
+    begun, raced, marked = perf_counter(), [], []
+    for race in races():
+        experiments = given.experiments // 2 if race.tuning_seeds else given.experiments
+        found = simulate_race(race, experiments).shares()
+        raced.append(asdict(race) | {"experiments": experiments} | found)
+        print(asdict(race), found, flush=True)
+    for front in fronts():
+        marks = simulate_front(front, given.experiments)
+        marked.append({"name": front.name, "seeds": front.seeds} | marks)
+        print(front.name, f"{front.seeds} seeds", marks, flush=True)
+    print(f"{perf_counter() - begun:.0f} s")
+    if given.json:
+        write_result(given.json, "speed_ups", {"experiments": given.experiments, "races": raced, "fronts": marked})
+
+
+if __name__ == "__main__":
+    main()
