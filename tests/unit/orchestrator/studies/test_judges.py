@@ -10,7 +10,17 @@ import pytest
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import Difference, Interval, OpenInterval, RunRecord
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, StudyScale
-from orchestrator.studies.findings import SCALE_WORDS, ClaimVerdict, difference, finding, no_lower, nobody_lower
+from orchestrator.studies.findings import (
+    SCALE_WORDS,
+    ClaimVerdict,
+    difference,
+    figure_sentence,
+    finding,
+    no_lower,
+    nobody_lower,
+    speed_up_bounds,
+    speed_up_measure,
+)
 from orchestrator.studies.paper import debias_theorem, memory_table, momentum_theory, probes
 from orchestrator.studies.registry import CLAIMS, names, study
 from tests.factories.comparison import Outcome
@@ -869,3 +879,36 @@ def test_who_may_be_better_beyond_its_grid_is_not_shown_to_end_no_lower() -> Non
     inside = CandidateOutcome(candidate="lion", title="Lion", difference=close)
     assert no_lower(inside) is ClaimVerdict.HOLDS
     assert no_lower(inside.model_copy(update={"edge_of_grid": True})) is ClaimVerdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("found", "tests", "bounds", "words"),
+    [
+        ((1.02, None, 1.06), 1, (0.0, 1.06), "1.02 times (0.00 to 1.06)"),
+        ((None, None, 1.06), 1, (0.0, 1.06), "below 1.06 times"),
+        ((None, 1.18, None), 1, (1.18, math.inf), "above 1.18 times"),
+        ((None, None, 1.06), 2, (0.0, math.inf), "below 1.06 times"),
+    ],
+)
+def test_a_speed_up_of_which_one_end_is_known_bounds_that_side(
+    found: tuple[float | None, float | None, float | None], tests: int, bounds: tuple[float, float], words: str
+) -> None:
+    mean, low, high = found
+    candidate = CandidateOutcome(
+        candidate="a", title="A",
+        difference=Difference(mean=-0.001, low=-0.01, high=0.008, n=5, p_value=0.5),
+        speed_up=OpenInterval(mean=mean, low=low, high=high, n=5),
+    )  # fmt: skip
+    assert speed_up_bounds(candidate, tests) == bounds
+    assert words in figure_sentence(speed_up_measure("A", candidate), 2, " times")
+
+
+def test_of_several_tests_the_known_end_moves_away_from_the_figure() -> None:
+    candidate = CandidateOutcome(
+        candidate="a", title="A",
+        difference=Difference(mean=-0.001, low=-0.01, high=0.008, n=5, p_value=0.5),
+        speed_up=OpenInterval(mean=1.02, low=None, high=1.06, n=5),
+    )  # fmt: skip
+    low, high = speed_up_bounds(candidate, 4)
+    assert low == 0
+    assert 1.06 < high < 1.2
