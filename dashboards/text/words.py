@@ -190,7 +190,7 @@ def rate_words(row: CandidateRow) -> str:
 
 
 def speed_up(row: CandidateRow) -> str:
-    """A speed-up with its interval: `1.25× (1.18 to 1.31)`, `1.02× (below 1.06)`; `below 0.98×` of a candidate that
+    """A speed-up with its interval: `1.25× (1.18 to 1.31)`, `1.02× (below 1.06)`; `below 1.06×` of a candidate that
     did not get there. Empty where none is known, as of the baseline."""
     found = row.time_to_target and row.time_to_target.speed_up
     if not found:

@@ -181,7 +181,7 @@ def test_a_candidate_is_called_by_its_label_else_by_its_optimizers_title():
     [
         (8.85, 3.64, 21.4, "8.85× (3.64 to 21.40)"),
         (1.02, None, 1.06, "1.02× (below 1.06)"),
-        (None, None, 0.98, "below 0.98×"),
+        (None, None, 1.0, "below 1.00×"),
         (None, 1.18, None, "above 1.18×"),
     ],
 )
