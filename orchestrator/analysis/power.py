@@ -83,7 +83,7 @@ class Noise:
 
     paired_sd: float
     """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss: as often too
-    large as too small. The root of a mean square is too small more often (61 % with 4 degrees of freedom), and the
+    large as too small. The root of a mean square is too small more often (59 % with 4 degrees of freedom), and the
     seeds that it advises are too few."""
     degrees: int
     """Degrees of freedom of the estimate, which is itself uncertain by a factor of about 1 ± 1 / sqrt(2 · degrees)."""
