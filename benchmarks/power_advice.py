@@ -3,10 +3,12 @@
     OMP_NUM_THREADS=1 python -m benchmarks.power_advice --json benchmarks/results/power-advice.json
 
 For each design: the advice for showing a difference of 0.01 nats, and for showing that there is none that large, as
-`orchestrator.analysis.power` gives it where noise and width of the basins are known; and the least number of seeds with
-which simulated experiments (`benchmarks.verdicts`) come to these verdicts in 80 % of the cases. Of designs that search
-more than the rate (`benchmarks.searched_verdicts`): the advice for showing a difference, by what 20 earlier searches
-left open, and by what each of them alone did. Minutes on one core.
+`orchestrator.analysis.power` works it out were noise and width of the basins known; and the least number of seeds with
+which simulated experiments (`benchmarks.verdicts`) come to these verdicts in 80 % of the cases. With `--stores` the
+advice that `validate` gives, from one, three and ten simulated earlier experiments, and how often so many seeds show
+the difference. With `--search`, of designs that search more than the rate (`benchmarks.searched_verdicts`): the advice
+for showing a difference, by what 20 earlier searches left open, and by what each of them alone did. Minutes on one
+core.
 """
 
 import argparse
@@ -19,18 +21,36 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import searched_verdicts as searched
-from benchmarks.verdicts import FLAT, GAIN, PAIRED_SPREAD, STEEP, World, simulate, specification
+from benchmarks.verdicts import (
+    FLAT,
+    GAIN,
+    LOSS,
+    NAMES,
+    PAIRED_SPREAD,
+    STEEP,
+    Runs,
+    World,
+    conducted,
+    optimizers,
+    simulate,
+    specification,
+)
+from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.power import (
+    MOST_SEEDS,
     POWER,
     FixedDesign,
     Opening,
+    design_power,
     least_seeds,
     openings_of,
     openness,
     openness_of_search,
     openness_of_untuned,
 )
-from tests.factories.comparison import experiment_record
+from orchestrator.records import Conclusion, ExperimentWithRuns
+from orchestrator.specs.preview import DesignPower
+from tests.factories.comparison import experiment_record, run_record
 
 DESIGNS = (
     World(),
@@ -57,6 +77,11 @@ SEARCHES: tuple[tuple[searched.World, float], ...] = (
 """Designs that search more than the rate, and the difference that is to be shown."""
 EARLIER = 20
 """Searches that tell what one leaves open."""
+STORED = (World(), World(basin="steep"))
+"""Designs whose advice is taken from simulated stores, of which each holds so many experiments:"""
+EARLIER_EXPERIMENTS = (1, 3, 10)
+SEEDS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30)
+"""Simulated; the chance with others lies between."""
 
 
 def advice(world: World) -> tuple[int | None, int | None]:
@@ -139,15 +164,74 @@ def search_advice(experiments: int) -> Iterator[dict[str, object]]:
         }  # fmt: skip
 
 
+def earlier_experiments(world: World, count: int, random: np.random.Generator) -> list[ExperimentWithRuns]:
+    """So many ended comparisons of equal candidates, each tuned and judged on the world's seeds."""
+    spec = specification(world)
+    found: list[ExperimentWithRuns] = []
+    for number in range(count):
+        template = run_record(spec.first_runs()[0], 0, LOSS, f"e{number}")
+        truths = optimizers(world, [0.0] * world.candidates, random)
+        records = conducted(spec, truths, Runs(world, random), template)
+        found.append((experiment_record(spec, len(records), f"e{number}"), records))
+    return found
+
+
+def chance_of_showing(world: World, experiments: int) -> float:
+    """The share of so many experiments that call the second candidate better, which is by `GAIN`."""
+    spec, random, shown = specification(world), np.random.default_rng(world.seeds), 0
+    template = run_record(spec.first_runs()[0], 0, LOSS, "e")
+    for _ in range(experiments):
+        truths = optimizers(world, [0.0, -GAIN, *[0.0] * (world.candidates - 2)], random)
+        records = conducted(spec, truths, Runs(world, random), template)
+        rows = compare(experiment_record(spec, len(records), "e"), records).rows
+        shown += next(row for row in rows if row.candidate == NAMES[1]).conclusion is Conclusion.BETTER
+    return shown / experiments
+
+
+def advice_of_stores(stores: int, experiments: int) -> Iterator[dict[str, object]]:
+    """What `validate` advises from simulated stores, and how often that shows the difference; print."""
+    for world in STORED:
+        chances = [chance_of_showing(replace(world, seeds=seeds), experiments) for seeds in SEEDS]
+        needed = next(seeds for seeds, chance in zip(SEEDS, chances, strict=True) if chance >= POWER)
+        for count in EARLIER_EXPERIMENTS:
+            advised: list[int] = []
+            ranges: list[bool] = []
+            for number in range(stores):
+                earlier = earlier_experiments(world, count, np.random.default_rng([number, count]))
+                told = design_power(specification(world), earlier)
+                assert isinstance(told, DesignPower)
+                advised.append(told.seeds_for_difference or MOST_SEEDS)
+                if told.least_noise is not None and told.most_noise is not None:
+                    low, high = (of.seeds_for_difference or MOST_SEEDS for of in (told.least_noise, told.most_noise))
+                    ranges.append(low <= needed <= high)
+            shown = np.interp(advised, SEEDS, chances)
+            low, middle, high = np.quantile(advised, (0.1, 0.5, 0.9)).tolist()
+            print(
+                f"{world.name()}, {world.candidates} candidates, {count} earlier: advised {middle:g} ({low:g} to "
+                f"{high:g}), needed {needed}; shown in {shown.mean():.0%} ({np.quantile(shown, 0.1):.0%} to "
+                f"{np.quantile(shown, 0.9):.0%}); {sum(ranges)} of {len(ranges)} ranges hold {needed}",
+                flush=True,
+            )
+            yield asdict(world) | {
+                "earlier": count, "advised": sorted(advised), "needed": needed,
+                "shown": [round(float(each), 4) for each in sorted(shown)],
+                "ranges": len(ranges), "ranges_that_hold": sum(ranges),
+                "chances": dict(zip(SEEDS, chances, strict=True)),
+            }  # fmt: skip
+
+
 def main() -> None:
     """Advise, simulate, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=400, help="of two candidates; of more fewer")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     parser.add_argument("--search", action="store_true", help="only the designs that search more than the rate")
+    parser.add_argument("--stores", type=int, help="only what validate advises, from so many stores of each kind")
     given = parser.parse_args()
     found: list[dict[str, object]] = [*search_advice(given.experiments)] if given.search else []
-    for world in () if given.search else DESIGNS:
+    if given.stores:
+        found += advice_of_stores(given.stores, given.experiments)
+    for world in () if given.search or given.stores else DESIGNS:
         for measure, advised in zip(("power", "as_good"), advice(world), strict=True):
             # Half as many experiments tell of power, each of one candidate; of equality each candidate tells.
             experiments = given.experiments * (2 if measure == "power" else 1) * 2 // world.candidates

@@ -11,6 +11,7 @@ All are plain forms that post and lead on: they need no script.
 
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Annotated, Any, ParamSpec
 
@@ -137,10 +138,13 @@ class CurationPages:
         fresh_seeds: Annotated[int | None, Query(ge=1, le=MOST_SEEDS)] = None,
         keep_rates: bool = False,
     ) -> Response:
-        """What a clone would be, begun with what the address says."""
-        return self._ask(
-            "curation/clone.html", experiment_id, name=None, fresh_seeds=fresh_seeds, keep_rates=keep_rates
-        )
+        """What a clone would be, begun with what the address says, and what it could show at kept rates."""
+        power = None
+        if keep_rates and fresh_seeds:
+            with suppress(ConflictError, NotFoundError):
+                power = self._experiments.preview_clone(experiment_id, fresh_seeds=fresh_seeds, keep_rates=True).power
+        asked: dict[str, Any] = {"name": None, "fresh_seeds": fresh_seeds, "keep_rates": keep_rates, "power": power}
+        return self._ask("curation/clone.html", experiment_id, **asked)
 
     def clone(self, experiment_id: str, pairs: Sent) -> Response:
         """Queue it; the same page sent twice makes one clone."""
@@ -148,7 +152,9 @@ class CurationPages:
         name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
         key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
         count = sent.get("fresh_seeds", "").strip()
-        asked: dict[str, Any] = {"name": name, "fresh_seeds": count, "keep_rates": "keep_rates" in sent}
+        asked: dict[str, Any] = {
+            "name": name, "fresh_seeds": count, "keep_rates": "keep_rates" in sent, "power": None,
+        }  # fmt: skip
         if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SEEDS):
             trouble = f"Fresh seeds must be a number from 1 to {MOST_SEEDS}."
             return self._ask("curation/clone.html", experiment_id, **asked, trouble=trouble, status=422)

@@ -370,15 +370,17 @@ def _share(value: int | None, baseline: int | None) -> float | None:
     return value / baseline if value is not None and baseline else None
 
 
-FEW_RUNS = 1.5
-"""Noise that may be more than so many times as large is said to be hardly known."""
-
-
 def power_text(power: DesignPower) -> str:
     """What a comparison can show before it is run, in 80 % of cases."""
     seeds, least = pluralize(power.seeds, "seed"), power.detectable_difference
+    lost = list(power.out_of_reach.values())
+    of_all = set.intersection(*map(set, lost)) if len(lost) == power.comparisons else set()
     if least is not None:
-        return f"with {seeds}, a difference of {least:.2g}{power.loss_unit}"
+        ways = [way for way in (Conclusion.BETTER, Conclusion.WORSE) if way not in of_all]
+        shown = "a difference of" if len(ways) != 1 else f"that a candidate is {ways[0]} by"
+        return f"with {seeds}, {shown} {least:.2g}{power.loss_unit}{_range(power, 'detectable_difference')}"
+    if {Conclusion.BETTER, Conclusion.WORSE} <= of_all:
+        return "nothing, with any number of seeds: better rates than the kept ones could turn any difference"
     if power.limit is not PowerLimit.INSTABILITY and power.seeds > 1:
         return "nothing: the best rate may well lie at an edge of its grid, give more rates"
     return f"with {seeds}, nothing"
@@ -388,6 +390,13 @@ def power_details(power: DesignPower) -> tuple[str, ...]:
     """What that hangs on, and how many seeds the margin takes, either way; a sentence each."""
     unit = power.loss_unit
     found = ["Shown in 80 % of cases."] if power.detectable_difference is not None else []
+    for name, lost in power.out_of_reach.items():
+        *most, last = (each.replace("_", " ") for each in lost)
+        verdicts = f"neither {', '.join(most)} nor {last}" if most else f"not {last}"
+        found.append(
+            f"{name} can be called {verdicts} with any number of seeds: the tuning that chose the rates left open how "
+            "much better others are. Tune again, over more rates."
+        )
     if power.expected_runs is not None:
         found.append(
             f"{power.most_runs} judged runs at most, {power.expected_runs} on average where all candidates are equal."
@@ -397,23 +406,42 @@ def power_details(power: DesignPower) -> tuple[str, ...]:
         margin = f"{power.margin:g}{unit}"
         is_limited = None in (power.seeds_for_difference, power.seeds_for_margin, power.detectable_difference)
         found.append(
-            f"{at_once} difference of {margin} takes {_seeds(power.seeds_for_difference, power.limit)}, as good within "
-            f"{margin} takes {_seeds(power.seeds_for_margin, power.limit)}{_LIMITS[power.limit] if is_limited else ''}."
+            f"{at_once} difference of {margin} takes {_seeds(power.seeds_for_difference, power.limit)}"
+            f"{_range(power, 'seeds_for_difference')}, as good within "
+            f"{margin} takes {_seeds(power.seeds_for_margin, power.limit)}{_range(power, 'seeds_for_margin')}"
+            f"{_LIMITS[power.limit] if is_limited else ''}."
         )
     if power.unstable_share:
         found.append(f"{100 * power.unstable_share:.2g} % of runs are taken to spike or diverge, as before.")
     if power.searches == 0:
         found.append("What its search leaves open comes on top, and is known once a search like it has ended.")
-    elif power.searches and power.left_open is not None:
-        alike = pluralize(power.searches, "earlier search", "earlier searches")
-        found.append(f"By {alike} like it, its search leaves {power.left_open:.2g}{unit} open to either side.")
+    elif power.left_open is not None:
+        alike = pluralize(power.searches or 0, "earlier search", "earlier searches")
+        whose = (
+            f"By {alike} like it, its search leaves" if power.searches else "The tuning that chose the rates left up to"
+        )
+        found.append(f"{whose} {power.left_open:.2g}{unit} open to either side.")
     if power.searches_left_out:
         others = pluralize(power.searches_left_out, "search like it was", "searches like it were")
         found.append(f"{others} left out: not ended, or nobody knows how far the best rates were missed.")
     noise = f"Paired noise of {power.paired_sd:.2g}{unit}, from {pluralize(power.experiments, 'earlier experiment')}"
-    if power.noise_factor > FEW_RUNS:
-        noise += f"; of so few runs it may be {power.noise_factor:.2g} times as large"
+    if power.least_noise is not None and power.most_noise is not None:
+        low, high = power.least_noise.paired_sd, power.most_noise.paired_sd
+        noise += f"; of so few runs it may be {low:.2g} to {high:.2g}, and the ranges in brackets follow from that"
+    if power.unfinished:
+        noise += "; not all of them were judged, and at other rates it may be quite another"
     return (*found, f"{noise}.")
+
+
+def _range(power: DesignPower, name: str) -> str:
+    """` (3 to 51)`, by the bounds of the noise; empty where that is known better."""
+    if power.least_noise is None or power.most_noise is None or getattr(power, name) is None:
+        return ""
+    low, high = (
+        f"{found:.2g}" if isinstance(found, float) else found
+        for found in (getattr(power.least_noise, name), getattr(power.most_noise, name))
+    )
+    return f" ({low} or more)" if high is None else f" ({low} to {high})"
 
 
 def _seeds(count: int | None, limit: PowerLimit) -> str:

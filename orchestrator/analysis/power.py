@@ -13,8 +13,8 @@ taken from earlier searches of the workload, over the same axes by the same meth
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -29,16 +29,18 @@ from orchestrator.analysis.sequential import FUTILE, Array, chances_of_verdict, 
 from orchestrator.analysis.stability import spikes
 from orchestrator.analysis.statistics import chi_square_quantile, normal_quantile, t_quantile
 from orchestrator.kinds import basin
-from orchestrator.kinds.comparison import ComparisonSpec, Sequential
+from orchestrator.kinds.comparison import ComparisonSpec, GridExperiment, Sequential
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.kinds.tuning import Tuning, TuningRun, grid_of, tried_rates
-from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns, RunRecord
-from orchestrator.specs.preview import DesignPower, PowerLimit
+from orchestrator.records import SIGNIFICANCE, Conclusion, ExperimentRecord, ExperimentWithRuns, RunRecord
+from orchestrator.specs.preview import DesignPower, PowerAtNoise, PowerLimit
 from worker.records.result import Verdict
 from worker.spec.run import Workload
 
 POWER = 0.8
 """The usual share of experiments in which a true difference should be shown."""
+UNSURE = 1.5
+"""Noise that may be more than so many times as large is hardly known: what its bounds would give is worked out, too."""
 ONE_BY_ONE = 24
 """Up to so many seeds, each number is tried by itself."""
 MOST_SEEDS = 1000
@@ -82,14 +84,23 @@ class Noise:
     """How much the paired differences of a workload's seeds vary."""
 
     paired_sd: float
-    """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss."""
+    """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss: as often too
+    large as too small. The root of a mean square is too small more often (59 % with 4 degrees of freedom), and the
+    seeds that it advises are too few."""
     degrees: int
     """Degrees of freedom of the estimate, which is itself uncertain by a factor of about 1 ± 1 / sqrt(2 · degrees)."""
     experiments: int
 
     def factor(self) -> float:
         """The truth is larger than so many times the estimate in 2.5 %."""
-        return math.sqrt(self.degrees / chi_square_quantile(self.degrees, SIGNIFICANCE / 2))
+        return self._factor(SIGNIFICANCE / 2)
+
+    def bounds(self) -> tuple[float, float]:
+        """The 95 % interval of the truth, in the unit of the loss."""
+        return self.paired_sd * self._factor(1 - SIGNIFICANCE / 2), self.paired_sd * self.factor()
+
+    def _factor(self, share: float) -> float:
+        return math.sqrt(chi_square_quantile(self.degrees, 0.5) / chi_square_quantile(self.degrees, share))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,79 +216,145 @@ SPREAD_OF_LUCK = 0.3
 NOISE_UNKNOWN = "no earlier experiment trained two candidates on two seeds of this workload, which would tell its noise"
 
 
-def design_power(
-    spec: ComparisonSpec, runs: Iterable[RunRecord], earlier: Iterable[ExperimentWithRuns] = ()
-) -> DesignPower | str:
-    """What the comparison can show, by the noise of those of the runs that trained its workload, and by those of the
-    earlier experiments that searched as it does; or why nobody knows: it was never trained so."""
-    alike = [each for each in earlier if is_like(spec, each[0].spec)]
-    searches = [each for each in alike if each[0].counts.done()]
-    known = {experiment.id for experiment, _ in searches}
-    runs = tuple(run for run in runs if run.experiment_id not in known)
-    judged = [
-        [EarlierCandidate(name=each.candidate.name(), losses=each.best.losses()) for each in summaries(of_search, mine)]
-        for of_search, mine in ((comparison_spec(of), mine) for of, mine in searches)
-    ]
-    compared = [*compared_losses(spec.workload, runs), *judged]
-    found = noise([each.losses for each in candidates] for candidates in compared)
+def design_power(spec: ComparisonSpec, earlier: Iterable[ExperimentWithRuns] = ()) -> DesignPower | str:
+    """What the comparison can show, by the noise of earlier experiments' runs that trained its workload, and by what
+    searches like its own left open; or why nobody knows: it was never trained so. Of searches all runs are needed."""
+    earlier = tuple(earlier)
+    known = known_losses(spec.workload, earlier)
+    found = noise([each.losses for each in of.candidates] for of in known)
     if found is None or found.paired_sd == 0:
         return NOISE_UNKNOWN
-    seeds, margin = len(spec.seeds), spec.equivalence()
+    compared = [of.candidates for of in known]
     spiking, diverging, unstable = _unstable_shares(compared, spec.baseline_name())
+    width = curvature(run for of in known for run in of.runs)
+    alike = [each for each in earlier if is_like(spec, each[0].spec)]
+    openings_by_search = [openings_of(*each) for each in alike if each[0].counts.done()]
+    openings = [opening for each in openings_by_search for opening in each]
+    telling = sum(map(bool, openings_by_search))
+
     design = FixedDesign(
         noise_sd=found.paired_sd,
         comparisons=spec.comparison_count(),
         evaluation_error=evaluation_error(spec.workload),
+        openness=_openness_of(spec, found.paired_sd, width, openings),
         spike_shares=spiking,
         diverging_shares=diverging,
     )
-    rates = min((each.learning_rates for each in spec.candidates), key=len)
-    left_open, telling = None, 0
-    if spec.tuning and spec.tuning.search:
-        openings_by_search = [openings_of(experiment, mine) for experiment, mine in searches]
-        telling = sum(map(bool, openings_by_search))
-        if openings := [each for found_here in openings_by_search for each in found_here]:
-            design = replace(design, openness=openness_of_search(openings))
-            left_open = median(max(each.candidate, each.baseline) for each in openings)
-    elif len(rates) > 1:
-        width = curvature(spec.workload, runs)
-        if spec.tuning:
-            is_open = openness(found.paired_sd, spec.tuning, rates, width, spec.least_open())
-        else:
-            is_open = openness_of_untuned(found.paired_sd, rates, width)
-        design = replace(design, openness=is_open)
-    for_margin = for_difference = None
+    margin = spec.equivalence()
+    shown = _power_at(design, spec)
     limit = PowerLimit.SEEDS
-    if margin is not None:
-        for_margin = least_seeds(lambda n: design.is_within(margin, n), design)
-        for_difference = least_seeds(lambda n: design.is_shown(margin, n), design)
-        if None in (for_margin, for_difference):
-            limit = limit_of(design, lambda of, n: of.is_shown(margin, n) if for_margin else of.is_within(margin, n))
-    detectable = detectable_difference(design, seeds)
-    if detectable is None and detectable_difference(design.without_instability(), seeds) is not None:
+    if margin is not None and None in (shown.seeds_for_margin, shown.seeds_for_difference):
+        limit = limit_of(
+            design, lambda of, n: of.is_shown(margin, n) if shown.seeds_for_margin else of.is_within(margin, n)
+        )
+    if (
+        shown.detectable_difference is None
+        and detectable_difference(design.without_instability(), len(spec.seeds)) is not None
+    ):
         limit = PowerLimit.INSTABILITY
-    looked_at = None
-    if spec.sequential is not None and not spec.tries_improvement():
-        looked_at = SequentialDesign(design=design, sequential=spec.sequential, most=seeds, margin=margin)
+    bounds = [_power_at(_at_noise(design, each, spec), spec) for each in found.bounds() if found.factor() > UNSURE]
+    looked_at = _looked_at(design, spec)
+    left_open = [regret for regret in _kept_regrets(spec).values() if regret is not None]
+    if openings:
+        left_open = [median(max(each.candidate, each.baseline) for each in openings)]
     return DesignPower(
-        seeds=seeds,
-        comparisons=design.comparisons,
         paired_sd=found.paired_sd,
+        detectable_difference=shown.detectable_difference,
+        seeds_for_margin=shown.seeds_for_margin,
+        seeds_for_difference=shown.seeds_for_difference,
+        seeds=len(spec.seeds),
+        comparisons=design.comparisons,
         experiments=found.experiments,
         noise_factor=found.factor(),
+        least_noise=bounds[0] if bounds else None,
+        most_noise=bounds[1] if bounds else None,
+        unfinished=not all(of.judged for of in known),
         unstable_share=unstable,
-        detectable_difference=detectable_difference(looked_at, seeds) if looked_at and detectable else detectable,
         expected_runs=None if looked_at is None else round(looked_at.expected_runs(len(spec.candidates))),
-        most_runs=None if looked_at is None else seeds * len(spec.candidates),
+        most_runs=None if looked_at is None else looked_at.most * len(spec.candidates),
         margin=margin,
-        seeds_for_margin=for_margin,
-        seeds_for_difference=for_difference,
         limit=limit,
         searches=telling if spec.tuning and spec.tuning.search else None,
         searches_left_out=len(alike) - telling,
-        left_open=left_open,
+        left_open=max(left_open, default=None),
+        out_of_reach=out_of_reach(spec),
         loss_unit=spec.workload.task.loss_unit,
     )
+
+
+def _power_at(design: FixedDesign, spec: ComparisonSpec) -> PowerAtNoise:
+    seeds, margin = len(spec.seeds), spec.equivalence()
+    least = detectable_difference(design, seeds)
+    if least is not None and (looked_at := _looked_at(design, spec)) is not None:
+        least = detectable_difference(looked_at, seeds)
+    return PowerAtNoise(
+        paired_sd=design.noise_sd,
+        detectable_difference=least,
+        seeds_for_margin=None if margin is None else least_seeds(lambda n: design.is_within(margin, n), design),
+        seeds_for_difference=None if margin is None else least_seeds(lambda n: design.is_shown(margin, n), design),
+    )
+
+
+def _at_noise(design: FixedDesign, noise_sd: float, spec: ComparisonSpec) -> FixedDesign:
+    """The same design with other noise. What its grids leave open grows as that does: so it is in a flat basin, and
+    drawing them anew would take as long again."""
+    times = noise_sd / design.noise_sd
+    grids_are_drawn = spec.kept_rates is None and not (spec.tuning and spec.tuning.search)
+
+    def left_open(seeds: int) -> tuple[Array, Array, Array]:
+        of_candidate, of_baseline, shift = design.openness(seeds)
+        return times * of_candidate, times * of_baseline, times * shift
+
+    return replace(design, noise_sd=noise_sd, openness=left_open if grids_are_drawn else design.openness)
+
+
+def _looked_at(design: FixedDesign, spec: ComparisonSpec) -> "SequentialDesign | None":
+    if spec.sequential is None or spec.tries_improvement():
+        return None
+    return SequentialDesign(design=design, sequential=spec.sequential, most=len(spec.seeds), margin=spec.equivalence())
+
+
+def _openness_of(spec: ComparisonSpec, noise_sd: float, width: float, openings: Sequence["Opening"]) -> Openness:
+    """What the comparison's tuning leaves open, or left open of the rates that it keeps; nothing where nobody knows."""
+    if spec.kept_rates is not None:
+        return openness_of_kept(_kept_regrets(spec), spec.baseline_name())
+    if spec.tuning is not None and spec.tuning.search:
+        return openness_of_search(openings) if openings else nothing_open
+    rates = min((each.learning_rates for each in spec.candidates), key=len)
+    if len(rates) == 1:
+        return nothing_open
+    if spec.tuning is None:
+        return openness_of_untuned(noise_sd, rates, width)
+    return openness(noise_sd, spec.tuning, rates, width, spec.least_open())
+
+
+def _kept_regrets(spec: ComparisonSpec) -> Mapping[str, float | None]:
+    return {} if spec.kept_rates is None else spec.kept_rates.regrets
+
+
+def openness_of_kept(regrets: Mapping[str, float | None], baseline: str) -> Openness:
+    """As `openness`, of rates that another comparison judged: its regrets are known, and the widest of the candidates'
+    counts. A difference is shown whichever way it lies, so that the larger regret stands at the baseline's place; where
+    one is open, only one way is left, and the known one stands there."""
+    known = [regret for name, regret in regrets.items() if name != baseline and regret is not None]
+    of_candidate, of_baseline = max(known, default=math.inf), regrets[baseline]
+    less, more = sorted((of_candidate, math.inf if of_baseline is None else of_baseline))
+    if more == math.inf:
+        less, more = more, less
+    found = np.full(1, less), np.full(1, more), np.zeros(1)
+    return lambda seeds: found
+
+
+def out_of_reach(spec: ComparisonSpec) -> dict[str, tuple[Conclusion, ...]]:
+    """Candidate → the verdicts that no number of seeds reaches, for the comparison that chose its rate or the
+    baseline's left open by any amount how much lower the loss at another one is."""
+    regrets, found = _kept_regrets(spec), {}
+    baseline_is_open = bool(regrets) and regrets[spec.baseline_name()] is None
+    for name, regret in regrets.items():
+        lost = [Conclusion.BETTER] * baseline_is_open + [Conclusion.WORSE] * (regret is None)
+        if name != spec.baseline_name() and lost:
+            found[name] = (*lost, *([] if spec.equivalence() is None else [Conclusion.AS_GOOD]))
+    return found
 
 
 def is_like(spec: ComparisonSpec, earlier: ExperimentSpec) -> bool:
@@ -422,11 +499,11 @@ def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float)
     return lambda seeds: draw_grids(max(count for count in SEEDS_DRAWN if count <= max(seeds, SEEDS_DRAWN[0])))
 
 
-def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
-    """That of the basins of earlier candidates with this workload, in the middle; 0, as of a flat one, where there are
+def curvature(runs: Iterable[RunRecord]) -> float:
+    """That of the basins of earlier candidates with one workload, in the middle; 0, as of a flat one, where there are
     none. Rates whose other options differ, as a search's do, are no grid."""
     tables: dict[tuple[str, ...], dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for run, loss in ((run, loss) for run, loss in _losses(workload, runs) if math.isfinite(loss)):
+    for run, loss in ((run, loss) for run, loss in _losses(runs) if math.isfinite(loss)):
         options = json.dumps(run.spec.optimizer.options, sort_keys=True) if run.spec else ""
         tables[run.experiment_id, run.candidate, options][run.lr][run.seed] = loss
     found = []
@@ -444,36 +521,61 @@ def curvature(workload: Workload, runs: Iterable[RunRecord]) -> float:
     return median(found) if found else 0.0
 
 
-def compared_losses(workload: Workload, runs: Iterable[RunRecord]) -> list[list[EarlierCandidate]]:
-    """Of each experiment on this workload, what the judged runs of its candidates tell. They are called spikes as
-    `compare` calls them, by the spread of the grids that chose their rates; the candidate with the most stable ones
-    takes the baseline's place."""
-    tables: dict[str, dict[str, dict[float, dict[int, float]]]] = defaultdict(lambda: defaultdict(dict))
-    for run, loss in _losses(workload, runs):
-        tables[run.experiment_id][run.candidate].setdefault(run.lr, {})[run.seed] = loss
-    found = []
-    for table in tables.values():
-        judged = {name: _judged_losses(rates) for name, rates in table.items()}
-        against = max(judged, key=lambda name: len(judged[name].losses))
-        spiked: dict[str, set[int]] = defaultdict(set)
-        for name, each in judged.items():
-            one, other = each.spread, judged[against].spread
-            if name != against and one is not None and other is not None:
-                here, there = spikes(each.losses, judged[against].losses, math.hypot(one, other))
-                spiked[name] |= here
-                spiked[against] |= there
-        found.append(
-            [
-                EarlierCandidate(
-                    name=name,
-                    losses={seed: loss for seed, loss in each.losses.items() if seed not in spiked[name]},
-                    spiked=len(spiked[name]),
-                    diverged=each.diverged,
-                )
-                for name, each in judged.items()
-            ]
-        )
-    return found
+@dataclass(frozen=True, kw_only=True)
+class EarlierExperiment:
+    """What an experiment tells of a workload."""
+
+    runs: Sequence[RunRecord]
+    """Those with this workload."""
+    candidates: Sequence[EarlierCandidate]
+    judged: bool
+    """Whether it has ended, and these are judged runs; else the best that tuning had found so far."""
+
+
+def known_losses(workload: Workload, earlier: Iterable[ExperimentWithRuns]) -> list[EarlierExperiment]:
+    """What the judged runs of ended experiments on this workload tell; where these tell no noise, what all runs do:
+    before its grid has ended, the best rate of a candidate may be one at which losses hardly vary, or vary more."""
+    found = [
+        _earlier_experiment(experiment, of)
+        for experiment, runs in earlier
+        if (of := [run for run in runs if run.spec is not None and run.spec.workload == workload])
+    ]
+    ended = [of for of in found if of.judged]
+    return found if noise([each.losses for each in of.candidates] for of in ended) is None else ended
+
+
+def _earlier_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> EarlierExperiment:
+    """Of candidates that were judged alone where there are any. Their runs are called spikes as `compare` calls them,
+    by the spread of the grids that chose their rates; the candidate with the most stable ones takes the baseline's
+    place."""
+    spec = experiment.spec
+    tuning_seeds = {*spec.tuning.seeds} if isinstance(spec, GridExperiment) and spec.tuning else set[int]()
+    tables: dict[str, dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for run, loss in _losses(runs):
+        tables[run.candidate][run.lr][run.seed] = loss
+    losses = {name: _judged_losses(rates, tuning_seeds) for name, rates in tables.items()}
+    judged = {name: each for name, each in losses.items() if each.judged} or losses
+    spiked: dict[str, set[int]] = defaultdict(set)
+    against = max(judged, key=lambda name: len(judged[name].losses), default="")
+    for name, each in judged.items():
+        one, other = each.spread, judged[against].spread
+        if name != against and one is not None and other is not None:
+            here, there = spikes(each.losses, judged[against].losses, math.hypot(one, other))
+            spiked[name] |= here
+            spiked[against] |= there
+    return EarlierExperiment(
+        runs=runs,
+        candidates=[
+            EarlierCandidate(
+                name=name,
+                losses={seed: loss for seed, loss in each.losses.items() if seed not in spiked[name]},
+                spiked=len(spiked[name]),
+                diverged=each.diverged,
+            )
+            for name, each in judged.items()
+        ],
+        judged=experiment.counts.done() and all(each.judged for each in judged.values()),
+    )
 
 
 def _unstable_shares(compared: Iterable[Iterable[EarlierCandidate]], baseline: str) -> tuple[Shares, Shares, float]:
@@ -498,34 +600,37 @@ class _JudgedLosses:
 
     losses: Mapping[int, float]
     diverged: int
-    spread: float | None = None
+    judged: bool
+    """Whether they are of other seeds than those that tuned; else of the best rate so far."""
+    spread: float | None
     """Of the stable runs which chose that rate; None where no others than the judged ones did."""
 
 
-def _judged_losses(rates: Mapping[float, Mapping[int, float]]) -> _JudgedLosses:
-    """Of a candidate that was tuned, those of other seeds than most of its rates have; else those of the rate with the
-    most seeds, the best of them where several have as many. Of a run that diverged the loss is infinite."""
-    (tuning, shared), *_ = Counter(frozenset(losses) for losses in rates.values()).most_common(1)
-    judged = {lr: {seed: losses[seed] for seed in losses if seed not in tuning} for lr, losses in rates.items()}
+def _judged_losses(rates: Mapping[float, Mapping[int, float]], tuning_seeds: Collection[int]) -> _JudgedLosses:
+    """At the rate with the most seeds that did not tune, or where none was judged, with the most seeds; the best of
+    them where several have as many. Of a run that diverged the loss is infinite."""
+    judged = {lr: {seed: loss for seed, loss in of.items() if seed not in tuning_seeds} for lr, of in rates.items()}
     judged = {lr: losses for lr, losses in judged.items() if losses}
-    is_tuned = shared > 1 and bool(judged)
-    of = judged if is_tuned else rates
+    of = judged or rates
     lr = max(of, key=lambda lr: (len(of[lr]), -float(np.mean([*of[lr].values()]))))
     losses = {seed: loss for seed, loss in of[lr].items() if math.isfinite(loss)}
     grid = {
-        lr: {seed: losses[seed] for seed in tuning}
+        lr: {seed: losses[seed] for seed in tuning_seeds}
         for lr, losses in rates.items()
-        if tuning <= losses.keys() and all(math.isfinite(losses[seed]) for seed in tuning)
+        if all(math.isfinite(losses.get(seed, math.inf)) for seed in tuning_seeds)
     }
     return _JudgedLosses(
-        losses=losses, diverged=len(of[lr]) - len(losses), spread=basin.grid(grid).spread if is_tuned else None
+        losses=losses,
+        diverged=len(of[lr]) - len(losses),
+        judged=bool(judged),
+        spread=basin.grid(grid).spread if judged and tuning_seeds else None,
     )
 
 
-def _losses(workload: Workload, runs: Iterable[RunRecord]) -> Iterable[tuple[RunRecord, float]]:
-    """The runs of this workload that ended with a verdict and their final losses, infinite of those that diverged."""
+def _losses(runs: Iterable[RunRecord]) -> Iterable[tuple[RunRecord, float]]:
+    """The runs that ended with a verdict and their final losses, infinite of those that diverged."""
     for run in runs:
-        if run.result is None or run.spec is None or run.spec.workload != workload:
+        if run.result is None:
             continue
         if run.result.verdict is Verdict.DIVERGED:
             yield run, math.inf
@@ -595,7 +700,7 @@ def detectable_difference(design: FixedDesign | SequentialDesign, seeds: int) ->
     low, high = 0.0, noise_sd
     while design.is_shown(high, seeds) < POWER:
         low, high = high, 2 * high
-    for _ in range(40 if isinstance(design, FixedDesign) else 10):  # to a part in 10^12; of drawn experiments, to 0.1 %
+    for _ in range(24 if isinstance(design, FixedDesign) else 10):  # to a part in 10^7; of drawn experiments, to 0.1 %
         middle = (low + high) / 2
         low, high = (middle, high) if design.is_shown(middle, seeds) < POWER else (low, middle)
     return high
@@ -663,7 +768,8 @@ def noise(experiments: Iterable[Sequence[Mapping[int, float]]]) -> Noise | None:
         count += 1
     if not degrees:
         return None
-    return Noise(paired_sd=math.sqrt(2 * squares / degrees), degrees=degrees, experiments=count)
+    paired_sd = math.sqrt(2 * squares / chi_square_quantile(degrees, 0.5))
+    return Noise(paired_sd=paired_sd, degrees=degrees, experiments=count)
 
 
 def _common_seeds(candidates: Sequence[Mapping[int, float]]) -> NDArray[np.float64]:

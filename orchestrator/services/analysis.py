@@ -269,6 +269,12 @@ class StoredExperiments(ExperimentSource):
         with self._database.reading() as connection:
             return reads.experiment(connection, experiment_id), self._ended.read_runs(connection, experiment_id)
 
+    def records(self, experiment_ids: Sequence[str]) -> tuple[ExperimentRecord, ...]:
+        """Experiments without their runs, in the order of these ids; deleted and damaged ones are left out."""
+        with self._database.reading() as connection:
+            found = reads.several_experiments(connection, experiment_ids)
+        return tuple(each for each in found if isinstance(each, ExperimentRecord))
+
     def curves(self, run_ids: Sequence[str]) -> dict[str, ValidationCurve]:
         """The validation losses of ended runs: they never change again, so they are read once."""
         known = {run_id: self._curves[run_id] for run_id in run_ids if run_id in self._curves}

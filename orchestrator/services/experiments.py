@@ -21,6 +21,7 @@ from orchestrator.kinds.comparison import ComparisonSpec, GridExperiment
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.services.specifications import Specifications
+from orchestrator.specs.preview import Preview
 from orchestrator.store import annotations, reads
 from orchestrator.store.admin import deletion
 from orchestrator.store.database import Database
@@ -200,6 +201,17 @@ class Experiments:
         next numbers, on which neither it nor another clone was tuned or judged; `keep_rates`: of each candidate only
         what it was judged at, without another tuning. The new experiment says what it is a clone of. Raises
         `ConflictError` where the specification would be refused today."""
+        spec = self._clone_spec(experiment_id, name, key, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
+        return self.submit(spec, key, by=by, cloned_from=experiment_id)
+
+    def preview_clone(self, experiment_id: str, *, fresh_seeds: int | None, keep_rates: bool) -> Preview:
+        """What such a clone would mean. Raises `ConflictError` as `clone` does."""
+        spec = self._clone_spec(experiment_id, None, None, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
+        return self._specifications.preview(spec.model_dump(mode="json"))
+
+    def _clone_spec(
+        self, experiment_id: str, name: str | None, key: str | None, *, fresh_seeds: int | None, keep_rates: bool
+    ) -> ExperimentSpec:
         source = self.get(experiment_id)
         spec = source.spec
         if keep_rates:
@@ -213,14 +225,13 @@ class Experiments:
             first = 1 + self._last_seed(source.id, key)
             fields["seeds"] = list(range(first, first + fresh_seeds))
         try:
-            wanted = registry.read_spec(json.dumps(fields))
+            return registry.read_spec(json.dumps(fields))
         except ValidationError as error:
             clone, way_out = f"a clone of experiment {source.id}", "change a copy of its specification, and submit that"
             if fresh_seeds is not None:
                 clone += f" on {pluralize(fresh_seeds, 'fresh seed')}"
                 way_out = f"ask for another number, or {way_out}"
             raise ConflictError(f"{clone} would be refused today: {first_fault(error)}; {way_out}") from error
-        return self.submit(wanted, key, by=by, cloned_from=source.id)
 
     def _last_seed(self, experiment_id: str, key: str | None) -> int:
         """The largest one that an experiment, what it was cloned from or any clone of these was tuned or judged on."""

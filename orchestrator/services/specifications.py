@@ -1,16 +1,18 @@
 """`Specifications`: what a specification means here: which data it may name, and what submitting it would cost."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 
 from orchestrator.analysis import power
 from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
 from orchestrator.errors import DamagedError, MissingDataError, NotFoundError
 from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentWithRuns, RunFilter, RunRecord, RunSort
-from orchestrator.services.analysis import ExperimentSource
+from orchestrator.services.analysis import StoredExperiments
 from orchestrator.services.monitor import Monitor
 from orchestrator.services.runs import Runs
 from orchestrator.specs import preview
@@ -24,14 +26,14 @@ from worker.data.prepared import list_prepared, missing_data
 NOISE_RUNS = 500
 """So many of a model's last runs tell how noisy a workload of it is."""
 SEARCHES = 8
-"""So many experiments that these runs are of are looked at for searches."""
+"""So many searches like a specification are read whole."""
 
 
 class Specifications:
     """What the data folder, earlier runs and counted footprints say of specifications; nothing is stored."""
 
     def __init__(
-        self, storage: Storage, runs: Runs, footprints: Footprints, source: ExperimentSource, monitor: Monitor
+        self, storage: Storage, runs: Runs, footprints: Footprints, source: StoredExperiments, monitor: Monitor
     ) -> None:
         self._storage, self._runs, self._footprints, self._source = storage, runs, footprints, source
         self._monitor = monitor
@@ -78,15 +80,22 @@ class Specifications:
         comparison = spec.comparison() if spec.answer is AnswerKind.COMPARISON else None
         if comparison is None or len(comparison.candidates) < 2:
             return None
-        runs = self._newest_runs(comparison.workload.model, NOISE_RUNS)
-        if comparison.tuning is None or not comparison.tuning.search:
-            return power.design_power(comparison, runs)
-        return power.design_power(comparison, runs, self._experiments_of(runs))
+        return power.design_power(comparison, self._earlier_experiments(comparison))
 
-    def _experiments_of(self, runs: Sequence[RunRecord]) -> Iterator[ExperimentWithRuns]:
-        for experiment_id in [*dict.fromkeys(run.experiment_id for run in runs)][:SEARCHES]:
-            with suppress(NotFoundError, DamagedError):
-                yield self._source.read(experiment_id)
+    def _earlier_experiments(self, spec: ComparisonSpec) -> Iterator[ExperimentWithRuns]:
+        """Those of the newest runs of its workload, with these runs; searches like it with all of theirs."""
+        runs: dict[str, list[RunRecord]] = defaultdict(list)
+        for run in self._newest_runs(spec.workload.model, NOISE_RUNS):
+            if run.spec is not None and run.spec.workload == spec.workload:
+                runs[run.experiment_id].append(run)
+        searches = 0
+        for experiment in self._source.records([*runs]):
+            if power.is_like(spec, experiment.spec) and searches < SEARCHES:
+                searches += 1
+                with suppress(NotFoundError, DamagedError):
+                    yield self._source.read(experiment.id)
+            else:
+                yield experiment, runs[experiment.id]
 
     def _newest_runs(self, model: str, count: int) -> tuple[RunRecord, ...]:
         where = RunFilter(model=model, status=RunStatus.SUCCEEDED)

@@ -13,11 +13,11 @@ from enum import StrEnum
 from statistics import fmean, median
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from orchestrator.kinds.experiment import Share
 from orchestrator.kinds.registry import ExperimentSpec, validate_spec
-from orchestrator.records import RunRecord
+from orchestrator.records import Conclusion, RunRecord
 from orchestrator.specs.faults import Fault, faults
 from orchestrator.specs.footprints import Footprints, footprint_question
 from worker.catalog import presets
@@ -91,37 +91,53 @@ class PowerLimit(StrEnum):
     """Runs that spike or diverge: whose candidate has more of them than the baseline gets no verdict on its loss."""
 
 
-class DesignPower(Record):
+class PowerAtNoise(Record):
+    """What differences a comparison can show with 80 % probability, if its losses are so noisy."""
+
+    paired_sd: float
+    """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss."""
+    detectable_difference: float | None
+    """The least true difference that is shown; null with one seed, which shows nothing. Of a sequential comparison, at
+    any of its looks."""
+    seeds_for_margin: int | None
+    """Seeds that would show that an equal candidate is as good within the margin; null where that takes more than a
+    thousand."""
+    seeds_for_difference: int | None = None
+    """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
+
+
+class DesignPower(PowerAtNoise):
     """What differences a comparison can show, if its losses are as noisy as those of earlier ones of its workload."""
 
     seeds: int
     comparisons: int
     """Candidates beside the baseline: all of their intervals hold together."""
-    paired_sd: float
-    """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss."""
     experiments: int
-    """Earlier experiments that this is known from."""
+    """Earlier experiments that the noise is known from."""
+    unfinished: bool = False
+    """Whether these have not ended, or were never judged, for no others tell the noise: it is that of the best rates so
+    far, and may be quite another."""
     noise_factor: float
     """The noise may be so many times as large, by the 97.5 % bound of an estimate from so few runs."""
+    least_noise: PowerAtNoise | None = None
+    """The same at the lower bound of the noise's 95 % interval; null where the noise may be at most 1.5 times as
+    large."""
+    most_noise: PowerAtNoise | None = None
+    """At the upper bound."""
     unstable_share: float = 0.0
     """Of the judged runs of these experiments, those that spiked or diverged."""
-    detectable_difference: float | None
-    """The least true difference that is shown with 80 % probability; null with one seed, which shows nothing. Of a
-    sequential comparison, at any of its looks."""
     expected_runs: int | None = None
     """Of a sequential comparison, judged runs on average where all candidates are equal; null of others."""
     most_runs: int | None = None
     """Of a sequential comparison, judged runs where no verdict comes before the last look; null of others."""
     margin: float | None
     """The difference below which candidates count as equally good; null where none is given."""
-    seeds_for_margin: int | None
-    """Seeds that would show with 80 % probability that an equal candidate is as good within the margin; null where
-    that takes more than a thousand."""
-    seeds_for_difference: int | None = None
-    """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
     limit: PowerLimit = PowerLimit.SEEDS
-    """What makes either of the two, or the difference, null: too few seeds, or something that no number of seeds makes
-    smaller."""
+    """What makes either number of seeds, or the difference, null: too few seeds, or something that no number of seeds
+    makes smaller."""
+    out_of_reach: dict[str, tuple[Conclusion, ...]] = Field(default_factory=dict)
+    """Where rates are kept, candidate → the verdicts that no number of seeds reaches, for its regret, or the
+    baseline's, is null: another rate may be better by any amount."""
     searches: int | None = None
     """Where tuning searches more than the rate: the earlier searches of this workload that tell what this one will
     leave open. With 0 of them nobody knows, and what it leaves open comes on top of the difference. Null of others."""
@@ -129,8 +145,8 @@ class DesignPower(Record):
     """Searches like it that tell nothing of that: they have not ended, or nobody knows how far they missed the best
     rates."""
     left_open: float | None = None
-    """By how much that widens an interval to either side, in the middle of those searches; null where there are
-    none."""
+    """By how much what tuning leaves open widens an interval to either side: of a search, in the middle of those
+    searches; of kept rates, the largest of their regrets. Null where there are none."""
     loss_unit: str
 
 

@@ -11,6 +11,7 @@ import typer
 
 from api.cli.console import Json, complain, console, plain, print_json, refuse
 from api.cli.experiments.show import AnyId, Id, find
+from api.cli.experiments.submit import print_power
 from api.cli.listings import counts_text
 from api.cli.service import Url, open_client
 from api.client.client import Client
@@ -147,12 +148,15 @@ def clone(
     """Queue an experiment's specification again, as a new experiment that names the original."""
     with open_client(url) as client:
         submission = client.clone_experiment(id, name, key, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
+        found = client.validate(submission.experiment.spec) if keep_rates and not json else None
     if json:
         print_json(submission)
     else:
         copy = submission.experiment
         known = "" if submission.created else " (cloned before)"
         print(f"experiment {copy.id} is a clone of {id}: {pluralize(copy.counts.total, 'run')}{known}")
+    if found is not None:
+        print_power(found)
 
 
 class LabelAct(StrEnum):

@@ -112,14 +112,19 @@ def _print(found: Preview) -> None:
         print(f"memory:       not counted yet; see `adapm-bench memory {found.models[-1]}`, or /memory of the service")
     for sentence in found.warnings:
         print(f"warning:      {sentence}")
+    print_power(found)
+    if found.law is not None:
+        print(f"can show:     the law {found.law}")
+
+
+def print_power(found: Preview) -> None:
+    """What a comparison can show, or why nobody knows."""
     if found.power is not None:
         print(f"can show:     {words.power_text(found.power)}")
         for sentence in words.power_details(found.power):
             print(f"              {sentence}")
     if found.power_unknown is not None:
         print(f"can show:     unknown: {found.power_unknown}")
-    if found.law is not None:
-        print(f"can show:     the law {found.law}")
 
 
 def _hours(found: Preview) -> str:

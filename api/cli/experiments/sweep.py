@@ -12,7 +12,7 @@ from rich.text import Text
 
 from api.cli.console import Json, console, plain, print_json, refuse, text_table
 from api.cli.experiments.show import Id
-from api.cli.experiments.submit import print_submission
+from api.cli.experiments.submit import print_power, print_submission
 from api.cli.service import Url, open_client
 from dashboards.text import formats
 from dashboards.text.answers import outcome, value_text
@@ -54,7 +54,11 @@ def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, js
             return
         # The key holds the specification: with other seeds, or a trial that was retried, this is another comparison.
         submission = client.submit(spec, key=f"sweep-{id}-{spec.content_hash()[:32]}")
-        print_json(submission) if json else print_submission(submission, client.url)
+        if json:
+            print_json(submission)
+        else:
+            print_submission(submission, client.url)
+            print_power(client.validate(spec))
 
 
 def sweep_view(report: SweepReport) -> RenderableType:

@@ -213,6 +213,31 @@ def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: S
     assert (refused.status_code, "needs fresh_seeds" in refused.text) == (409, True)
 
 
+def test_a_clone_at_kept_rates_says_what_no_number_of_seeds_shows(
+    http: httpx2.Client, service: Service, cli: Cli
+) -> None:
+    """The best rate of both lies at the edge of its grid: on the page before, on the command line, over REST."""
+    fields = comparison_fields(
+        candidates=[{"optimizer": name, "learning_rates": [0.002, 0.004, 0.008]} for name in ("adamw", "adapm")],
+        tuning={"seeds": [7], "extend_grid": 0},
+        seeds=[1, 2, 3],
+    )
+    experiment_id = http.post("/v1/experiments", json=fields).json()["experiment"]["id"]
+    path = f"/experiments/{experiment_id}/clone"
+    asked = {"fresh_seeds": "5", "keep_rates": "true"}
+    assert "Can show" not in http.get(path, params=asked).text, "it has not ended"
+    end_all(service)
+    said = "nothing, with any number of seeds: better rates than the kept ones could turn any difference"
+    assert f"Can show: {said}" in http.get(path, params=asked).text
+    shown = cli("clone", experiment_id, "--fresh-seeds", "5", "--keep-rates").stdout
+    assert f"can show:     {said}" in shown
+    assert "adapm can be called neither better, worse nor as good with any number of seeds" in shown
+    spec = http.get("/v1/experiments").json()["items"][0]["spec"]
+    power = http.post("/v1/experiments/validate", json=spec).json()["power"]
+    assert power["out_of_reach"] == {"adapm": ["better", "worse", "as_good"]}
+    assert (power["detectable_difference"], power["seeds_for_difference"]) == (None, None)
+
+
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
     assert client.add_labels(cancelled, "b", "a").labels == ("a", "b")
     annotate = client._annotate

@@ -377,13 +377,22 @@ def test_of_all_buttons_enter_presses_the_one_that_checks(client):
         assert first and 'value="check"' in first[0]
 
 
+BY_LUCK = (
+    "A law is found by luck alone: {} leave {} one degree of freedom, and intervals reach 12.7 standard errors to "
+    "either side. 5 {} can tell it, or three sizes at three budgets each."
+)
+
+
 @pytest.mark.parametrize(
     ("sizes", "budgets", "said"),
     [
         (2, 1, "No law can be fitted: 2 model sizes; L = A N^-alpha needs at least 3."),
         (1, 2, "No law can be fitted: 2 token budgets; L = B D^-beta needs at least 3."),
-        (3, 1, None),
-        (1, 3, None),
+        (3, 1, BY_LUCK.format("3 model sizes", "L = A N^-alpha", "model sizes")),
+        (1, 3, BY_LUCK.format("3 token budgets", "L = B D^-beta", "token budgets")),
+        (1, 4, BY_LUCK.format("4 token budgets", "L = E + B D^-beta", "token budgets")),
+        (1, 5, None),
+        (3, 3, None),
     ],
 )
 def test_too_few_sizes_for_a_law_are_warned_of_and_can_be_submitted(client, services, sizes, budgets, said):

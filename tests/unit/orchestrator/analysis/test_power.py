@@ -1,6 +1,7 @@
 """What a design can show, held against scipy.stats' noncentral t and against simulated experiments."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -19,12 +20,14 @@ from orchestrator.analysis.comparison import compare, comparison_spec
 from orchestrator.analysis.power import (
     MOST_SEEDS,
     POWER,
+    EarlierCandidate,
     FixedDesign,
+    Noise,
     SequentialDesign,
-    compared_losses,
     curvature,
     design_power,
     detectable_difference,
+    known_losses,
     least_seeds,
     limit_of,
     noise,
@@ -35,11 +38,11 @@ from orchestrator.analysis.power import (
 )
 from orchestrator.analysis.sequential import FUTILE, chances_of_verdict, looks
 from orchestrator.analysis.statistics import paired_difference
-from orchestrator.kinds.comparison import Sequential
+from orchestrator.kinds.comparison import ComparisonSpec, KeptRates, Sequential
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns, RunRecord
+from orchestrator.records import SIGNIFICANCE, Conclusion, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower, PowerLimit
-from tests.factories.comparison import experiment_record, run_record
+from tests.factories.comparison import experiment_record, records, run_record
 from tests.factories.stores import comparison_spec as made_comparison
 from tests.factories.stores import result
 from worker.records.result import Verdict
@@ -214,7 +217,7 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
     experiment, runs = ended_search("apart")
     spec = comparison_spec(experiment)
     (row,) = (row for row in compare(experiment, runs).rows if row.difference)
-    found = design_power(spec, (), [(experiment, runs)])
+    found = design_power(spec, [(experiment, runs)])
     assert isinstance(found, DesignPower) and row.difference is not None and found.detectable_difference is not None
     luck = row.difference.regret
     assert (found.searches, found.experiments) == (1, 1), "its judged seeds tell the noise, too"
@@ -226,17 +229,17 @@ def test_what_an_earlier_search_left_open_is_what_the_next_one_is_taken_to() -> 
     tuning = spec.tuning
     assert tuning is not None
     longer = spec.model_copy(update={"tuning": tuning.model_copy(update={"trials": 32})})
-    of_longer = design_power(longer, runs, [(experiment, runs)])
+    of_longer = design_power(longer, [(experiment, runs)])
     assert isinstance(of_longer, DesignPower) and (of_longer.searches, of_longer.left_open) == (0, None)
     other = spec.model_copy(update={"tuning": tuning.model_copy(update={"search": ("lr",)})})
-    unlike = design_power(other, runs, [(experiment, runs)])
+    unlike = design_power(other, [(experiment, runs)])
     assert isinstance(unlike, DesignPower) and (unlike.searches, unlike.left_open) == (0, None)
     going_on = experiment.model_copy(update={"counts": experiment.counts.model_copy(update={"growing": True})})
-    not_ended = design_power(spec, runs, [(going_on, runs)])
+    not_ended = design_power(spec, [(going_on, runs)])
     assert isinstance(not_ended, DesignPower)
     assert (not_ended.searches, not_ended.searches_left_out) == (0, 1)
     assert "1 search like it was left out: not ended, or nobody knows" in " ".join(power_details(not_ended))
-    both = design_power(spec, runs, [(experiment, runs), (going_on, runs), ended_search("alike", 1)])
+    both = design_power(spec, [(experiment, runs), (going_on, runs), ended_search("alike", 1)])
     assert isinstance(both, DesignPower) and (both.searches, both.searches_left_out) == (2, 1)
     assert "By 2 earlier searches like it, its search leaves" in " ".join(power_details(both))
     assert (found.searches_left_out, unlike.searches_left_out) == (0, 0)
@@ -323,7 +326,7 @@ def test_trials_of_a_search_are_no_grid_of_rates() -> None:
         run_record(run, place, 3.0 + 0.02 * math.log(run.spec.optimizer.lr / 2e-3) ** 2, "grid")
         for place, run in enumerate(spec.first_runs())
     ]
-    plain = curvature(spec.workload, grid)
+    plain = curvature(grid)
     assert plain == pytest.approx(0.02)
     searched = []
     for place, run in enumerate(spec.first_runs()):
@@ -333,8 +336,8 @@ def test_trials_of_a_search_are_no_grid_of_rates() -> None:
         )
         moved = run.model_copy(update={"spec": run.spec.model_copy(update={"optimizer": tried})})
         searched.append(run_record(moved, place, 3.0 + 0.01 * abs(trial - 1), "search"))
-    assert curvature(spec.workload, searched) == 0
-    assert curvature(spec.workload, [*grid, *searched]) == plain
+    assert curvature(searched) == 0
+    assert curvature([*grid, *searched]) == plain
 
 
 def test_noise_is_what_was_planted_whatever_seeds_and_candidates_add() -> None:
@@ -365,8 +368,9 @@ def test_noise_counts_common_seeds_only_and_needs_a_pair_of_them() -> None:
     found = noise([[{0: 1.0, 1: 2.0, 7: 9.0}, {0: 1.0, 1: 2.2}]])
     assert found is not None
     assert found.degrees == 1
-    # One pair of seeds: the differences are 0 and 0.2, whose standard deviation is 0.2 / sqrt(2).
-    assert found.paired_sd == pytest.approx(0.2 / np.sqrt(2))
+    # One pair of seeds: the differences are 0 and 0.2, whose standard deviation is 0.2 / sqrt(2). Of one degree of
+    # freedom half of such lie below 0.67 times the truth.
+    assert found.paired_sd == pytest.approx(0.2 / np.sqrt(2) / np.sqrt(stats.chi2.median(1)))
 
 
 def test_runs_that_spike_take_from_power_what_simulated_experiments_lose_by_them() -> None:
@@ -400,19 +404,19 @@ def test_spikes_of_the_baseline_alone_cost_seeds_and_those_of_the_candidate_alon
 
 
 def test_judged_runs_that_all_diverged_are_counted_and_no_tuning_runs_taken_for_them() -> None:
+    experiment, ended = ended_comparison(5, 0.0, third_is_judged=True)
     runs = [
         run.model_copy(update={"result": result(verdict=Verdict.DIVERGED, final_val_loss=None)})
         if run.candidate == "lion" and run.seed < 100
         else run
-        for run in ended_comparison(5, 0.0, third_is_judged=True)
+        for run in ended
     ]
-    assert runs[0].spec is not None
-    (found,) = compared_losses(runs[0].spec.workload, runs)
+    found = candidates_of(experiment, runs)
     assert {each.name: (len(each.losses), each.diverged) for each in found} == {
         "adamw": (5, 0), "adapm": (5, 0), "lion": (0, 5),
     }  # fmt: skip
     spec = made_comparison(optimizers=("adamw", "lion"), learning_rates=(2e-3,), seeds=range(5))
-    told = design_power(spec, runs)
+    told = design_power(spec, [(experiment, runs)])
     assert isinstance(told, DesignPower) and told.unstable_share == pytest.approx(1 / 3)
     assert "33 % of runs are taken to spike or diverge, as before." in power_details(told)
 
@@ -434,7 +438,7 @@ def test_an_untuned_grid_in_a_steep_basin_shows_nothing_with_any_number_of_seeds
     assert found[1] is not None and found[1] < POWER, "and what a tuned grid takes does not"
 
 
-def ended_comparison(seeds: int, spike: float, *, third_is_judged: bool) -> list[RunRecord]:
+def ended_comparison(seeds: int, spike: float, *, third_is_judged: bool) -> ExperimentWithRuns:
     """Three candidates, tuned on three seeds at three rates and judged on others; the second's judged run spikes."""
     random = np.random.default_rng(seeds)
     spec = made_comparison(
@@ -443,12 +447,18 @@ def ended_comparison(seeds: int, spike: float, *, third_is_judged: bool) -> list
     )  # fmt: skip
     judged = spec.model_copy(update={"tuning": None}).first_runs()
     planned = [*spec.first_runs(), *(run for run in judged if run.spec.optimizer.lr == 2e-3)]
-    return [
+    runs = [
         run_record(run, place, 3.0 + float(random.normal(0.0, 0.005 / math.sqrt(2))) + spike * is_spike)
         for place, run in enumerate(planned)
         if third_is_judged or run.candidate != "lion" or run.spec.seed >= 100
         for is_spike in [(run.candidate, run.spec.seed) == ("adapm", 1)]
     ]
+    return experiment_record(spec, len(runs)), runs
+
+
+def candidates_of(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> Sequence[EarlierCandidate]:
+    (found,) = known_losses(experiment.spec.workload, [(experiment, runs)])
+    return found.candidates
 
 
 @pytest.mark.parametrize("third_is_judged", [False, True])
@@ -457,9 +467,142 @@ def test_a_spike_of_few_judged_runs_is_told_by_the_grids_that_chose_their_rates(
     spike: float, *, third_is_judged: bool
 ) -> None:
     """Three judged seeds alone tell no spike. Who was tuned and never judged does not hide the noise of the others."""
-    runs = ended_comparison(3, spike, third_is_judged=third_is_judged)
-    assert runs[0].spec is not None
-    (found,) = compared_losses(runs[0].spec.workload, runs)
+    found = candidates_of(*ended_comparison(3, spike, third_is_judged=third_is_judged))
     assert {each.name: each.spiked for each in found if each.spiked} == ({"adapm": 1} if spike else {})
     of = noise([[each.losses for each in found]])
     assert of is not None and of.paired_sd < 0.02
+
+
+def at_kept_rates(adamw: float | None, adapm: float | None, seeds: int = 10) -> ComparisonSpec:
+    """A margin of 0.05, and text without an error."""
+    spec = made_comparison(optimizers=("adamw", "adapm"), learning_rates=(2e-3,), seeds=range(seeds))
+    text = spec.workload.evaluation.model_copy(update={"sequences": 10**9})
+    return spec.model_copy(
+        update={
+            "workload": spec.workload.model_copy(update={"evaluation": text}),
+            "kept_rates": KeptRates(experiment="a1", regrets={"adamw": adamw, "adapm": adapm}),
+            "equivalence_margin": 0.05,
+        }
+    )
+
+
+def conclusions(spec: ComparisonSpec, difference: float, count: int) -> list[Conclusion]:
+    """Of simulated experiments with paired noise of 0.005, by the product's own comparison."""
+    random = np.random.default_rng(len(spec.seeds))
+
+    def outcome(candidate: str, lr: float, seed: int) -> float:
+        return 3.0 + difference * (candidate == "adapm") + float(random.normal(0, PAIRED_SPREAD / math.sqrt(2)))
+
+    found = (compare(*records(spec, outcome)) for _ in range(count))
+    return [row.conclusion for each in found for row in each.rows if row.candidate == "adapm"]
+
+
+def known_noise(spec: ComparisonSpec) -> ExperimentWithRuns:
+    """An earlier experiment on 300 seeds, which tells the noise of 0.005 to 4 %."""
+    random = np.random.default_rng(0)
+    many = spec.model_copy(update={"seeds": tuple(range(300)), "kept_rates": None})
+    return records(many, lambda *_: 3.0 + float(random.normal(0, PAIRED_SPREAD / math.sqrt(2))))
+
+
+@pytest.mark.parametrize(("adamw", "adapm"), [(0.0, 0.0), (0.01, 0.02), (0.03, 0.01)])
+def test_at_kept_rates_the_advised_difference_is_shown_as_often_as_in_simulated_experiments(
+    adamw: float, adapm: float
+) -> None:
+    """Whichever way it lies; 150 experiments each way, three standard errors."""
+    spec = at_kept_rates(adamw, adapm)
+    told = design_power(spec, [known_noise(spec)])
+    assert isinstance(told, DesignPower) and told.detectable_difference is not None and told.seeds_for_margin
+    least = told.detectable_difference
+    shown = {
+        Conclusion.BETTER: conclusions(spec, -least, 150).count(Conclusion.BETTER) / 150,
+        Conclusion.WORSE: conclusions(spec, least, 150).count(Conclusion.WORSE) / 150,
+    }
+    assert min(shown.values()) == pytest.approx(POWER, abs=0.1)
+    assert (max(shown.values()) == 1) == (adamw != adapm), "against the smaller regret it is shown more easily"
+    equal = conclusions(at_kept_rates(adamw, adapm, told.seeds_for_margin), 0.0, 150)
+    assert equal.count(Conclusion.AS_GOOD) / 150 > POWER - 0.1
+    assert told.out_of_reach == {}
+    assert f"left up to {max(adamw, adapm):.2g} nats open" in " ".join(power_details(told))
+
+
+@pytest.mark.parametrize(
+    ("adamw", "adapm", "lost", "said"),
+    [
+        (None, None, ("better", "worse", "as_good"), "nothing, with any number of seeds"),
+        (None, 0.01, ("better", "as_good"), "with 10 seeds, that a candidate is worse by 0.01"),
+        (0.01, None, ("worse", "as_good"), "with 10 seeds, that a candidate is better by 0.01"),
+    ],
+)
+def test_what_an_open_kept_rate_forbids_is_said_and_is_what_simulated_experiments_never_say(
+    adamw: float | None, adapm: float | None, lost: tuple[str, ...], said: str
+) -> None:
+    spec = at_kept_rates(adamw, adapm)
+    told = design_power(spec, [known_noise(spec)])
+    assert isinstance(told, DesignPower)
+    assert told.out_of_reach == {"adapm": lost}
+    assert power_text(told).startswith(said)
+    assert told.seeds_for_margin is None
+    verdicts = [each.replace("_", " ") for each in lost]
+    assert f"adapm can be called neither {', '.join(verdicts[:-1])} nor as good with any number of seeds" in " ".join(
+        power_details(told)
+    )
+    found = {difference: {*conclusions(spec, difference, 20)} for difference in (-1.0, 0.0, 1.0)}
+    assert not set().union(*found.values()) & {*lost}
+    for difference, verdict in ((-1.0, Conclusion.BETTER), (1.0, Conclusion.WORSE)):
+        assert (found[difference] == {verdict}) == (verdict not in lost)
+
+
+def test_of_few_earlier_runs_the_noise_is_as_often_too_large_as_too_small_and_its_bounds_hold_it() -> None:
+    """Two candidates on 5 seeds, 1,000 times: three standard errors. Roots of mean squares are too small in 59 %."""
+    random = np.random.default_rng(3)
+
+    def estimate() -> Noise:
+        runs = 3.3 + random.normal(0, 0.005 / math.sqrt(2), (2, 5))
+        found = noise([[dict(enumerate(row.tolist())) for row in runs]])
+        assert found is not None
+        return found
+
+    found = [estimate() for _ in range(1000)]
+    assert np.mean([each.paired_sd < 0.005 for each in found]) == pytest.approx(0.5, abs=0.05)
+    assert np.mean([low < 0.005 < high for low, high in (each.bounds() for each in found)]) == pytest.approx(
+        0.95, abs=0.02
+    )
+
+
+def test_of_one_earlier_experiment_ranges_are_told() -> None:
+    experiment, runs = ended_comparison(5, 0.0, third_is_judged=False)
+    spec = made_comparison(optimizers=("adamw", "adapm"), learning_rates=(2e-3,), seeds=range(5))
+    spec = spec.model_copy(update={"workload": at_kept_rates(0.0, 0.0).workload})
+    moved = [
+        run.model_copy(update={"spec": run.spec.model_copy(update={"workload": spec.workload})})
+        for run in runs
+        if run.spec
+    ]
+    told = design_power(spec, [(experiment, moved)])
+    assert isinstance(told, DesignPower) and told.least_noise and told.most_noise
+    least, most = told.least_noise.seeds_for_difference, told.most_noise.seeds_for_difference
+    assert least and most and told.seeds_for_difference and least < told.seeds_for_difference < most
+    assert f"takes {told.seeds_for_difference} seeds ({least} to {most}), as good" in " ".join(power_details(told))
+    assert " nats (0.00" in power_text(told)
+    sure = design_power(spec, [known_noise(spec)])
+    assert isinstance(sure, DesignPower) and (sure.least_noise, sure.most_noise) == (None, None)
+    assert "(" not in power_text(sure)
+
+
+def test_noise_is_that_of_judged_runs_of_ended_experiments_where_there_are_any() -> None:
+    """Another experiment is still tuning: its losses vary by 0.1 at the best rate so far."""
+    experiment, runs = ended_comparison(5, 0.0, third_is_judged=True)
+    spec, random = comparison_spec(experiment), np.random.default_rng(1)
+    tuning = [
+        run_record(run, place, 3.0 + float(random.normal(0, 0.1)), "f") for place, run in enumerate(spec.first_runs())
+    ]
+    going_on = experiment_record(spec, len(tuning), "f", growing=True), tuning
+    planned = made_comparison(optimizers=("adamw", "lion"), learning_rates=(2e-3,), seeds=range(5))
+    alone = design_power(planned, [(experiment, runs)])
+    both = design_power(planned, [(experiment, runs), going_on])
+    assert isinstance(alone, DesignPower) and both == alone and not alone.unfinished
+    told = design_power(planned, [going_on])
+    assert isinstance(told, DesignPower) and told.unfinished and told.paired_sd > 5 * alone.paired_sd
+    assert "not all of them were judged, and at other rates it may be quite another" in " ".join(power_details(told))
+    cancelled = experiment_record(spec, len(tuning), "f"), tuning
+    assert design_power(planned, [cancelled]) == told, "ended, and never judged"

@@ -221,10 +221,10 @@ def test_a_search_that_says_nothing_of_what_it_missed_does_not_say_that_it_misse
     (row,) = (row for row in compare(experiment, runs).rows if row.difference)
     assert row.difference is not None and not row.difference.rate_is_open and row.difference.regret == 0
     assert openings_of(experiment, runs) == []
-    found = design_power(spec, (), [(experiment, runs)])
+    found = design_power(spec, [(experiment, runs)])
     assert isinstance(found, DesignPower) and (found.searches, found.left_open) == (0, None)
     assert found.searches_left_out == 1
-    told = design_power(spec, (), [(experiment, runs), descent(alike, lost=lambda *_: False)])
+    told = design_power(spec, [(experiment, runs), descent(alike, lost=lambda *_: False)])
     assert isinstance(told, DesignPower) and (told.searches, told.searches_left_out) == (1, 1)
 
 

@@ -1,7 +1,6 @@
 """The smallest design that can decide a claim: from the noise of earlier runs, and before anything is trained."""
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from api.cli.studies.claims import design_claim, smallest_design
 from api.client.client import Client
 from orchestrator.analysis.power import design_power
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import RunRecord
+from orchestrator.records import ExperimentWithRuns
 from orchestrator.specs.preview import DesignPower, Preview
 from orchestrator.studies.claim_file import ClaimDesign, ClaimError, ClaimSpec, claim_path, read_claim
 from orchestrator.studies.evidence import StudyScale
@@ -43,13 +42,13 @@ scales:
 class Known:
     """A service that knows the noise of these runs."""
 
-    def __init__(self, runs: Sequence[RunRecord]) -> None:
-        self.runs, self.asked = runs, 0
+    def __init__(self, *earlier: ExperimentWithRuns) -> None:
+        self.earlier, self.asked = earlier, 0
 
     def validate(self, spec: ComparisonSpec) -> Preview:
         """The power alone, by the product's own analysis."""
         self.asked += 1
-        power = design_power(spec, self.runs)
+        power = design_power(spec, self.earlier)
         known = power if isinstance(power, DesignPower) else None
         return Preview(power=known, power_unknown=power if isinstance(power, str) else None)
 
@@ -67,8 +66,7 @@ def known(claim: ClaimSpec, spread: float) -> Client:
     spec = claim.replace_design(TINY, ClaimDesign(seeds=30)).study().plans[TINY].parts[0].spec
     assert isinstance(spec, ComparisonSpec)
     at_once = spec.model_copy(update={"tuning": None})
-    _, runs = records(at_once, lambda candidate, lr, seed: 2.5 + chance.gauss(0, spread / 2**0.5))
-    return cast(Client, Known(runs))
+    return cast(Client, Known(records(at_once, lambda candidate, lr, seed: 2.5 + chance.gauss(0, spread / 2**0.5))))
 
 
 def test_less_noise_needs_fewer_seeds(tmp_path: Path) -> None:
@@ -93,7 +91,7 @@ def test_a_claim_that_no_number_of_seeds_decides_is_refused_before_it_is_run(tmp
 
 
 def test_without_any_noise_known_five_seeds_tell_it(tmp_path: Path) -> None:
-    design, why = smallest_design(cast(Client, Known(())), claimed(tmp_path), TINY)
+    design, why = smallest_design(cast(Client, Known()), claimed(tmp_path), TINY)
     assert design == ClaimDesign() and "these seeds will tell it" in why
     bytes_alone = claimed(tmp_path, "loss_difference, at_most: 0.0, expected: -0.1", "state_share, at_most: 9.0")
     assert smallest_design(cast(Any, None), bytes_alone, TINY)[0] == ClaimDesign(seeds=1)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks import tuned_laws
-from benchmarks.scaling_fit import PLANTED, World, covered, grid, line
+from benchmarks.scaling_fit import FLOORED, PLANTED, World, covered, grid, line, planted
 from orchestrator.analysis.cells import comparisons
 from orchestrator.analysis.comparison import evaluation_error
 from orchestrator.analysis.laws.fit import FitError, fit_experiments
+from orchestrator.analysis.laws.model import richest_form
 from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, FormName
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import no_law
@@ -86,18 +87,18 @@ def test_each_optimizer_gets_its_law_with_intervals_and_the_difference_is_tested
     report = fit_experiments(measured(SIZES, power), predict=[(10**10, None)], draws=300)
     assert (report.form, report.baseline) == ("n", "adamw")
     adamw, adapm = of(report, "adamw"), of(report, "adapm")
-    for fit, planted in ((adamw, 0.25), (adapm, 0.30)):
+    for fit, true in ((adamw, 0.25), (adapm, 0.30)):
         alpha = fit.coefficients["alpha"]
         assert alpha.low is not None and alpha.high is not None
-        assert alpha.low <= planted <= alpha.high
+        assert alpha.low <= true <= alpha.high
     (difference,) = adapm.against_baseline
     assert difference.p_value is not None and difference.p_value < 0.05
     assert [each.parameters for each in adapm.loss_differences] == list(SIZES)
     for each in adapm.loss_differences:
-        planted = power("adapm", each.parameters, 0) - power("adamw", each.parameters, 0)
-        assert each.difference.value == pytest.approx(planted, abs=0.02)
+        true = power("adapm", each.parameters, 0) - power("adamw", each.parameters, 0)
+        assert each.difference.value == pytest.approx(true, abs=0.02)
         assert each.difference.low is not None and each.difference.high is not None
-        assert each.difference.low <= planted <= each.difference.high
+        assert each.difference.low <= true <= each.difference.high
     assert adamw.against_baseline == ()
     (predicted,) = adapm.predictions
     assert predicted.tokens == 2 * 10**11
@@ -277,6 +278,15 @@ def test_too_few_sizes_are_a_sentence(count: int, sentence: str) -> None:
     found = of(fit_experiments(measured(few, power), form="n0", draws=50), "adapm")
     assert found.verdict.startswith(sentence)
     assert (found.coefficients, found.against_baseline, found.held_out) == ({}, (), None)
+
+
+@pytest.mark.parametrize(("sizes", "least", "most"), [(3, 0.3, 1.0), (4, 0.15, 1.0), (5, 0.0, 0.15)])
+def test_with_one_degree_of_freedom_a_law_is_found_by_luck_alone(sizes: int, least: float, most: float) -> None:
+    """What `law_warnings` warns of: two optimizers with a floor, sizes from 0.08 to 2.8 M, 20 times."""
+    cells = tuple((round(n), 300_000) for n in np.geomspace(8e4, 2.8e6, sizes))
+    world = World(name="", form=richest_form(cells).name, law=FLOORED, cells=cells, seeds=2)
+    found = [each.no_law for data in planted(world, 20, 0) for each in fit_experiments(data, draws=200).fits]
+    assert least <= np.mean([each is not None for each in found]) <= most
 
 
 @pytest.mark.parametrize(
