@@ -6,8 +6,8 @@ were stable, and how often a candidate's runs are not is a figure of its own.
 """
 
 from collections.abc import Collection, Hashable, Mapping
-from math import comb
-from statistics import median, stdev
+from math import comb, log
+from statistics import geometric_mean, median, stdev
 
 from orchestrator.kinds.basin import LEAST_SPIKE, SPIKE
 from orchestrator.records import SIGNIFICANCE, Instability
@@ -27,8 +27,11 @@ def spikes(
     seeds = mine.keys() & baseline.keys()
     if spread is None or not seeds:
         return frozenset(), frozenset()
-    differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
     least = max(SPIKE * spread, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
+    if min(*mine.values(), *baseline.values()) > 0:  # as in a grid, what scales a loss scales its noise
+        least /= geometric_mean(baseline[seed] for seed in seeds)
+        mine, baseline = ({seed: log(loss) for seed, loss in each.items()} for each in (mine, baseline))
+    differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
     readings = {_reading(differences, usual, least) for usual in sorted(set(differences.values()))}
 
     def cost(reading: tuple[frozenset[int], frozenset[int]]) -> tuple[float, int, list[int]]:
