@@ -60,7 +60,6 @@ def test_on_a_seed_with_a_high_loss_a_difference_in_proportion_is_no_spike() -> 
     baseline = {1: 0.01, 2: 0.02, 3: 0.015, 4: 1.0, 5: 0.03}
     mine = {seed: loss * (1.05 if seed % 2 else 0.95) for seed, loss in baseline.items()}
     assert spikes(mine, baseline, 0.001) == spikes(baseline, mine, 0.001) == (frozenset(), frozenset())
-    assert spikes(mine | {2: 0.08}, baseline, 0.001) == (frozenset({2}), frozenset())
 
 
 @pytest.mark.parametrize("swapped", [False, True])
