@@ -482,7 +482,7 @@ class LearningRateRow(Record):
     """Seeds that `val_loss` does not hold because a run of them spiked, this candidate's or the baseline's."""
     spiked_seeds: tuple[int, ...] = ()
     """Of a grid: those whose run spiked at this rate. Where rates are chosen, it counts with the loss that its rate and
-    its seed lead one to expect; a rate at which most runs spiked has none."""
+    its seed lead one to expect; a rate at which most runs spiked ranks as one at which a run diverged."""
     setting: dict[str, Scalar] = Field(default_factory=dict)
     """Where tuning searches more than the rate: all that is searched, as it was tried with this rate."""
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite, sqrt
 from statistics import fmean
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from orchestrator.kinds.tuning import (
     best_rate,
     grid_of,
     judged_rate,
+    rank_of_rate,
     seed_coverage,
     tried_rates,
 )
@@ -49,6 +49,7 @@ axis has some that is the luckiest: without this, equal optimizers of which one 
 be told apart (docs/error-rates.md). It costs power only where the rate hardly matters."""
 SURFACE_DRAWS = 1000
 """Of the parabolas after a descent."""
+NO_GRID = grid_of(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +83,9 @@ class RateSummary:
         """The results that there are."""
         return tuple(run.result for run in self.runs if run.result is not None)
 
-    def key(self, expected: Mapping[float, float] = MappingProxyType({})) -> tuple[int, float]:
-        """Sorts the best first; where something else than the mean is `expected` at a rate, by that."""
-        return self.coverage, expected.get(self.lr, self.val_loss.mean if self.val_loss else 0.0)
+    def key(self, grid: Grid = NO_GRID) -> tuple[SeedCoverage, float]:
+        """Sorts the best first, with what its grid tells of spikes."""
+        return rank_of_rate(self.lr, self.coverage, self.val_loss.mean if self.val_loss else 0.0, grid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +213,13 @@ class CandidateSummary:
         if not self.rates_have_edges() or len(self.rates) == 1 or (self.tuned and self.final is None):
             return False
         return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
+
+    def judged_instead_of(self) -> tuple[float, float | None] | None:
+        """The best rate that was tried and the lost one beside it, where another one than the best is judged."""
+        seen = self._basin()
+        if self.final is None or seen is None or self.final.lr == self.chosen.lr or self.overtaken_by() is not None:
+            return None
+        return self.chosen.lr, seen.lost
 
     def exclude_seeds(self, seeds: frozenset[int]) -> "CandidateSummary":
         """The same with these seeds left out of the compared loss."""
@@ -388,7 +396,7 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
     return CandidateSummary(
         candidate=candidate,
         rates=rates,
-        chosen=min(rates, key=lambda rate: rate.key(known.means())),
+        chosen=min(rates, key=lambda rate: rate.key(known)),
         final=_rate(final_runs[0].lr, final_runs, own) if final_runs else None,
         tuned=spec.tuning is not None,
         grid=known,

@@ -94,6 +94,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     concluded = concluded_rows(spec, standings)
     baseline_row = next(row for row in concluded if row.is_baseline)
     task = spec.workload.task
+    best_tried = {each.candidate.name(): of for each in found if (of := each.judged_instead_of()) is not None}
     overtaken = {each.candidate.name(): lr for each in found if (lr := each.overtaken_by()) is not None}
     rows = tuple(
         row.model_copy(
@@ -120,7 +121,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
         tuning_seeds=spec.tuning.seeds if spec.tuning else (),
         rows=rows,
         pairs=pairs,
-        notes=notes(spec, runs, rows, overtaken),
+        notes=notes(spec, runs, rows, overtaken, best_tried),
     )
 
 

@@ -6,8 +6,8 @@ were stable, and how often a candidate's runs are not is a figure of its own.
 """
 
 from collections.abc import Collection, Hashable, Mapping
-from math import comb
-from statistics import median, stdev
+from math import comb, log
+from statistics import geometric_mean, median, stdev
 
 from orchestrator.kinds.basin import LEAST_SPIKE, SPIKE
 from orchestrator.records import SIGNIFICANCE, Instability
@@ -23,12 +23,27 @@ def spikes(
     Differences alone do not tell frequent spikes of the one from those of the other, which turn what is usual around.
     So every difference in turn is taken for the usual one, and of these readings that one holds which calls few runs
     spiked and leaves few losses far from their own optimizer's other ones.
+
+    What scales a loss may scale its noise, or not: losses above zero spiked that did so as they are and in logarithms.
     """
     seeds = mine.keys() & baseline.keys()
     if spread is None or not seeds:
         return frozenset(), frozenset()
-    differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
     least = max(SPIKE * spread, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
+    here, there = _most_likely_reading(mine, baseline, least)
+    if min(*mine.values(), *baseline.values()) > 0:
+        level = geometric_mean(baseline[seed] for seed in seeds)
+        logs = ({seed: log(each[seed]) for seed in seeds} for each in (mine, baseline))
+        here_in_logs, there_in_logs = _most_likely_reading(*logs, least / level)
+        return here & here_in_logs, there & there_in_logs
+    return here, there
+
+
+def _most_likely_reading(
+    mine: Mapping[int, float], baseline: Mapping[int, float], least: float
+) -> tuple[frozenset[int], frozenset[int]]:
+    seeds = mine.keys() & baseline.keys()
+    differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
     readings = {_reading(differences, usual, least) for usual in sorted(set(differences.values()))}
 
     def cost(reading: tuple[frozenset[int], frozenset[int]]) -> tuple[float, int, list[int]]:

@@ -123,12 +123,14 @@ def notes(
     runs: Sequence[RunRecord],
     rows: Sequence[CandidateRow],
     overtaken: Mapping[str, float] | None = None,
+    best_tried: Mapping[str, tuple[float, float | None]] | None = None,
 ) -> tuple[str, ...]:
     """What limits the answer, the gravest first. `overtaken`: for each candidate whose grid is led by another rate now
-    than that of its final runs, that other rate."""
+    than that of its final runs, that other rate. `best_tried`: for each that is judged at another rate than the best
+    one that it tried, that rate and the lost one beside it."""
     results = [run.result for run in runs if run.result]
     found = (
-        *fairness_notes(spec, runs, rows, overtaken),
+        *fairness_notes(spec, runs, rows, overtaken, best_tried),
         *_evaluation_notes(spec, rows),
         *_measurement_notes(results),
         *_peak_notes(rows),
@@ -142,6 +144,7 @@ def fairness_notes(
     runs: Sequence[RunRecord],
     rows: Sequence[CandidateRow],
     overtaken: Mapping[str, float] | None = None,
+    best_tried: Mapping[str, tuple[float, float | None]] | None = None,
     *,
     is_external: bool = False,
 ) -> tuple[str, ...]:
@@ -152,7 +155,7 @@ def fairness_notes(
         *_loss_notes(rows),
         *_look_notes(spec, rows),
         *_seed_notes(spec, rows),
-        *_grid_notes(spec, rows),
+        *_grid_notes(spec, rows, best_tried or {}),
         *_choice_notes(spec, rows, is_external),
         *_overtaking_notes(rows, overtaken or {}),
     )
@@ -466,13 +469,18 @@ def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
         )
 
 
-def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
+def _grid_notes(
+    spec: ComparisonSpec, rows: Sequence[CandidateRow], best_tried: Mapping[str, tuple[float, float | None]]
+) -> Iterator[str]:
     if (origin := spec.origin_of_rates()) is not None:
         yield origin
     if spec.tuning and spec.tuning.search:
         yield from _search_notes(spec, spec.tuning, rows)
     elif spec.tuning and any(row.final is not None for row in rows):
-        yield f"Learning rates were chosen on {_seeds_phrase(spec.tuning.seeds)}; the losses are of other seeds."
+        if any(len(row.learning_rates) > 1 for row in rows):
+            yield f"Learning rates were chosen on {_seeds_phrase(spec.tuning.seeds)}; the losses are of other seeds."
+        if single := [row.title for row in rows if len(row.learning_rates) == 1]:
+            yield f"Not tuned, for no second learning rate was tried: {', '.join(single)}."
     elif spec.tuning:
         none = "No learning rate was judged" if all(map(_has_ended, rows)) else "No learning rate is judged yet"
         yield f"{none}: rates are chosen on {_seeds_phrase(spec.tuning.seeds)}, and judged on other seeds."
@@ -488,8 +496,22 @@ def _grid_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
     if spiked:
         yield (
             f"Runs of a grid that spiked: {'; '.join(spiked)}. Where learning rates are chosen, such a run counts with "
-            "the loss that its rate and its seed lead one to expect; a rate at which most runs spiked is not chosen."
+            "the loss that its rate and its seed lead one to expect; a rate at which most runs spiked ranks last, as "
+            "one at which a run diverged."
         )
+    judged = [
+        f"{row.title} at {row.final.lr:.4g} instead of {best:.4g}, "
+        + (
+            "where its minimum is missed by least"
+            if lost is None
+            else f"a step back from {lost:.4g}, where runs diverged or spiked"
+        )
+        for row in rows
+        if row.final is not None and row.candidate in best_tried
+        for best, lost in [best_tried[row.candidate]]
+    ]
+    if judged:
+        yield f"Judged at another rate than the best one of its grid: {'; '.join(judged)}."
     at_edge = [row for row in rows if row.edge_of_grid]
     for row in at_edge if len(rows) > 1 else ():
         if row.is_baseline:

@@ -15,7 +15,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SPIKE = 6.0
 """A run spiked whose loss lies so many spreads above what its rate and its seed let expect: farther than the tails of
 Student's t with three degrees of freedom, as heavy as seeds have shown, reach in most grids."""
 LEAST_SPIKE = 0.01
-"""Nor is anything a spike that is less than 1 % of the loss."""
+"""Nor is anything a spike that is less than 1 % of the loss, or the lowest run of its rate."""
 FALSE_SPIKE = 0.03
 """Nor what normal noise does so often to any run of a grid: of few runs the spread is hardly known, and those that are
 left when the highest are taken away lie together by choice. Tests hold it to calling a run so in at most 12 % of grids
@@ -36,7 +36,7 @@ without spikes, and to finding 80 % of frequent ones among 5 × 3 runs; the othe
 LEAST_DEGREES = 4
 """A spread of fewer degrees of freedom is no measure of what is usual."""
 LEAST_SHARE = 1e-9
-"""Where losses are about zero, 1 % of them is nothing: no spike is a smaller share of what they span."""
+"""Where losses lie about zero, 1 % of them is nothing: no spike is a smaller share of what they span."""
 MORE = 1.5
 """By so much the least spike grows until those that are found are no noise."""
 REFITS = 8
@@ -65,11 +65,16 @@ class Grid:
     spikes: frozenset[tuple[float, int]]
     """(rate, seed) of runs that spiked."""
     spread: float | None
-    """Standard deviation of a stable run about what its rate and its seed let expect; None where runs are too few."""
+    """Standard deviation of a stable run about what its rate and its seed let expect, at the best rate where losses are
+    above zero; None where runs are too few."""
 
     def means(self) -> dict[float, float]:
         """Mean over the seeds."""
         return {rate: fmean(seeds.values()) for rate, seeds in self.losses.items()}
+
+    def spiking(self) -> frozenset[float]:
+        """The rates at which most runs spiked: they have no loss, as those at which a run diverged."""
+        return frozenset(rate for rate, _ in self.spikes if rate not in self.losses)
 
     def stable(self, rate: float) -> int:
         """How many of a rate's runs did not spike."""
@@ -119,25 +124,33 @@ class Basin:
 
 
 def grid(losses: Losses) -> Grid:
-    """The complete rates of a grid, without its spikes."""
+    """The complete rates of a grid, without its spikes. Logarithms are fitted where all losses are above zero: noise
+    grows with them, from rate to rate and from seed to seed."""
     seeds = sorted({seed for row in losses.values() for seed in row})
     rates = [rate for rate in sorted(losses) if len(losses[rate]) == len(seeds)]
     table = [[losses[rate][seed] for seed in seeds] for rate in rates]
     if (len(rates) - 1) * (len(seeds) - 1) < LEAST_DEGREES:
         return Grid(losses={rate: losses[rate] for rate in rates}, spikes=frozenset(), spread=None)
-    found = _stable_fit(table)
-    stable = [sum((i, j) not in found.spikes for j in range(len(seeds))) for i in range(len(rates))]
+    lowest = min(map(min, table))
+    in_logs = lowest > 0 and math.isfinite(max(map(max, table)) / lowest)
+    found = _stable_fit([[math.log(loss / lowest) for loss in row] for row in table] if in_logs else table, in_logs)
+
+    def expected(i: int, j: int) -> float:
+        value = found.levels[i] + found.effects[j]
+        return lowest * math.exp(value) if in_logs else value
+
+    spikes = {(i, j) for i, j in found.spikes if table[i][j] > min(table[i])}
+    stable = [sum((i, j) not in spikes for j in range(len(seeds))) for i in range(len(rates))]
+    kept = {
+        rate: {seed: expected(i, j) if (i, j) in spikes else table[i][j] for j, seed in enumerate(seeds)}
+        for i, rate in enumerate(rates)
+        if 2 * stable[i] >= len(seeds)
+    }
+    best = min(kept.values(), key=lambda row: fmean(row.values()), default={})
     return Grid(
-        losses={
-            rate: {
-                seed: found.levels[i] + found.effects[j] if (i, j) in found.spikes else table[i][j]
-                for j, seed in enumerate(seeds)
-            }
-            for i, rate in enumerate(rates)
-            if 2 * stable[i] >= len(seeds)
-        },
-        spikes=frozenset((rates[i], seeds[j]) for i, j in found.spikes),
-        spread=found.spread,
+        losses=kept,
+        spikes=frozenset((rates[i], seeds[j]) for i, j in spikes),
+        spread=found.spread * (geometric_mean(best.values()) if in_logs and best else 1.0),
     )
 
 
@@ -189,7 +202,8 @@ def _function(of: Grid, best: float, rates: Sequence[float], variance: float, lo
 
 @dataclass(frozen=True, kw_only=True)
 class _StableFit:
-    """A table of losses as the sum of a level of each row and an effect of each column, without the spikes."""
+    """A table of losses, or of their logarithms, as the sum of a level of each row and an effect of each column,
+    without the spikes."""
 
     levels: list[float]
     effects: list[float]
@@ -197,13 +211,14 @@ class _StableFit:
     spread: float
 
 
-def _stable_fit(table: Sequence[Sequence[float]]) -> _StableFit:
+def _stable_fit(table: Sequence[Sequence[float]], in_logs: bool) -> _StableFit:
     """The sum that most runs agree with. A spike lies above what its row and column let expect, never below: so each
     row in turn is the one that the others are held against, in each column the lowest run is taken for stable, and the
     start with the most stable runs is right, be it that medians would take spikes for usual. Where the stable runs are
     too few to tell that these are no noise, only larger ones can be spikes."""
     values = [value for row in table for value in row]
-    least = max(LEAST_SPIKE * abs(median(values)), LEAST_SHARE * (max(values) - min(values)))
+    least = LEAST_SPIKE if in_logs else LEAST_SPIKE * abs(median(values))
+    least = max(least, LEAST_SHARE * (max(values) - min(values)))
     while True:
         fits = []
         for start in range(len(table)):

@@ -1,12 +1,12 @@
 """Tuning in two phases: which learning rate is judged after a candidate's grid, and which runs follow. Pure functions.
 
     phase 1: the grid × the tuning seeds ─► all ended ─► best rate at an edge? one more rate beyond it, and again;
-                                                         beside one that diverged? one between the two
+                                                         beside one that was lost? one between the two
                                                          far below its neighbours? one between it and the farther one
                                                       └► else, or enough rates: phase 2, the basin's lowest rate × seeds
 
 Rates that phase 1 cannot tell apart lie about the lowest point of one basin (`basin.py`), and that point is judged;
-beside a rate that diverged, one a step back from the best. The
+beside a lost rate, at which a run diverged or most spiked, one a step back from the best. The
 seeds of phase 2 are others than those of phase 1: a rate that was chosen because it was lowest on a seed is flattered
 by that seed. A candidate goes on as soon as its own runs have ended; nothing depends on another candidate's.
 
@@ -43,6 +43,8 @@ TUNING_SEEDS = (1001, 1002, 1003)
 EXTEND_GRID = 6
 """An optimum up to six steps beyond a grid is found, or the neighbours of one that lies between rates a factor of ten
 apart are halved three times on each side; each rate costs a run for each tuning seed."""
+FIRST_FACTOR = 2.0
+"""By which a grid of one rate is extended."""
 NOISES = 1.5
 """Standard errors of a rate's mean by which the minimum may be missed without a further rate about the best one."""
 
@@ -96,8 +98,9 @@ class Tuning(Spec):
     how sure the choice is."""
     extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = EXTEND_GRID
     """A candidate gets up to so many rates more, one after another: beyond an edge of its grid until the best one is
-    interior; between the best one and a rate that diverged; and between the best one and its neighbours while their
-    losses rise too far above it to say where the basin is lowest. The table says who did."""
+    interior; between the best one and a rate at which a run diverged or most spiked; and between the best one and its
+    neighbours while their losses rise too far above it to say where the basin is lowest. A single rate is extended by
+    factors of two. The table says who did."""
     search: Annotated[tuple[Axis, ...], Field(max_length=6)] = omit_default(())
     """Hyperparameters that are tuned, `lr` among them, instead of the rate alone. Where a candidate gives one rate it
     is the middle of what is searched; where it gives several, all between the lowest and the highest."""
@@ -175,14 +178,8 @@ def descent(priors: Mapping[Axis, Prior], trials: int, runs: Sequence[TuningRun]
 
     def rank(rates: Sequence[float]) -> dict[float, tuple[float, float]]:
         known = {rate: by_rate[rate] for rate in rates if rate in by_rate}
-        expected = grid_of(run for each in known.values() for run in each).means()
-        return {
-            rate: (
-                seed_coverage(each),
-                expected.get(rate, fmean([run.loss for run in each if run.loss is not None] or [inf])),
-            )
-            for rate, each in known.items()
-        }
+        grid = grid_of(run for each in known.values() for run in each)
+        return {rate: _rank(rate, each, grid) for rate, each in known.items()}
 
     return descend(priors, trials, rank)
 
@@ -200,14 +197,23 @@ def seed_coverage(runs: Sequence[TuningRun]) -> SeedCoverage:
 def best_rate(runs: Iterable[TuningRun]) -> float | None:
     """The rate with the lowest mean loss among those of the best coverage; None where no run has a loss. A run that
     spiked counts as what was expected of it: a spike says nothing of its rate alone."""
-    by_rate = _group_by_rate(runs)
-    expected = grid_of(runs).means()
+    grid = grid_of(runs)
     ranked = sorted(
-        (seed_coverage(each), expected.get(lr, fmean(run.loss for run in each if run.loss is not None)), lr)
-        for lr, each in by_rate.items()
+        (*_rank(lr, each, grid), lr)
+        for lr, each in _group_by_rate(runs).items()
         if seed_coverage(each) is not SeedCoverage.EMPTY
     )
     return ranked[0][2] if ranked else None
+
+
+def _rank(lr: float, runs: Sequence[TuningRun], grid: basin.Grid) -> tuple[SeedCoverage, float]:
+    losses = [run.loss for run in runs if run.loss is not None]
+    return rank_of_rate(lr, seed_coverage(runs), fmean(losses) if losses else inf, grid)
+
+
+def rank_of_rate(lr: float, coverage: SeedCoverage, mean: float, grid: basin.Grid) -> tuple[SeedCoverage, float]:
+    """Sorts the best rate first. Where most runs spiked it ranks as where one diverged."""
+    return SeedCoverage.UNSTABLE if lr in grid.spiking() else coverage, grid.means().get(lr, mean)
 
 
 def grid_of(runs: Iterable[TuningRun]) -> basin.Grid:
@@ -250,25 +256,26 @@ def _group_by_rate(runs: Iterable[TuningRun]) -> dict[float, list[TuningRun]]:
 
 
 def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
-    """The next rate outside of an ascending grid whose best rate is its edge, by the grid's own factor there.
-
-    None where the best rate is interior, the grid has no factor (one rate), or the rate would leave the allowed range.
-    """
-    if len(grid) < 2 or best not in (grid[0], grid[-1]):
+    """The next rate outside of an ascending grid whose best rate is its edge, by the grid's own factor there; above a
+    rate that is alone, by `FIRST_FACTOR`. None where the best rate is interior, or the next one not allowed."""
+    if best not in (grid[0], grid[-1]):
         return None
+    if len(grid) == 1:
+        grid = (best / FIRST_FACTOR, best)
     rate = best * (grid[-1] / grid[-2] if best == grid[-1] else grid[0] / grid[1])
     rate = float(f"{rate:.{DIGITS}g}")
     return rate if 0 < rate <= LARGEST_RATE and rate not in grid else None
 
 
 def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
-    """The rate between the best one and a neighbour at which a run diverged: such a basin ends in a cliff, and its
-    lowest point lies just before it. None where neither did, or the cliff is near."""
-    by_rate = _group_by_rate(runs)
+    """The rate between the best one and a neighbour at which a run diverged or most spiked: such a basin ends in a
+    cliff, and its lowest point lies just before it. None where neither did, or the cliff is near."""
+    spiking, by_rate = grid_of(runs).spiking(), _group_by_rate(runs)
     ordered = sorted({*tried_rates(runs), best})
     place = ordered.index(best)
     for other in ordered[max(place - 1, 0) : place + 2]:
-        if other != best and _any_diverged(by_rate[other]) and max(other / best, best / other) > basin.NEAR:
+        is_lost = other in spiking or _any_diverged(by_rate[other])
+        if other != best and is_lost and max(other / best, best / other) > basin.NEAR:
             return float(f"{sqrt(best * other):.{basin.DIGITS}g}")
     return None
 

@@ -567,6 +567,47 @@ def test_runs_that_are_called_spikes_in_a_grid_are_named() -> None:
     assert note.startswith("Runs of a grid that spiked: AdaPM at lr 0.004, seed 1. ")
 
 
+def judged_notes(loss: Callable[[float, int], float], rates: tuple[float, ...], **tuning: int) -> list[str]:
+    """What is said of the learning rates of one optimizer that was tuned."""
+    of = comparison_spec(optimizers=("adamw",), learning_rates=rates, seeds=range(3), tuning=Tuning(**tuning))
+    found = compare(*tuned_records(of, lambda run: loss(run.spec.optimizer.lr, run.spec.seed)))
+    return [note for note in found.notes if "rate" in note]
+
+
+def test_a_rate_that_is_judged_instead_of_the_best_one_is_told() -> None:
+    """0.64 spiked on two of three tuning seeds: nobody was told why 0.213 was judged where 0.32 was best."""
+
+    def cliff(lr: float, seed: int) -> float:
+        falling = 2.3 - 0.01 * math.log2(lr) + 0.001 * ((round(100 * lr) + seed) % 4)
+        return falling + (lr > 0.6) * {1001: 0.6, 1002: 0.9}.get(seed, 0.0)
+
+    chosen, spiked, judged = judged_notes(cliff, (0.08, 0.16, 0.32, 0.64), extend_grid=0)
+    assert chosen.startswith("Learning rates were chosen on seeds 1001, 1002, 1003")
+    assert spiked.startswith("Runs of a grid that spiked: AdamW at lr 0.64, seeds 1001, 1002. ")
+    assert spiked.endswith("a rate at which most runs spiked ranks last, as one at which a run diverged.")
+    assert judged == (
+        "Judged at another rate than the best one of its grid: AdamW at 0.213 instead of 0.32, a step back from 0.64, "
+        "where runs diverged or spiked."
+    )
+    *_, between = judged_notes(
+        lambda lr, seed: 2.3 + 0.05 * math.log2(lr / 2.3e-3) ** 2, (1e-3, 2e-3, 4e-3), extend_grid=0
+    )
+    assert between.startswith("Judged at another rate than the best one of its grid: AdamW at 0.002")
+    assert between.endswith("instead of 0.002, where its minimum is missed by least.")
+
+
+def test_a_rate_that_is_alone_is_extended_or_said_to_be_untuned() -> None:
+    """It was said to have been chosen."""
+
+    def loss(lr: float, seed: int) -> float:
+        return 2.3 + 0.05 * math.log2(lr / 2e-3) ** 2 + 0.001 * (seed % 7)
+
+    chosen, extended, *_ = judged_notes(loss, (1e-3,))
+    assert chosen.startswith("Learning rates were chosen")
+    assert extended.startswith("Learning rates added beyond an edge of the grid")
+    assert judged_notes(loss, (1e-3,), extend_grid=0) == ["Not tuned, for no second learning rate was tried: AdamW."]
+
+
 def test_a_half_finished_comparison_prefers_complete_rates_and_says_that_it_may_change() -> None:
     """The first seed at 4e-3 looks better, but 2e-3 has all of its seeds."""
 

@@ -55,6 +55,13 @@ def test_a_noise_that_tuning_did_not_show_is_no_spike() -> None:
     assert spikes(noise, dict.fromkeys(range(30), 3.0), 0.005) == (frozenset(), frozenset())
 
 
+def test_on_a_seed_with_a_high_loss_a_difference_in_proportion_is_no_spike() -> None:
+    """Excess risks of seeds that differ by a factor of a hundred, and noise of 5 %."""
+    baseline = {1: 0.01, 2: 0.02, 3: 0.015, 4: 1.0, 5: 0.03}
+    mine = {seed: loss * (1.05 if seed % 2 else 0.95) for seed, loss in baseline.items()}
+    assert spikes(mine, baseline, 0.001) == spikes(baseline, mine, 0.001) == (frozenset(), frozenset())
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_one_loss_far_from_all_others_makes_no_spikes_of_these(swapped: bool) -> None:
     """A seed on which both spiked, or a run that ended 0.2 nats lower than usual."""

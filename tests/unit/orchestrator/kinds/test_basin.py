@@ -146,17 +146,33 @@ def test_frequent_spikes_are_found_in_a_grid(share: float, least_found: float, m
 
 
 def test_noise_of_more_than_a_hundredth_of_the_loss_is_no_spike() -> None:
-    """Lion on gpt2-nano: one run of nine spiked. Four were called so, where 1 % of the loss was enough and no degree of
-    freedom was left to see that it was not."""
+    """Lion on gpt2-nano: one run of nine may have spiked, which so few hardly show. Four were called so, where 1 % of
+    the loss was enough and no degree of freedom was left to see that it was not."""
     losses = {
         0.001: {1: 2.112, 2: 2.152, 3: 2.180},
         0.002: {1: 2.048, 2: 2.110, 3: 2.078},
         0.004: {1: 2.015, 2: 2.541, 3: 2.170},
     }
     found = grid(losses)
-    assert found.spikes == {(0.004, 2)}
-    assert found.spread == pytest.approx(0.039, abs=0.001)
+    assert found.spikes <= {(0.004, 2)}
     assert basin(found, [*losses]) is not None
+
+
+@pytest.mark.parametrize(("of_seeds", "of_rates", "noise"), [(0.5, 1.0, 0.1), (1.5, 2.0, 0.3), (0.5, 0.2, 0.5)])
+def test_losses_whose_noise_grows_with_them_are_seldom_called_spikes(
+    of_seeds: float, of_rates: float, noise: float
+) -> None:
+    """Excess risks: orders of magnitude from rate to rate and from seed to seed, and noise that is a share of them."""
+    random = np.random.default_rng(0)
+    found = 0
+    for _ in range(200):
+        seeds = of_seeds * random.standard_normal(3)
+        logs = of_rates * abs(np.arange(6) - 2)[:, None] + seeds + noise * random.standard_normal((6, 3))
+        losses = {float(2**i): dict(enumerate(row.tolist())) for i, row in enumerate(np.exp(logs))}
+        of = grid(losses)
+        found += bool(of.spikes)
+        assert all(losses[lr][seed] > min(losses[lr].values()) for lr, seed in of.spikes)
+    assert found <= 200 * 0.08
 
 
 @pytest.mark.parametrize("rates", [2, 3, 5])
@@ -185,6 +201,7 @@ def test_a_rate_of_which_most_runs_spiked_has_no_mean() -> None:
     assert sorted(found.means()) == [5e-4, 1e-3, 2e-3, 8e-3]
     beside = basin(found, RATES)
     assert beside is not None
+    assert found.spiking() == {4e-3}
     assert (beside.around, beside.lost) == ((1e-3, 2e-3), 4e-3), "what lies there nobody knows, as beside a cliff"
 
 
@@ -194,7 +211,7 @@ def test_a_rate_of_which_one_of_two_runs_spiked_has_the_loss_of_the_other_one() 
     losses[2e-3] |= {0: 3.6}
     found = grid(losses)
     assert found.spikes == {(2e-3, 0)}
-    assert found.means()[2e-3] == pytest.approx(bowl(2e-3, 2e-3) + 0.0005, abs=1e-6)
+    assert found.means()[2e-3] == pytest.approx(bowl(2e-3, 2e-3) + 0.0005, abs=1e-4)
     seen = basin(found, RATES)
     assert seen is not None and (seen.best, seen.lost) == (2e-3, None)
 

@@ -175,6 +175,40 @@ def test_a_cliff_is_approached_by_halves_until_it_is_near() -> None:
     assert follow(of, *trials, ended(3.36e-3, None, verdict=Verdict.DIVERGED))[0] == (1.89e-3, 1)
 
 
+@pytest.mark.parametrize("verdict", [Verdict.CONVERGED, Verdict.DIVERGED])
+def test_a_cliff_of_spikes_is_approached_as_one_of_divergence(verdict: Verdict) -> None:
+    """Two of three runs at 0.64 ended far too high for their seeds. 0.213, a step back from the best rate, was judged
+    with half of the rates unused."""
+    of = spec(extend_grid=3, seeds=(7, 8, 9))
+    falling = {0.08: 0.30, 0.16: 0.22, 0.32: 0.18, 0.64: 0.16}
+    trials = [
+        ended(lr, 2 + loss + 0.01 * seed + 0.001 * ((3 * place + seed) % 4), seed)
+        for place, (lr, loss) in enumerate(falling.items())
+        for seed in (7, 8, 9)
+        if (lr, seed) not in ((0.64, 7), (0.64, 9))
+    ]
+    losses = (3.4, 2.9) if verdict is Verdict.CONVERGED else (None, None)
+    trials += [ended(0.64, loss, seed, verdict) for loss, seed in zip(losses, (7, 9), strict=True)]
+    assert best_rate(trials) == 0.32
+    of = of.model_copy(update={"candidates": (Candidate(optimizer="adamw", learning_rates=tuple(falling)),)})
+    assert follow(of, *trials) == ((0.453, 7), (0.453, 8), (0.453, 9))
+
+
+def test_a_rate_at_which_most_runs_spiked_is_not_the_best() -> None:
+    """Its mean is the lowest: of what spikes there one run says nothing."""
+    rates = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
+    trials = [
+        ended(lr, 2.3 + 0.25 * (place - 3) ** 2 + 0.001 * ((3 * place + 2 * seed) % 5), seed)
+        for place, lr in enumerate(rates)
+        for seed in (0, 8, 9)
+    ]
+    spikes = {(4e-3, 0): 0.2, (4e-3, 9): 0.35}
+    lifted = [ended(each.lr, (each.loss or 0) + spikes.get((each.lr, each.seed), 0.0), each.seed) for each in trials]
+    assert grid_of(lifted).spiking() == {4e-3}
+    assert best_rate(trials) == 4e-3
+    assert best_rate(lifted) in (2e-3, 8e-3)
+
+
 def test_a_spike_neither_wins_nor_loses_a_rate() -> None:
     """Five rates on three seeds; at the best one a run ends 0.4 too high."""
     noise = iter(
@@ -247,7 +281,8 @@ def test_a_grid_grows_at_the_edge_of_the_optimum_until_it_is_interior() -> None:
         ((1e-3, 3e-3), 1e-3, 3.33333333333e-4),
         ((1e-3, 2e-3, 8e-3), 8e-3, 3.2e-2),
         ((1e-3, 2e-3, 8e-3), 2e-3, None),
-        ((1e-3,), 1e-3, None),
+        ((1e-3,), 1e-3, 2e-3),
+        ((1e6,), 1e6, None),
         ((1e5, 1e6), 1e6, None),
     ],
 )
@@ -283,10 +318,17 @@ def test_seeds_that_chose_a_rate_cannot_judge_it() -> None:
     assert "must share no seed with seeds, which has 1 too" in refused(tuning={"seeds": [0, 1]})
 
 
-def test_a_grid_of_one_rate_is_judged_at_it() -> None:
+def test_a_grid_of_one_rate_is_extended_to_either_side() -> None:
+    """It was judged at that rate as if others had been tried."""
     one = Candidate(optimizer="adamw", learning_rates=(1e-3,))
     of = spec(extend_grid=4).model_copy(update={"candidates": (one,)})
-    assert follow(of, ended(1e-3, 2.3)) == ((1e-3, 1), (1e-3, 2), (1e-3, 3))
+    alone = [ended(1e-3, 2.3)]
+    assert follow(of, *alone) == ((2e-3, 0),)
+    assert follow(of, *alone, ended(2e-3, 2.4)) == ((5e-4, 0),)
+    assert follow(of, *alone, ended(2e-3, None, verdict=Verdict.DIVERGED)) == ((5e-4, 0),)
+    assert follow(of, *alone, ended(2e-3, 2.2)) == ((4e-3, 0),)
+    none = spec().model_copy(update={"candidates": (one,)})
+    assert follow(none, *alone) == ((1e-3, 1), (1e-3, 2), (1e-3, 3))
 
 
 def test_unequal_trial_budgets_are_refused_unless_they_are_asked_for() -> None:
