@@ -33,8 +33,8 @@ def spikes(
     here, there = _most_likely_reading(mine, baseline, least)
     if min(*mine.values(), *baseline.values()) > 0:
         level = geometric_mean(baseline[seed] for seed in seeds)
-        logs = ({seed: log(each[seed]) for seed in seeds} for each in (mine, baseline))
-        here_in_logs, there_in_logs = _most_likely_reading(*logs, least / level)
+        logs, baseline_logs = ({seed: log(each[seed]) for seed in seeds} for each in (mine, baseline))
+        here_in_logs, there_in_logs = _most_likely_reading(logs, baseline_logs, least / level)
         return here & here_in_logs, there & there_in_logs
     return here, there
 
