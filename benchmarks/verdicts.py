@@ -12,14 +12,16 @@ other), skew (an exponential less its tangent), kink (0.05 nats for a factor of 
 wall (0.02 and 0.4), edge (the optimum lies up to two steps beyond the grid), cliff (falls towards a rate above which
 every run diverges, by 0.01 nats for a factor of two unless the line says otherwise) and chance (the same, where runs
 diverge by chance about that rate: what is compared is the loss at the rate at which 5 % of them do, for nobody trains
-where every second run is lost). "Flat and": the baseline's basin is flat, and the others' that. Grids have factors
-of 2, 4 or 10. Each candidate's best rate lies anywhere between two rates of its grid: what is compared is the lowest
-point of the basins, and a grid that has missed it is no excuse. "Untuned": every seed at every rate, and no phase of
-its own for the choice. Seeds have a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal,
-Student's t with 3 degrees of freedom, or log-normal, all of one variance, with a line's own spread where it names
-one ("normal and": the baseline's is normal, and the others' that); with spikes 15, 30 or 45 % of the runs end
-0.05 to 0.5 nats too high, of all candidates, of all but the baseline ("spikes of one"), or of the baseline. "Without
-unit": the same losses times so much, of a task whose losses are no nats, without a margin.
+where every second run is lost) and spiking (the same, but these runs end 0.05 to 0.5 nats too high, and the loss falls
+no further). "Flat and": the baseline's basin is flat, and the others' that. Grids have factors of 2, 4 or 10. Each
+candidate's best rate lies anywhere between two rates of its grid: what is compared is the lowest point of the basins,
+and a grid that has missed it is no excuse. "Untuned": every seed at every rate, and no phase of its own for the choice.
+Seeds have a standard deviation of 0.016 nats, paired differences of 0.005; noise is normal, Student's t with 3 degrees
+of freedom, or log-normal, all of one variance, with a line's own spread where it names one ("normal and": the
+baseline's is normal, and the others' that); with spikes 15, 30 or 45 % of the runs end 0.05 to 0.5 nats too high, of
+all candidates, of all but the baseline ("spikes of one"), or of the baseline. "Without unit": the same losses times so
+much, of a task whose losses are no nats, without a margin. "In logs": the losses are e to so many times what they lie
+above 3.3 nats, so that noise grows with them.
 
 Printed for each world, in per cent: the experiments in which any of the equal candidates was called better or worse,
 and those in which one was called unstable; the intervals that hold the true difference; how often a candidate that is
@@ -86,15 +88,25 @@ class World:
     """Between neighbouring rates of the grid."""
     unit: float | None = None
     """Losses have none, and are so many times as large as those in nats."""
+    scale: float = 0.0
+    """Losses are e to so many times what they lie above `LOSS`."""
 
     def name(self) -> str:
         """As the table has it."""
-        basin = f"{self.basin} {self.slope}" if self.basin in ("cliff", "chance") else self.basin
+        basin = f"{self.basin} {self.slope}" if self.basin in ("cliff", "chance", "spiking") else self.basin
         spread = f", spread {self.paired_spread:g}" if self.paired_spread != PAIRED_SPREAD else ""
         spikes = f", {self.spike_share:.0%} spikes of {self.spikes}" if self.spikes else ""
         noise = f"{'normal and ' if self.unlike_noise else ''}{self.noise}"
         unit = "" if self.unit is None else f", without unit × {self.unit:g}"
-        return f"{'flat and ' if self.unlike else ''}{basin}, {noise}{spread}{spikes}{unit}"
+        logs = f", in logs × {self.scale:g}" if self.scale else ""
+        return f"{'flat and ' if self.unlike else ''}{basin}, {noise}{spread}{spikes}{unit}{logs}"
+
+    def difference(self, shift: float) -> float:
+        """Of the expected losses at the best rates of two that differ by so much in nats."""
+        if self.scale:
+            variance = SEED_SPREAD**2 + self.paired_spread**2 / 2
+            shift = math.exp(self.scale**2 * variance / 2) * math.expm1(self.scale * shift)
+        return shift * (self.unit or 1.0)
 
 
 def share(count: int, of: int) -> float | None:
@@ -159,6 +171,8 @@ class Optimizer:
             return None if x > 0 else -self.slope * x
         if self.basin == "chance":
             return -self.slope * x
+        if self.basin == "spiking":
+            return max(-self.slope * x, 0.0)
         if self.basin == "kink":
             return STEEP * max(-x, 2 * x)
         if self.basin == "wall":
@@ -168,8 +182,8 @@ class Optimizer:
         return self.curvature * x * x
 
     def risk(self, rate: float) -> float:
-        """That a run diverges by chance."""
-        if self.basin != "chance":
+        """That a run diverges, or spikes, by chance at this rate."""
+        if self.basin not in ("chance", "spiking"):
             return 0.0
         x = math.log2(rate / BEST) - self.best
         return 1 / (1 + (1 / CHANCE - 1) * math.exp(-min(max(x / CHANCE_WIDTH, -50), 50)))
@@ -200,7 +214,10 @@ class Runs:
     def loss(self, optimizer: Optimizer, rate: float, seed: int) -> float | None:
         """How a run ends; None where it diverges."""
         level = optimizer.loss(rate)
-        if level is None or self._random.random() < optimizer.risk(rate):
+        if level is None:
+            return None
+        is_lost = self._random.random() < optimizer.risk(rate)
+        if is_lost and optimizer.basin == "chance":
             return None
         if seed not in self._seeds:
             self._seeds[seed] = float(self._random.normal(0, SEED_SPREAD))
@@ -209,9 +226,10 @@ class Runs:
             more = noise(optimizer.noise, self._random, 64, self._world.paired_spread).tolist()
             self._noise[optimizer.noise] = iter(more)
             own = next(self._noise[optimizer.noise])
-        if self._random.random() < optimizer.spike_share:
+        if self._random.random() < optimizer.spike_share or is_lost:
             own += math.exp(self._random.uniform(math.log(0.05), math.log(0.5)))
-        return (LOSS + level + optimizer.shift + self._seeds[seed] + own) * (self._world.unit or 1.0)
+        above, scale = level + optimizer.shift + self._seeds[seed] + own, self._world.scale
+        return (math.exp(scale * above) if scale else LOSS + above) * (self._world.unit or 1.0)
 
 
 def optimizers(world: World, shifts: list[float], random: np.random.Generator) -> list[Optimizer]:
@@ -221,7 +239,8 @@ def optimizers(world: World, shifts: list[float], random: np.random.Generator) -
         basin = "flat" if world.unlike and place == 0 else world.basin
         steep = basin == "steep" or (basin == "mixed" and place % 2 == 1)
         beyond = world.rates // 2
-        low, high = {"edge": (beyond, beyond + 2), "cliff": (0, beyond), "chance": (0, beyond)}.get(basin, (-1, 1))
+        towards = dict.fromkeys(("cliff", "chance", "spiking"), (0, beyond))
+        low, high = ({"edge": (beyond, beyond + 2)} | towards).get(basin, (-1, 1))
         best = float(random.uniform(low, high)) * math.log2(world.factor)
         found.append(
             Optimizer(
@@ -325,12 +344,13 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
             for row, shift in said:
                 if row.difference is not None and row.difference.low is not None and row.difference.high is not None:
                     tally.intervals += 1
-                    unit = world.unit or 1.0
-                    tally.held += row.difference.low <= shift * unit <= row.difference.high
-                    tally.half_widths.append((row.difference.high - row.difference.low) / 2 / unit)
+                    tally.held += row.difference.low <= world.difference(shift) <= row.difference.high
+                    tally.half_widths.append((row.difference.high - row.difference.low) / 2 / (world.unit or 1.0))
             if shifts is equal:
                 tally.experiments += 1
-                tally.falsely_spiked += not world.spikes and any(map(_has_spike, rows.values()))
+                tally.falsely_spiked += not (world.spikes or world.basin == "spiking") and any(
+                    map(_has_spike, rows.values())
+                )
                 tally.runs += len(records)
                 tally.false += any(word in ("better", "worse") for word, _ in words)
                 tally.unstable += any(word in ("unstable", "not_compared") for word, _ in words)
@@ -408,6 +428,13 @@ def worlds() -> Iterator[World]:
         yield replace(skewed, tuning_seeds=0, rates=1)
     for unit in (1e-3, 1.0, 1e3):
         yield replace(usual, basin="steep", factor=4, seeds=10, unit=unit)
+    for scale in (10.0, 30.0, 100.0):
+        for basin in ("flat", "steep", "edge"):
+            for tuning_seeds in (3, 0):
+                yield replace(usual, basin=basin, tuning_seeds=tuning_seeds, unit=1.0, scale=scale)
+    for factor in (2, 4):
+        for slope in (0.01, 0.02, 0.05):
+            yield replace(usual, basin="spiking", slope=slope, factor=factor, seeds=10)
 
 
 def main() -> None:
