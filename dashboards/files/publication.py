@@ -294,7 +294,7 @@ TARGET_COLUMNS = (
 )
 
 
-def _of_target(row: CandidateRow, field: str, end: str) -> float | None:
+def _target_figure(row: CandidateRow, field: str, end: str) -> float | None:
     found = getattr(row.time_to_target, field, None)
     value: float | None = getattr(found, end.removeprefix("_") or "mean", None)
     return value
@@ -339,7 +339,7 @@ COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("target_reached", lambda row: row.time_to_target.reached if row.time_to_target else None),
     ("target_n", lambda row: row.time_to_target.n if row.time_to_target else None),
     *(
-        (f"{name}{end}", partial(_of_target, field=field, end=end))
+        (f"{name}{end}", partial(_target_figure, field=field, end=end))
         for name, field in TARGET_COLUMNS
         for end in ("", "_low", "_high")
     ),

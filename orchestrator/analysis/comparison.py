@@ -26,7 +26,7 @@ from orchestrator.analysis.improvement import PairsState, improvement_of
 from orchestrator.analysis.sequential import FUTILE, Array, chances_of_verdict
 from orchestrator.analysis.stability import instability, spikes
 from orchestrator.analysis.statistics import median, normal_quantile, paired_difference, t_quantile
-from orchestrator.analysis.targets import first_reached, fronts_shown, pareto_front, shown_between
+from orchestrator.analysis.targets import crossing_bounds, first_reached, fronts_shown, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
@@ -526,7 +526,7 @@ def _time_to_target(
     runs = [mine[seed] for seed in seeds]
     apart = [(curves[run.id], targets[run.seed]) for run in runs]
     steps, losses = _above_targets(apart)
-    first, last = _shown_between(spec, row.difference, each, of, steps, losses)
+    first, last = _bounds_of_step(spec, row.difference, each, of, steps, losses)
     there = first_reached(steps, losses.mean(axis=0).tolist(), 0.0)
     speed_up = None
     if (first, last) != (None, None):
@@ -565,7 +565,7 @@ def _above_targets(apart: Sequence[tuple[ValidationCurve, float]]) -> tuple[list
     return steps, np.where(np.isfinite(above), above, np.nan)
 
 
-def _shown_between(
+def _bounds_of_step(
     spec: ComparisonSpec,
     of: Difference | None,
     each: CandidateSummary,
@@ -585,7 +585,7 @@ def _shown_between(
     mean = losses.mean(axis=0)
     low = mean - half - of.regret - (baseline.selection() or 0.0)
     high = mean + half + of.baseline_regret + (each.selection() or 0.0)
-    first, last = shown_between(steps, low.tolist(), high.tolist())
+    first, last = crossing_bounds(steps, low.tolist(), high.tolist())
     return None if each.rate_is_open() else first or None, None if baseline.rate_is_open() else last
 
 

@@ -252,9 +252,11 @@ def design_power(spec: ComparisonSpec, earlier: Iterable[ExperimentWithRuns] = (
         and detectable_difference(design.without_instability(), len(spec.seeds)) is not None
     ):
         limit = PowerLimit.INSTABILITY
-    bounds = [_power_at(_at_noise(design, each, spec), spec) for each in found.bounds() if found.factor() > UNSURE]
-    looked_at = _looked_at(design, spec)
-    left_open = [regret for regret in _kept_regrets(spec).values() if regret is not None]
+    bounds = [
+        _power_at(_design_with_noise(design, each, spec), spec) for each in found.bounds() if found.factor() > UNSURE
+    ]
+    looked_at = _sequential_design(design, spec)
+    left_open = [regret for regret in _regrets_of_kept_rates(spec).values() if regret is not None]
     if openings:
         left_open = [median(max(each.candidate, each.baseline) for each in openings)]
     return DesignPower(
@@ -285,7 +287,7 @@ def design_power(spec: ComparisonSpec, earlier: Iterable[ExperimentWithRuns] = (
 def _power_at(design: FixedDesign, spec: ComparisonSpec) -> PowerAtNoise:
     seeds, margin = len(spec.seeds), spec.equivalence()
     least = detectable_difference(design, seeds)
-    if least is not None and (looked_at := _looked_at(design, spec)) is not None:
+    if least is not None and (looked_at := _sequential_design(design, spec)) is not None:
         least = detectable_difference(looked_at, seeds)
     return PowerAtNoise(
         paired_sd=design.noise_sd,
@@ -295,7 +297,7 @@ def _power_at(design: FixedDesign, spec: ComparisonSpec) -> PowerAtNoise:
     )
 
 
-def _at_noise(design: FixedDesign, noise_sd: float, spec: ComparisonSpec) -> FixedDesign:
+def _design_with_noise(design: FixedDesign, noise_sd: float, spec: ComparisonSpec) -> FixedDesign:
     """The same design with other noise. What its grids leave open grows as that does: so it is in a flat basin, and
     drawing them anew would take as long again."""
     times = noise_sd / design.noise_sd
@@ -308,7 +310,7 @@ def _at_noise(design: FixedDesign, noise_sd: float, spec: ComparisonSpec) -> Fix
     return replace(design, noise_sd=noise_sd, openness=left_open if grids_are_drawn else design.openness)
 
 
-def _looked_at(design: FixedDesign, spec: ComparisonSpec) -> "SequentialDesign | None":
+def _sequential_design(design: FixedDesign, spec: ComparisonSpec) -> "SequentialDesign | None":
     if spec.sequential is None or spec.tries_improvement():
         return None
     return SequentialDesign(design=design, sequential=spec.sequential, most=len(spec.seeds), margin=spec.equivalence())
@@ -317,7 +319,7 @@ def _looked_at(design: FixedDesign, spec: ComparisonSpec) -> "SequentialDesign |
 def _openness_of(spec: ComparisonSpec, noise_sd: float, width: float, openings: Sequence["Opening"]) -> Openness:
     """What the comparison's tuning leaves open, or left open of the rates that it keeps; nothing where nobody knows."""
     if spec.kept_rates is not None:
-        return openness_of_kept(_kept_regrets(spec), spec.baseline_name())
+        return openness_of_kept(_regrets_of_kept_rates(spec), spec.baseline_name())
     if spec.tuning is not None and spec.tuning.search:
         return openness_of_search(openings) if openings else nothing_open
     rates = min((each.learning_rates for each in spec.candidates), key=len)
@@ -328,7 +330,7 @@ def _openness_of(spec: ComparisonSpec, noise_sd: float, width: float, openings: 
     return openness(noise_sd, spec.tuning, rates, width, spec.least_open())
 
 
-def _kept_regrets(spec: ComparisonSpec) -> Mapping[str, float | None]:
+def _regrets_of_kept_rates(spec: ComparisonSpec) -> Mapping[str, float | None]:
     return {} if spec.kept_rates is None else spec.kept_rates.regrets
 
 
@@ -348,7 +350,7 @@ def openness_of_kept(regrets: Mapping[str, float | None], baseline: str) -> Open
 def out_of_reach(spec: ComparisonSpec) -> dict[str, tuple[Conclusion, ...]]:
     """Candidate → the verdicts that no number of seeds reaches, for the comparison that chose its rate or the
     baseline's left open by any amount how much lower the loss at another one is."""
-    regrets, found = _kept_regrets(spec), {}
+    regrets, found = _regrets_of_kept_rates(spec), {}
     baseline_is_open = bool(regrets) and regrets[spec.baseline_name()] is None
     for name, regret in regrets.items():
         lost = [Conclusion.BETTER] * baseline_is_open + [Conclusion.WORSE] * (regret is None)

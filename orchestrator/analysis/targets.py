@@ -4,7 +4,7 @@ Pure functions on arrays, without a word of runs or tables:
 
     first_reached   when a curve came down to a target            (time to target: AlgoPerf, arXiv 2306.07179)
     reached_between between which two evaluations it did
-    shown_between   between which evaluations losses of several seeds are shown to have come down to theirs
+    crossing_bounds between which evaluations losses of several seeds are shown to have come down to theirs
     median_time     of times to a target, some of which never were
     geometric_mean  of ratios, with its interval                  (speed-ups are ratios: their mean is taken in logs)
     pareto_front    lowest loss × fewest bytes
@@ -63,7 +63,7 @@ def _first_below(positions: Sequence[float], losses: Sequence[float], target: fl
     return x, y, int(below[0]) if below.size else None
 
 
-def shown_between(
+def crossing_bounds(
     steps: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> tuple[float | None, float | None]:
     """The evaluation until which a difference is shown to lie above zero, and the one from which on it is shown to lie

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.analysis.targets import (
+    crossing_bounds,
     first_reached,
     fronts_shown,
     geometric_mean,
@@ -16,7 +17,6 @@ from orchestrator.analysis.targets import (
     profile,
     profile_scores,
     reached_between,
-    shown_between,
     time_ratios,
 )
 
@@ -161,8 +161,8 @@ def test_where_a_curve_came_down_lies_between_two_evaluations() -> None:
 def test_evaluations_are_tested_in_order_up_to_the_first_that_is_not_shown(
     low: list[float], high: list[float], found: tuple[float | None, float | None]
 ) -> None:
-    assert shown_between([10, 20, 30, 40, 50], low, high) == found
+    assert crossing_bounds([10, 20, 30, 40, 50], low, high) == found
 
 
 def test_no_evaluation_shows_nothing() -> None:
-    assert shown_between([], [], []) == (None, None)
+    assert crossing_bounds([], [], []) == (None, None)
