@@ -214,10 +214,13 @@ class CandidateSummary:
             return False
         return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
 
-    def judged_instead_of(self) -> tuple[float, float | None] | None:
-        """The best rate that was tried and the lost one beside it, where another one than the best is judged."""
+    def judged_instead_of(self) -> tuple[float, float] | None:
+        """The best rate that was tried and the lost one beside it, where one a step back from that is judged. That the
+        lowest point of a basin lies between two rates of its grid is no news."""
         seen = self._basin()
-        if self.final is None or seen is None or self.final.lr == self.chosen.lr or self.overtaken_by() is not None:
+        if self.final is None or seen is None or seen.lost is None or self.final.lr == self.chosen.lr:
+            return None
+        if self.overtaken_by() is not None:
             return None
         return self.chosen.lr, seen.lost
 

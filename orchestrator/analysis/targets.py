@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.analysis.sequential import Array, Look
+from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.records import Interval
 
@@ -85,14 +85,12 @@ def median_time(times: Sequence[float]) -> float | None:
     return found if found < np.inf else None
 
 
-def geometric_mean(
-    ratios: Sequence[float], comparisons: int = 1, looks: Mapping[int, Look] | None = None
-) -> Interval | None:
+def geometric_mean(ratios: Sequence[float], comparisons: int = 1) -> Interval | None:
     """The geometric mean of positive ratios with the 95 % t-interval of their logarithms, which holds together with
-    those of all `comparisons`, and at all `looks`; None for anything else."""
+    those of all `comparisons`; None for anything else."""
     if not ratios or min(ratios) <= 0:
         return None
-    logs = mean_interval(np.log(ratios).tolist(), comparisons, looks)
+    logs = mean_interval(np.log(ratios).tolist(), comparisons)
     if logs is None:
         return None
     with np.errstate(over="ignore"):

@@ -123,7 +123,7 @@ def notes(
     runs: Sequence[RunRecord],
     rows: Sequence[CandidateRow],
     overtaken: Mapping[str, float] | None = None,
-    best_tried: Mapping[str, tuple[float, float | None]] | None = None,
+    best_tried: Mapping[str, tuple[float, float]] | None = None,
 ) -> tuple[str, ...]:
     """What limits the answer, the gravest first. `overtaken`: for each candidate whose grid is led by another rate now
     than that of its final runs, that other rate. `best_tried`: for each that is judged at another rate than the best
@@ -144,7 +144,7 @@ def fairness_notes(
     runs: Sequence[RunRecord],
     rows: Sequence[CandidateRow],
     overtaken: Mapping[str, float] | None = None,
-    best_tried: Mapping[str, tuple[float, float | None]] | None = None,
+    best_tried: Mapping[str, tuple[float, float]] | None = None,
     *,
     is_external: bool = False,
 ) -> tuple[str, ...]:
@@ -470,7 +470,7 @@ def _seed_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[
 
 
 def _grid_notes(
-    spec: ComparisonSpec, rows: Sequence[CandidateRow], best_tried: Mapping[str, tuple[float, float | None]]
+    spec: ComparisonSpec, rows: Sequence[CandidateRow], best_tried: Mapping[str, tuple[float, float]]
 ) -> Iterator[str]:
     if (origin := spec.origin_of_rates()) is not None:
         yield origin
@@ -500,12 +500,8 @@ def _grid_notes(
             "one at which a run diverged."
         )
     judged = [
-        f"{row.title} at {row.final.lr:.4g} instead of {best:.4g}, "
-        + (
-            "where its minimum is missed by least"
-            if lost is None
-            else f"a step back from {lost:.4g}, where runs diverged or spiked"
-        )
+        f"{row.title} at {row.final.lr:.4g} instead of {best:.4g}, a step back from {lost:.4g}, where runs diverged or "
+        "spiked"
         for row in rows
         if row.final is not None and row.candidate in best_tried
         for best, lost in [best_tried[row.candidate]]

@@ -589,11 +589,8 @@ def test_a_rate_that_is_judged_instead_of_the_best_one_is_told() -> None:
         "Judged at another rate than the best one of its grid: AdamW at 0.213 instead of 0.32, a step back from 0.64, "
         "where runs diverged or spiked."
     )
-    *_, between = judged_notes(
-        lambda lr, seed: 2.3 + 0.05 * math.log2(lr / 2.3e-3) ** 2, (1e-3, 2e-3, 4e-3), extend_grid=0
-    )
-    assert between.startswith("Judged at another rate than the best one of its grid: AdamW at 0.002")
-    assert between.endswith("instead of 0.002, where its minimum is missed by least.")
+    between = judged_notes(lambda lr, seed: 2.3 + 0.05 * math.log2(lr / 2.3e-3) ** 2, (1e-3, 2e-3, 4e-3), extend_grid=0)
+    assert not any("instead of" in note for note in between), "between two rates of its grid is where a minimum lies"
 
 
 def test_a_rate_that_is_alone_is_extended_or_said_to_be_untuned() -> None:
