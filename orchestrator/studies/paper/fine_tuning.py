@@ -42,7 +42,6 @@ class FineTuningSetup:
     every_steps: int
     """From one evaluation to the next."""
     candidates: tuple[Candidate, ...]
-    tuning: Tuning | None = None
 
 
 def both(learning_rates: tuple[float, ...]) -> tuple[Candidate, ...]:
@@ -58,7 +57,7 @@ def plans(name: str, part: str, *, tiny: FineTuningSetup, paper: FineTuningSetup
         data=DataSpec(dataset="chats", sequence_length_tokens=tiny.length_tokens),
         budget=Budget(steps=tiny.steps, batch_sequences=tiny.batch_sequences),
         schedule=Schedule(warmup_steps=tiny.warmup_steps),
-        evaluation=Evaluation(every_steps=tiny.every_steps, sequences=64),
+        evaluation=Evaluation(every_steps=tiny.every_steps, sequences=scales.EVALUATION_SEQUENCES),
     )
     large = Workload(
         task=paper.task,
@@ -67,19 +66,13 @@ def plans(name: str, part: str, *, tiny: FineTuningSetup, paper: FineTuningSetup
         data=DataSpec(dataset="ultrafeedback", tokenizer="llama3", sequence_length_tokens=paper.length_tokens),
         budget=Budget(steps=paper.steps, batch_sequences=paper.batch_sequences),
         schedule=Schedule(warmup_steps=paper.warmup_steps),
-        evaluation=Evaluation(every_steps=paper.every_steps, sequences=256),
+        evaluation=Evaluation(every_steps=paper.every_steps, sequences=scales.EVALUATION_SEQUENCES),
         precision="bf16",
         execution=Execution(micro_batch_sequences="auto", activation_checkpointing=True),
     )
     specs = {
         StudyScale.TINY: scales.comparison(
-            StudyScale.TINY,
-            name,
-            small,
-            tiny.candidates,
-            baseline="adamw",
-            seeds=scales.FEW_SEEDS,
-            tuning=tiny.tuning,
+            StudyScale.TINY, name, small, tiny.candidates, baseline="adamw", tuning=Tuning()
         ),
         StudyScale.PAPER: scales.comparison(
             StudyScale.PAPER,
@@ -87,8 +80,7 @@ def plans(name: str, part: str, *, tiny: FineTuningSetup, paper: FineTuningSetup
             large,
             paper.candidates,
             baseline="adamw",
-            seeds=scales.FEW_SEEDS,
-            tuning=paper.tuning,
+            tuning=Tuning(),
             resources=Resources(cpus=8, gpus=1),
         ),
     }
@@ -97,11 +89,11 @@ def plans(name: str, part: str, *, tiny: FineTuningSetup, paper: FineTuningSetup
 
 SFT_TINY = FineTuningSetup(
     task=SftTask(), length_tokens=64, steps=120, batch_sequences=8, warmup_steps=12, every_steps=40,
-    candidates=both((2e-3, 4e-3, 8e-3)), tuning=Tuning(seeds=(0,), extend_grid=1),
+    candidates=both((2e-3, 4e-3, 8e-3)),
 )  # fmt: skip
 SFT_PAPER = FineTuningSetup(
     task=SftTask(), length_tokens=2048, steps=1500, batch_sequences=128, warmup_steps=50, every_steps=100,
-    candidates=both((2.5e-6, 5e-6, 1e-5)), tuning=Tuning(seeds=(0,), extend_grid=2),
+    candidates=both((2.5e-6, 5e-6, 1e-5)),
 )  # fmt: skip
 
 SFT = Study(
@@ -128,7 +120,8 @@ MARGIN_REWARD = 0.05
 
 RLHF_TINY = FineTuningSetup(
     task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
-    length_tokens=24, steps=40, batch_sequences=16, warmup_steps=4, every_steps=20, candidates=both((1e-3,)),
+    length_tokens=24, steps=40, batch_sequences=16, warmup_steps=4, every_steps=20,
+    candidates=both((5e-4, 1e-3, 2e-3)),
 )  # fmt: skip
 RLHF_PAPER = FineTuningSetup(
     task=RlhfTask(answer_tokens=512, reward="model", kl_weight=0.05),
@@ -161,7 +154,7 @@ RLHF = Study(
     judge=reward_is_kept,
     caveats=(
         "The paper names neither its reward model nor its setting; ours has a reward model of drawn weights, at the "
-        "tiny scale a rule (printable answers). There both train at one rate, 0.001, that was not tuned.",
+        "tiny scale a rule (printable answers).",
     ),
     axis="reward that is lacking against AdamW",
     order=140,
