@@ -247,7 +247,7 @@ def optimizers(world: World, shifts: list[float], random: np.random.Generator) -
                 basin=basin,
                 curvature=STEEP if steep else FLAT if basin in ("flat", "mixed") else 0.02,
                 slope=world.slope,
-                best=best if world.rates > 1 else 0.0,  # one rate is the best one of all, or they would not be equal
+                best=best if world.rates > 1 or world.tuning_seeds else 0.0,  # untuned: or they would not be equal
                 shift=shift,
                 spike_share=world.spike_share if place in SPIKING.get(world.spikes, ()) else 0.0,
                 noise="normal" if world.unlike_noise and place == 0 else world.noise,

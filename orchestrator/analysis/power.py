@@ -31,7 +31,7 @@ from orchestrator.analysis.statistics import chi_square_quantile, normal_quantil
 from orchestrator.kinds import basin
 from orchestrator.kinds.comparison import ComparisonSpec, GridExperiment, Sequential
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.kinds.tuning import Tuning, TuningRun, grid_of, tried_rates
+from orchestrator.kinds.tuning import FIRST_FACTOR, Tuning, TuningRun, grid_of, tried_rates
 from orchestrator.records import SIGNIFICANCE, Conclusion, ExperimentRecord, ExperimentWithRuns, RunRecord
 from orchestrator.specs.preview import DesignPower, PowerAtNoise, PowerLimit
 from worker.records.result import Verdict
@@ -323,7 +323,7 @@ def _openness_of(spec: ComparisonSpec, noise_sd: float, width: float, openings: 
     if spec.tuning is not None and spec.tuning.search:
         return openness_of_search(openings) if openings else nothing_open
     rates = min((each.learning_rates for each in spec.candidates), key=len)
-    if len(rates) == 1:
+    if len(rates) == 1 and not (spec.tuning and spec.tuning.extend_grid):
         return nothing_open
     if spec.tuning is None:
         return openness_of_untuned(noise_sd, rates, width)
@@ -415,8 +415,9 @@ def openness_of_search(openings: Sequence[Opening]) -> Openness:
 
 
 def _draw_optima(rates: Sequence[float], random: np.random.Generator) -> Iterator[float]:
-    """The logarithms of `GRIDS` best rates, up to a step from the middle one of ascending rates."""
-    step = median(math.log(above / below) for below, above in pairwise(rates))
+    """The logarithms of `GRIDS` best rates, up to a step from the middle one of ascending rates; of one rate, up to the
+    first step of its extension."""
+    step = median([math.log(above / below) for below, above in pairwise(rates)] or [math.log(FIRST_FACTOR)])
     return (math.log(rates[len(rates) // 2]) + random.uniform(-step, step) for _ in range(GRIDS))
 
 

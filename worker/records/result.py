@@ -50,7 +50,7 @@ class Point(Record):
     """One step of a run; null means not taken or not finite.
 
     Losses are mean cross-entropies in nats per token, except for the tasks `rlhf` (the policy gradient's surrogate;
-    minus the mean reward of held-out answers) and `regression` (half the squared error; the excess risk).
+    minus the mean KL-penalized reward of held-out answers) and `regression` (half the squared error; the excess risk).
     """
 
     step: Exact

@@ -132,7 +132,7 @@ class RlhfTask(ConversationTask):
     """Reward lost per nat of log(policy / reference) of each token."""
     temperature: Annotated[float, Field(strict=True, gt=0, le=10)] = 1.0
     """Of the sampled answers and of the policy that is trained."""
-    loss_name, loss_unit = "negated reward of held-out answers", ""
+    loss_name, loss_unit = "negated KL-penalized reward of held-out answers", ""
     only_passes = False  # it generates, rewards and scores answers too
     divisible = False  # the answers of a batch are weighed together
 

@@ -100,13 +100,17 @@ class ReMax:
 
     @torch.no_grad()
     def validation_loss(self, micro_batch_sequences: int) -> float:
-        """Minus the mean reward of sampled answers to the held-out prompts; the noise is the same every time."""
+        """Minus the mean of what is trained for, reward less `kl_weight` times log(policy / reference), of sampled
+        answers to the held-out prompts: by the reward alone those rates would be best at which a policy gives up
+        everything else for it. The noise is the same every time."""
         nn.Module.eval(self._policy)
         (prompts, mask), seeds = self._validation, answer_seeds(0, VALIDATION_STEP, len(self._validation[0]))
-        total = sum(
-            float(self._reward(self._generate(prompts[start:end], mask[start:end], seeds[start:end])).sum())
-            for start, end in _cuts(len(prompts), micro_batch_sequences)
-        )
+        total = 0.0
+        for start, end in _cuts(len(prompts), micro_batch_sequences):
+            answers = self._generate(prompts[start:end], mask[start:end], seeds[start:end])
+            total += float(self._reward(answers).sum())
+            if self._task.kl_weight:
+                total -= self._task.kl_weight * float(self._log_ratios(answers).sum())
         self._policy.train()
         return -total / len(prompts)
 
@@ -131,14 +135,17 @@ class ReMax:
     def _reward_answers(
         self, answers: GeneratedAnswers, rewards: Tensor, advantages: Tensor, counted: int
     ) -> RewardedMicroBatch:
-        there = _move(answers, self._policy.device)
-        ratios = self._log_probabilities(self._policy, there) - self._log_probabilities(self._reference, there)
-        log_ratios = ratios.cpu() * answers.answer_mask
+        log_ratios = self._log_ratios(_move(answers, self._policy.device)).cpu()
         penalties = self._task.kl_weight * log_ratios.flip(1).cumsum(dim=1).flip(1)  # from each token to the end
         returns = (advantages[:, None] - penalties) * answers.answer_mask
         return RewardedMicroBatch(
             answers=answers, returns=returns, log_ratios=log_ratios, rewards=rewards, batch_answer_tokens=counted
         )
+
+    def _log_ratios(self, answers: GeneratedAnswers) -> Tensor:
+        """log(policy / reference) of each answer token, on the answers' device: float32, shape (answers, answer)."""
+        ratios = self._log_probabilities(self._policy, answers) - self._log_probabilities(self._reference, answers)
+        return ratios * answers.answer_mask
 
     def _log_probabilities(self, model: "PreTrainedModel", answers: GeneratedAnswers) -> Tensor:
         """log pi of each answer token at the task's temperature: float32, shape (answers, answer)."""

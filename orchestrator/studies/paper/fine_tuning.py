@@ -119,7 +119,7 @@ MARGIN_REWARD = 0.05
 """How much less reward still counts as similar, of a reward between 0 and 1; the paper shows curves only."""
 
 RLHF_TINY = FineTuningSetup(
-    task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
+    task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.05),
     length_tokens=24, steps=40, batch_sequences=16, warmup_steps=4, every_steps=20,
     candidates=both((5e-4, 1e-3, 2e-3)),
 )  # fmt: skip
@@ -140,7 +140,7 @@ def reward_is_kept(evidence: Evidence) -> Judgement:
         return missing("no pair of runs has a reward")
     kept = is_on_par(adapm, margin=MARGIN_REWARD)
     share = state_share(part, "adapm", MOST_STATE)
-    sentence = f"Reward that AdaPM lacks against AdamW, of 1 at most: {figure_sentence(difference(adapm))}"
+    sentence = f"KL-penalized reward that AdaPM lacks against AdamW, of 1 at most: {figure_sentence(difference(adapm))}"
     return judge_with_state(kept, share, sentence, differences(part))
 
 
@@ -154,8 +154,8 @@ RLHF = Study(
     judge=reward_is_kept,
     caveats=(
         "The paper names neither its reward model nor its setting; ours has a reward model of drawn weights, at the "
-        "tiny scale a rule (printable answers).",
+        "tiny scale a rule (printable answers). What is compared is what is trained for: reward less the KL penalty.",
     ),
-    axis="reward that is lacking against AdamW",
+    axis="KL-penalized reward that is lacking against AdamW",
     order=140,
 )

@@ -121,7 +121,7 @@ def of_task(run, task):
 def test_a_loss_is_called_what_the_task_calls_it(runs):
     rewarded = of_task(runs[0], RlhfTask())
     assert metric_title(compared(*runs[:2]), "loss") == "loss, nats per token"
-    assert metric_title(compared(rewarded), "loss") == "negated reward of held-out answers"
+    assert metric_title(compared(rewarded), "loss") == "negated KL-penalized reward of held-out answers"
     assert metric_title(compared(rewarded, runs[1]), "loss") == "loss"
     assert metric_title(compared(rewarded, runs[1]), "lr") == "learning rate"
 

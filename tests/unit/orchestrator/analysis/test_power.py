@@ -164,10 +164,11 @@ def test_what_tuning_leaves_open_takes_more_seeds() -> None:
     assert advised(FixedDesign(noise_sd=0.005, comparisons=4, openness=flat)) > advised(base)
 
 
+@pytest.mark.parametrize("rates", [5, 1])
 @pytest.mark.parametrize(("kind", "curvature"), [("flat", FLAT), ("steep", STEEP)])
-def test_tuning_is_taken_to_leave_open_what_simulated_experiments_do(kind: str, curvature: float) -> None:
-    """40 experiments of equal optimizers, through both phases; three standard errors."""
-    world = grids.World(basin=kind, seeds=8)
+def test_tuning_is_taken_to_leave_open_what_simulated_experiments_do(kind: str, curvature: float, rates: int) -> None:
+    """40 experiments of equal optimizers, through both phases; three standard errors. A single rate is extended."""
+    world = grids.World(basin=kind, seeds=8, rates=rates)
     spec, random = grids.specification(world), np.random.default_rng(0)
     template = run_record(spec.first_runs()[0], 0, 3.3, "e")
     left_open = []
@@ -188,6 +189,16 @@ def test_tuning_is_taken_to_leave_open_what_simulated_experiments_do(kind: str, 
     error = math.hypot(np.std(left_open) / math.sqrt(80), np.std(taken) / math.sqrt(80))
     assert float(taken.mean()) == pytest.approx(np.mean(left_open), abs=3 * error)
     assert error < 0.06 * float(taken.mean())
+
+
+def test_a_single_rate_that_is_tuned_takes_more_seeds_than_one_that_is_given() -> None:
+    """It is extended: what that leaves open is no less than of a grid."""
+    given = at_kept_rates(None, None).model_copy(update={"kept_rates": None})
+    tuned = given.model_copy(update={"tuning": Tuning()})
+    for_one, for_given = (design_power(spec, [known_noise(given)]) for spec in (tuned, given))
+    assert isinstance(for_one, DesignPower) and isinstance(for_given, DesignPower)
+    assert for_one.detectable_difference is not None and for_given.detectable_difference is not None
+    assert for_one.detectable_difference > 1.2 * for_given.detectable_difference
 
 
 def test_grids_that_end_at_an_edge_show_nothing() -> None:

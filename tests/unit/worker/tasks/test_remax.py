@@ -10,7 +10,7 @@ from optim.builder import build
 from worker.data.conversations import ConversationDataset, ensure_conversations
 from worker.models import build_model
 from worker.spec.run import RunSpec
-from worker.tasks.remax import ReMax, RewardedMicroBatch, answer_seeds
+from worker.tasks.remax import VALIDATION_STEP, ReMax, RewardedMicroBatch, answer_seeds
 
 ANSWER = 6
 
@@ -82,6 +82,31 @@ def test_the_loss_is_the_papers_with_the_greedy_reward_as_baseline(
     assert task.figures["kl_nats"] == pytest.approx(divergence / 4, rel=1e-4)
     assert task.figures["answer_tokens"] == pytest.approx(counted / 4)
     assert task.figures["reward"] == pytest.approx(float(batch.rewards.mean()))
+
+
+@pytest.mark.parametrize("kl_weight", [0.0, 0.3])
+def test_what_is_measured_is_what_is_trained_for(kl_weight: float, chats: ConversationDataset) -> None:
+    """Rewards of the held-out answers less what they lie away from the reference, answer by answer."""
+    task, reference = task_of(spec_of(kl_weight=kl_weight), chats), build_model("gpt2-tiny", 2)
+    with torch.no_grad():
+        for parameter in task.model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)), alpha=0.01)
+    (prompts, mask), seeds = task._validation, answer_seeds(0, VALIDATION_STEP, 5)
+    answers = task._generate(prompts, mask, seeds)
+    gains = []
+    for row in range(5):
+        answer = answers.tokens[row, -ANSWER:][answers.answer_mask[row]]
+        prompt = answers.tokens[row, :-ANSWER][answers.prompt_mask[row].bool()]
+        logs, before = (
+            torch.nn.functional.cross_entropy(
+                model(torch.cat((prompt, answer))[None]).logits[0, len(prompt) - 1 : -1], answer, reduction="sum"
+            )
+            for model in (task.model, reference)
+        )
+        gains.append(
+            int(((answer >= 32) & (answer <= 126)).sum()) / ANSWER - kl_weight * float((before - logs).detach())
+        )
+    assert task.validation_loss(2) == pytest.approx(-sum(gains) / 5, rel=1e-4, abs=1e-5)
 
 
 def test_before_the_first_step_the_policy_is_the_reference(chats: ConversationDataset) -> None:
