@@ -316,13 +316,13 @@ def measure(name: str, found: Interval | Difference | None, *, claimed: float | 
 
 
 def speed_up_measure(name: str, candidate: CandidateOutcome, claimed: float | None = None) -> Measure:
-    """A candidate's speed-up, which is never below zero; where only one end is known, a note says which."""
-    found, shown, note = candidate.speed_up, None, "no speed-up is shown"
+    """A candidate's speed-up, whose interval may lack an end; where nothing but an end is known, a note says which."""
+    found, note = candidate.speed_up, "no speed-up is shown"
     if found is not None and found.mean is not None:
-        shown, note = Interval(mean=found.mean, low=found.low or 0.0, high=found.high, n=found.n), ""
-    elif found is not None:
+        return Measure(name=name, value=found.mean, low=found.low, high=found.high, n=found.n, claimed=claimed)
+    if found is not None:
         note = f"above {found.low:.2f} times" if found.high is None else f"below {found.high:.2f} times"
-    return measure(name, shown, claimed=claimed, note=note)
+    return Measure(name=name, value=None, claimed=claimed, note=note)
 
 
 def lies_above(found: Measure, limit: float) -> ClaimVerdict:

@@ -5,12 +5,14 @@ beside the code.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from orchestrator.analysis.verdicts import interval_words
 from orchestrator.errors import OrchestratorError
 from orchestrator.records import Interval
 from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEvidence, RunOutcome, StudyScale
@@ -175,11 +177,14 @@ def finding_deviations(own: Finding, published: Finding) -> tuple[str, ...]:
 
 
 def _disagreement(own: Measure, published: Measure) -> str | None:
-    if own.value is None or published.low is None or published.high is None:
+    if own.value is None or (published.low is None and published.high is None):
         return None
-    if published.low <= own.value <= published.high:
+    low = -math.inf if published.low is None else published.low
+    high = math.inf if published.high is None else published.high
+    if low <= own.value <= high:
         return None
-    return f"{own.name}: {own.value:.4g}, outside of the published {published.low:.4g} to {published.high:.4g}."
+    interval = interval_words(published.low, published.high, lambda value: f"{value:.4g}")
+    return f"{own.name}: {own.value:.4g}, outside of the published interval {interval}."
 
 
 def _part_differences(own: Evidence, published: Evidence) -> Iterator[str]:
@@ -205,7 +210,7 @@ def _candidate_differences(part: PartEvidence, mine: CandidateOutcome, theirs: C
         return
     low, high = _bounds(theirs.loss)
     if not low <= mine.loss.mean <= high:
-        yield f"{name}: {mine.loss.mean:.4f}, outside of the published {low:.4f} to {high:.4f}."
+        yield f"{name}: {mine.loss.mean:.4f}, outside of the published interval {low:.4f} to {high:.4f}."
 
 
 def _bounds(published: Interval) -> tuple[float, float]:

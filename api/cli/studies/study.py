@@ -240,7 +240,7 @@ class StudyRunner:
     def _train(self, client: Client, studies: Sequence[Study], check: Callable[[], None] = lambda: None) -> None:
         """Run the experiments; all are submitted first, so that no core waits between two of them."""
         studies = [self._design(client, study) for study in studies]
-        found = {study.name: self._submit(client, study) for study in studies}
+        found = {study.name: self.submit(client, study) for study in studies}
         for study in studies:
             experiments = found[study.name]
             for experiment_id in experiments.values():
@@ -264,12 +264,14 @@ class StudyRunner:
                 print(f"{study.name} deviates from the published result: {plain(sentence)}")
         return any_deviates
 
-    def _submit(self, client: Client, study: Study) -> dict[str, str]:
+    def submit(self, client: Client, study: Study) -> dict[str, str]:
         """Part → experiment: the newest one that there is, its failed and cancelled runs queued again; or a new one."""
         known = self._newest_experiment_by_part(client, study)
         ids: dict[str, str] = {}
         for part in study.plans[self.scale].parts:
             found = known.get(part.name)
+            if found is not None and client.experiment(found).spec.content_hash() != part.spec.content_hash():
+                found = None  # of a service of another version, whose plan is another
             if found is None or self._again:
                 key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
                 found = client.submit(part.spec, key=key).experiment.id

@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from api.cli import main
+from api.cli.studies.study import StudyRunner
+from api.client.client import Client
 from orchestrator.studies import registry
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.results import read_evidence
@@ -94,3 +96,18 @@ def test_three_studies_end_with_verdicts_and_a_report(service: Service, tmp_path
     assert set(kept.parts[0].runs[0].observed) >= {"embedding", "query", "attention output"}
     row = next(line for line in study("report").splitlines() if line.startswith("| [`gradient-sparsity`]"))
     assert "| cannot be said at this scale |" in row
+
+
+def test_a_plan_that_the_service_has_otherwise_is_trained_anew(tmp_path: Path) -> None:
+    """As where one of the two is of another version."""
+    mine = registry.study("gradient-sparsity")
+    with serving(tmp_path) as running, Client(running.url) as client:
+        runner = StudyRunner(scale=StudyScale.TINY, folder=tmp_path, again=False)
+        theirs = runner.submit(client, mine)
+        assert runner.submit(client, mine) == theirs
+        other = shortened(mine)
+        found = runner.submit(client, other)
+        assert found != theirs
+        assert runner.submit(client, other) == found
+        (part,) = other.plans[StudyScale.TINY].parts
+        assert client.experiment(found[part.name]).spec == part.spec

@@ -884,7 +884,7 @@ def test_who_may_be_better_beyond_its_grid_is_not_shown_to_end_no_lower() -> Non
 @pytest.mark.parametrize(
     ("found", "tests", "bounds", "words"),
     [
-        ((1.02, None, 1.06), 1, (0.0, 1.06), "1.02 times (0.00 to 1.06)"),
+        ((1.02, None, 1.06), 1, (0.0, 1.06), "1.02 times (up to 1.06)"),
         ((None, None, 1.06), 1, (0.0, 1.06), "below 1.06 times"),
         ((None, 1.18, None), 1, (1.18, math.inf), "above 1.18 times"),
         ((None, None, 1.06), 2, (0.0, math.inf), "below 1.06 times"),

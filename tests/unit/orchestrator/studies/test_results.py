@@ -43,7 +43,7 @@ def test_the_same_result_deviates_nowhere() -> None:
 
 def test_what_lies_outside_or_diverged_is_named() -> None:
     (sentence,) = deviations(evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), evidence())
-    assert sentence.startswith("GPT-2, AdaPM-mini: 3.0040, outside of the published 2.")
+    assert sentence.startswith("GPT-2, AdaPM-mini: 3.0040, outside of the published interval 2.")
     lost = deviations(evidence(adapm_mini=(DIVERGED,)), evidence())
     assert "5 runs without a trained model, published 0" in lost[0]
     assert "no finite loss" in lost[1]
@@ -106,7 +106,9 @@ def test_a_figure_outside_of_its_interval_and_another_verdict_are_named() -> Non
     assert same.own == same.published and same.deviations == ()
     apart = compare_findings(one, evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), evidence()).deviations
     assert "The verdict on what was run is does not hold, published: holds." in apart
-    assert any(each.startswith("AdaPM-mini, loss minus AdamW's: 0.504, outside of the published ") for each in apart)
+    assert any(
+        each.startswith("AdaPM-mini, loss minus AdamW's: 0.504, outside of the published interval ") for each in apart
+    )
     other = evidence()
     changed = other.model_copy(update={"parts": (other.parts[0].model_copy(update={"spec_hash": "0" * 64}),)})
     (sentence,) = compare_findings(one, evidence(adapm_mini=(3.0, 3.03, 2.98, 3.01, 3.0)), changed).deviations
