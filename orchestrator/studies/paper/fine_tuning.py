@@ -119,7 +119,7 @@ MARGIN_REWARD = 0.05
 """How much less reward still counts as similar, of a reward between 0 and 1; the paper shows curves only."""
 
 RLHF_TINY = FineTuningSetup(
-    task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.05),
+    task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
     length_tokens=24, steps=40, batch_sequences=16, warmup_steps=4, every_steps=20,
     candidates=both((5e-4, 1e-3, 2e-3)),
 )  # fmt: skip
