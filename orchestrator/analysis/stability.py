@@ -48,17 +48,25 @@ def _most_likely_reading(
 
     def cost(reading: tuple[frozenset[int], frozenset[int]]) -> tuple[float, int, list[int]]:
         """In squares of a loss. No stray costs more than a spike: one that both optimizers have, or a run that ended
-        far lower than the others, would else make spikes of all of these. Of as likely readings the one with fewer
-        spikes, and of the baseline first."""
-        strays = 0.0
-        for losses, spiked in zip((mine, baseline), reading, strict=True):
-            stable = [losses[seed] for seed in seeds - spiked]
-            usual = median(stable) if stable else 0.0
-            strays += sum(min((loss - usual) ** 2, least**2) for loss in stable)
+        far lower than the others, would else make spikes of all of these. And what both stray on a seed counts once:
+        where seeds lie orders of magnitude apart, calling one of the two a spike would else save its stray. Of as
+        likely readings the one with fewer spikes, and of the baseline first."""
         here, there = reading
-        return (len(here) + len(there)) * least**2 + strays, len(here), sorted(here)
+        of_mine, of_baseline = _strays(mine, seeds - here), _strays(baseline, seeds - there)
+        apart = _strays(differences, seeds - here - there)
+        found = 0.0
+        for seed in seeds:
+            squares = [min(each[seed] ** 2, least**2) for each in (of_mine, of_baseline) if seed in each]
+            found += max(squares) if abs(apart.get(seed, 0.0)) <= least else sum(squares)
+        return (len(here) + len(there)) * least**2 + found, len(here), sorted(here)
 
     return min(readings, key=cost)
+
+
+def _strays(losses: Mapping[int, float], stable: Collection[int]) -> dict[int, float]:
+    """Seed → what its loss lies above their median, of those that did not spike."""
+    usual = median(losses[seed] for seed in stable) if stable else 0.0
+    return {seed: losses[seed] - usual for seed in stable}
 
 
 def _reading(differences: Mapping[int, float], usual: float, least: float) -> tuple[frozenset[int], frozenset[int]]:
