@@ -621,7 +621,7 @@ class Comparison(Record):
     device: str | None
     """`cpu`, or the GPU's name; device-hours on a CPU are never called GPU-hours."""
     loss_name: str = "validation loss"
-    """What the losses are: that of a task may be an excess risk, or a negated reward."""
+    """What the losses are: that of a task may be an excess risk, or a negated KL-penalized reward."""
     loss_unit: str = " nats"
     """What follows a loss in prose; empty where it has no unit."""
     tuning_seeds: tuple[int, ...] = ()

@@ -32,7 +32,7 @@ def study_figure(finding: Finding | None, axis: str, theme: ThemeName) -> Figure
     data = [
         trace(
             "markers", values, names, name="measured", showlegend=True, marker={"size": 9, "color": blue},
-            error_x=whiskers(values, [(each.low, each.high) for each in measures], blue),
+            error_x=whiskers(values, _drawn_ends(measures), blue),
             hovertemplate="%{y}: %{x:.4~g}<extra>measured</extra>",
         ),
         trace(
@@ -53,6 +53,17 @@ def study_figure(finding: Finding | None, axis: str, theme: ThemeName) -> Figure
     # A file keeps a share of its height below the axis, which is too little for the title of a low figure.
     layout["yaxis"]["domain"] = [max(0.0, below / layout["height"] - 0.14) / 0.75, 1]
     return figure(data, layout, theme, empty="Measured values will appear here.")
+
+
+def _drawn_ends(measures: Sequence[Measure]) -> list[tuple[float | None, float | None]]:
+    """The ends of the intervals; where one is unknown, as far as anything is drawn."""
+    shown = [end for each in measures for end in (each.value, each.low, each.high, each.claimed) if end is not None]
+    return [
+        (None, None)
+        if each.low is None and each.high is None
+        else (min(shown) if each.low is None else each.low, max(shown) if each.high is None else each.high)
+        for each in measures
+    ]
 
 
 def _names(measures: Sequence[Measure], axis: str) -> tuple[list[str], str]:

@@ -30,6 +30,8 @@ def spikes(
     if spread is None or not seeds:
         return frozenset(), frozenset()
     least = max(SPIKE * spread, LEAST_SPIKE * abs(median(baseline[seed] for seed in seeds)))
+    if least == 0:
+        return frozenset(), frozenset()
     here, there = _most_likely_reading(mine, baseline, least)
     if min(*mine.values(), *baseline.values()) > 0:
         level = geometric_mean(baseline[seed] for seed in seeds)
@@ -46,19 +48,20 @@ def _most_likely_reading(
     differences = {seed: mine[seed] - baseline[seed] for seed in seeds}
     readings = {_reading(differences, usual, least) for usual in sorted(set(differences.values()))}
 
-    def cost(reading: tuple[frozenset[int], frozenset[int]]) -> tuple[float, int, list[int]]:
-        """In squares of a loss. No stray costs more than a spike: one that both optimizers have, or a run that ended
+    def cost(reading: tuple[frozenset[int], frozenset[int]]) -> tuple[float, int, int, list[int]]:
+        """In spikes. No stray costs more than a spike: one that both optimizers have, or a run that ended
         far lower than the others, would else make spikes of all of these. And what both stray on a seed counts once:
         where seeds lie orders of magnitude apart, calling one of the two a spike would else save its stray. Of as
-        likely readings the one with fewer spikes, and of the baseline first."""
+        likely readings the one with fewer spikes, and the baseline's first; rounding makes none more likely."""
         here, there = reading
         of_mine, of_baseline = _strays(mine, seeds - here), _strays(baseline, seeds - there)
         apart = _strays(differences, seeds - here - there)
         found = 0.0
         for seed in seeds:
-            squares = [min(each[seed] ** 2, least**2) for each in (of_mine, of_baseline) if seed in each]
+            squares = [min((each[seed] / least) ** 2, 1.0) for each in (of_mine, of_baseline) if seed in each]
             found += max(squares) if abs(apart.get(seed, 0.0)) <= least else sum(squares)
-        return (len(here) + len(there)) * least**2 + found, len(here), sorted(here)
+        called = len(here) + len(there)
+        return round(called + found, 9), called, len(here), sorted(here)
 
     return min(readings, key=cost)
 

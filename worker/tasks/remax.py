@@ -8,8 +8,9 @@ For a prompt x, with a sampled from the policy pi and a' its greedy answer:
     loss        - sum_t R_t log pi(a_t), over the answers' tokens of the whole batch by their number
 
 pi_ref is the policy before training. Everything but the last line's gradient happens in `draw`, on the weights before
-the step. The validation loss is the mean reward of sampled answers to held-out prompts, negated, because lower is
-better everywhere; their seeds are the same for every run and evaluation.
+the step. The validation loss is what is trained for, the mean of r(x, a) - kl_weight log pi(a) / pi_ref(a) of sampled
+answers to held-out prompts, negated, because lower is better everywhere; their seeds are the same for every run and
+evaluation.
 
 What an answer is worth is one number an answer, float32, shape (answers,). `model` is a reward model as RLHF has it: a
 language model with a scalar head, read at the answer's last token. Offline its weights are drawn from a seed, so that

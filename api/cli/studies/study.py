@@ -269,12 +269,14 @@ class StudyRunner:
         known = self._newest_experiment_by_part(client, study)
         ids: dict[str, str] = {}
         for part in study.plans[self.scale].parts:
-            found = known.get(part.name)
+            found, is_new = known.get(part.name), False
             if found is not None and client.experiment(found).spec.content_hash() != part.spec.content_hash():
                 found = None  # of a service of another version, whose plan is another
             if found is None or self._again:
                 key = f"{part.key()}-{time.time_ns()}" if self._again else part.key()
-                found = client.submit(part.spec, key=key).experiment.id
+                submission = client.submit(part.spec, key=key)
+                found, is_new = submission.experiment.id, submission.created
+            if is_new:
                 print(
                     f"{study.name}: submitted {found} ({part.name}), {pluralize(part.spec.run_count(), 'run')}",
                     flush=True,

@@ -116,7 +116,7 @@ SFT = Study(
 
 
 MARGIN_REWARD = 0.05
-"""How much less reward still counts as similar, of a reward between 0 and 1; the paper shows curves only."""
+"""How much less KL-penalized reward still counts as similar, of 1 at most; the paper shows curves only."""
 
 RLHF_TINY = FineTuningSetup(
     task=RlhfTask(answer_tokens=8, reward="printable", kl_weight=0.01),
@@ -131,7 +131,7 @@ RLHF_PAPER = FineTuningSetup(
 
 
 def reward_is_kept(evidence: Evidence) -> Judgement:
-    """AdaPM's reward is not lower than AdamW's by more than the margin."""
+    """AdaPM's KL-penalized reward is not lower than AdamW's by more than the margin."""
     if lacking := incomplete(evidence, ["rewards"]):
         return lacking
     (part,) = evidence.parts

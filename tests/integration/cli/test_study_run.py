@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from api.cli import main
 from api.cli.studies.study import StudyRunner
 from api.client.client import Client
+from orchestrator.jobs import RunStatus
 from orchestrator.studies import registry
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.results import read_evidence
@@ -108,6 +109,9 @@ def test_a_plan_that_the_service_has_otherwise_is_trained_anew(tmp_path: Path) -
         other = shortened(mine)
         found = runner.submit(client, other)
         assert found != theirs
-        assert runner.submit(client, other) == found
         (part,) = other.plans[StudyScale.TINY].parts
-        assert client.experiment(found[part.name]).spec == part.spec
+        client.cancel_experiment(found[part.name])
+        assert runner.submit(client, other) == found
+        again = client.experiment(found[part.name])
+        assert again.spec == part.spec
+        assert again.counts.by_status == {RunStatus.QUEUED: again.counts.total}, "what was cancelled goes on"

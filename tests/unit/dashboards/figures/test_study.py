@@ -1,5 +1,7 @@
 """The figure of a finding: intervals that need not lie evenly, the paper's marks, and nothing to draw."""
 
+import pytest
+
 from dashboards.figures.study import study_figure
 from orchestrator.studies.findings import ClaimVerdict, Finding, Measure
 
@@ -25,6 +27,21 @@ def test_a_row_a_measure_with_its_whiskers_and_the_papers_mark() -> None:
     assert ours["y"] == ["a &lt;b&gt;", "no interval"]
     assert (ours["error_x"]["array"], ours["error_x"]["arrayminus"]) == ([1.0, 0.0], [0.5, 0.0])
     assert (papers["x"], papers["y"]) == ([2.5], ["a &lt;b&gt;"])
+
+
+def test_an_interval_with_one_known_end_goes_on_as_far_as_anything_is_drawn() -> None:
+    drawn = study_figure(
+        finding(
+            Measure(name="a", value=1.5, high=1.6, claimed=0.8),
+            Measure(name="b", value=1.2, low=1.1),
+            Measure(name="c", value=1.0),
+        ),
+        "times",
+        "light",
+    )
+    bars = drawn["data"][0]["error_x"]
+    assert bars["array"] == pytest.approx([0.1, 0.4, 0.0])
+    assert bars["arrayminus"] == pytest.approx([0.7, 0.1, 0.0])
 
 
 def test_nothing_to_draw_is_a_sentence() -> None:
