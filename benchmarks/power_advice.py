@@ -58,8 +58,6 @@ DESIGNS = (
     World(tuning_seeds=5, candidates=3),
     World(basin="steep"),
     World(basin="steep", candidates=5),
-    World(rates=1),
-    World(basin="steep", rates=1),
     World(tuning_seeds=0),
     World(basin="steep", tuning_seeds=0),
     World(spikes="all", spike_share=0.05),
