@@ -215,11 +215,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--experiments", type=int, default=200, help="of each kind in each world")
     parser.add_argument("--fixed", type=int, nargs="*", default=[], help="smaller numbers of seeds at once")
+    parser.add_argument("--candidates", type=int, help="only the worlds with so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
     for world in worlds():
+        if given.candidates not in (None, world.candidates):
+            continue
         experiments = max(given.experiments * 2 // world.candidates, 20)
         tallies = simulate(world, experiments, given.fixed, given.seed)
         phase = f"{world.tuning_seeds} tuning seeds × {world.rates} rates" if world.tuning_seeds else "one rate"

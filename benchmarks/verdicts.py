@@ -446,6 +446,7 @@ def main() -> None:
     parser.add_argument("--unlike", action="store_true", help="only the worlds whose baseline has another basin")
     parser.add_argument("--unlike-noise", action="store_true", help="only the worlds whose baseline has other noise")
     parser.add_argument("--units", action="store_true", help="only the worlds whose losses have no unit")
+    parser.add_argument("--candidates", type=int, help="only the worlds with so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
@@ -460,6 +461,8 @@ def main() -> None:
         if given.units and world.unit is None:
             continue
         if given.unlike_noise and not world.unlike_noise:
+            continue
+        if given.candidates not in (None, world.candidates):
             continue
         shares = simulate(world, max(given.experiments * 2 // world.candidates, 20), given.seed).shares()
         found.append(asdict(world) | shares)
