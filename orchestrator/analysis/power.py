@@ -303,11 +303,11 @@ def _design_with_noise(design: FixedDesign, noise_sd: float, spec: ComparisonSpe
     times = noise_sd / design.noise_sd
     grids_are_drawn = spec.kept_rates is None and not (spec.tuning and spec.tuning.search)
 
-    def left_open(seeds: int) -> tuple[Array, Array, Array]:
+    def scaled_openness(seeds: int) -> tuple[Array, Array, Array]:
         of_candidate, of_baseline, shift = design.openness(seeds)
         return times * of_candidate, times * of_baseline, times * shift
 
-    return replace(design, noise_sd=noise_sd, openness=left_open if grids_are_drawn else design.openness)
+    return replace(design, noise_sd=noise_sd, openness=scaled_openness if grids_are_drawn else design.openness)
 
 
 def _sequential_design(design: FixedDesign, spec: ComparisonSpec) -> "SequentialDesign | None":
