@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.analysis.sequential import Array, Look, looks
-from orchestrator.analysis.statistics import mean_interval
+from orchestrator.analysis.statistics import mean_interval, t_quantile
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.basin import Basin, Grid, basin
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -143,8 +143,9 @@ class CandidateSummary:
     def regret(self, variance: float, degrees: int, comparisons: int = 1) -> float:
         """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
         without a basin, and of a random search (see `luck_of_draws`). Runs have a variance: that of the basin's, and
-        one from the judged runs with so many degrees of freedom, which are the grid's own where there is no phase 2. A
-        descent's holds at 95 % for so many comparisons together."""
+        one from the judged runs with so many degrees of freedom, which are the grid's own where there is no phase 2. Of
+        so many comparisons: a descent's holds at 95 % for all together, a basin's joins the noise of the judged runs
+        in the interval of a difference (`Gap.beside`)."""
         if self.regret_of_kept_rate is not None:
             return self.regret_of_kept_rate if isfinite(self.regret_of_kept_rate) else 0.0
         if self.places:
@@ -155,11 +156,14 @@ class CandidateSummary:
         seen = self._basin()
         if seen is None:
             return 0.0
+        level = SIGNIFICANCE / comparisons / 2
+        half_width = t_quantile(degrees, level) * sqrt(2 * variance / (degrees + 1))
         of_grid, of_grid_degrees = self.grid.variance(seen.around)
         if self.final is None and of_grid_degrees:
             degrees = 0
-        pooled = of_grid * of_grid_degrees + variance * degrees
-        return seen.regret(pooled / (of_grid_degrees + degrees), (self.final or self.chosen).lr)
+        all_degrees = of_grid_degrees + degrees
+        pooled = (of_grid * of_grid_degrees + variance * degrees) / all_degrees
+        return seen.regret(pooled, (self.final or self.chosen).lr).beside(half_width, t_quantile(all_degrees, level))
 
     def _regret_of_descent(self, variance: float, comparisons: int = 1) -> float:
         """Infinite where an axis was seen on one side only, or the judged trial is not among the complete ones."""

@@ -326,8 +326,8 @@ def _openness_of(spec: ComparisonSpec, noise_sd: float, width: float, openings: 
     if len(rates) == 1 and not (spec.tuning and spec.tuning.extend_grid):
         return nothing_open
     if spec.tuning is None:
-        return openness_of_untuned(noise_sd, rates, width)
-    return openness(noise_sd, spec.tuning, rates, width, spec.least_open())
+        return openness_of_untuned(noise_sd, rates, width, spec.comparison_count())
+    return openness(noise_sd, spec.tuning, rates, width, spec.least_open(), spec.comparison_count())
 
 
 def _regrets_of_kept_rates(spec: ComparisonSpec) -> Mapping[str, float | None]:
@@ -429,7 +429,12 @@ def _pairs_of_grids() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 @lru_cache(maxsize=64)
 def openness(
-    noise_sd: float, tuning: Tuning, rates: tuple[float, ...], width: float, least_open: float = basin.LEAST_OPEN
+    noise_sd: float,
+    tuning: Tuning,
+    rates: tuple[float, ...],
+    width: float,
+    least_open: float = basin.LEAST_OPEN,
+    comparisons: int = 1,
 ) -> Openness:
     """What tuning leaves open of equal candidates (`FixedDesign.openness`). Their grids are drawn, and go the product's
     own way to the judged rate; each is held against `OTHERS` of the others. `width` is the basin's curvature by
@@ -460,28 +465,32 @@ def openness(
     def regrets_of(seeds: int) -> tuple[Array, Array, Array]:
         from scipy.special import chdtri  # as above
 
-        degrees = max(seeds - 1, 1)
+        degrees, level = max(seeds - 1, 1), SIGNIFICANCE / comparisons / 2
         judged_squares = sd**2 * chdtri(degrees, spreads)
+        half_widths = t_quantile(degrees, level) * np.sqrt(2 * judged_squares / degrees / (degrees + 1))
         regrets = np.full(GRIDS, np.inf)
         for place, each in enumerate(found):
             if each is not None:
                 about, judged, of_grid, of_grid_degrees = each
-                squares = of_grid * of_grid_degrees + float(judged_squares[place])
-                regrets[place] = about.regret(squares / (of_grid_degrees + degrees), judged)
+                all_degrees = of_grid_degrees + degrees
+                pooled = (of_grid * of_grid_degrees + float(judged_squares[place])) / all_degrees
+                quantile = t_quantile(all_degrees, level)
+                regrets[place] = about.regret(pooled, judged).beside(float(half_widths[place]), quantile)
         return regrets[one], regrets[other], missed[one] - missed[other]
 
     return regrets_of
 
 
 @lru_cache(maxsize=64)
-def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float) -> Openness:
+def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float, comparisons: int = 1) -> Openness:
     """As `openness`, of a grid whose own seeds judge it: what they leave open of the best rate, and what the choice
     took off its loss. With some number of seeds it is about that with fewer: `SEEDS_DRAWN`."""
 
     @lru_cache(maxsize=len(SEEDS_DRAWN))
     def draw_grids(count: int) -> tuple[Array, Array, Array]:
         random = np.random.default_rng(0)
-        ordered = sorted(rates)
+        ordered, level = sorted(rates), SIGNIFICANCE / comparisons / 2
+        half_width = t_quantile(count - 1, level) * noise_sd / math.sqrt(count)
         regrets, gains, missed = np.full(GRIDS, np.inf), np.zeros(GRIDS), np.zeros(GRIDS)
         for drawn, best in enumerate(_draw_optima(ordered, random)):
             above = width * (np.log(ordered) - best) ** 2
@@ -494,8 +503,9 @@ def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float)
             gains[drawn] = max(float(np.mean(fresh)) - float(table[chosen].mean()), 0.0)
             missed[drawn] = above[chosen]
             if (about := basin.basin(grid, ordered)) is not None:
-                variance, _ = grid.variance(about.around)
-                regrets[drawn] = about.regret(variance, ordered[chosen])
+                variance, degrees = grid.variance(about.around)
+                left_open = about.regret(variance, ordered[chosen])
+                regrets[drawn] = left_open.beside(half_width, t_quantile(degrees or count - 1, level))
         one, other = _pairs_of_grids()
         return regrets[one] + gains[other], regrets[other] + gains[one], missed[one] - missed[other]
 

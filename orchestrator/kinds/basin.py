@@ -19,7 +19,7 @@ from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.kinds.convex import ConvexFunction
+    from orchestrator.kinds.convex import ConvexFunction, Gap
 
 Losses = Mapping[float, Mapping[int, float]]
 """Final losses by learning rate and seed: the stable runs of one candidate."""
@@ -44,10 +44,6 @@ REFITS = 8
 LEAST_OPEN = 0.003
 """Nats, a third of the margin of equivalence: no further rate is worth its runs where the minimum is missed by less.
 Losses without unit may be a thousandth of that or a thousand times as large (`ComparisonSpec.least_open`)."""
-SURE = 0.7
-"""The share of the draws of the noise that a regret holds. Noise of the judged runs is in the interval besides, and a
-function that is as low as it may be is rare. A smaller share tells equal optimizers apart too often, a larger one finds
-fewer differences (`python -m benchmarks.verdicts --unlike`)."""
 NEAR = 1.3
 """Rates within this factor of the best one leave nothing to look for between the two."""
 STEP_BACK = 1.5
@@ -105,10 +101,10 @@ class Basin:
     function: "ConvexFunction"
     """The loss over the logarithm of rate / best, towards the lost one."""
 
-    def regret(self, variance: float, seen_from: float | None = None) -> float:
+    def regret(self, variance: float, seen_from: float | None = None) -> "Gap":
         """How far the minimum may lie below the loss at a rate, the judged one by default, of runs with that variance:
-        as far as a convex function's may, in `SURE` of the draws of their noise."""
-        return self.function.gap(self._towards() * math.log((seen_from or self.rate) / self.best), variance, SURE)
+        as far as a convex function's may."""
+        return self.function.gap(self._towards() * math.log((seen_from or self.rate) / self.best), variance)
 
     def open_gap(self, variance: float) -> tuple[float, float, float]:
         """Two neighbouring rates, and the one between them at which the loss may be lowest; not within the outer

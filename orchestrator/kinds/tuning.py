@@ -290,6 +290,6 @@ def rate_between(runs: Sequence[TuningRun], least_open: float = basin.LEAST_OPEN
     variance, _ = known.variance(found.around)
     below, above, between = found.open_gap(variance)
     least = max(least_open, NOISES * sqrt(variance / known.stable(found.best)))
-    if found.regret(0.0) <= least or above / below <= basin.NEAR:
+    if found.regret(0.0).middle <= least or above / below <= basin.NEAR:
         return None
     return float(f"{between:.{basin.DIGITS}g}")

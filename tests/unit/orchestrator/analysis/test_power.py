@@ -16,6 +16,7 @@ from benchmarks import verdicts as grids
 from benchmarks.searched_verdicts import World, conducted, simulate
 from benchmarks.verdicts import FLAT, PAIRED_SPREAD, STEEP
 from dashboards.text.words import power_details, power_text
+from orchestrator.analysis import power
 from orchestrator.analysis.comparison import compare, comparison_spec
 from orchestrator.analysis.power import (
     MOST_SEEDS,
@@ -166,13 +167,17 @@ def test_what_tuning_leaves_open_takes_more_seeds() -> None:
 
 @pytest.mark.parametrize("rates", [5, 1])
 @pytest.mark.parametrize(("kind", "curvature"), [("flat", FLAT), ("steep", STEEP)])
-def test_tuning_is_taken_to_leave_open_what_simulated_experiments_do(kind: str, curvature: float, rates: int) -> None:
-    """40 experiments of equal optimizers, through both phases; three standard errors. A single rate is extended."""
+def test_tuning_is_taken_to_leave_open_what_simulated_experiments_do(
+    kind: str, curvature: float, rates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """120 experiments of equal optimizers, through both phases; three standard errors. A single rate is extended."""
+    count = 120
+    monkeypatch.setattr(power, "GRIDS", 2 * count)
     world = grids.World(basin=kind, seeds=8, rates=rates)
     spec, random = grids.specification(world), np.random.default_rng(0)
     template = run_record(spec.first_runs()[0], 0, 3.3, "e")
     left_open = []
-    for _ in range(40):
+    for _ in range(count):
         truths, runs = grids.optimizers(world, [0.0, 0.0], random), grids.Runs(world, random)
         ended = [
             (each.name(), run)
@@ -185,8 +190,8 @@ def test_tuning_is_taken_to_leave_open_what_simulated_experiments_do(kind: str, 
         left_open += [row.difference.regret, row.difference.baseline_regret]
     assert spec.tuning is not None
     width = curvature / math.log(2) ** 2
-    taken, _, _ = openness(PAIRED_SPREAD, spec.tuning, spec.candidates[0].learning_rates, width)(8)
-    error = math.hypot(np.std(left_open) / math.sqrt(80), np.std(taken) / math.sqrt(80))
+    taken, _, _ = openness.__wrapped__(PAIRED_SPREAD, spec.tuning, spec.candidates[0].learning_rates, width)(8)
+    error = math.hypot(np.std(left_open), np.std(taken)) / math.sqrt(2 * count)
     assert float(taken.mean()) == pytest.approx(np.mean(left_open), abs=3 * error)
     assert error < 0.06 * float(taken.mean())
 

@@ -44,21 +44,21 @@ def test_a_kink_is_missed_by_no_more_than_the_regret(
     if found is None:
         return  # the best rate is an edge
     rounding = fall * max(1.0, steep) * 10.0 ** (1 - DIGITS)
-    assert loss(math.log(found.rate / 1e-3)) - 3.0 <= found.regret(0.0) + rounding
+    assert loss(math.log(found.rate / 1e-3)) - 3.0 <= found.regret(0.0).middle + rounding
 
 
 def test_seen_from_a_rate_off_the_minimum_the_regret_is_larger_by_what_that_misses() -> None:
     found = basin(grid({lr: {0: bowl(lr, 2e-3)} for lr in RATES}), RATES)
     assert found is not None
-    assert found.regret(0.0) == pytest.approx(0.025), "half of what the loss rises to the neighbours"
-    assert found.regret(0.0, 4e-3) == pytest.approx(0.025 + 0.05)
+    assert found.regret(0.0).middle == pytest.approx(0.025), "half of what the loss rises to the neighbours"
+    assert found.regret(0.0, 4e-3).middle == pytest.approx(0.025 + 0.05)
 
 
 def test_regret_grows_with_noise_and_shrinks_with_tuning_seeds() -> None:
     def at(seeds: int) -> float:
         found = basin(grid({lr: {seed: bowl(lr, 2e-3, 0.01) for seed in range(seeds)} for lr in RATES}), RATES)
         assert found is not None
-        return found.regret(0.0035**2)
+        return found.regret(0.0035**2).beside(0.0, 1.0)
 
     assert at(1) > at(3) > at(9) > 0.005
 
@@ -75,8 +75,8 @@ def test_beside_a_lost_rate_the_loss_may_go_on_falling_to_it(mirrored: bool) -> 
     found = basin(grid(known), [*known, turned(4e-3)])
     assert found is not None and found.lost == turned(4e-3)
     assert found.rate == pytest.approx(turned(2e-3 / STEP_BACK), rel=1e-2)
-    assert found.regret(0.0) == pytest.approx(0.02 * (math.log2(STEP_BACK) + 1), rel=1e-2)
-    assert found.regret(0.0, turned(2e-3)) == pytest.approx(0.02)
+    assert found.regret(0.0).middle == pytest.approx(0.02 * (math.log2(STEP_BACK) + 1), rel=1e-2)
+    assert found.regret(0.0, turned(2e-3)).middle == pytest.approx(0.02)
 
 
 def test_a_coarse_gap_is_narrowed_where_the_loss_may_be_lowest() -> None:

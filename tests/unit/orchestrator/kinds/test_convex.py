@@ -51,7 +51,7 @@ def test_no_convex_function_falls_farther_than_the_gap_and_one_falls_as_far(
 ) -> None:
     at, values = points(steps, bent, tilt)
     place = float(at[0] + share * (at[-1] - at[0]))
-    bound = function(at, values).gap(place, 0.0, 0.5)
+    bound = function(at, values).gap(place, 0.0).middle
     found = worst_gap(at, values, place)
     assert found <= bound + 1e-6
     # Beside a point a function may be as low as the bound; the grid has its next place a twelfth of a step away.
@@ -90,13 +90,13 @@ def test_a_parabolas_minimum_is_missed_least_near_its_lowest_point() -> None:
 
 def test_towards_an_end_the_function_goes_on_as_it_fell() -> None:
     at = np.array([-2.0, -1.0, 0.0])
-    assert function(at, -0.1 * at, end=0.5).gap(0.0, 0.0, 0.5) == pytest.approx(0.05)
-    assert function(at, -0.1 * at, end=0.5).gap(-0.6, 0.0, 0.5) == pytest.approx(0.11)
+    assert function(at, -0.1 * at, end=0.5).gap(0.0, 0.0).middle == pytest.approx(0.05)
+    assert function(at, -0.1 * at, end=0.5).gap(-0.6, 0.0).middle == pytest.approx(0.11)
 
 
 def test_beyond_the_points_the_value_goes_on_as_it_rose() -> None:
     at = np.array([-1.0, 0.0])
-    assert function(at, -0.1 * at, end=0.5).gap(-2.0, 0.0, 0.5) == pytest.approx(0.25)
+    assert function(at, -0.1 * at, end=0.5).gap(-2.0, 0.0).middle == pytest.approx(0.25)
 
 
 def test_where_a_loss_levels_off_it_bounds_nothing() -> None:
@@ -114,7 +114,7 @@ def test_noise_opens_more_and_runs_close_it() -> None:
     at = np.arange(-2.0, 3.0)
 
     def gap(runs: int, variance: float) -> float:
-        return function(at, 0.003 * at**2, runs=runs).gap(0.0, variance, 0.7)
+        return function(at, 0.003 * at**2, runs=runs).gap(0.0, variance).beside(0.0, 1.0)
 
     assert gap(1, 0.0) == pytest.approx(0.0015)
     assert gap(1, 1e-5) > gap(3, 1e-5) > gap(30, 1e-5) > gap(1, 0.0)
