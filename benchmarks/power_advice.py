@@ -88,13 +88,13 @@ def advice(world: World) -> tuple[int | None, int | None]:
     """Seeds to show a difference, and to show that there is none."""
     spec = specification(world)
     width = CURVATURES[world.basin] / math.log(2) ** 2
-    rates = spec.candidates[0].learning_rates
+    rates, comparisons = spec.candidates[0].learning_rates, spec.comparison_count()
     design = FixedDesign(
         noise_sd=PAIRED_SPREAD,
-        comparisons=world.candidates - 1,
-        openness=openness(PAIRED_SPREAD, spec.tuning, rates, width)
+        comparisons=comparisons,
+        openness=openness(PAIRED_SPREAD, spec.tuning, rates, width, spec.least_open(), comparisons)
         if spec.tuning
-        else openness_of_untuned(PAIRED_SPREAD, rates, width),
+        else openness_of_untuned(PAIRED_SPREAD, rates, width, comparisons),
         spike_shares=(world.spike_share, world.spike_share) if world.spikes else (0.0, 0.0),
     )
     return (

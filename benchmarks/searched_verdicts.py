@@ -254,19 +254,16 @@ def simulate(world: World, experiments: int, gain: float, seed: int) -> dict[str
         rows = [row for row in compare(experiment_record(spec, len(records), "e"), records).rows if not row.is_baseline]
         told = ("better", "worse") if gain == 0 else ("better",)
         decided += (any if gain == 0 else all)(row.conclusion.value in told for row in rows)
-        intervals = [
-            (row.difference.low, row.difference.high)
-            for row in rows
-            if row.difference and row.difference.low is not None and row.difference.high is not None
-        ]
+        intervals = [row.difference.bounds() for row in rows if row.difference]
+        intervals = [bounds for bounds in intervals if bounds != (-math.inf, math.inf)]
         held += bool(intervals) and all(low <= -gain <= high for low, high in intervals)
         given += bool(intervals)
-        widths += [(high - low) / 2 for low, high in intervals]
-    return {
+        widths += [(high - low) / 2 for low, high in intervals if math.isfinite(high - low)]
+    known = {"held": held / given} if given else {}
+    known |= {"half_width": float(np.median(widths))} if widths else {}
+    return known | {
         "decided": decided / experiments,
-        "held": held / given,
         "without_interval": 1 - given / experiments,
-        "half_width": float(np.median(widths)),
         "missed": float(np.mean(missed)),
         "judged_runs": float(np.mean(judged)),
     }
@@ -416,9 +413,9 @@ def main() -> None:
     for world in worlds(given):
         equal = simulate(world, given.experiments, 0.0, given.seed)
         power = [simulate(world, given.experiments // 4, gain, given.seed)["decided"] for gain in GAINS]
-        shares = [equal["decided"], equal["held"], *power]
+        shares = [equal["decided"], equal.get("held", math.nan), *power]
         found.append(asdict(world) | {"false": equal["decided"], "power": power} | equal)
-        cells = [*(100 * share for share in shares), 1000 * equal["half_width"], 1000 * equal["missed"]]
+        cells = [*(100 * share for share in shares), 1000 * equal.get("half_width", math.nan), 1000 * equal["missed"]]
         cells.append(equal["judged_runs"])
         print(f"{world.title():80}" + "".join(f"{cell:12.1f}" for cell in cells), flush=True)
     print(f"{perf_counter() - begun:.0f} s")

@@ -17,6 +17,7 @@ At the end the stored studies are gone through anew: their judged losses, seed b
 
 import argparse
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -121,8 +122,9 @@ def count(tally: Tally, spec: ComparisonSpec, records: Sequence[RunRecord], shif
         hits = tally.right.setdefault(kind, [0, 0])
         hits[0] += row.conclusion.value == right
         hits[1] += 1
-        if row.difference is not None and row.difference.low is not None and row.difference.high is not None:
-            tally.held[0] += row.difference.low <= shift <= row.difference.high
+        low, high = (-math.inf, math.inf) if row.difference is None else row.difference.bounds()
+        if (low, high) != (-math.inf, math.inf):
+            tally.held[0] += low <= shift <= high
             tally.held[1] += 1
         if row.seeds_used is not None:
             status = row.seeds_used.status.value

@@ -342,10 +342,13 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
             said = [(rows[name], shift) for name, shift in zip(NAMES, shifts, strict=False)][1:]
             words = [(row.conclusion.value, shift) for row, shift in said]
             for row, shift in said:
-                if row.difference is not None and row.difference.low is not None and row.difference.high is not None:
-                    tally.intervals += 1
-                    tally.held += row.difference.low <= world.difference(shift) <= row.difference.high
-                    tally.half_widths.append((row.difference.high - row.difference.low) / 2 / (world.unit or 1.0))
+                low, high = (-math.inf, math.inf) if row.difference is None else row.difference.bounds()
+                if (low, high) == (-math.inf, math.inf):
+                    continue
+                tally.intervals += 1
+                tally.held += low <= world.difference(shift) <= high
+                if math.isfinite(high - low):
+                    tally.half_widths.append((high - low) / 2 / (world.unit or 1.0))
             if shifts is equal:
                 tally.experiments += 1
                 tally.falsely_spiked += not (world.spikes or world.basin == "spiking") and any(

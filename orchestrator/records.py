@@ -3,6 +3,7 @@
 All times are seconds since 1970 on the database's clock; null means not yet.
 """
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -357,8 +358,10 @@ class Difference(TestedDifference):
 
     mean: float
     low: float | None
-    """Of the simultaneous 95 % interval; null where there is no test."""
+    """Of the simultaneous 95 % interval; null where there is no test, and where the candidate's best learning rate lies
+    at the edge of its grid: at a better one its loss may be lower by any amount."""
     high: float | None
+    """Null where there is no test, and where that is true of the baseline."""
     n: int
     regret: float = 0.0
     """How much lower the candidate's loss may be at a better setting, as far as tuning left that open: `low` is lower
@@ -377,13 +380,17 @@ class Difference(TestedDifference):
     margin: float | None = None
     """Differences below it are none that matter, says the specification; null where it sets none."""
     rate_is_open: bool = False
-    """Whether there is no test because the best learning rate of one of the two lies at the edge of its tuning grid, or
-    too few trials of its random search were trained: a better one could turn what the losses seem to say."""
+    """Whether there is no test because the best learning rate of one of the two, or of both, lies at the edge of its
+    grid, or too few trials of its random search were trained: a better one could turn what the losses seem to say."""
     at_look: bool = False
     """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
     chance_of_verdict: float | None = None
     """There: the probability that the last seed's interval decides, if differences go on as they are; null where no
     seed is left."""
+
+    def bounds(self) -> tuple[float, float]:
+        """The ends of the interval, infinite where they are open or there is no test."""
+        return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     def decides(self) -> bool:
         """Whether the difference is shown to be more than chance: its interval leaves zero out."""

@@ -145,10 +145,7 @@ def _intervals(
 
 
 def _bounds(difference: Difference | None) -> tuple[float, float]:
-    """An interval without an end knows nothing."""
-    if difference is None or difference.low is None or difference.high is None:
-        return -math.inf, math.inf
-    return difference.low, difference.high
+    return (-math.inf, math.inf) if difference is None else difference.bounds()
 
 
 def concluded_rows(spec: ComparisonSpec, standings: Sequence["Standing"]) -> list[CandidateRow]:
@@ -357,11 +354,15 @@ def _difference(
         return found.model_copy(update=untested)
     if pairs.most_spiked():
         return found.model_copy(update=untested | {"most_spiked": True})
-    if (each.rate_is_open() and (found.is_worse() or found.is_within_margin())) or (
-        baseline.rate_is_open() and (found.is_better() or found.is_within_margin())
-    ):
-        return found.model_copy(update=untested | {"rate_is_open": True})
-    return found
+    mine, theirs = each.rate_is_open(), baseline.rate_is_open()
+    could_turn = (mine and (found.is_worse() or found.is_within_margin())) or (
+        theirs and (found.is_better() or found.is_within_margin())
+    )
+    # Beyond the edge either loss may be lower by any amount: that end of the interval is open.
+    ends = {"low": None if mine else found.low, "high": None if theirs else found.high}
+    if could_turn or (mine and theirs and found.p_value is not None):
+        return found.model_copy(update=ends | {"p_value": None, "rate_is_open": True})
+    return found.model_copy(update=ends)
 
 
 def _seeds_used(
@@ -575,7 +576,7 @@ def _bounds_of_step(
 ) -> tuple[float | None, float | None]:
     """Until which step the candidate is shown to lie above the baseline's final losses, and from which on below; of one
     whose best rate lies at an edge, or of such a baseline, only what another rate could not turn."""
-    if of is None or of.low is None or len(losses) != of.n:
+    if of is None or (of.low is None and of.high is None) or len(losses) != of.n:
         return None, None
     comparisons = max(spec.comparison_count(), 1)
     levels = looks_of(spec, comparisons)

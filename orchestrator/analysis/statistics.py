@@ -103,10 +103,12 @@ def mean_interval(
 def widen(found: Interval | Difference, tests: int) -> Interval:
     """A t-interval as one of `tests` times as many that hold together with 95 %. What else is in it, such as what
     tuning left open, grows along, so that it is rather too wide."""
-    if tests == 1 or found.low is None or found.high is None:
+    if tests == 1 or (found.low is None and found.high is None):
         return Interval(mean=found.mean, low=found.low, high=found.high, n=found.n)
     growth = quantile_growth(found.n, found.comparisons if isinstance(found, Difference) else 1, tests)
-    low, high = (found.mean + growth * (edge - found.mean) for edge in (found.low, found.high))
+    low, high = (
+        None if edge is None else found.mean + growth * (edge - found.mean) for edge in (found.low, found.high)
+    )
     return Interval(mean=found.mean, low=low, high=high, n=found.n)
 
 

@@ -245,13 +245,12 @@ def _difference(found: Difference, row: CandidateRow, of: CandidateRow, unit: st
     baseline, rates = of.title, _single_rates_phrase(row, of)
     gap = f"{signed_text(abs(found.mean))[1:]}{unit}"
     side = "below" if found.mean < 0 else "above"
-    if found.p_value is None or found.low is None or found.high is None:
+    if found.p_value is None:
         return _unproven_sentence(found, f"{gap} {side} {baseline}{rates}", row, of, spec)
     kinds = ["simultaneous"] * (found.comparisons > 1) + ["sequential"] * found.at_look
     interval = " ".join([*kinds, "95 % interval"])
-    evidence = (
-        f"{interval} {signed_text(found.low)} to {signed_text(found.high)}, n = {found.n}, {p_text(found.p_value)}"
-    )
+    ends = interval_words(found.low, found.high, signed_text)
+    evidence = f"{interval} {ends}, n = {found.n}, {p_text(found.p_value)}"
     if found.decides():
         less = f" It is shown to be less than the margin of {found.margin:g}{unit}." if found.is_within_margin() else ""
         return f"{'Better' if found.mean < 0 else 'Worse'} than {baseline} by {gap}{rates} ({evidence}).{less}"

@@ -207,9 +207,8 @@ def loss_bounds(candidate: CandidateOutcome, tests: int = 1) -> tuple[float, flo
     if candidate.lost:
         return -math.inf if candidate.baseline_lost else math.inf, math.inf
     found = None if candidate.difference is None else widen(candidate.difference, tests)
-    if found is None or found.low is None or found.high is None:
-        return -math.inf, math.inf
-    return -math.inf if candidate.edge_of_grid else found.low, found.high
+    low, high = (None, None) if found is None else (found.low, found.high)
+    return -math.inf if low is None or candidate.edge_of_grid else low, math.inf if high is None else high
 
 
 def speed_up_bounds(candidate: CandidateOutcome, tests: int = 1) -> tuple[float, float]:
@@ -269,7 +268,7 @@ def nobody_lower(candidates: Sequence[CandidateOutcome], *, among: str, measures
         [each for each in candidates if no_lower(each) is wanted]
         for wanted in (ClaimVerdict.FAILS, ClaimVerdict.UNDECIDED)
     )
-    compared = [each for each in unknown if each.difference is not None and each.difference.low is not None]
+    compared = [each for each in unknown if loss_bounds(each) != (-math.inf, math.inf)]
 
     def titles(chosen: Iterable[CandidateOutcome]) -> str:
         return ", ".join(each.title for each in chosen) or "none"

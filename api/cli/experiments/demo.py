@@ -17,6 +17,7 @@ from api.cli.service import Data, Port, Slots, environment_settings, exit_in_ord
 from api.client.client import Client
 from api.processes.data_folder import read_note
 from dashboards.text import formats
+from orchestrator.analysis.verdicts import interval_words
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
@@ -122,9 +123,8 @@ def _clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
     if found is None or state is None or not baseline.optimizer_state_bytes:
         return f"{row.title} cannot be held against {baseline.title}"
     name = f"{row.title} with {formats.percent(state / baseline.optimizer_state_bytes)} of its optimizer state"
-    interval = "one seed"
-    if found.low is not None and found.high is not None:
-        interval = f"95 % interval {found.low:+.4f} to {found.high:+.4f}"
+    ends = interval_words(found.low, found.high, lambda end: f"{end:+.4f}")
+    interval = f"95 % interval {ends}" if ends else "one seed"
     if not found.decides():
         return f"{name} is not told apart from {baseline.title} ({interval})"
     side = "below" if found.mean < 0 else "above"

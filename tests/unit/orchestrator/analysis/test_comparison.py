@@ -740,7 +740,8 @@ def test_who_is_at_the_edge_of_its_grid_is_not_shown_to_be_behind_the_front() ->
         return 2.3 - (name == "adapm") + 0.004 * abs(math.log2(lr / 2e-3)) + noise[name][seed]
 
     found = row(compared(evaluated_on(spec()), outcome), "adapm-mini")
-    assert found.difference is not None and found.difference.low is not None
+    assert found.difference is not None and found.difference.low is None and found.difference.high is not None
+    assert found.difference.p_value is not None and "95 % interval up to" in found.verdict
     assert found.edge_of_grid and not found.on_pareto_front
     assert not found.pareto_front_shown, "a lower loss beyond the edge would put it on the front"
 

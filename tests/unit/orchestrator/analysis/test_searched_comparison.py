@@ -219,7 +219,8 @@ def test_a_search_that_says_nothing_of_what_it_missed_does_not_say_that_it_misse
     )
     spec = comparison_spec_of(experiment)
     (row,) = (row for row in compare(experiment, runs).rows if row.difference)
-    assert row.difference is not None and not row.difference.rate_is_open and row.difference.regret == 0
+    assert row.difference is not None and row.difference.rate_is_open and row.difference.regret == 0
+    assert (row.difference.low, row.difference.high) == (None, None)
     assert openings_of(experiment, runs) == []
     found = design_power(spec, [(experiment, runs)])
     assert isinstance(found, DesignPower) and (found.searches, found.left_open) == (0, None)
