@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import Curves, ValidationCurve, compare, compared_runs, regrets
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.jobs import RunStatus
@@ -235,6 +236,9 @@ def test_the_interval_is_wider_by_what_a_better_rate_may_be_worth() -> None:
     assert difference.low == pytest.approx(plain.low - difference.regret)
     assert difference.high == pytest.approx(plain.high + difference.baseline_regret)
     assert any(note.startswith("The intervals cover what a better learning rate") for note in found.notes)
+    adapm = next(each for each in summaries(spec(), runs) if each.candidate.name() == "adapm")
+    assert adapm.regret(1e-3, 2, 9) > 1.2 * adapm.regret(1e-3, 2, 1), "ten candidates are held to more than two"
+    assert adapm.regret(0.0, 2, 9) == adapm.regret(0.0, 2, 1) > 0, "without noise nothing is unsure"
 
 
 @pytest.mark.parametrize(

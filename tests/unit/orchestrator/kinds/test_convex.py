@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from orchestrator.kinds.convex import Array, ConvexFunction, convex_function, fit
+from orchestrator.kinds.convex import FROM_FAR_DRAWS, Array, ConvexFunction, Gap, convex_function, fit
 
 gaps = st.lists(st.floats(0.2, 1.5), min_size=2, max_size=5)
 bends = st.lists(st.floats(0.05, 2.0), min_size=6, max_size=6)
@@ -119,6 +119,29 @@ def test_noise_opens_more_and_runs_close_it() -> None:
     assert gap(1, 0.0) == pytest.approx(0.0015)
     assert gap(1, 1e-5) > gap(3, 1e-5) > gap(30, 1e-5) > gap(1, 0.0)
     assert gap(3, 3e-5) == pytest.approx(gap(1, 1e-5))
+
+
+def test_beside_an_estimate_a_gap_counts_as_far_as_both_are_unsure_together() -> None:
+    """Of two normal errors the sum is as often too small as half of an interval says that is one of so many."""
+    random = np.random.default_rng(0)
+    sums = 0.3 * random.standard_normal(400_000) + 0.4 * random.standard_normal(400_000)
+    for quantile, share in ((1.959964, 0.025), (2.772921, 0.00278)):
+        reach = 0.3 * quantile + Gap(middle=0.1, error=0.4).beside(0.3 * quantile, quantile) - 0.1
+        assert float(np.mean(sums > reach)) == pytest.approx(share, rel=0.1)
+    assert Gap(middle=0.1, error=0.0).beside(0.3, 2.0) == pytest.approx(0.1), "sure: all of it"
+    assert Gap(middle=0.1, error=0.2).beside(0.0, 2.0) == pytest.approx(0.5), "nothing else is unsure"
+
+
+def test_the_error_of_a_gap_is_that_of_the_draws_of_its_function() -> None:
+    """A parabola at its lowest point, against the gaps of 2,000 others through the points with other draws of noise."""
+    at, noise, random = np.arange(-2.0, 3.0), 0.01, np.random.default_rng(1)
+    values = 0.05 * at**2
+    moved = values + noise / 2 * random.standard_normal((2000, 5))
+    drawn = [function(at, each).gap(0.0, 0.0).middle for each in moved]
+    middle, far = np.quantile(drawn, (0.5, 0.95))
+    found = function(at, values, runs=4).gap(0.0, noise**2)
+    assert found.middle == pytest.approx(middle, rel=0.05)
+    assert found.error == pytest.approx(FROM_FAR_DRAWS * (far - middle), rel=0.2)
 
 
 def test_the_open_interval_is_the_one_that_may_be_lowest() -> None:
