@@ -347,7 +347,8 @@ class TestedDifference(Record):
     """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
 
     p_value: float | None
-    """Two-sided, times `comparisons` (Bonferroni); null where there is no test."""
+    """Two-sided, times `comparisons` (Bonferroni); null where there is no test. It holds what tuning left open as the
+    95 % interval does: far below 0.05 it is too small."""
     comparisons: int = Field(default=1, ge=1)
     """How many tests it is one of: with 95 % all of their intervals hold at once."""
 
@@ -358,16 +359,18 @@ class Difference(TestedDifference):
 
     mean: float
     low: float | None
-    """Of the simultaneous 95 % interval; null where there is no test, and where the candidate's best learning rate lies
-    at the edge of its grid: at a better one its loss may be lower by any amount."""
+    """Of the simultaneous 95 % interval; null where there is no interval, and where nothing is known of a better rate
+    or setting of the candidate, as where its best rate lies at the edge of its grid: there its loss may be lower by any
+    amount."""
     high: float | None
-    """Null where there is no test, and where that is true of the baseline."""
+    """Null where there is no interval, and where that is true of the baseline."""
     n: int
     regret: float = 0.0
-    """How much lower the candidate's loss may be at a better setting, as far as tuning left that open: `low` is lower
-    by so much. After a random search, how far other draws may move the difference either way; the same of both."""
+    """How much farther `low` reaches for what tuning left open: the candidate's loss may be lower at a better setting,
+    and how sure that is joins the noise of the judged runs. After a random search, how far other draws may move the
+    difference either way; the same of both."""
     baseline_regret: float = 0.0
-    """The same of the baseline: `high` is higher by so much."""
+    """The same of the baseline and `high`."""
     spiked: int = 0
     """Seeds left out because the candidate's run spiked; where these are more than the baseline's there is no test."""
     baseline_spiked: int = 0
@@ -380,8 +383,8 @@ class Difference(TestedDifference):
     margin: float | None = None
     """Differences below it are none that matter, says the specification; null where it sets none."""
     rate_is_open: bool = False
-    """Whether there is no test because the best learning rate of one of the two, or of both, lies at the edge of its
-    grid, or too few trials of its random search were trained: a better one could turn what the losses seem to say."""
+    """Whether there is no test because the best learning rate of the one that ends higher, or of both, lies at the edge
+    of its grid, or too few trials of its random search were trained: a better one could turn what the losses say."""
     at_look: bool = False
     """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
     chance_of_verdict: float | None = None

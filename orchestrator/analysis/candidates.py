@@ -140,32 +140,31 @@ class CandidateSummary:
         # Else another rule chose the rate: that of an earlier version.
         return self.judged_lr if max(ended, default=began) > began else None
 
-    def regret(self, variance: float, degrees: int, comparisons: int = 1) -> float:
-        """How much lower the loss may be at a better rate than the judged one, as far as the grid left that open; 0
-        without a basin, and of a random search (see `luck_of_draws`). Runs have a variance: that of the basin's, and
-        one from the judged runs with so many degrees of freedom, which are the grid's own where there is no phase 2. Of
-        so many comparisons: a descent's holds at 95 % for all together, a basin's joins the noise of the judged runs
-        in the interval of a difference (`Gap.beside`)."""
+    def regret(self, variance: float, degrees: int, level: float, half_width: float = 0.0) -> float:
+        """How much farther an interval of this level, two-sided, reaches for a loss that may be lower at a better rate
+        than the judged one, as far as the grid left that open; 0 without a basin, and of a random search (see
+        `luck_of_draws`). Runs have a variance: that of the basin's, and one from the judged runs with so many degrees
+        of freedom, which are the grid's own where there is no phase 2. What a basin leaves open joins half of the
+        width that the interval has without it (`Gap.beside`)."""
         if self.regret_of_kept_rate is not None:
             return self.regret_of_kept_rate if isfinite(self.regret_of_kept_rate) else 0.0
         if self.places:
             of_trials, of_trials_degrees = self.grid.variance(self.grid.losses.keys())
             pooled = (of_trials * of_trials_degrees + variance * degrees) / max(of_trials_degrees + degrees, 1)
-            found = self._regret_of_descent(pooled, comparisons)
+            found = self._regret_of_descent(pooled, level)
             return found if isfinite(found) else 0.0
         seen = self._basin()
         if seen is None:
             return 0.0
-        level = SIGNIFICANCE / comparisons / 2
-        half_width = t_quantile(degrees, level) * sqrt(2 * variance / (degrees + 1))
         of_grid, of_grid_degrees = self.grid.variance(seen.around)
         if self.final is None and of_grid_degrees:
             degrees = 0
         all_degrees = of_grid_degrees + degrees
         pooled = (of_grid * of_grid_degrees + variance * degrees) / all_degrees
-        return seen.regret(pooled, (self.final or self.chosen).lr).beside(half_width, t_quantile(all_degrees, level))
+        gap = seen.regret(pooled, (self.final or self.chosen).lr)
+        return gap.beside(half_width, t_quantile(all_degrees, level / 2))
 
-    def _regret_of_descent(self, variance: float, comparisons: int = 1) -> float:
+    def _regret_of_descent(self, variance: float, level: float = SIGNIFICANCE) -> float:
         """Infinite where an axis was seen on one side only, or the judged trial is not among the complete ones."""
         judged, means = (self.final or self.chosen).lr, self.grid.means()
         rates = [rate for rate in means if rate in self.places]
@@ -173,8 +172,7 @@ class CandidateSummary:
             return inf
         seeds = len(self.grid.losses[judged])
         at = [self.places[rate] for rate in rates]
-        sure = 1 - SIGNIFICANCE / comparisons
-        return surface_regret(at, [means[rate] for rate in rates], rates.index(judged), variance / seeds, sure)
+        return surface_regret(at, [means[rate] for rate in rates], rates.index(judged), variance / seeds, 1 - level)
 
     def _bends_along_rates(self) -> bool:
         """Of a descent: whether its trials show that the loss bends upwards along the rate, which no optimizer's fails

@@ -108,7 +108,8 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
     )
     pairs = _all_pairs(spec, standings, rows) if spec.all_pairs else ()
     rate_is_open = [each.summary.rate_is_open() for each in standings]
-    shown = fronts_shown([each.loss_and_bytes() for each in standings], _intervals(rows, pairs, rate_is_open))
+    intervals = _intervals(rows, pairs, [each.bounds for each in standings], rate_is_open)
+    shown = fronts_shown([each.loss_and_bytes() for each in standings], intervals)
     rows = tuple(row.model_copy(update={"pareto_front_shown": each}) for row, each in zip(rows, shown, strict=True))
     return Comparison(
         experiment_id=experiment.id,
@@ -126,12 +127,14 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
 
 
 def _intervals(
-    rows: Sequence[CandidateRow], pairs: Sequence[CandidatePair], rate_is_open: Sequence[bool]
+    rows: Sequence[CandidateRow],
+    pairs: Sequence[CandidatePair],
+    to_baseline: Sequence[tuple[float, float]],
+    rate_is_open: Sequence[bool],
 ) -> dict[tuple[int, int], tuple[float, float]]:
     """Place and place → between which bounds the first one's loss less the second one's lies. All hold at once: bounds
-    to the baseline give those of two others, wider than a test of the two would. Whose best rate is at an edge may be
-    lower by any amount."""
-    to_baseline = [(0.0, 0.0) if row.is_baseline else _bounds(row.difference) for row in rows]
+    to the baseline give those of two others, wider than a test of the two would; as if no rate lay at an edge, for
+    where the baseline's does that is nothing to the two. Whose own does may be lower by any amount."""
     tested = {(pair.candidate, pair.other): _bounds(pair.difference) for pair in pairs}
     found = {}
     for (one, row), (other, other_row) in itertools.permutations(enumerate(rows), 2):
@@ -186,6 +189,10 @@ class Standing:
     is_baseline: bool
     difference: Difference | None
     instability: Instability | None
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    """Of the difference, as if no best rate lay at an edge."""
+    left_open: tuple[float, float] = (0.0, 0.0)
+    """The regrets of candidate and baseline beside an estimate that is sure: no number of judged seeds reaches less."""
     loss: float | None
     """What it is ranked by: the baseline's loss and the difference to it, so that seeds that one of the two lacks
     change no order. Where there is no difference, its own loss."""
@@ -227,13 +234,15 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
             is_baseline=True,
             difference=None,
             instability=_instability(baseline, baseline_lost, None, (), 1),
+            bounds=(0.0, 0.0),
             loss=level.mean if level else None,
         )
     ]
     for each in candidates:
         if (of := pairs.get(each.candidate.name())) is None:
             continue
-        difference = _difference(each, baseline, of, spec)
+        closed, left_open = _closed_difference(each, baseline, of, spec)
+        difference = _opened(closed, each, baseline)
         stable = each.exclude_seeds(of.spiked | of.baseline_spiked)
         own = stable.best.val_loss
         found.append(
@@ -244,6 +253,8 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
                 instability=_instability(
                     each, _without_model(each) | of.spiked, baseline, baseline_lost, spec.comparison_count()
                 ),
+                bounds=_bounds(closed),
+                left_open=left_open,
                 loss=level.mean + difference.mean if level and difference else own.mean if own else None,
             )
         )
@@ -252,14 +263,15 @@ def standings_of(spec: ComparisonSpec, candidates: Sequence[CandidateSummary]) -
 
 def regrets(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> dict[str, float | None]:
     """Candidate → how much lower its loss may be at a better rate or setting than the judged one, as far as the tuning
-    left that open; of a random search how far other draws may move a difference. None where that may be any amount."""
+    left that open, whatever number of seeds judges it; of a random search how far other draws may move a difference.
+    None where that may be any amount."""
     found: dict[str, float | None] = {}
     standings = standings_of(spec, summaries(spec, runs))
-    differences = [each.difference for each in standings if each.difference is not None]
+    compared = [each for each in standings if each.difference is not None]
     for each in standings:
-        own = differences if each.is_baseline else [each.difference] if each.difference is not None else []
-        known = [of.baseline_regret if each.is_baseline else of.regret for of in own] or [0.0] * (len(standings) == 1)
-        is_open = each.summary.rate_is_open() or (spec.draws() and any(of.rate_is_open for of in own))
+        own = compared if each.is_baseline else [each] if each in compared else []
+        known = [of.left_open[each.is_baseline] for of in own] or [0.0] * (len(standings) == 1)
+        is_open = each.summary.rate_is_open() or any(math.isinf(of) for of in known)
         found[each.summary.candidate.name()] = max(known) if known and not is_open else None
     return found
 
@@ -290,39 +302,59 @@ def _stable_pairs(each: CandidateSummary, baseline: CandidateSummary) -> _Pairs:
     )
 
 
-def _difference(
+def _closed_difference(
     each: CandidateSummary, baseline: CandidateSummary, pairs: _Pairs, spec: ComparisonSpec
-) -> Difference | None:
-    """Over the seeds that both have at their best rates; None where a seed of either diverged: survivors are not
-    compared. Without a test where one of the two had more rates, for more tries find a lower minimum by chance alone;
-    and where more of its runs spiked than of the baseline's, for these would be left out of its loss, or half of the
-    seeds did for either; and where a rate beyond the edge of a tuning grid, or other draws, could turn the verdict."""
+) -> tuple[Difference | None, tuple[float, float]]:
+    """Over the seeds that both have at their best rates, as if neither rate lay at an edge, and the regrets of both
+    beside an estimate that is sure. None where a seed of either diverged: survivors are not compared. Without a test
+    where one of the two had more rates, for more tries find a lower minimum by chance alone; and where more of its runs
+    spiked than of the baseline's, for these would be left out of its loss, or half of the seeds did for either; and
+    where other draws could turn the verdict."""
     if SeedCoverage.UNSTABLE in (each.best.coverage, baseline.best.coverage):
-        return None
+        return None, (0.0, 0.0)
     degrees = len(pairs.losses) - 1
-    regrets = (0.0, 0.0)
     luck = luck_of_draws(each, baseline, spec.comparison_count())
-
-    def regret(variance: float) -> tuple[float, float]:
-        """Half of what the differences vary is the one's, half the other's. Where the choice flattered the baseline's
-        loss, the truth lies below the difference as well; where the candidate's, above."""
-        nonlocal regrets
-        regrets = (
-            each.regret(variance / 2, degrees, spec.comparison_count()) + luck,
-            baseline.regret(variance / 2, degrees, spec.comparison_count()) + luck,
-        )
-        return regrets[0] + (baseline.selection() or 0.0), regrets[1] + (each.selection() or 0.0)
-
     levels = looks_of(spec, spec.comparison_count())
+    family_level = SIGNIFICANCE / max(spec.comparison_count(), 1)
+
+    def regrets(variance: float, level: float, seeds: int | None) -> tuple[float, float]:
+        """Half of what the differences vary is the one's, half the other's. Beside the mean of so many seeds, or one
+        that is sure."""
+        half_width = 0.0 if seeds is None else t_quantile(seeds - 1, level / 2) * math.sqrt(variance / seeds)
+        mine, theirs = (of.regret(variance / 2, degrees, level, half_width) for of in (each, baseline))
+        return mine + luck, theirs + luck
+
+    def reach(variance: float, level: float, seeds: int) -> tuple[float, float]:
+        """Where the choice flattered the baseline's loss, the truth lies below the difference as well; where the
+        candidate's, above."""
+        mine, theirs = regrets(variance, level, seeds)
+        return mine + (baseline.selection() or 0.0), theirs + (each.selection() or 0.0)
+
+    seeds = len(pairs.losses)
+    level = levels[seeds].level if levels and seeds in levels else family_level
+    variance: float | None = None
+
+    def reach_here(of_differences: float) -> tuple[float, float]:
+        nonlocal variance
+        variance = of_differences
+        return reach(of_differences, level, seeds)
+
     found = paired_difference(
-        pairs.losses, pairs.baseline_losses, spec.comparison_count(), regret, evaluation_error(spec.workload), levels
+        pairs.losses,
+        pairs.baseline_losses,
+        spec.comparison_count(),
+        reach_here,
+        evaluation_error(spec.workload),
+        levels,
     )
     if found is None:
-        return None
+        return None, (0.0, 0.0)
+    told = (0.0, 0.0) if variance is None or luck == math.inf else regrets(variance, level, seeds)
+    left_open = (luck, luck) if variance is None else regrets(variance, family_level, None)
     found = found.model_copy(
         update={
-            "regret": regrets[0] if luck < math.inf else 0.0,
-            "baseline_regret": regrets[1] if luck < math.inf else 0.0,
+            "regret": told[0],
+            "baseline_regret": told[1],
             "rate_is_open": luck == math.inf,
             "spiked": len(pairs.spiked),
             "baseline_spiked": len(pairs.baseline_spiked),
@@ -331,14 +363,12 @@ def _difference(
         }
     )
     left = len(spec.seeds) - found.spiked - found.baseline_spiked
-    if levels is not None and found.n < left and found.n in levels and left in levels:
-        differences = [mine - theirs for mine, theirs in zip(pairs.losses, pairs.baseline_losses, strict=True)]
-        spread = statistics.stdev(differences)
-        below, above = regret(spread**2)
+    if levels is not None and variance is not None and seeds < left and seeds in levels and left in levels:
+        below, above = reach(variance, levels[left].level, left)
         (chance,) = chances_of_verdict(
             found.mean,
-            spread / math.sqrt(found.n),
-            found.n,
+            math.sqrt(variance / seeds),
+            seeds,
             left,
             levels[left].level,
             below=below,
@@ -351,17 +381,21 @@ def _difference(
         found = found.model_copy(update={"chance_of_verdict": float(chance)})
     untested: dict[str, object] = {"low": None, "high": None, "p_value": None}
     if each.planned_rates() != baseline.planned_rates() or found.spiked > found.baseline_spiked:
-        return found.model_copy(update=untested)
-    if pairs.most_spiked():
-        return found.model_copy(update=untested | {"most_spiked": True})
+        found = found.model_copy(update=untested)
+    elif pairs.most_spiked():
+        found = found.model_copy(update=untested | {"most_spiked": True})
+    return found, left_open
+
+
+def _opened(found: Difference | None, each: CandidateSummary, baseline: CandidateSummary) -> Difference | None:
+    """The same where a best rate lies at an edge: beyond it that loss may be lower by any amount, so that its end of
+    the interval is open, and there is no test on that side."""
     mine, theirs = each.rate_is_open(), baseline.rate_is_open()
-    could_turn = (mine and (found.is_worse() or found.is_within_margin())) or (
-        theirs and (found.is_better() or found.is_within_margin())
-    )
-    # Beyond the edge either loss may be lower by any amount: that end of the interval is open.
-    ends = {"low": None if mine else found.low, "high": None if theirs else found.high}
-    if could_turn or (mine and theirs and found.p_value is not None):
-        return found.model_copy(update=ends | {"p_value": None, "rate_is_open": True})
+    if found is None or not (mine or theirs):
+        return found
+    ends: dict[str, object] = {"low": None if mine else found.low, "high": None if theirs else found.high}
+    if found.p_value is not None and ((mine and found.mean >= 0) or (theirs and found.mean <= 0)):
+        ends |= {"p_value": None, "rate_is_open": True}
     return found.model_copy(update=ends)
 
 
@@ -448,7 +482,9 @@ def _all_pairs(
             other_row = other_row.model_copy(update={"instability": alone})
             row = row.model_copy(
                 update={
-                    "difference": _difference(one.summary, another.summary, pairs, spec),
+                    "difference": _opened(
+                        _closed_difference(one.summary, another.summary, pairs, spec)[0], one.summary, another.summary
+                    ),
                     "instability": _instability(
                         one.summary,
                         _without_model(one.summary) | pairs.spiked,

@@ -5,6 +5,7 @@ are made of it last, and nobody reads them back; numbers in them are rounded to 
 """
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from optim.catalog import Scalar
@@ -610,9 +611,8 @@ def _evaluation_notes(spec: ComparisonSpec, rows: Iterable[CandidateRow]) -> Ite
         each
         for row in rows
         if (each := row.difference) is not None
-        and each.low is not None
-        and each.high is not None
-        and 4 * each.evaluation_error > max(abs(each.mean), (each.high - each.low) / 2)
+        and (reaches := [abs(end - each.mean) for end in (each.low, each.high) if end is not None])
+        and 4 * each.evaluation_error > max(abs(each.mean), statistics.fmean(reaches))
     ]
     if rivalled:
         tokens = spec.workload.evaluation.sequences * spec.workload.data.sequence_length_tokens

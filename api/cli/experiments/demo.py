@@ -124,7 +124,7 @@ def _clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
         return f"{row.title} cannot be held against {baseline.title}"
     name = f"{row.title} with {formats.percent(state / baseline.optimizer_state_bytes)} of its optimizer state"
     ends = interval_words(found.low, found.high, lambda end: f"{end:+.4f}")
-    interval = f"95 % interval {ends}" if ends else "one seed"
+    interval = f"95 % interval {ends}" if ends else "one seed" if found.n == 1 else "no interval"
     if not found.decides():
         return f"{name} is not told apart from {baseline.title} ({interval})"
     side = "below" if found.mean < 0 else "above"

@@ -60,7 +60,7 @@ from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import NO_COMMON_BUDGET, fit_notes, fit_verdict, no_law, too_few
 from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.stability import instability
-from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_test
+from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_quantile, t_test
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns
@@ -386,7 +386,9 @@ def _best_rates(
             if each.rate_is_open() or (taken_over and (experiment.id, name) in is_open):
                 regret = math.inf
             else:
-                regret = each.regret(noise, degrees, max(len(of_place) - 1, 1))
+                level = SIGNIFICANCE / max(len(of_place) - 1, 1)
+                half_width = t_quantile(degrees, level / 2) * math.sqrt(2 * noise / (degrees + 1))
+                regret = each.regret(noise, degrees, level, half_width)
             found.setdefault(name, {})[place] = BestRate(lr=each.best.lr, regret=regret)
     return found
 

@@ -263,7 +263,10 @@ def test_who_has_no_interval_is_not_said_to_be_as_good() -> None:
     ]
     found = nobody_lower(candidates, among="2 optimizers", measures=())
     assert found.measured is ClaimVerdict.UNDECIDED
-    assert "0.01 nats: apollo; without an interval, because runs spiked or are missing: lion." in found.sentence
+    assert (
+        "0.01 nats: apollo; without an interval, for runs spiked or are missing, or best rates lie at edges: lion."
+        in found.sentence
+    )
     assert [difference(each).note for each in candidates] == ["1 run spiked", ""]
 
 
