@@ -584,7 +584,7 @@ def _choice_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow], is_externa
         elif spec.draws():
             what = "the luck of the draws: how far other draws may move a difference either way"
             each = ", ".join(f"{title} {value:.4f}" for title, value in known.items())
-        yield f"The intervals cover {what}{_unit_phrase(unit)}: {each}."
+        yield f"The intervals are wider for {what}{_unit_phrase(unit)}: {each}."
     if not spec.tuning and any(_planned_rates(row) > 1 and row.val_loss is not None for row in rows):
         gains = {row.title: row.selection_gain for row in rows if row.selection_gain is not None}
         added = ", ".join(f"{title} {gain:.4f}" for title, gain in gains.items() if gain >= LEAST_SHOWN)

@@ -201,7 +201,7 @@ def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: S
     end_all(service)
     answer = http.get(f"/v1/experiments/{made['id']}/comparison").json()
     assert f"What was tuned was chosen by experiment {experiment_id}, and kept." in answer["notes"]
-    assert any(note.startswith("The intervals cover what a better learning rate") for note in answer["notes"])
+    assert any(note.startswith("The intervals are wider for what a better learning rate") for note in answer["notes"])
     assert f'href="{path}?fresh_seeds=2&amp;keep_rates=true"' in http.get(f"/experiments/{experiment_id}").text
     asked = http.get(path, params={"fresh_seeds": "2", "keep_rates": "true"}).text
     assert 'name="fresh_seeds" value="2"' in asked and 'name="keep_rates" checked' in asked

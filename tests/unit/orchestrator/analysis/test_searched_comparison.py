@@ -101,7 +101,7 @@ def test_the_interval_holds_the_luck_of_the_draws() -> None:
     assert row.difference.high - row.difference.low > 2 * row.difference.regret
     assert row.conclusion is Conclusion.UNDECIDED
     luck = row.difference.regret
-    assert any(note.startswith("The intervals cover the luck of the draws") for note in found.notes)
+    assert any(note.startswith("The intervals are wider for the luck of the draws") for note in found.notes)
     assert any(f"AdaPM {luck:.4f}" in note for note in found.notes)
     assert any("an optimizer that must be tuned more exactly finds less" in note for note in found.notes)
 
@@ -195,7 +195,10 @@ def test_a_descent_is_named_and_its_interval_covers_what_it_left_open() -> None:
     assert difference.high - difference.low > difference.regret + difference.baseline_regret
     notes = " ".join(found.notes)
     assert "Tuned by coordinate descent: lr, beta2; 11 settings of each candidate" in notes
-    assert "may have been missed" in notes and "The intervals cover what a better setting within the ranges" in notes
+    assert (
+        "may have been missed" in notes
+        and "The intervals are wider for what a better setting within the ranges" in notes
+    )
     assert "luck of the draws" not in notes
     assert "AdaPM, judged at: lr 0.002, beta2 0.8 (the end of its range)." in found.notes
     assert "Beyond the end of a range a better setting may lie, which no interval holds." in found.notes

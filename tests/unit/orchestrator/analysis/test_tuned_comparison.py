@@ -236,7 +236,7 @@ def test_the_interval_is_wider_by_what_a_better_rate_may_be_worth() -> None:
     assert plain is not None and plain.low is not None and plain.high is not None
     assert difference.low == pytest.approx(plain.low - difference.regret)
     assert difference.high == pytest.approx(plain.high + difference.baseline_regret)
-    assert any(note.startswith("The intervals cover what a better learning rate") for note in found.notes)
+    assert any(note.startswith("The intervals are wider for what a better learning rate") for note in found.notes)
     adapm = next(each for each in summaries(spec(), runs) if each.candidate.name() == "adapm")
     assert adapm.regret(1e-3, 2, 0.05 / 9) > 1.2 * adapm.regret(1e-3, 2, 0.05), "ten are held to more than two"
     assert adapm.regret(1e-3, 2, 0.05, 0.1) < adapm.regret(1e-3, 2, 0.05), "beside noise as large it hardly counts"
