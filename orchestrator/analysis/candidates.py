@@ -6,6 +6,7 @@ rates without one, one that lacks seeds for another reason behind the complete o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import hypot, inf, isfinite, sqrt
 from statistics import fmean
 
@@ -153,7 +154,7 @@ class CandidateSummary:
             pooled = (of_trials * of_trials_degrees + variance * degrees) / max(of_trials_degrees + degrees, 1)
             found = self._regret_of_descent(pooled, level)
             return found if isfinite(found) else 0.0
-        seen = self._basin()
+        seen = self._basin
         if seen is None:
             return 0.0
         of_grid, of_grid_degrees = self.grid.variance(seen.around)
@@ -188,6 +189,7 @@ class CandidateSummary:
         error = sqrt(max(variance / seeds, surface.misfit) * surface.inverse[place, place])
         return bool(surface.coefficients[place] > BENT * error)
 
+    @cached_property
     def _basin(self) -> Basin | None:
         return None if self.settings else basin(self.grid, self.tried)
 
@@ -214,12 +216,12 @@ class CandidateSummary:
             return self.final is not None and (self._regret_of_descent(0.0) == inf or not self._bends_along_rates())
         if not self.rates_have_edges() or len(self.rates) == 1 or (self.tuned and self.final is None):
             return False
-        return self.chosen in (self.rates[0], self.rates[-1]) or self._basin() is None
+        return self.chosen in (self.rates[0], self.rates[-1]) or self._basin is None
 
     def judged_instead_of(self) -> tuple[float, float] | None:
         """The best rate that was tried and the lost one beside it, where one a step back from that is judged. That the
         lowest point of a basin lies between two rates of its grid is no news."""
-        seen = self._basin()
+        seen = self._basin
         if self.final is None or seen is None or seen.lost is None or self.final.lr == self.chosen.lr:
             return None
         if self.overtaken_by() is not None:

@@ -324,20 +324,20 @@ def _closed_difference(
         mine, theirs = (of.regret(variance / 2, degrees, level, half_width) for of in (each, baseline))
         return mine + luck, theirs + luck
 
-    def reach(variance: float, level: float, seeds: int) -> tuple[float, float]:
+    def reach(of: tuple[float, float]) -> tuple[float, float]:
         """Where the choice flattered the baseline's loss, the truth lies below the difference as well; where the
         candidate's, above."""
-        mine, theirs = regrets(variance, level, seeds)
-        return mine + (baseline.selection() or 0.0), theirs + (each.selection() or 0.0)
+        return of[0] + (baseline.selection() or 0.0), of[1] + (each.selection() or 0.0)
 
     seeds = len(pairs.losses)
     level = levels[seeds].level if levels and seeds in levels else family_level
     variance: float | None = None
+    told = (0.0, 0.0)
 
     def reach_here(of_differences: float) -> tuple[float, float]:
-        nonlocal variance
-        variance = of_differences
-        return reach(of_differences, level, seeds)
+        nonlocal variance, told
+        variance, told = of_differences, regrets(of_differences, level, seeds)
+        return reach(told)
 
     found = paired_difference(
         pairs.losses,
@@ -349,12 +349,11 @@ def _closed_difference(
     )
     if found is None:
         return None, (0.0, 0.0)
-    told = (0.0, 0.0) if variance is None or luck == math.inf else regrets(variance, level, seeds)
     left_open = (luck, luck) if variance is None else regrets(variance, family_level, None)
     found = found.model_copy(
         update={
-            "regret": told[0],
-            "baseline_regret": told[1],
+            "regret": told[0] if luck < math.inf else 0.0,
+            "baseline_regret": told[1] if luck < math.inf else 0.0,
             "rate_is_open": luck == math.inf,
             "spiked": len(pairs.spiked),
             "baseline_spiked": len(pairs.baseline_spiked),
@@ -364,7 +363,7 @@ def _closed_difference(
     )
     left = len(spec.seeds) - found.spiked - found.baseline_spiked
     if levels is not None and variance is not None and seeds < left and seeds in levels and left in levels:
-        below, above = reach(variance, levels[left].level, left)
+        below, above = reach(regrets(variance, levels[left].level, left))
         (chance,) = chances_of_verdict(
             found.mean,
             math.sqrt(variance / seeds),

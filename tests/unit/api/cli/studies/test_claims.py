@@ -84,7 +84,7 @@ def test_less_noise_needs_fewer_seeds(tmp_path: Path) -> None:
 
 
 def test_a_claim_that_no_number_of_seeds_decides_is_refused_before_it_is_run(tmp_path: Path) -> None:
-    for expected, needed in (("-0.012", r"\d+"), ("-0.002", "more than a thousand")):
+    for expected, needed in (("-0.0147", r"\d+"), ("-0.002", "more than a thousand")):
         claim = claimed(tmp_path, "-0.1", expected)
         with pytest.raises(ClaimError, match=f"takes {needed} seeds, and a claim has 64 at most"):
             smallest_design(known(claim, 0.012), claim, TINY)
