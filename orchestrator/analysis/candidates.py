@@ -146,7 +146,7 @@ class CandidateSummary:
         than the judged one, as far as the grid left that open; 0 without a basin, and of a random search (see
         `luck_of_draws`). Runs have a variance: that of the basin's, and one from the judged runs with so many degrees
         of freedom, which are the grid's own where there is no phase 2. What a basin leaves open joins half of the
-        width that the interval has without it (`Gap.beside`)."""
+        width that the interval has without it (`Gap.extension`)."""
         if self.regret_of_kept_rate is not None:
             return self.regret_of_kept_rate if isfinite(self.regret_of_kept_rate) else 0.0
         if self.places:
@@ -163,7 +163,7 @@ class CandidateSummary:
         all_degrees = of_grid_degrees + degrees
         pooled = (of_grid * of_grid_degrees + variance * degrees) / all_degrees
         gap = seen.regret(pooled, (self.final or self.chosen).lr)
-        return gap.beside(half_width, t_quantile(all_degrees, level / 2))
+        return gap.extension(half_width, t_quantile(all_degrees, level / 2))
 
     def _regret_of_descent(self, variance: float, level: float = SIGNIFICANCE) -> float:
         """Infinite where an axis was seen on one side only, or the judged trial is not among the complete ones."""

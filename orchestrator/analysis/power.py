@@ -475,7 +475,7 @@ def openness(
                 all_degrees = of_grid_degrees + degrees
                 pooled = (of_grid * of_grid_degrees + float(judged_squares[place])) / all_degrees
                 quantile = t_quantile(all_degrees, level)
-                regrets[place] = about.regret(pooled, judged).beside(float(half_widths[place]), quantile)
+                regrets[place] = about.regret(pooled, judged).extension(float(half_widths[place]), quantile)
         return regrets[one], regrets[other], missed[one] - missed[other]
 
     return regrets_of
@@ -505,7 +505,7 @@ def openness_of_untuned(noise_sd: float, rates: tuple[float, ...], width: float,
             if (about := basin.basin(grid, ordered)) is not None:
                 variance, degrees = grid.variance(about.around)
                 left_open = about.regret(variance, ordered[chosen])
-                regrets[drawn] = left_open.beside(half_width, t_quantile(degrees or count - 1, level))
+                regrets[drawn] = left_open.extension(half_width, t_quantile(degrees or count - 1, level))
         one, other = _pairs_of_grids()
         return regrets[one] + gains[other], regrets[other] + gains[one], missed[one] - missed[other]
 

@@ -39,7 +39,7 @@ class Gap:
     error: float
     """Its standard error."""
 
-    def beside(self, half_width: float, quantile: float) -> float:
+    def extension(self, half_width: float, quantile: float) -> float:
         """How much farther an interval reaches for it, whose estimate is independent and has such a half width alone.
         Errors join in squares (G. Y. Zou and A. Donner, Stat. Med. 27, 2008), where so many standard errors of the gap
         count: a sum of both would be too wide where they are alike, and a fixed share of the draws too narrow where the

@@ -58,7 +58,7 @@ def test_regret_grows_with_noise_and_shrinks_with_tuning_seeds() -> None:
     def at(seeds: int) -> float:
         found = basin(grid({lr: {seed: bowl(lr, 2e-3, 0.01) for seed in range(seeds)} for lr in RATES}), RATES)
         assert found is not None
-        return found.regret(0.0035**2).beside(0.0, 1.0)
+        return found.regret(0.0035**2).extension(0.0, 1.0)
 
     assert at(1) > at(3) > at(9) > 0.005
 

@@ -114,7 +114,7 @@ def test_noise_opens_more_and_runs_close_it() -> None:
     at = np.arange(-2.0, 3.0)
 
     def gap(runs: int, variance: float) -> float:
-        return function(at, 0.003 * at**2, runs=runs).gap(0.0, variance).beside(0.0, 1.0)
+        return function(at, 0.003 * at**2, runs=runs).gap(0.0, variance).extension(0.0, 1.0)
 
     assert gap(1, 0.0) == pytest.approx(0.0015)
     assert gap(1, 1e-5) > gap(3, 1e-5) > gap(30, 1e-5) > gap(1, 0.0)
@@ -126,10 +126,10 @@ def test_beside_an_estimate_a_gap_counts_as_far_as_both_are_unsure_together() ->
     random = np.random.default_rng(0)
     sums = 0.3 * random.standard_normal(400_000) + 0.4 * random.standard_normal(400_000)
     for quantile, share in ((1.959964, 0.025), (2.772921, 0.00278)):
-        reach = 0.3 * quantile + Gap(middle=0.1, error=0.4).beside(0.3 * quantile, quantile) - 0.1
+        reach = 0.3 * quantile + Gap(middle=0.1, error=0.4).extension(0.3 * quantile, quantile) - 0.1
         assert float(np.mean(sums > reach)) == pytest.approx(share, rel=0.1)
-    assert Gap(middle=0.1, error=0.0).beside(0.3, 2.0) == pytest.approx(0.1), "sure: all of it"
-    assert Gap(middle=0.1, error=0.2).beside(0.0, 2.0) == pytest.approx(0.5), "nothing else is unsure"
+    assert Gap(middle=0.1, error=0.0).extension(0.3, 2.0) == pytest.approx(0.1), "sure: all of it"
+    assert Gap(middle=0.1, error=0.2).extension(0.0, 2.0) == pytest.approx(0.5), "nothing else is unsure"
 
 
 def test_the_error_of_a_gap_is_that_of_the_draws_of_its_function() -> None:
