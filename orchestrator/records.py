@@ -347,8 +347,8 @@ class TestedDifference(Record):
     """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
 
     p_value: float | None
-    """Two-sided, times `comparisons` (Bonferroni); null where there is no test. It holds what tuning left open as the
-    95 % interval does: far below 0.05 it is too small."""
+    """Two-sided, times `comparisons` (Bonferroni): the level of the interval that ends at zero, with what tuning left
+    open (of laws as much as at 95 %). Null where there is no test."""
     comparisons: int = Field(default=1, ge=1)
     """How many tests it is one of: with 95 % all of their intervals hold at once."""
 

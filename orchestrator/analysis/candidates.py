@@ -4,7 +4,7 @@ Fairness: a mean over the seeds that survived is not a result. A learning rate w
 rates without one, one that lacks seeds for another reason behind the complete ones; the same holds for candidates.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import hypot, inf, isfinite, sqrt
@@ -35,6 +35,8 @@ from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
 from worker.records.result import Result
 
 Places = NDArray[np.intp]
+Regret = Callable[[float, float], float]
+"""By the level of an interval, two-sided, and half of its width: how much farther it reaches for a lower loss."""
 
 MISFIT = 0.2
 """Losses about the best setting of a descent that are no parabolas may be lower than these, by such a share of their
@@ -51,6 +53,11 @@ be told apart (docs/error-rates.md). It costs power only where the rate hardly m
 SURFACE_DRAWS = 1000
 """Of the parabolas after a descent."""
 NO_GRID = grid_of(())
+
+
+def nothing_open(_level: float, _half_width: float) -> float:
+    """The regret where nothing is left open, or nothing is known."""
+    return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,39 +148,41 @@ class CandidateSummary:
         # Else another rule chose the rate: that of an earlier version.
         return self.judged_lr if max(ended, default=began) > began else None
 
-    def regret(self, variance: float, degrees: int, level: float, half_width: float = 0.0) -> float:
-        """How much farther an interval of this level, two-sided, reaches for a loss that may be lower at a better rate
-        than the judged one, as far as the grid left that open; 0 without a basin, and of a random search (see
-        `luck_of_draws`). Runs have a variance: that of the basin's, and one from the judged runs with so many degrees
-        of freedom, which are the grid's own where there is no phase 2. What a basin leaves open joins half of the
-        width that the interval has without it (`Gap.extension`)."""
+    def regret(self, variance: float, degrees: int) -> Regret:
+        """How much farther an interval reaches for a loss that may be lower at a better rate than the judged one, as
+        far as the grid left that open; 0 without a basin, and of a random search (see `luck_of_draws`). Runs have a
+        variance: that of the basin's, and one from the judged runs with so many degrees of freedom, which are the
+        grid's own where there is no phase 2. What a basin leaves open joins half of the width that the interval has
+        without it (`Gap.extension`)."""
         if self.regret_of_kept_rate is not None:
-            return self.regret_of_kept_rate if isfinite(self.regret_of_kept_rate) else 0.0
+            kept = self.regret_of_kept_rate if isfinite(self.regret_of_kept_rate) else 0.0
+            return lambda _level, _half_width: kept
         if self.places:
             of_trials, of_trials_degrees = self.grid.variance(self.grid.losses.keys())
             pooled = (of_trials * of_trials_degrees + variance * degrees) / max(of_trials_degrees + degrees, 1)
-            found = self._regret_of_descent(pooled, level)
-            return found if isfinite(found) else 0.0
+            of_descent = self._regret_of_descent(pooled)
+            return nothing_open if of_descent is None else lambda level, _half_width: of_descent(level)
         seen = self._basin
         if seen is None:
-            return 0.0
+            return nothing_open
         of_grid, of_grid_degrees = self.grid.variance(seen.around)
         if self.final is None and of_grid_degrees:
             degrees = 0
         all_degrees = of_grid_degrees + degrees
         pooled = (of_grid * of_grid_degrees + variance * degrees) / all_degrees
         gap = seen.regret(pooled, (self.final or self.chosen).lr)
-        return gap.extension(half_width, t_quantile(all_degrees, level / 2))
+        return lambda level, half_width: gap.extension(half_width, t_quantile(all_degrees, level / 2))
 
-    def _regret_of_descent(self, variance: float, level: float = SIGNIFICANCE) -> float:
-        """Infinite where an axis was seen on one side only, or the judged trial is not among the complete ones."""
+    def _regret_of_descent(self, variance: float) -> Callable[[float], float] | None:
+        """By the level; None where an axis was seen on one side only, or the judged trial is not among the complete
+        ones."""
         judged, means = (self.final or self.chosen).lr, self.grid.means()
         rates = [rate for rate in means if rate in self.places]
         if judged not in rates:
-            return inf
+            return None
         seeds = len(self.grid.losses[judged])
         at = [self.places[rate] for rate in rates]
-        return surface_regret(at, [means[rate] for rate in rates], rates.index(judged), variance / seeds, 1 - level)
+        return surface_regret(at, [means[rate] for rate in rates], rates.index(judged), variance / seeds)
 
     def _bends_along_rates(self) -> bool:
         """Of a descent: whether its trials show that the loss bends upwards along the rate, which no optimizer's fails
@@ -213,7 +222,7 @@ class CandidateSummary:
         if self.regret_of_kept_rate is not None:
             return self.regret_of_kept_rate == inf
         if self.places:
-            return self.final is not None and (self._regret_of_descent(0.0) == inf or not self._bends_along_rates())
+            return self.final is not None and (self._regret_of_descent(0.0) is None or not self._bends_along_rates())
         if not self.rates_have_edges() or len(self.rates) == 1 or (self.tuned and self.final is None):
             return False
         return self.chosen in (self.rates[0], self.rates[-1]) or self._basin is None
@@ -251,22 +260,22 @@ def spread_of_difference(one: CandidateSummary, other: CandidateSummary) -> floa
     return None if None in spreads else hypot(*(each for each in spreads if each is not None))
 
 
-def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: int = 1) -> float:
-    """How far other draws may move the difference that two random searches find, either way, at 95 % for so many
-    comparisons together: by what a random half of these does, and half of that more. 0 without a random search, and
-    where two losses answer alike to every setting, for draws are the same for both. Infinite where there are too few
-    draws, and where it hangs on halves in which one of the two has no trial that was trained on every seed: without
-    these halves 7 to 12 % of equal optimizers that diverge at high rates were told apart by 4 to 8 trials, and 19 % of
-    experiments with ten were wrong; with them 0 to 1 % (`python -m benchmarks.searched_verdicts --few`).
+def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: int = 1) -> Callable[[float], float]:
+    """By the level: how far other draws may move the difference that two random searches find, either way: by what a
+    random half of these does, and half of that more. 0 without a random search, and where two losses answer alike to
+    every setting, for draws are the same for both. Infinite where there are too few draws for so many comparisons, and
+    where it hangs on halves in which one of the two has no trial that was trained on every seed: without these halves 7
+    to 12 % of equal optimizers that diverge at high rates were told apart by 4 to 8 trials, and 19 % of experiments
+    with ten were wrong; with them 0 to 1 % (`python -m benchmarks.searched_verdicts --few`).
 
     The difference is that of the lowest losses which so many draws find in expectation (J. Dodge et al., "Show Your
     Work", EMNLP 2019), not of the lowest there are: few draws say little of these, and an optimizer that must be tuned
     more exactly finds less with an equal budget."""
     count = len(one.planned)
     if not (one.settings and other.settings) or one.places or count != len(other.planned):
-        return 0.0
+        return lambda _level: 0.0
     if count < least_draws(comparisons):
-        return inf
+        return lambda _level: inf
     losses = [
         np.array([means.get(rate, np.inf) for rate in each.planned])
         for each in (one, other)
@@ -277,7 +286,7 @@ def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: i
     trained = np.isfinite(of_one) & np.isfinite(of_other)
     moved = np.full(HALVES, np.inf)
     moved[trained] = np.abs(of_one[trained] - of_other[trained] - (float(losses[0].min()) - float(losses[1].min())))
-    return FROM_HALF_TO_ALL * float(np.quantile(moved, 1 - SIGNIFICANCE / comparisons, method="higher"))
+    return lambda level: FROM_HALF_TO_ALL * float(np.quantile(moved, max(1 - level, 0.0), method="higher"))
 
 
 def random_halves(count: int) -> Places:
@@ -290,17 +299,16 @@ def surface_regret(
     losses: Sequence[float],
     judged: int,
     variance: float,
-    sure: float = 1 - SIGNIFICANCE,
-) -> float:
-    """How far below the loss at the judged trial of a search by coordinate descent the minimum may lie; infinite where
-    too few were trained to tell.
+) -> Callable[[float], float] | None:
+    """By the level: how far below the loss at the judged trial of a search by coordinate descent the minimum may lie.
+    None where too few were trained to tell.
 
     A parabola for each axis, added, has its minimum within the ranges. Its trials are those that differ from the judged
     one on one axis alone, where these are three places of every axis; else the judged one and those about the lowest
     one where they are, and all where there is none: far from it, and where several axes changed, losses tell of other
     parabolas. It is drawn `SURFACE_DRAWS` times from what the noise, or the misfit where that is larger, leaves
-    possible; what holds in `sure` of them, and a share of each parabola's rise, for a basin that is none. What axes do
-    to one another is not in it beyond that misfit.
+    possible; what holds in all but `level` of them, and a share of each parabola's rise, for a basin that is none. What
+    axes do to one another is not in it beyond that misfit.
 
     `places` [trial, axis] run from -1 to 1; `losses` are means over the seeds, with that variance each.
     """
@@ -313,7 +321,7 @@ def surface_regret(
             break
     surface = fit_surface(at, means)
     if surface is None:
-        return inf
+        return None
     found, curved = surface.coefficients, surface.curved
     random = np.random.default_rng(0)
     drawn = (
@@ -330,7 +338,8 @@ def surface_regret(
     lowest = np.clip(lowest, -1.0, 1.0)
     gains = slopes * (here - lowest) + curvatures * (here**2 - lowest**2)
     rise = float(np.sum(np.maximum(found[1 + at.shape[1] :], 0.0))) * FIRST_STEP**2
-    return float(np.quantile(gains.sum(axis=1), sure)) + MISFIT * rise
+    gain = gains.sum(axis=1)
+    return lambda level: float(np.quantile(gain, 1 - level)) + MISFIT * rise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,7 +25,7 @@ from orchestrator.analysis.candidates import (
 from orchestrator.analysis.improvement import PairsState, improvement_of
 from orchestrator.analysis.sequential import FUTILE, Array, chances_of_verdict
 from orchestrator.analysis.stability import instability, spikes
-from orchestrator.analysis.statistics import median, normal_quantile, paired_difference, t_quantile
+from orchestrator.analysis.statistics import Reach, median, normal_quantile, paired_difference, t_quantile
 from orchestrator.analysis.targets import crossing_bounds, first_reached, fronts_shown, pareto_front
 from orchestrator.analysis.verdicts import conclusion, notes, verdict
 from orchestrator.errors import ConflictError
@@ -314,30 +314,37 @@ def _closed_difference(
         return None, (0.0, 0.0)
     degrees = len(pairs.losses) - 1
     luck = luck_of_draws(each, baseline, spec.comparison_count())
+    flattered = each.selection() or 0.0, baseline.selection() or 0.0
     levels = looks_of(spec, spec.comparison_count())
     family_level = SIGNIFICANCE / max(spec.comparison_count(), 1)
 
-    def regrets(variance: float, level: float, seeds: int | None) -> tuple[float, float]:
+    def regrets(variance: float, seeds: int | None, level_of_look: float = family_level) -> Reach:
         """Half of what the differences vary is the one's, half the other's. Beside the mean of so many seeds, or one
-        that is sure."""
-        half_width = 0.0 if seeds is None else t_quantile(seeds - 1, level / 2) * math.sqrt(variance / seeds)
-        mine, theirs = (of.regret(variance / 2, degrees, level, half_width) for of in (each, baseline))
-        return mine + luck, theirs + luck
+        that is sure. All looks have the same draws of a search, and share the luck of these."""
+        mine, theirs = (of.regret(variance / 2, degrees) for of in (each, baseline))
+
+        def found(level: float) -> tuple[float, float]:
+            half_width = 0.0 if seeds is None else t_quantile(seeds - 1, level / 2) * math.sqrt(variance / seeds)
+            of_draws = luck(family_level * level / level_of_look)
+            return mine(level, half_width) + of_draws, theirs(level, half_width) + of_draws
+
+        return found
 
     def reach(of: tuple[float, float]) -> tuple[float, float]:
         """Where the choice flattered the baseline's loss, the truth lies below the difference as well; where the
         candidate's, above."""
-        return of[0] + (baseline.selection() or 0.0), of[1] + (each.selection() or 0.0)
+        return of[0] + flattered[1], of[1] + flattered[0]
 
     seeds = len(pairs.losses)
     level = levels[seeds].level if levels and seeds in levels else family_level
     variance: float | None = None
     told = (0.0, 0.0)
 
-    def reach_here(of_differences: float) -> tuple[float, float]:
+    def reach_here(of_differences: float) -> Reach:
         nonlocal variance, told
-        variance, told = of_differences, regrets(of_differences, level, seeds)
-        return reach(told)
+        here = regrets(of_differences, seeds, level)
+        variance, told = of_differences, here(level)
+        return lambda at: reach(here(at))
 
     found = paired_difference(
         pairs.losses,
@@ -349,12 +356,13 @@ def _closed_difference(
     )
     if found is None:
         return None, (0.0, 0.0)
-    left_open = (luck, luck) if variance is None else regrets(variance, family_level, None)
+    draws_are_open = luck(family_level) == math.inf
+    left_open = (luck(family_level),) * 2 if variance is None else regrets(variance, None)(family_level)
     found = found.model_copy(
         update={
-            "regret": told[0] if luck < math.inf else 0.0,
-            "baseline_regret": told[1] if luck < math.inf else 0.0,
-            "rate_is_open": luck == math.inf,
+            "regret": 0.0 if draws_are_open else told[0],
+            "baseline_regret": 0.0 if draws_are_open else told[1],
+            "rate_is_open": draws_are_open,
             "spiked": len(pairs.spiked),
             "baseline_spiked": len(pairs.baseline_spiked),
             "margin": spec.equivalence(),
@@ -363,13 +371,14 @@ def _closed_difference(
     )
     left = len(spec.seeds) - found.spiked - found.baseline_spiked
     if levels is not None and variance is not None and seeds < left and seeds in levels and left in levels:
-        below, above = reach(regrets(variance, levels[left].level, left))
+        last = levels[left].level
+        below, above = reach(regrets(variance, left, last)(last))
         (chance,) = chances_of_verdict(
             found.mean,
             math.sqrt(variance / seeds),
             seeds,
             left,
-            levels[left].level,
+            last,
             below=below,
             above=above,
             shared_error=found.evaluation_error,

@@ -68,8 +68,12 @@ def normal_below(value: float) -> float:
     return float(ndtr(value))
 
 
+Reach = Callable[[float], tuple[float, float]]
+"""By the level of an interval: how far it goes on below and above for what the data do not tell."""
 SMALLEST_P = 1e-300
 """Where a search for a p-value begins that would be zero."""
+ROUNDING_OF_LEVELS = 1e-6
+"""By such a share a level that is searched for may be off."""
 CONFIDENCE = 1 - SIGNIFICANCE
 ROUNDING = 8 * float(np.finfo(np.float64).eps)
 """Spread below this fraction of the values is rounding, not a measurement."""
@@ -122,14 +126,14 @@ def paired_difference(
     values: Sequence[float],
     baseline: Sequence[float],
     comparisons: int = 1,
-    regret: Callable[[float], tuple[float, float]] | None = None,
+    regrets: Callable[[float], Reach] | None = None,
     shared_error: float = 0.0,
     looks: Mapping[int, Look] | None = None,
 ) -> Difference | None:
     """Mean of `values - baseline`, pair by pair, with interval and p-value of the paired t-test among `comparisons`.
 
-    `regret`: from the variance of the differences, how much lower each of the two, values and baseline, might have been
-    at a better rate than its own. The true difference may lie so much below and above, and the interval covers it.
+    `regrets`: from the variance of the differences, how much lower each of the two, values and baseline, might have
+    been at a better rate than its own. The true difference may lie so much below and above, and the interval covers it.
     `shared_error`: the standard error that all pairs have in common, and no number of them reduces.
     `looks`: of a sequential comparison, by the number of pairs; without bounds and p-value where that has none.
 
@@ -151,15 +155,13 @@ def paired_difference(
     if found is None:
         return None
     mean, error = found
-    below, above = (0.0, 0.0) if regret is None or error is None else regret(error**2 * left.size)
     look = None if looks is None else looks.get(left.size)
     low, high, p_value = t_test(
         mean,
         None if looks is not None and look is None else error,
         left.size - 1,
         comparisons,
-        below=below,
-        above=above,
+        reach=nothing_beyond if regrets is None or error is None else regrets(error**2 * left.size),
         shared_error=shared_error,
         look=look,
     )
@@ -174,44 +176,40 @@ def paired_difference(
     )
 
 
+def nothing_beyond(_level: float) -> tuple[float, float]:
+    """The reach of an interval of what the data tell alone."""
+    return 0.0, 0.0
+
+
 def t_test(
     estimate: float,
     error: float | None,
     degrees: int,
     comparisons: int = 1,
     *,
-    below: float = 0.0,
-    above: float = 0.0,
+    reach: Reach = nothing_beyond,
     shared_error: float = 0.0,
     look: Look | None = None,
 ) -> tuple[float, float, float] | tuple[None, None, None]:
-    """Low, high and two-sided p-value of an estimate with this standard error, one of so many `comparisons`: the
-    interval leaves zero out exactly where p < 0.05. The truth may lie so much `below` and `above` what is estimated.
-    A `shared_error` that is known, and normal, joins in squares: half of the interval is the root of the sum of the
-    squares of what either would have alone (G. Y. Zou and A. Donner, Stat. Med. 27, 2008). At a `look` the interval has
-    that look's level, and the p-value is the share of its level that the data use up: at most 0.05 / k of it is spent
-    by all looks, and a smaller share by no more than the sum of their levels. None of them without an error, or where
-    a bound is not finite."""
+    """Low, high and two-sided p-value of an estimate with this standard error, one of so many `comparisons`. The
+    p-value is the level of the interval that ends at zero, so that the interval leaves zero out exactly where p < 0.05.
+    By its `reach` the truth may lie below and above what is estimated. A `shared_error` that is known, and normal,
+    joins in squares: half of the interval is the root of the sum of the squares of what either would have alone (G. Y.
+    Zou and A. Donner, Stat. Med. 27, 2008). At a `look` the interval has that look's level, and the p-value is the
+    share of its level that the data use up: at most 0.05 / k of it is spent by all looks, and a smaller share by no
+    more than the sum of their levels. None of them without an error, or where a bound is not finite."""
     if error is None:
         return None, None, None
 
-    def half(level: float) -> float:
-        return math.hypot(t_quantile(degrees, level / 2) * error, normal_quantile(level / 2) * shared_error)
+    def interval(level: float) -> tuple[float, float]:
+        width = math.hypot(t_quantile(degrees, level / 2) * error, normal_quantile(level / 2) * shared_error)
+        below, above = reach(level)
+        return estimate - width - below, estimate + width + above
 
-    width = half(look.level if look else SIGNIFICANCE / comparisons)
-    low, high = estimate - width - below, estimate + width + above
+    low, high = interval(look.level if look else SIGNIFICANCE / comparisons)
     if not (np.isfinite(low) and np.isfinite(high)):
         return None, None, None
-    beyond = max(estimate - below, -estimate - above, 0.0)
-    p_value = 2 * t_below(degrees, -beyond / error)
-    if shared_error:
-        # Either error alone would give less: the level whose interval ends at zero lies between theirs and 1.
-        least = math.log(max(p_value, 2 * normal_below(-beyond / shared_error), SMALLEST_P))
-        most = 0.0
-        for _ in range(60):
-            middle = (least + most) / 2
-            least, most = (middle, most) if half(math.exp(middle)) > beyond else (least, middle)
-        p_value = math.exp(most)
+    p_value = _level_that_ends_at_zero(interval, estimate, error, degrees)
     if look is not None:
         used = p_value / look.level
         p_value = used * (
@@ -222,6 +220,25 @@ def t_test(
     if low > 0 or high < 0:
         return low, high, min(p_value, float(np.nextafter(SIGNIFICANCE, 0)))
     return low, high, max(p_value, SIGNIFICANCE)
+
+
+def _level_that_ends_at_zero(
+    interval: Callable[[float], tuple[float, float]], estimate: float, error: float, degrees: int
+) -> float:
+    """To a millionth of itself; 1 where even the narrowest interval holds zero."""
+
+    def holds_zero(level: float) -> bool:
+        low, high = interval(level)
+        return low <= 0 <= high
+
+    least = max(2 * t_below(degrees, -abs(estimate) / error), SMALLEST_P)  # that of the estimate's own error alone
+    if least >= 1 or not holds_zero(least * (1 + ROUNDING_OF_LEVELS)):
+        return min(least, 1.0)
+    low, high = math.log(least), 0.0
+    while high - low > ROUNDING_OF_LEVELS:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds_zero(math.exp(middle)) else (low, middle)
+    return math.exp(high)
 
 
 def median(values: Sequence[float | None]) -> float | None:

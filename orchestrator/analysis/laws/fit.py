@@ -388,7 +388,7 @@ def _best_rates(
             else:
                 level = SIGNIFICANCE / max(len(of_place) - 1, 1)
                 half_width = t_quantile(degrees, level / 2) * math.sqrt(2 * noise / (degrees + 1))
-                regret = each.regret(noise, degrees, level, half_width)
+                regret = each.regret(noise, degrees)(level, half_width)
             found.setdefault(name, {})[place] = BestRate(lr=each.best.lr, regret=regret)
     return found
 
@@ -780,7 +780,7 @@ def _test(
     could move it by any amount, and without a test where that is on the side of zero."""
     below, above = left_open
     finite_below, finite_above = (0.0 if math.isinf(each) else each for each in left_open)
-    low, high, p = t_test(value, spread, degrees, comparisons, below=finite_below, above=finite_above)
+    low, high, p = t_test(value, spread, degrees, comparisons, reach=lambda _level: (finite_below, finite_above))
     is_open = (value >= 0 and math.isinf(below)) or (value <= 0 and math.isinf(above))
     low, high = None if math.isinf(below) else low, None if math.isinf(above) else high
     return Estimate(value=value, low=low, high=high), None if is_open else p, is_open

@@ -95,11 +95,13 @@ def test_interval_and_p_value_of_a_look_agree(
         values,
         [0.0] * len(values),
         comparisons,
-        lambda variance: (regret, regret),
+        lambda _variance: lambda _level: (regret, regret),
         shared,
         looks(3, 8, 0.05 / comparisons),
     )
-    once = paired_difference(values, [0.0] * len(values), comparisons, lambda variance: (regret, regret), shared)
+    once = paired_difference(
+        values, [0.0] * len(values), comparisons, lambda _variance: lambda _level: (regret, regret), shared
+    )
     assert found is not None
     assert once is not None
     if found.low is None or found.high is None or found.p_value is None:
