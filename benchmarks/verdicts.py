@@ -24,10 +24,10 @@ much, of a task whose losses are no nats, without a margin. "In logs": the losse
 above 3.3 nats, so that noise grows with them.
 
 Printed for each world, in per cent: the experiments in which any of the equal candidates was called better or worse,
-and those in which one was called unstable; the intervals that hold the true difference; how often a candidate that is
-truly better by 0.01 nats was found to be, how often an equal one was called as good within 0.01 nats, and one that is
-off by exactly 0.01 too; then half the width of the interval in thousandths of a nat, the runs of an experiment, and
-in how many of those of equal candidates a run was called a spike that was none.
+those in which one was with p < 0.01, and those in which one was called unstable; the intervals that hold the true
+difference; how often a candidate that is truly better by 0.01 nats was found to be, how often an equal one was called
+as good within 0.01 nats, and one that is off by exactly 0.01 too; then half the width of the interval in thousandths of
+a nat, the runs of an experiment, and in how many of those of equal candidates a run was called a spike that was none.
 """
 
 import argparse
@@ -59,6 +59,8 @@ BEST = 1e-3
 LOSS = 3.3
 GAIN = 0.01
 """How much better the better one is, and the margin of equivalence."""
+SURE = 0.01
+"""The p-value below which a false verdict is counted by itself, too."""
 CHANCE_WIDTH = 0.1
 """Where runs diverge by chance: the odds rise by e with each tenth of a factor of two."""
 CHANCE = 0.05
@@ -120,6 +122,8 @@ class Tally:
 
     experiments: int = 0
     false: int = 0
+    surely_false: int = 0
+    """Of these, at `SURE`."""
     unstable: int = 0
     held: int = 0
     intervals: int = 0
@@ -137,6 +141,7 @@ class Tally:
         """The figures of the table."""
         return {
             "false_verdicts": share(self.false, self.experiments),
+            "false_below_0.01": share(self.surely_false, self.experiments),
             "unstable": share(self.unstable, self.experiments),
             "coverage": share(self.held, self.intervals),
             "power": share(self.better, self.better_of),
@@ -356,6 +361,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
                 )
                 tally.runs += len(records)
                 tally.false += any(word in ("better", "worse") for word, _ in words)
+                tally.surely_false += any(_is_sure(row) for row, _ in said)
                 tally.unstable += any(word in ("unstable", "not_compared") for word, _ in words)
                 tally.as_good += sum(word == "as_good" for word, _ in words)
                 tally.as_good_of += len(words)
@@ -365,6 +371,11 @@ def simulate(world: World, experiments: int, seed: int = 0) -> Tally:
                 tally.falsely_as_good += sum(word == "as_good" for word, shift in words if shift)
                 tally.falsely_as_good_of += sum(shift != 0 for _, shift in words)
     return tally
+
+
+def _is_sure(row: CandidateRow) -> bool:
+    found = row.difference
+    return found is not None and found.decides() and found.p_value is not None and found.p_value < SURE
 
 
 def _has_spike(row: CandidateRow) -> bool:
@@ -454,7 +465,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result here")
     given = parser.parse_args()
     begun, found = perf_counter(), []
-    heads = ("false", "unstable", "covered", "power", "as good", "falsely so", "half width", "runs", "spiked")
+    heads = (
+        "false",
+        "p < 0.01",
+        "unstable",
+        "covered",
+        "power",
+        "as good",
+        "falsely so",
+        "half width",
+        "runs",
+        "spiked",
+    )
     print(f"{'world':60}" + "".join(f"{head:>11}" for head in heads), flush=True)
     for world in worlds():
         if given.basin and world.basin != given.basin:
