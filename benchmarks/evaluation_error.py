@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from worker.reporting.reporter import MemoryReporter
 from worker.run import Folders, run
 from worker.spec.run import RunSpec
-from worker.tasks.next_token import Pretraining
+from worker.tasks.next_token import NextTokenTask
 
 TRAININGS: dict[tuple[str, int, int], dict[str, float]] = {
     ("gpt2-nano", 64, 1024): {"adamw": 0.004, "adapm": 0.004, "adapm-mini": 0.004, "lion": 0.0008},
@@ -36,11 +36,11 @@ class TokenLosses:
 
     def __init__(self) -> None:
         self.newest = torch.empty(0)
-        self._mean_loss = Pretraining.validation_loss
+        self._mean_loss = NextTokenTask.validation_loss
 
     @torch.no_grad()
-    def __call__(self, task: Pretraining, micro_batch_sequences: int) -> float:
-        """In place of `Pretraining.validation_loss`; keeps float32 (sequences, length)."""
+    def __call__(self, task: NextTokenTask, micro_batch_sequences: int) -> float:
+        """In place of `NextTokenTask.validation_loss`; keeps float32 (sequences, length)."""
         task.model.eval()
         inputs, targets = (torch.split(rows, micro_batch_sequences) for rows in task.validation)
         self.newest = torch.cat(
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
     token_losses = TokenLosses()
-    Pretraining.validation_loss = lambda task, sequences: token_losses(task, sequences)  # type: ignore[method-assign]
+    NextTokenTask.validation_loss = lambda task, sequences: token_losses(task, sequences)  # type: ignore[assignment, method-assign]
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for (model, length, sequences), rates in TRAININGS.items():

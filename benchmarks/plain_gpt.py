@@ -26,7 +26,8 @@ class Layer(nn.Module):
         q, k, v = (part.view(by_head).transpose(1, 2) for part in self.qkv(self.norm_attention(x)).chunk(3, dim=-1))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(sequences, length, width))
-        return x + self.down(F.gelu(self.up(self.norm_mlp(x)), approximate="tanh"))
+        answer: Tensor = x + self.down(F.gelu(self.up(self.norm_mlp(x)), approximate="tanh"))
+        return answer
 
 
 class PlainGPT(nn.Module):

@@ -82,7 +82,7 @@ class SimulatedRunner:
 
     def collect_ended(self) -> Sequence[EndedAttempt]:
         """What the crowd has finished."""
-        found = []
+        found: list[EndedAttempt] = []
         while True:
             try:
                 run_id, attempt = self._done.get_nowait()
@@ -301,7 +301,7 @@ def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
     services = make_services(database)
     submitted = services.experiments.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
     ray_runner.start_embedded_ray(folder, slots)
-    ray_runner.AttemptActor = IdleActor  # type: ignore[assignment, misc]
+    ray_runner.AttemptActor = IdleActor  # type: ignore[assignment, attr-defined]
     try:
         queue, runner = Queue(database, LeasePolicy()), ray_runner.RayRunner(url)
         dispatcher = Dispatcher(queue, runner, Leadership(database, "benchmark"))

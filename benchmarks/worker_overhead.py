@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter, process_time
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -92,7 +93,7 @@ def main() -> None:
         chosen.json.write_text(json.dumps({**about, **figures}, indent=2) + "\n")
 
 
-def measure(spec: RunSpec, folder: Path, device: torch.device, rounds: int) -> dict[str, object]:
+def measure(spec: RunSpec, folder: Path, device: torch.device, rounds: int) -> dict[str, Any]:
     """Every figure of this benchmark."""
     dataset = ensure_dataset("python-stdlib", "byte", folder / "datasets")
     worker, run_folder = _training(spec, dataset, folder / "run", device), folder / "run"
@@ -118,23 +119,23 @@ def measure(spec: RunSpec, folder: Path, device: torch.device, rounds: int) -> d
     }
 
 
-def table(figures: dict[str, object]) -> str:
+def table(figures: dict[str, Any]) -> str:
     """The figures against their targets."""
-    times: dict[str, dict[str, list[float]]] = figures["times"]  # type: ignore[assignment]
-    tokens: int = figures["tokens_per_step"]  # type: ignore[assignment]
+    times: dict[str, dict[str, list[float]]] = figures["times"]
+    tokens: int = figures["tokens_per_step"]
     lines = [f"{'loop':<10}{'median ms':>12}{'tokens/s':>12}{'CPU ms a step':>16}"]
     for name, one in times.items():
         median = statistics.median(one["wall_seconds"])
         cpu = statistics.fmean(one["cpu_seconds"])
         lines.append(f"{name:<10}{1e3 * median:>12.2f}{tokens / median:>12.0f}{1e3 * cpu:>16.2f}")
-    share: float = figures["checkpoint_share"]  # type: ignore[assignment]
+    share: float = figures["checkpoint_share"]
     for against in ("bare", "plain"):
         cpu, wall = (_ratio(times, kind, against) + share for kind in ("cpu_seconds", "wall_seconds"))
         lines.append(f"worker / {against}: {cpu:.4f} in CPU time, {wall:.4f} in wall-clock time")
-    lines.append(f"of it checkpoints: {share:.4f}, {{checkpoint_seconds:.3f}} s each".format(**figures))
-    lines.append(f"data: {100 * float(figures['data_share']):.3f} % of the step time")  # type: ignore[arg-type]
-    lines.append("resume: {resume_seconds:.3f} s beyond {read_seconds:.3f} s of reading".format(**figures))
-    rss = int(figures["host_rss_before_model_bytes"]) / 2**20  # type: ignore[call-overload]
+    lines.append(f"of it checkpoints: {share:.4f}, {figures['checkpoint_seconds']:.3f} s each")
+    lines.append(f"data: {100 * figures['data_share']:.3f} % of the step time")
+    lines.append(f"resume: {figures['resume_seconds']:.3f} s beyond {figures['read_seconds']:.3f} s of reading")
+    rss = figures["host_rss_before_model_bytes"] / 2**20
     lines.append(f"worker before the model: {rss:.0f} MiB resident")
     return "\n".join(lines)
 
@@ -205,7 +206,7 @@ def _bare(
         step += 1
         logits = model(tokens[:, :-1]) if plain else model(tokens[:, :-1]).logits
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
