@@ -27,7 +27,8 @@ REGRESSION_STEP_SECONDS = 1e-3
 """Roughly, a step of one sample in 1,000 dimensions on one core."""
 GENERATION_FACTOR = 8.0
 """On a GPU, a step of `rlhf` by one of `sft` on as many tokens, roughly: two answers are generated token by token, and
-scored. On a core a token costs as much alone as among others: measured at the tiny scale are 5 s a run, of 8 estimated."""
+scored. On a core a token costs as much alone as among others: measured at the tiny scale were 5 s a run, of 8
+estimated."""
 
 
 def device_seconds(spec: ExperimentSpec) -> float:
