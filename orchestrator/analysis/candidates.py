@@ -7,7 +7,7 @@ rates without one, one that lacks seeds for another reason behind the complete o
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import hypot, inf, isfinite, sqrt
+from math import comb, hypot, inf, isfinite, sqrt
 from statistics import fmean
 
 import numpy as np
@@ -168,7 +168,7 @@ class CandidateSummary:
         of_grid, of_grid_degrees = self.grid.variance(seen.around)
         if self.final is None and of_grid_degrees:
             degrees = 0
-        all_degrees = of_grid_degrees + degrees
+        all_degrees = max(of_grid_degrees + degrees, 1)
         pooled = (of_grid * of_grid_degrees + variance * degrees) / all_degrees
         gap = seen.regret(pooled, (self.final or self.chosen).lr)
         return lambda level, half_width: gap.extension(half_width, t_quantile(all_degrees, level / 2))
@@ -289,6 +289,17 @@ def luck_of_draws(one: CandidateSummary, other: CandidateSummary, comparisons: i
     return lambda level: FROM_HALF_TO_ALL * float(np.quantile(moved, max(1 - level, 0.0), method="higher"))
 
 
+def least_level(one: CandidateSummary, other: CandidateSummary, family_level: float) -> float:
+    """The smallest level at which it is known what the tuning of two left open: that of the family, where the regret is
+    kept from another comparison of as many; a search tells no more than the share of one of its halves, or draws."""
+    kept = any(each.regret_of_kept_rate for each in (one, other))
+    if not (one.settings and other.settings):
+        return family_level if kept else 0.0
+    count = len(one.planned)
+    of_search = 1 / SURFACE_DRAWS if one.places else 1 / min(HALVES, comb(count, count // 2))
+    return max(of_search, family_level if kept else 0.0)
+
+
 def random_halves(count: int) -> Places:
     """`HALVES` random halves of so many draws, the smaller ones where their number is odd: [half, place]."""
     return np.argsort(np.random.default_rng(0).random((HALVES, count)), axis=1)[:, : count // 2]
@@ -339,7 +350,7 @@ def surface_regret(
     gains = slopes * (here - lowest) + curvatures * (here**2 - lowest**2)
     rise = float(np.sum(np.maximum(found[1 + at.shape[1] :], 0.0))) * FIRST_STEP**2
     gain = gains.sum(axis=1)
-    return lambda level: float(np.quantile(gain, 1 - level)) + MISFIT * rise
+    return lambda level: float(np.quantile(gain, max(1 - level, 0.0))) + MISFIT * rise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 from orchestrator.analysis.candidates import (
     CandidateSummary,
     RateSummary,
+    least_level,
     looks_of,
     luck_of_draws,
     spread_of_difference,
@@ -353,6 +354,7 @@ def _closed_difference(
         reach_here,
         evaluation_error(spec.workload),
         levels,
+        least_level(each, baseline, family_level),
     )
     if found is None:
         return None, (0.0, 0.0)

@@ -2,8 +2,9 @@
 
 Differences of several candidates to one baseline are a family, and what is said of it comes from one procedure, the
 paired t-test at Bonferroni's level: of k comparisons each interval has the confidence 1 - 0.05 / k and each p-value is
-multiplied by k. Interval and p-value are two readings of one t, so that an interval leaves zero out exactly where its
-p-value is below 0.05, and with 95 % all k intervals hold at once (O. J. Dunn, "Multiple comparisons among means",
+multiplied by k. An interval holds what tuning left open besides, at its own level, and the p-value is the level of the
+one that ends at zero: so an interval leaves zero out exactly where its p-value is below 0.05, and with 95 % all k
+intervals hold at once (O. J. Dunn, "Multiple comparisons among means",
 JASA 56, 1961). That is right for any dependence of the candidates, unequal variances and unequal numbers of pairs.
 What else there is, and why not:
 
@@ -105,8 +106,9 @@ def mean_interval(
 
 
 def widen(found: Interval | Difference, tests: int) -> Interval:
-    """A t-interval as one of `tests` times as many that hold together with 95 %. What else is in it, such as what
-    tuning left open, grows along, so that it is rather too wide."""
+    """A t-interval as one of `tests` times as many that hold together with 95 %. What else is in it grows along: what a
+    grid left open by rather too much, what a search did by too little where few draws have far tails (simulated for
+    two tests after a descent of six axes: by a tenth at most)."""
     if tests == 1 or (found.low is None and found.high is None):
         return Interval(mean=found.mean, low=found.low, high=found.high, n=found.n)
     growth = quantile_growth(found.n, found.comparisons if isinstance(found, Difference) else 1, tests)
@@ -129,6 +131,7 @@ def paired_difference(
     regrets: Callable[[float], Reach] | None = None,
     shared_error: float = 0.0,
     looks: Mapping[int, Look] | None = None,
+    least_level: float = 0.0,
 ) -> Difference | None:
     """Mean of `values - baseline`, pair by pair, with interval and p-value of the paired t-test among `comparisons`.
 
@@ -136,6 +139,7 @@ def paired_difference(
     been at a better rate than its own. The true difference may lie so much below and above, and the interval covers it.
     `shared_error`: the standard error that all pairs have in common, and no number of them reduces.
     `looks`: of a sequential comparison, by the number of pairs; without bounds and p-value where that has none.
+    `least_level`: the smallest one at which the regrets are known; the p-value is no smaller, times `comparisons`.
 
     The p-value is two-sided, for the hypothesis that the mean difference is zero. None for no or non-finite pairs;
     raises `ValueError` for lengths that differ. Without bounds and p-value where n = 1 or the differences are equal.
@@ -164,6 +168,7 @@ def paired_difference(
         reach=nothing_beyond if regrets is None or error is None else regrets(error**2 * left.size),
         shared_error=shared_error,
         look=look,
+        least_level=least_level,
     )
     return Difference(
         mean=mean,
@@ -190,6 +195,7 @@ def t_test(
     reach: Reach = nothing_beyond,
     shared_error: float = 0.0,
     look: Look | None = None,
+    least_level: float = 0.0,
 ) -> tuple[float, float, float] | tuple[None, None, None]:
     """Low, high and two-sided p-value of an estimate with this standard error, one of so many `comparisons`. The
     p-value is the level of the interval that ends at zero, so that the interval leaves zero out exactly where p < 0.05.
@@ -197,7 +203,8 @@ def t_test(
     joins in squares: half of the interval is the root of the sum of the squares of what either would have alone (G. Y.
     Zou and A. Donner, Stat. Med. 27, 2008). At a `look` the interval has that look's level, and the p-value is the
     share of its level that the data use up: at most 0.05 / k of it is spent by all looks, and a smaller share by no
-    more than the sum of their levels. None of them without an error, or where a bound is not finite."""
+    more than the sum of their levels. Below its `least_level` the reach is not known, nor is a smaller p-value. None of
+    them without an error, or where a bound is not finite."""
     if error is None:
         return None, None, None
 
@@ -215,7 +222,7 @@ def t_test(
         p_value = used * (
             SIGNIFICANCE / comparisons if used >= 1 else min(look.all_levels, SIGNIFICANCE / comparisons / used)
         )
-    p_value = min(1.0, comparisons * p_value)
+    p_value = min(1.0, comparisons * max(p_value, least_level))
     # The quantile and the probability are rounded each for itself: at the very edge the interval decides.
     if low > 0 or high < 0:
         return low, high, min(p_value, float(np.nextafter(SIGNIFICANCE, 0)))
@@ -232,7 +239,7 @@ def _level_that_ends_at_zero(
         return low <= 0 <= high
 
     least = max(2 * t_below(degrees, -abs(estimate) / error), SMALLEST_P)  # that of the estimate's own error alone
-    if least >= 1 or not holds_zero(least * (1 + ROUNDING_OF_LEVELS)):
+    if least >= 1 or not holds_zero(min(least * (1 + ROUNDING_OF_LEVELS), 1.0)):
         return min(least, 1.0)
     low, high = math.log(least), 0.0
     while high - low > ROUNDING_OF_LEVELS:

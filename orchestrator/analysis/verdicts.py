@@ -299,7 +299,7 @@ def _unproven_sentence(
     if found.rate_is_open and spec.descends():
         return (
             f"No verdict: {measured} on average, but a search did not see the loss rise along the learning rate, or "
-            "saw an axis on one side only: a better setting could turn that."
+            "saw an axis at one place only: a better setting could turn that."
         )
     if found.rate_is_open and spec.draws():
         return (

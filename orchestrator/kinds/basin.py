@@ -15,7 +15,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, geometric_mean, median
+from statistics import fmean, geometric_mean, median, stdev
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ MORE = 1.5
 """By so much the least spike grows until those that are found are no noise."""
 REFITS = 8
 """Rounds in which a table is fitted to its stable runs and these are found anew; it settles in two or three."""
+FALSE_SCATTER = 0.001
+"""Runs of a rate scatter more than those of others where normal noise does so in as few cases."""
+LEAST_SCATTER = 0.003
+"""And by so much of the loss at least."""
 LEAST_OPEN = 0.003
 """Nats, a third of the margin of equivalence: no further rate is worth its runs where the minimum is missed by less.
 Losses without unit may be a thousandth of that or a thousand times as large (`ComparisonSpec.least_open`)."""
@@ -72,6 +76,31 @@ class Grid:
         """The rates at which most runs spiked: they have no loss, as those at which a run diverged."""
         return frozenset(rate for rate, _ in self.spikes if rate not in self.losses)
 
+    def is_lost(self, rate: float, best: float) -> bool:
+        """Whether a rate beside the best one has no loss: a run diverged, most spiked, or its runs scatter more than
+        those at the best rate and on its other side. Such runs spiked, each by a height of its own, and none says what
+        a stable one would come to."""
+        return rate not in self.losses or self._scatters(rate, best)
+
+    def _scatters(self, rate: float, best: float) -> bool:
+        others = [each for each in self.losses if (each - best) * (rate - best) <= 0]
+        stable = [seed for seed in self.losses[rate] if (rate, seed) not in self.spikes]
+        table = {each: self.losses[each] for each in (*others, rate)}
+        in_logs = min(min(row.values()) for row in table.values()) > 0
+        if in_logs:
+            table = {each: {seed: math.log(loss) for seed, loss in row.items()} for each, row in table.items()}
+        usual, degrees = _variance(table, others, self.spikes)
+        if degrees < 1 or len(stable) < 2:
+            return False
+        above = [table[rate][seed] - fmean(table[each][seed] for each in others) for seed in stable]
+        found, usual = stdev(above) ** 2, usual * (1 + 1 / len(others))
+        least = LEAST_SCATTER if in_logs else LEAST_SCATTER * abs(fmean(table[rate].values()))
+        if found <= max(usual, least**2):
+            return False
+        from scipy.special import fdtrc  # a fifth of a second, which few rates ask for
+
+        return usual == 0 or float(fdtrc(len(above) - 1, degrees, found / usual)) < FALSE_SCATTER
+
     def stable(self, rate: float) -> int:
         """How many of a rate's runs did not spike."""
         return len(self.losses[rate]) - sum(spiked == rate for spiked, _ in self.spikes)
@@ -79,10 +108,7 @@ class Grid:
     def variance(self, rates: Collection[float]) -> tuple[float, int]:
         """That of a stable run at these rates, and its degrees of freedom; 0 of both where there are none. A rate far
         from the best one, whose runs scatter more, says nothing of those about it."""
-        table: list[list[float]] = [list(self.losses[rate].values()) for rate in rates]
-        spiked = sum(rate in rates for rate, _ in self.spikes)
-        degrees = (len(table) - 1) * (len(table[0]) - 1) - spiked if table else 0
-        return (_squares_about_both_means(table) / degrees, degrees) if degrees > 0 else (0.0, 0)
+        return _variance(self.losses, rates, self.spikes)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,7 +123,7 @@ class Basin:
     around: tuple[float, ...]
     """It and its neighbours, without a lost one, ascending."""
     lost: float | None
-    """The neighbour at which runs were lost: the loss may go on falling up to it."""
+    """The neighbour that has no loss (`Grid.is_lost`): the loss may go on falling up to it."""
     function: "ConvexFunction"
     """The loss over the logarithm of rate / best, towards the lost one."""
 
@@ -126,7 +152,8 @@ def grid(losses: Losses) -> Grid:
     rates = [rate for rate in sorted(losses) if len(losses[rate]) == len(seeds)]
     table = [[losses[rate][seed] for seed in seeds] for rate in rates]
     if (len(rates) - 1) * (len(seeds) - 1) < LEAST_DEGREES:
-        return Grid(losses={rate: losses[rate] for rate in rates}, spikes=frozenset(), spread=None)
+        aligned = {rate: dict(zip(seeds, row, strict=True)) for rate, row in zip(rates, table, strict=True)}
+        return Grid(losses=aligned, spikes=frozenset(), spread=None)
     lowest = min(map(min, table))
     in_logs = lowest > 0 and math.isfinite(max(map(max, table)) / lowest)
     found = _stable_fit([[math.log(loss / lowest) for loss in row] for row in table] if in_logs else table, in_logs)
@@ -162,7 +189,7 @@ def basin(of: Grid, tried: Sequence[float]) -> Basin | None:
     if place in (0, len(ordered) - 1):
         return None
     beside = ordered[place - 1 : place + 2]
-    lost = next((rate for rate in reversed(beside) if rate not in means), None)
+    lost = next((rate for rate in reversed(beside) if rate != best and of.is_lost(rate, best)), None)
     # Beside a lost rate the loss is that of the best rate's side alone, and goes on towards it.
     rates = [rate for rate in sorted(means) if lost is None or (rate <= best if best < lost else rate >= best)]
     if len(rates) < 2:
@@ -278,6 +305,13 @@ def densest(values: Sequence[float], width: float) -> float:
     groups = [ordered[first : bisect_right(ordered, low + width)] for first, low in enumerate(ordered)]
     most = min(groups, key=lambda group: (-len(group), group[-1] - group[0]))
     return median(most)
+
+
+def _variance(losses: Losses, rates: Collection[float], spikes: Collection[tuple[float, int]]) -> tuple[float, int]:
+    table: list[list[float]] = [list(losses[rate].values()) for rate in rates]
+    spiked = sum(rate in rates for rate, _ in spikes)
+    degrees = (len(table) - 1) * (len(table[0]) - 1) - spiked if table else 0
+    return (_squares_about_both_means(table) / degrees, degrees) if degrees > 0 else (0.0, 0)
 
 
 def _squares_about_both_means(table: Sequence[Sequence[float]]) -> float:

@@ -268,14 +268,13 @@ def rate_beyond_edge(grid: Sequence[float], best: float) -> float | None:
 
 
 def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
-    """The rate between the best one and a neighbour at which a run diverged or most spiked: such a basin ends in a
-    cliff, and its lowest point lies just before it. None where neither did, or the cliff is near."""
-    spiking, by_rate = grid_of(runs).spiking(), _group_by_rate(runs)
+    """The rate between the best one and a neighbour that was lost (`Grid.is_lost`): such a basin ends in a cliff, and
+    its lowest point lies just before it. None where neither was, or the cliff is near."""
+    grid = grid_of(runs)
     ordered = sorted({*tried_rates(runs), best})
     place = ordered.index(best)
     for other in ordered[max(place - 1, 0) : place + 2]:
-        is_lost = other in spiking or _any_diverged(by_rate[other])
-        if other != best and is_lost and max(other / best, best / other) > basin.NEAR:
+        if other != best and grid.is_lost(other, best) and max(other / best, best / other) > basin.NEAR:
             return float(f"{sqrt(best * other):.{basin.DIGITS}g}")
     return None
 

@@ -187,8 +187,8 @@ def together_notes(tests: int, measured: ClaimVerdict) -> tuple[str, ...]:
     if tests == 1 or measured is ClaimVerdict.HOLDS:
         return ()
     return (
-        "The intervals shown are of 95 %. Since not all of them say that it holds, each is judged by a wider one, at "
-        f"0.05 / {tests}, which hold together: a claim that is true would else fail by the chance of any of them.",
+        "The intervals shown are of 95 %. Because not all of them support the claim, each figure is judged by a wider "
+        f"one, at 0.05 / {tests}; these hold together, so that no true claim fails by the chance of a single figure.",
     )
 
 

@@ -387,7 +387,7 @@ def _best_rates(
                 regret = math.inf
             else:
                 level = SIGNIFICANCE / max(len(of_place) - 1, 1)
-                half_width = t_quantile(degrees, level / 2) * math.sqrt(2 * noise / (degrees + 1))
+                half_width = t_quantile(degrees, level / 2) * math.sqrt(2 * noise / (degrees + 1)) if degrees else 0.0
                 regret = each.regret(noise, degrees)(level, half_width)
             found.setdefault(name, {})[place] = BestRate(lr=each.best.lr, regret=regret)
     return found
@@ -395,11 +395,11 @@ def _best_rates(
 
 def _noise_of_runs(table: Sequence[Mapping[int, float]]) -> tuple[float, int]:
     """What the runs of a cell vary by beyond what candidates and seeds do (each row has the losses of a candidate by
-    seed): of two candidates half of the variance of their differences. With its degrees of freedom; 0 with one where
+    seed): of two candidates half of the variance of their differences. With its degrees of freedom; 0 of both where
     runs are too few."""
     common = sorted(set.intersection(*(set(row) for row in table))) if table else []
     if len(table) < 2 or len(common) < 2:
-        return 0.0, 1
+        return 0.0, 0
     degrees = (len(table) - 1) * (len(common) - 1)
     losses = np.array([[row[seed] for seed in common] for row in table])
     rest = losses - losses.mean(axis=0) - losses.mean(axis=1, keepdims=True) + losses.mean()

@@ -55,7 +55,7 @@ def planned_law(spec: Experiment) -> str | None:
 
 def law_warnings(spec: Experiment) -> list[str]:
     """A sentence where an experiment that is to come to a law has too few sizes and budgets to fit one, or to find it:
-    with one degree of freedom, none was found in up to 70 % of simulated experiments, with two in up to 20 %."""
+    of simulated experiments none was found in more than 30 % with one degree of freedom, in more than 15 % with two."""
     if spec.answer is not AnswerKind.LAW:
         return []
     places = _planned_places(spec)
