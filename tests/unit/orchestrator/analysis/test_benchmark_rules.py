@@ -118,7 +118,7 @@ def test_so_many_runs_are_needed_and_no_fewer(mean: float, runs: int) -> None:
         (
             [3.256, 3.28, 3.264],
             "Not shown: these 3 runs differ by a standard deviation of 0.012, and the rule takes 0.0013; ask again "
-            "with a noise margin of 0.038, which is their own.",
+            "with a noise margin of 0.27, which is their own by Student's t.",
         ),
     ],
 )

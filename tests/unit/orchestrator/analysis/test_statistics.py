@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -49,12 +49,14 @@ def test_a_paired_difference_is_scipys(pairs: list[tuple[float, float]]) -> None
     st.floats(0, 1),
     st.floats(0, 1),
 )
+@example(1e-9, 1.0, 4, 1, 0.0, 0.0, 0.0)
 def test_interval_and_p_value_are_one_whatever_an_interval_reaches_for(
     mean: float, error: float, degrees: int, comparisons: int, shared: float, below: float, unsure: float
 ) -> None:
     """An error that pairs share, and what tuning left open, which counts for the more the surer the interval is."""
 
     def reach(level: float) -> tuple[float, float]:
+        assert 0 < level <= 1
         return below + unsure * stats.norm.isf(level / 2), below
 
     low, high, p_value = t_test(mean, error, degrees, comparisons, reach=reach, shared_error=shared)
@@ -68,6 +70,20 @@ def test_interval_and_p_value_are_one_whatever_an_interval_reaches_for(
         half = math.hypot(stats.t.isf(level / 2, degrees) * error, stats.norm.isf(level / 2) * shared)
         ends = mean - half - reach(level)[0], mean + half + below
         assert min(map(abs, ends)) < 1e-4 * (1 + half), "the level whose interval ends at zero"
+
+
+def test_a_p_value_is_no_smaller_than_what_is_known_of_the_reach() -> None:
+    """A search of few draws, or a rate that is kept, says how far the truth may lie at few levels alone."""
+
+    def p_value(least_level: float, comparisons: int = 1) -> float:
+        low, _, found = t_test(0.1, 0.001, 9, comparisons, reach=lambda _level: (0.02, 0.02), least_level=least_level)
+        assert low is not None and found is not None and low > 0
+        return found
+
+    assert p_value(0.0) < 1e-9
+    assert p_value(0.001) == 0.001
+    assert p_value(0.001, 9) == pytest.approx(0.009)
+    assert 0.0499 < p_value(0.05) < 0.05, "the interval decides at the edge"
 
 
 @pytest.mark.parametrize("shared", [0.002, 0.005, 0.02])

@@ -242,6 +242,7 @@ def test_the_interval_is_wider_by_what_a_better_rate_may_be_worth() -> None:
     assert noisy(0.05 / 9, 0.0) > 1.2 * noisy(0.05, 0.0), "ten are held to more than two"
     assert noisy(0.05, 0.1) < noisy(0.05, 0.0), "beside noise as large it hardly counts"
     assert sure(0.05 / 9, 0.0) == sure(0.05, 0.0) > 0, "without noise nothing is unsure"
+    assert adapm.regret(0.0, 0)(0.05, 0.0) > 0, "one judged seed says nothing of the noise"
 
 
 @pytest.mark.parametrize(

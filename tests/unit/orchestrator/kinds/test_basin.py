@@ -248,3 +248,43 @@ def test_losses_of_any_size_have_a_grid(unit: float) -> None:
         {1e-3: {1: 0.0, 2: unit, 3: 0.0}, 2e-3: dict.fromkeys((1, 2, 3), 0.0), 4e-3: {1: unit, 2: 0.0, 3: 0.0}}
     )
     assert len(found.losses) == 3
+
+
+def test_a_rate_whose_runs_scatter_far_more_than_the_best_ones_is_beside_a_cliff() -> None:
+    """All of them spiked, each by a height of its own: none says what a stable run would come to."""
+    random = np.random.default_rng(1)
+    losses = {lr: {seed: bowl(lr, 2e-3) + 0.002 * float(random.standard_normal()) for seed in range(3)} for lr in RATES}
+    stable = basin(grid(losses), RATES)
+    assert stable is not None and stable.lost is None
+    for far, heights in ((8e-3, (0.23, 0.2, 0.26)), (4e-3, (0.05, 0.11, 0.08))):
+        losses[far] = {seed: 3.0 + height for seed, height in enumerate(heights)}
+    found = grid(losses)
+    beside = basin(found, RATES)
+    assert found.spiking() == frozenset(), "no run spiked by itself"
+    assert beside is not None
+    assert (beside.best, beside.around, beside.lost) == (2e-3, (1e-3, 2e-3), 4e-3)
+    assert found.is_lost(4e-3, 2e-3) and not found.is_lost(1e-3, 2e-3)
+    off = grid({lr: {seed: loss - 4.0 for seed, loss in row.items()} for lr, row in losses.items()})
+    assert off.is_lost(4e-3, 2e-3) and not off.is_lost(1e-3, 2e-3), "of losses below zero as well"
+
+
+@pytest.mark.parametrize(("seeds", "growth"), [(2, 1.0), (3, 1.0), (5, 1.0), (3, 2.0)])
+def test_noise_alone_seldom_makes_a_cliff(seeds: int, growth: float) -> None:
+    """At the rate above the best one it is larger by a factor; 3 % of the loss, so that no floor hides it."""
+    random, lost = np.random.default_rng(seeds), 0
+    for _ in range(300):
+        scale = {lr: 0.09 * (growth if lr > 2e-3 else 1.0) for lr in RATES}
+        losses = {
+            lr: {seed: bowl(lr, 2e-3) + scale[lr] * float(random.standard_normal()) for seed in range(seeds)}
+            for lr in RATES
+        }
+        lost += grid(losses).is_lost(4e-3, 2e-3)
+    assert lost <= 4 * growth
+
+
+def test_what_a_grid_says_does_not_hang_on_the_order_of_its_runs() -> None:
+    """Of few runs, too: seeds are paired by their numbers."""
+    losses = {lr: {seed: bowl(lr, 2e-3) + 0.1 * seed + 1e-3 * lr * seed for seed in (1, 2)} for lr in RATES[:4]}
+    mixed = losses | {2e-3: dict(reversed(losses[2e-3].items()))}
+    assert grid(mixed).variance(RATES[1:4]) == grid(losses).variance(RATES[1:4])
+    assert grid(losses).variance(RATES[1:4])[0] < 1e-8

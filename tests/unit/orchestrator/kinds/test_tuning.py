@@ -194,6 +194,23 @@ def test_a_cliff_of_spikes_is_approached_as_one_of_divergence(verdict: Verdict) 
     assert follow(of, *trials) == ((0.453, 7), (0.453, 8), (0.453, 9))
 
 
+def test_a_cliff_whose_runs_scatter_is_approached_as_one_of_divergence() -> None:
+    """No run at 0.64 ended far too high by itself; together they differ thirty times as much as those below."""
+    of = spec(extend_grid=3, seeds=(7, 8, 9))
+    falling = {0.08: 0.30, 0.16: 0.22, 0.32: 0.18}
+    trials = [
+        ended(lr, 2 + loss + 0.01 * seed + 0.001 * ((3 * place + seed) % 4), seed)
+        for place, (lr, loss) in enumerate(falling.items())
+        for seed in (7, 8, 9)
+    ]
+    steady = [ended(0.64, 2.24 + 0.01 * seed, seed) for seed in (7, 8, 9)]
+    scattered = [ended(0.64, 2.24 + rise + 0.01 * seed, seed) for seed, rise in ((7, 0.0), (8, 0.06), (9, 0.03))]
+    candidates = (Candidate(optimizer="adamw", learning_rates=(*falling, 0.64)),)
+    of = of.model_copy(update={"candidates": candidates})
+    assert follow(of, *trials, *scattered) == ((0.453, 7), (0.453, 8), (0.453, 9))
+    assert follow(of, *trials, *steady) != follow(of, *trials, *scattered), "else it is the side of a basin"
+
+
 def test_a_rate_at_which_most_runs_spiked_is_not_the_best() -> None:
     """Its mean is the lowest: of what spikes there one run says nothing."""
     rates = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)

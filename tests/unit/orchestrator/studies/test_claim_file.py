@@ -181,7 +181,7 @@ def test_a_true_claim_of_many_models_fails_by_chance_in_5_percent_at_most(tmp_pa
     assert alone > 0.07 * len(worlds)
     assert failed <= 0.05 * len(worlds)
     undecided = next(each for each in found if each.measured is ClaimVerdict.UNDECIDED)
-    assert "at 0.05 / 4, which hold together" in undecided.notes[0]
+    assert "at 0.05 / 4; these hold together" in undecided.notes[0]
 
 
 def test_a_claim_of_many_models_holds_by_the_interval_of_each_and_falsely_in_5_percent_at_most(tmp_path: Path) -> None:
