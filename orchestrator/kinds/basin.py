@@ -43,7 +43,7 @@ REFITS = 8
 """Rounds in which a table is fitted to its stable runs and these are found anew; it settles in two or three."""
 FALSE_SCATTER = 0.001
 """Runs of a rate scatter more than those of others where normal noise does so in as few cases."""
-LEAST_SCATTER = 0.003
+LEAST_SCATTER = 0.005
 """And by so much of the loss at least."""
 LEAST_OPEN = 0.003
 """Nats, a third of the margin of equivalence: no further rate is worth its runs where the minimum is missed by less.
