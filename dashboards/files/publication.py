@@ -214,10 +214,13 @@ def caption(comparison: Comparison) -> str:
         else ""
     )
     unit = f" in{comparison.loss_unit}" if comparison.loss_unit else ""
+    differences = [row.difference for row in comparison.rows if row.difference]
+    is_open = any(each.regret or each.baseline_regret for each in differences)
+    left_open = ", which hold what tuning left open" if is_open else ""
     unfinished = "" if comparison.complete else " Some runs have not ended."
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
-        f"with interval and p-value of the paired t-test{_family(comparison)}; "
+        f"with interval and p-value of the paired t-test{left_open}{_family(comparison)}; "
         "unstable runs: those that diverged, ran out of memory or spiked, with the exact 95 % interval of their share; "
         "peak memory: most bytes of tensors at once; "
         "speed-up: how many times fewer tokens to the baseline's loss, with its interval; without one, how many seeds "

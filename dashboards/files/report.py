@@ -305,7 +305,8 @@ def _statistics(spec: ExperimentSpec) -> str:
     common = (
         "Means over seeds with 95 % t-intervals; differences to the baseline paired by seed, two-sided paired t-tests, "
         "intervals and p-values simultaneous over the optimizers (Bonferroni): an interval excludes zero where p < "
-        "0.05, and only there is a difference claimed. A mean over the surviving seeds alone is not a result."
+        "0.05, and only there is a difference claimed. Where rates or settings were tuned, both hold what that left "
+        "open. A mean over the surviving seeds alone is not a result."
     )
     if spec.adds_seeds():
         common += (

@@ -500,8 +500,8 @@ def _grid_notes(
             "one at which a run diverged."
         )
     judged = [
-        f"{row.title} at {row.final.lr:.4g} instead of {best:.4g}, a step back from {lost:.4g}, where runs diverged or "
-        "spiked"
+        f"{row.title} at {row.final.lr:.4g} instead of {best:.4g}, a step back from {lost:.4g}, where runs "
+        "diverged, spiked or scattered"
         for row in rows
         if row.final is not None and row.candidate in best_tried
         for best, lost in [best_tried[row.candidate]]

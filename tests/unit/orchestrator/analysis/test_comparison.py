@@ -587,7 +587,7 @@ def test_a_rate_that_is_judged_instead_of_the_best_one_is_told() -> None:
     assert spiked.endswith("a rate at which most runs spiked ranks last, as one at which a run diverged.")
     assert judged == (
         "Judged at another rate than the best one of its grid: AdamW at 0.213 instead of 0.32, a step back from 0.64, "
-        "where runs diverged or spiked."
+        "where runs diverged, spiked or scattered."
     )
     between = judged_notes(lambda lr, seed: 2.3 + 0.05 * math.log2(lr / 2.3e-3) ** 2, (1e-3, 2e-3, 4e-3), extend_grid=0)
     assert not any("instead of" in note for note in between), "between two rates of its grid is where a minimum lies"
