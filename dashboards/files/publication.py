@@ -220,7 +220,7 @@ def caption(comparison: Comparison) -> str:
     unfinished = "" if comparison.complete else " Some runs have not ended."
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
-        f"with interval and p-value of the paired t-test{left_open}{_family(comparison)}; "
+        f"with interval and p-value of the paired t-test{_family(comparison)}{left_open}; "
         "unstable runs: those that diverged, ran out of memory or spiked, with the exact 95 % interval of their share; "
         "peak memory: most bytes of tensors at once; "
         "speed-up: how many times fewer tokens to the baseline's loss, with its interval; without one, how many seeds "
