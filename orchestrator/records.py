@@ -347,11 +347,11 @@ class TestedDifference(Record):
     """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
 
     p_value: float | None
-    """Two-sided, times `comparisons` (Bonferroni): the level of the interval that ends at zero, with what tuning left
-    open at that level (of laws as much as at 95 %), as far as it is known: after a random search no less than the share
-    of one half of its draws, 0.001 at most, after a descent than 0.001, and at kept rates than 0.05, each times
-    `comparisons`. At a look of a sequential comparison the share of the level that the data use up. Null where there is
-    no test."""
+    """Two-sided, times `comparisons` (Bonferroni): the level of the interval that ends at zero, with what tuning
+    left open at that level (of laws as much as at 95 %), as far as it is known: after a random search no less than
+    the share of one half of its draws, or 0.001 where these are more, after a descent than 0.001, and at kept rates
+    than 0.05, each times `comparisons`, but below 0.05 wherever the interval leaves zero out. At a look of a
+    sequential comparison the share of the level that the data use up. Null where there is no test."""
     comparisons: int = Field(default=1, ge=1)
     """How many tests it is one of: with 95 % all of their intervals hold at once."""
 

@@ -139,6 +139,11 @@ class CandidateSummary:
         """The size of the grid before its edge was followed: that rule is the same for all and favours nobody."""
         return len(self.planned)
 
+    def spread(self) -> float | None:
+        """Standard deviation of a stable run, as far as the grid tells."""
+        means = {} if self.settings else self.grid.means()  # trials of a search have no order
+        return self.grid.spread_below(min(means, key=means.__getitem__)) if means else self.grid.spread
+
     def overtaken_by(self) -> float | None:
         """The rate that the grid asks for now, where runs that were retried have changed it since phase 2 began."""
         if self.final is None or self.judged_lr is None or self.final.lr in (self.judged_lr, self.chosen.lr):
@@ -233,7 +238,7 @@ class CandidateSummary:
         seen = self._basin
         if self.final is None or seen is None or seen.lost is None or self.final.lr == self.chosen.lr:
             return None
-        if self.overtaken_by() is not None:
+        if self.overtaken_by() is not None or (self.final.lr - self.chosen.lr) * (seen.lost - self.chosen.lr) > 0:
             return None
         return self.chosen.lr, seen.lost
 
@@ -256,7 +261,7 @@ def summaries(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> tuple[Candidat
 
 def spread_of_difference(one: CandidateSummary, other: CandidateSummary) -> float | None:
     """Standard deviation of the difference of two losses of one seed, as far as the grids tell."""
-    spreads = one.grid.spread, other.grid.spread
+    spreads = one.spread(), other.spread()
     return None if None in spreads else hypot(*(each for each in spreads if each is not None))
 
 

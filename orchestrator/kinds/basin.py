@@ -77,13 +77,20 @@ class Grid:
         return frozenset(rate for rate, _ in self.spikes if rate not in self.losses)
 
     def is_lost(self, rate: float, best: float) -> bool:
-        """Whether a rate beside the best one has no loss: a run diverged, most spiked, or its runs scatter more than
-        those at the best rate and on its other side. Such runs spiked, each by a height of its own, and none says what
-        a stable one would come to."""
-        return rate not in self.losses or self._scatters(rate, best)
+        """Whether a rate beside the best one has no loss: a run diverged, most spiked, or it is the higher one and its
+        runs scatter more than those at the best rate and below. Such runs spiked, each by a height of its own, and none
+        says what a stable one would come to."""
+        return rate not in self.losses or (rate > best and self._scatters(rate, best))
+
+    def spread_below(self, best: float) -> float | None:
+        """The spread, where rates above the best one scatter that of it and those below."""
+        if self.spread is None or not any(self._scatters(rate, best) for rate in self.losses if rate > best):
+            return self.spread
+        variance, degrees = self.variance([rate for rate in self.losses if rate <= best])
+        return self.spread if degrees < LEAST_DEGREES else math.sqrt(variance)
 
     def _scatters(self, rate: float, best: float) -> bool:
-        others = [each for each in self.losses if (each - best) * (rate - best) <= 0]
+        others = [each for each in self.losses if each <= best]
         stable = [seed for seed in self.losses[rate] if (rate, seed) not in self.spikes]
         table = {each: self.losses[each] for each in (*others, rate)}
         in_logs = min(min(row.values()) for row in table.values()) > 0
@@ -201,6 +208,8 @@ def basin(of: Grid, tried: Sequence[float]) -> Basin | None:
     function = _function(of, best, rates, variance, lost)
     if lost is not None:
         rate = best / STEP_BACK if best < lost else best * STEP_BACK
+        if any(min(best, rate) <= each <= max(best, rate) for each in tried if each not in means):
+            rate = best  # runs diverged on this side, too
     else:
         rate = best * math.exp(function.best_place(variance))
     rate = float(f"{rate:.{DIGITS}g}")

@@ -81,10 +81,11 @@ class ConvexFunction:
         return float(self.at[found]), float(self.at[found + 1]), float(lows[found][1].mean())
 
     def _gaps(self, places: Array, variance: float) -> Array:
-        """[draws, places]. Beyond the points the value is taken to go on as between the last two."""
+        """[draws, places]. Beyond the last point the value is taken to be the one there: how far it falls farther out
+        nobody knows."""
         values, slopes = self._draws(variance)
         interval = np.clip(np.searchsorted(self.at, places) - 1, 0, len(self.at) - 2)
-        above = values[:, interval] + slopes[:, interval] * (places - self.at[interval])
+        above = values[:, interval] + slopes[:, interval] * (places.clip(max=float(self.at[-1])) - self.at[interval])
         found = np.zeros_like(above)
         for each in range(len(self.at) - 1):
             low = self._lowest(values, slopes, each)[0][:, None]

@@ -6,7 +6,7 @@
                                                       └► else, or enough rates: phase 2, the basin's lowest rate × seeds
 
 Rates that phase 1 cannot tell apart lie about the lowest point of one basin (`basin.py`), and that point is judged;
-beside a lost rate, at which a run diverged or most spiked, one a step back from the best. The
+beside a lost rate (runs diverged, most spiked, or scatter far more) one a step back from the best. The
 seeds of phase 2 are others than those of phase 1: a rate that was chosen because it was lowest on a seed is flattered
 by that seed. A candidate goes on as soon as its own runs have ended; nothing depends on another candidate's.
 
@@ -98,7 +98,7 @@ class Tuning(Spec):
     how sure the choice is."""
     extend_grid: Annotated[int, Field(strict=True, ge=0, le=16)] = EXTEND_GRID
     """A candidate gets up to so many rates more, one after another: beyond an edge of its grid until the best one is
-    interior; between the best one and a rate at which a run diverged or most spiked; and between the best one and its
+    interior; between the best one and a rate whose runs diverged, spiked or scatter; and between the best one and its
     neighbours while their losses rise too far above it to say where the basin is lowest. A single rate is extended by
     factors of two. The table says who did."""
     search: Annotated[tuple[Axis, ...], Field(max_length=6)] = omit_default(())
@@ -273,7 +273,7 @@ def rate_before_cliff(runs: Sequence[TuningRun], best: float) -> float | None:
     grid = grid_of(runs)
     ordered = sorted({*tried_rates(runs), best})
     place = ordered.index(best)
-    for other in ordered[max(place - 1, 0) : place + 2]:
+    for other in reversed(ordered[max(place - 1, 0) : place + 2]):
         if other != best and grid.is_lost(other, best) and max(other / best, best / other) > basin.NEAR:
             return float(f"{sqrt(best * other):.{basin.DIGITS}g}")
     return None

@@ -77,6 +77,7 @@ def test_beside_a_lost_rate_the_loss_may_go_on_falling_to_it(mirrored: bool) -> 
     assert found.rate == pytest.approx(turned(2e-3 / STEP_BACK), rel=1e-2)
     assert found.regret(0.0).middle == pytest.approx(0.02 * (math.log2(STEP_BACK) + 1), rel=1e-2)
     assert found.regret(0.0, turned(2e-3)).middle == pytest.approx(0.02)
+    assert found.regret(0.0, turned(3e-3)).middle == pytest.approx(0.02), "towards the cliff nobody knows how it falls"
 
 
 def test_a_coarse_gap_is_narrowed_where_the_loss_may_be_lowest() -> None:
@@ -264,8 +265,30 @@ def test_a_rate_whose_runs_scatter_far_more_than_the_best_ones_is_beside_a_cliff
     assert beside is not None
     assert (beside.best, beside.around, beside.lost) == (2e-3, (1e-3, 2e-3), 4e-3)
     assert found.is_lost(4e-3, 2e-3) and not found.is_lost(1e-3, 2e-3)
+    assert found.spread is not None and found.spread > 0.01
+    assert found.spread_below(2e-3) == pytest.approx(math.sqrt(found.variance(RATES[:3])[0])), "of stable runs"
     off = grid({lr: {seed: loss - 4.0 for seed, loss in row.items()} for lr, row in losses.items()})
     assert off.is_lost(4e-3, 2e-3) and not off.is_lost(1e-3, 2e-3), "of losses below zero as well"
+
+
+def test_runs_that_scatter_below_the_best_rate_are_no_cliff() -> None:
+    """Some pass a late drop of the loss, others do not; too high a rate is what makes runs unstable."""
+    random = np.random.default_rng(1)
+    losses = {lr: {seed: bowl(lr, 2e-3) + 0.002 * float(random.standard_normal()) for seed in range(3)} for lr in RATES}
+    for far, heights in ((5e-4, (0.23, 0.2, 0.26)), (1e-3, (0.05, 0.11, 0.08))):
+        losses[far] = {seed: 3.0 + height for seed, height in enumerate(heights)}
+    found = basin(grid(losses), RATES)
+    assert found is not None and (found.best, found.lost) == (2e-3, None)
+    assert grid(losses).spread_below(2e-3) == grid(losses).spread
+
+
+def test_between_two_lost_rates_the_best_one_is_judged() -> None:
+    """A step back from the one would meet the other."""
+    losses = {lr: {0: bowl(lr, 2e-3)} for lr in (1e-3, 1.6e-3, 2e-3)}
+    assert basin(grid(losses), (*losses, 3e-3)).rate == pytest.approx(2e-3 / STEP_BACK, rel=1e-2)  # type: ignore[union-attr]
+    del losses[1.6e-3]
+    found = basin(grid(losses), (*losses, 1.6e-3, 3e-3))
+    assert found is not None and (found.rate, found.lost) == (2e-3, 3e-3)
 
 
 @pytest.mark.parametrize(("seeds", "growth"), [(2, 1.0), (3, 1.0), (5, 1.0), (3, 2.0)])
