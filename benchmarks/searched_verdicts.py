@@ -10,8 +10,9 @@ Each experiment draws, plans and judges with the product's own functions: `Compa
 where 1 is the distance from the middle of a prior to its end. The rate costs 0.1 nats at that distance, every other
 axis 0.02; where sensitivities are said, so many times that. Optima lie anywhere within 0.6 of the middle: "alike" the
 same for both candidates, "near" 0.2 apart at most on each axis, "apart" independent of one another; "outside" they lie
-up to a quarter of the range beyond an end of every axis, where the lowest loss is that at the end. With a cliff, runs diverge at
-rates 0.15 above the optimum, more or less; "of the baseline", its runs alone. Noise is that of `benchmarks.verdicts`.
+up to a quarter of the range beyond an end of every axis, where the lowest loss is that at the end. With a cliff, runs
+diverge at rates 0.15 above the optimum, more or less; "of the baseline", its runs alone. Noise is that of
+`benchmarks.verdicts`.
 
 Equal are optimizers whose minima are, and after a random search those whose trials are: what so many draws find is
 equal in expectation, over 400 searches by other draws.
