@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
     token_losses = TokenLosses()
+    # On purpose: the worker's own evaluation, with every token's loss kept.
     NextTokenTask.validation_loss = lambda task, sequences: token_losses(task, sequences)  # type: ignore[assignment, method-assign]
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -73,7 +73,7 @@ def train(seed: int, steps: int, narrow: dict[str, Any] | None, rate: float, fol
             tokens = batches.batch(step)
             logits = model(tokens[:, :-1]).logits
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
             losses.append(loss.item())
             optimizer.step()
             optimizer.zero_grad()

@@ -301,6 +301,7 @@ def on_ray(url: str, folder: Path, slots: int, runs: int) -> dict[str, object]:
     services = make_services(database)
     submitted = services.experiments.submit(comparison_spec(seeds=tuple(range(runs)))).experiment
     ray_runner.start_embedded_ray(folder, slots)
+    # On purpose: the real runner, with actors that train nothing.
     ray_runner.AttemptActor = IdleActor  # type: ignore[assignment, attr-defined]
     try:
         queue, runner = Queue(database, LeasePolicy()), ray_runner.RayRunner(url)

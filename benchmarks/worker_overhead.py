@@ -206,7 +206,7 @@ def _bare(
         step += 1
         logits = model(tokens[:, :-1]) if plain else model(tokens[:, :-1]).logits
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch publishes no types for it
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -324,12 +324,12 @@ def _closed_difference(
         that is sure. All looks have the same draws of a search, and share the luck of these."""
         mine, theirs = (of.regret(variance / 2, degrees) for of in (each, baseline))
 
-        def found(level: float) -> tuple[float, float]:
+        def both_regrets(level: float) -> tuple[float, float]:
             half_width = 0.0 if seeds is None else t_quantile(seeds - 1, level / 2) * math.sqrt(variance / seeds)
             of_draws = luck(family_level * level / level_of_look)
             return mine(level, half_width) + of_draws, theirs(level, half_width) + of_draws
 
-        return found
+        return both_regrets
 
     def reach(of: tuple[float, float]) -> tuple[float, float]:
         """Where the choice flattered the baseline's loss, the truth lies below the difference as well; where the

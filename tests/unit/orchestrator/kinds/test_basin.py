@@ -285,7 +285,8 @@ def test_runs_that_scatter_below_the_best_rate_are_no_cliff() -> None:
 def test_between_two_lost_rates_the_best_one_is_judged() -> None:
     """A step back from the one would meet the other."""
     losses = {lr: {0: bowl(lr, 2e-3)} for lr in (1e-3, 1.6e-3, 2e-3)}
-    assert basin(grid(losses), (*losses, 3e-3)).rate == pytest.approx(2e-3 / STEP_BACK, rel=1e-2)  # type: ignore[union-attr]
+    alone = basin(grid(losses), (*losses, 3e-3))
+    assert alone is not None and alone.rate == pytest.approx(2e-3 / STEP_BACK, rel=1e-2)
     del losses[1.6e-3]
     found = basin(grid(losses), (*losses, 1.6e-3, 3e-3))
     assert found is not None and (found.rate, found.lost) == (2e-3, 3e-3)
