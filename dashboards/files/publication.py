@@ -216,7 +216,7 @@ def caption(comparison: Comparison) -> str:
     unit = f" in{comparison.loss_unit}" if comparison.loss_unit else ""
     differences = [row.difference for row in comparison.rows if row.difference]
     is_open = any(each.regret or each.baseline_regret for each in differences)
-    left_open = ", which hold what tuning left open" if is_open else ""
+    left_open = "; both hold what tuning left open" if is_open else ""
     unfinished = "" if comparison.complete else " Some runs have not ended."
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
