@@ -107,7 +107,7 @@ async def procrastinate_jobs(conninfo: str, jobs: int, workers: int) -> float:
         connector=procrastinate.PsycopgConnector(conninfo=conninfo, min_size=workers, max_size=workers)
     )
 
-    @app.task(name="train")  # type: ignore[untyped-decorator]  # not installed here
+    @app.task(name="train")  # type: ignore[untyped-decorator]  # the project does not depend on it
     def train(number: int) -> None:
         raise AssertionError(f"job {number} is never carried out")
 
