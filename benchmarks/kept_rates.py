@@ -44,7 +44,7 @@ from optim.catalog import Scalar
 from orchestrator.analysis.comparison import compare, regrets
 from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
-from orchestrator.kinds.search_spaces import share_of
+from orchestrator.tuning.search_spaces import share_of
 from orchestrator.kinds.sweep import Algorithm, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.records import RunRecord

@@ -41,7 +41,7 @@ from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.kinds.tuning_search import AXES, FACTORS, FIELDS, Axis, Setting
+from orchestrator.tuning.ranges import AXES, FACTORS, FIELDS, Axis, Setting
 from orchestrator.records import RunRecord
 from tests.factories.comparison import evaluated_on, experiment_record, run_record
 from tests.factories.stores import comparison_spec

@@ -347,59 +347,40 @@ class TestedDifference(Record):
     """A quantity with one test among several of its kind, whose interval leaves zero out exactly where p < 0.05."""
 
     p_value: float | None
-    """Two-sided, times `comparisons` (Bonferroni): the level of the interval that ends at zero, with what tuning
-    left open at that level (of laws as much as at 95 %), as far as it is known: after a random search no less than
-    the share of one half of its draws, or 0.001 where these are more, after a descent than 0.001, and at kept rates
-    than 0.05, each times `comparisons`, but below 0.05 wherever the interval leaves zero out. At a look of a
-    sequential comparison the share of the level that the data use up. Null where there is no test."""
+    """Two-sided, times `comparisons` (Bonferroni); at a look of a sequential comparison the share of the level that the
+    data use up. Null where there is no test."""
     comparisons: int = Field(default=1, ge=1)
     """How many tests it is one of: with 95 % all of their intervals hold at once."""
 
 
 class Difference(TestedDifference):
-    """A paired difference to the baseline, or to another candidate, over common seeds, by the paired t-test; negative
-    is better. Its comparisons are all that the specification asks for."""
+    """A paired difference to the baseline, or to another candidate, by the paired t-test; negative is better. Its
+    comparisons are all that the specification asks for."""
 
     mean: float
     low: float | None
-    """Of the simultaneous 95 % interval; null where there is no interval, and where nothing is known of a better rate
-    or setting of the candidate, as where its best rate lies at the edge of its grid: there its loss may be lower by any
-    amount."""
+    """Of the simultaneous 95 % interval; null below two pairs."""
     high: float | None
-    """Null where there is no interval, and where that is true of the baseline."""
     n: int
-    regret: float = 0.0
-    """How much farther `low` reaches for what tuning left open: the candidate's loss may be lower at a better setting,
-    and how sure that is joins the noise of the judged runs. After a random search, how far other draws may move the
-    difference either way; the same of both."""
-    baseline_regret: float = 0.0
-    """The same of the baseline and `high`."""
-    spiked: int = 0
-    """Seeds left out because the candidate's run spiked; where these are more than the baseline's there is no test."""
-    baseline_spiked: int = 0
-    """Seeds left out because the baseline's run did."""
-    most_spiked: bool = False
-    """Whether there is no test because stable runs of both are not the greater part of the seeds: what is usual of a
-    baseline that spikes so often nobody can tell."""
+    """Pairs: seeds on which neither run was lost, or replicates."""
+    sd: float | None = None
+    """Standard deviation of a paired difference; null below two pairs."""
     evaluation_error: float = 0.0
     """Standard error of the difference by the validation text, which all seeds share; the interval holds it."""
     margin: float | None = None
-    """Differences below it are none that matter, says the specification; null where it sets none."""
-    rate_is_open: bool = False
-    """Whether there is no test because the best learning rate of the one that ends higher, or of both, lies at the edge
-    of its grid, or too few trials of its random search were trained: a better one could turn what the losses say."""
-    at_look: bool = False
-    """Whether seeds are added while verdicts are open, and interval and p-value hold at all looks together."""
-    chance_of_verdict: float | None = None
-    """There: the probability that the last seed's interval decides, if differences go on as they are; null where no
-    seed is left."""
+    """Differences below it do not matter, says the specification; null where it sets none."""
+    is_within_margin: bool = False
+    """Whether the difference is shown to be smaller than the margin, either way (TOST)."""
+    more_seeds: int | None = None
+    """Of an undecided difference, the further pairs that would decide it with a chance of 80 %, if it is as large and
+    as noisy as it looks; null where that takes more than a thousand."""
 
     def bounds(self) -> tuple[float, float]:
-        """The ends of the interval, infinite where they are open or there is no test."""
+        """The ends of the interval, infinite where there is none."""
         return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     def decides(self) -> bool:
-        """Whether the difference is shown to be more than chance: its interval leaves zero out."""
+        """Whether the interval leaves zero out."""
         return self.is_better() or self.is_worse()
 
     def is_better(self) -> bool:
@@ -410,15 +391,9 @@ class Difference(TestedDifference):
         """Whether it lies above."""
         return self.low is not None and self.low > 0
 
-    def is_within_margin(self) -> bool:
-        """Whether it is shown to be smaller than the margin, either way: its whole interval lies within."""
-        if self.low is None or self.high is None or self.margin is None:
-            return False
-        return -self.margin < self.low and self.high < self.margin
-
 
 class Instability(Record):
-    """Of the judged runs of a candidate: how many diverged, ran out of memory or spiked."""
+    """Of the judged runs of a candidate: how many diverged, ran out of memory or ended far above their lowest loss."""
 
     lost: int
     runs: int
@@ -439,17 +414,18 @@ class Conclusion(StrEnum):
     WORSE = "worse"
     """It lies above."""
     AS_GOOD = "as_good"
-    """It holds zero and lies within the margin: whatever the difference is, it is shown to be none that matters."""
+    """The difference is shown to lie within the margin."""
     UNDECIDED = "undecided"
-    """It holds zero, or there is none: no difference is shown, nor that there is none."""
-    UNEQUALLY_TUNED = "unequally_tuned"
-    """One of the two had more learning rates to choose from: no test of them is fair."""
+    """Neither is shown."""
     UNSTABLE = "unstable"
-    """A seed diverged or ran out of memory at the best rate, or spiked where fewer of the baseline's did."""
-    NOT_COMPARED = "not_compared"
-    """The baseline has nothing to hold it against."""
+    """More of its judged runs were lost than of the baseline's, so it is neither better nor as good."""
     NO_LOSS = "no_loss"
     """No run that counts has ended with a finite loss."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Conclusion | None":
+        """Answers of an earlier version had two more names for undecided."""
+        return cls.UNDECIDED if value in ("unequally_tuned", "not_compared") else None
 
 
 class SeedsStatus(StrEnum):
@@ -465,8 +441,6 @@ class SeedsStatus(StrEnum):
     """All seeds would hardly decide."""
     ALL_USED = "all_used"
     """There is no further seed."""
-    NO_VERDICT = "no_verdict"
-    """No seed can give one: it or the baseline lost a run, or had other rates to choose from."""
 
 
 class SeedsUsed(Record):
@@ -491,11 +465,8 @@ class LearningRateRow(Record):
     diverged: int
     out_of_memory: int = 0
     run_ids: tuple[str, ...]
-    left_out: int = 0
-    """Seeds that `val_loss` does not hold because a run of them spiked, this candidate's or the baseline's."""
-    spiked_seeds: tuple[int, ...] = ()
-    """Of a grid: those whose run spiked at this rate. Where rates are chosen, it counts with the loss that its rate and
-    its seed lead one to expect; a rate at which most runs spiked ranks as one at which a run diverged."""
+    lost: int = 0
+    """Runs that diverged, ran out of memory or ended far above their own lowest loss: `val_loss` leaves them out."""
     setting: dict[str, Scalar] = Field(default_factory=dict)
     """Where tuning searches more than the rate: all that is searched, as it was tried with this rate."""
 
@@ -533,7 +504,7 @@ TENSORS = "tensors"
 
 
 class CandidateRow(Record):
-    """One line of the leaderboard: a candidate at its best learning rate."""
+    """One line of the leaderboard: a candidate at the setting that is judged."""
 
     candidate: str
     optimizer: str
@@ -541,7 +512,7 @@ class CandidateRow(Record):
     is_baseline: bool
     best_lr: float | None
     edge_of_grid: bool
-    """The best learning rate is the lowest or highest tried: a better one may lie outside."""
+    """The best trial is the lowest or highest rate tried: the candidate is not called worse, and nothing better."""
     val_loss: Interval | None
     difference: Difference | None
     """To the baseline at the baseline's best learning rate; null for the baseline."""
@@ -570,8 +541,6 @@ class CandidateRow(Record):
     """Phase 2 of a tuned comparison: the seeds at the best learning rate, of which `val_loss` is the mean."""
     tuning: bool = False
     """Whether phase 1 is still under way."""
-    extended_rates: int = 0
-    """Learning rates that were added beyond an edge of the grid or about its best one."""
     run_device_hours: float | None = None
     """Mean over the runs at the best learning rate."""
     peak_memory_note: str | None = None
@@ -582,8 +551,6 @@ class CandidateRow(Record):
     """Null where no seed can be held against the baseline's."""
     instability: Instability | None = None
     """Null while no judged run has ended."""
-    selection_gain: float | None = None
-    """Where the seeds that chose the rate judge it too: by how much that choice may have flattered the loss."""
     on_pareto_front: bool = False
     """No candidate has both a lower mean loss and less optimizer state."""
     pareto_front_shown: bool = False
@@ -597,9 +564,9 @@ class CandidateRow(Record):
         return self.final or next((rate for rate in self.learning_rates if rate.lr == self.best_lr), None)
 
     def lost_runs(self) -> int:
-        """Of `best`, how many diverged or ran out of memory; `val_loss` holds their losses where finite."""
+        """Of `best`, how many runs were lost."""
         best = self.best()
-        return best.diverged + best.out_of_memory if best else 0
+        return best.lost if best else 0
 
     def all_runs(self) -> tuple[LearningRateRow, ...]:
         """All runs of the candidate, by learning rate and phase."""
@@ -621,10 +588,7 @@ class CandidatePair(Record):
 
 
 class Comparison(Record):
-    """The answer to a comparison: the leaderboard, best first; then who is unstable, and who has no finite loss.
-
-    Losses, their order and the Pareto front are over the seeds that the verdicts are over: those without a spike.
-    """
+    """The answer to a comparison: the leaderboard, best first; then who is unstable, and who has no finite loss."""
 
     experiment_id: str
     name: str
@@ -643,7 +607,7 @@ class Comparison(Record):
     pairs: tuple[CandidatePair, ...] = ()
     """All pairs of candidates, where the specification asks for them: their intervals hold together with 95 %."""
     notes: tuple[str, ...]
-    """What a fair reader must know: too few seeds, missing pairs, edges, the scale."""
+    """At most three, the gravest first: what would change what a reader does."""
 
 
 class CellRecord(Record):

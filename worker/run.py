@@ -369,6 +369,7 @@ class _Execution:
             tokens=progress.step * self._tokens_per_step(),
             initial_val_loss=finite_or_none(progress.initial_val_loss),
             final_val_loss=progress.final_val_loss(),
+            lowest_val_loss=finite_or_none(progress.lowest_val_loss),
             final_train_loss=progress.final_train_loss(),
             parameters=parameters,
             parameter_bytes=parameter_bytes,

@@ -21,6 +21,7 @@ from orchestrator.jobs import ExperimentId, LeasePolicy
 from orchestrator.logs import configure_logs
 from orchestrator.retention.checkpoints import Retention
 from orchestrator.services.composition import Services, compose_services
+from orchestrator.services.follow_ups import FollowUps
 from orchestrator.settings import Settings
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import Leadership
@@ -86,6 +87,7 @@ def dispatch(settings: Settings, service_url: str, *, name: str | None, watch_st
             Leadership(database, holder),
             service_answers=partial(answers, service_url),
             dispatch_blocker=services.monitor.dispatch_blocker,
+            follow_up=FollowUps(database).follow,
         )
         stack.callback(dispatcher.close)
         log.info("dispatching", service_url=service_url)

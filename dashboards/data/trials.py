@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from dashboards.data.tables import sort_rows
 from dashboards.view_state import panel_words
-from orchestrator.kinds.search_spaces import Range, share_of
+from orchestrator.tuning.search_spaces import Range, share_of
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepReport, TrialRow
 

@@ -31,7 +31,7 @@ from dashboards.render import missing_page, page, refused_page, visitor
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
 from orchestrator.kinds.registry import KINDS, validate_spec
-from orchestrator.kinds.tuning_search import AXES, axes_in_words
+from orchestrator.tuning.ranges import AXES, axes_in_words
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications

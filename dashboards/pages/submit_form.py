@@ -13,7 +13,7 @@ from typing import Any
 
 from optim import catalog
 from optim.catalog import OptimizerEntry, Option, Scalar
-from orchestrator.kinds.tuning_search import AXES
+from orchestrator.tuning.ranges import AXES
 from worker.catalog import presets
 
 WORKLOAD: dict[str, tuple[str, ...]] = {

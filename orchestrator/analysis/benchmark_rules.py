@@ -32,9 +32,8 @@ from orchestrator.analysis.profiles import (
 from orchestrator.analysis.statistics import median, t_quantile
 from orchestrator.analysis.targets import LARGEST_TAU, median_time, profile, time_ratios
 from orchestrator.external_runs import ExternalJudgement, ExternalRun, ExternalState
-from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import SIGNIFICANCE, Comparison, ExperimentRecord, RunRecord
-from worker.records.result import Record, StoredText
+from worker.records.result import LARGEST_LOSS, Record, StoredText
 from worker.spec.run import Workload
 from worker.words import pluralize
 

@@ -97,7 +97,7 @@ def _open_where_tuned(
     spec = experiment.spec.comparison(tuned)
     assert spec is not None
     found = summaries(spec, [run for run in runs if tuned.holds(run.model, run.steps_total)])
-    return tuple(each.candidate.name() for each in found if each.rate_is_open())
+    return tuple(each.candidate.name() for each in found if each.is_at_edge)
 
 
 def _progress(runs: Sequence[RunRecord]) -> Progress:

@@ -33,9 +33,9 @@ from orchestrator.external_runs import (
 )
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
-from orchestrator.kinds.tuning import LARGEST_LOSS, Tuning
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Conclusion, LearningRateRow, RunRecord
-from worker.records.result import PeakMemory, Result, Verdict
+from worker.records.result import LARGEST_LOSS, PeakMemory, Result, Verdict
 from worker.schema import trust_stored_names
 from worker.spec.parts import Budget
 from worker.spec.run import Workload

@@ -10,17 +10,14 @@ is the baseline changes no score.
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from orchestrator.analysis.candidates import CandidateSummary, spread_of_difference, summaries
+from orchestrator.analysis.candidates import loss_of, summaries
 from orchestrator.analysis.comparison import Curves, compare, comparison_spec, device_hours_until, tokens_per_step
-from orchestrator.analysis.stability import spikes
 from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_time, profile_scores
-from orchestrator.kinds.tuning import LARGEST_LOSS
 from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
@@ -62,7 +59,7 @@ class ProfileRow(Record):
     runs: int = 0
     """On the seeds that all candidates have."""
     lost_runs: int = 0
-    """Of `runs`, those that spiked, diverged or ran out of memory: they reach no target."""
+    """Of `runs`, those that were lost: they reach no target."""
 
 
 class ProfileReport(Record):
@@ -81,10 +78,7 @@ class ProfileReport(Record):
 AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Evaluation(), "probes": None}
 """What two experiments of one workload may do differently."""
 
-NO_TEST = (
-    "A score describes these runs alone. It leaves out the noise of the seeds, what tuning left open and the error of "
-    "the validation text; the tables' verdicts include them."
-)
+NO_TEST = "A score describes these runs alone, without the noise of the seeds: the tables' verdicts include that."
 
 Measured = tuple[ExperimentRecord, Sequence[RunRecord], Curves]
 """A comparison, all of its runs, and the curves of those that `compared_runs` names."""
@@ -151,8 +145,7 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         is_baselines=False,
     )
     lost = [
-        f"{row.title}: {row.lost_runs} of {row.runs} runs spiked, diverged or ran out of memory; these count as runs "
-        "that never got there."
+        f"{row.title}: {row.lost_runs} of {row.runs} runs were lost; these count as runs that never got there."
         for row in rows
         if row.lost_runs
     ]
@@ -209,8 +202,9 @@ def _trials(measured: Measured, names: Sequence[str]) -> _Trials:
         for name in names
     }
     seeds = sorted(set.intersection(*(set(each) for each in ended.values()))) if ended else []
-    losses = {name: _losses(ended[name], seeds) for name in names}
-    stable = {name: _without_spikes(name, losses, found) for name in names}
+    stable = {
+        name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in names
+    }
     most = max(map(len, stable.values()), default=0)
     medians = [statistics.median_high(of.values()) for of in stable.values() if of and len(of) == most]
     target = min(medians, default=-math.inf) + (spec.equivalence() or 0.0)
@@ -230,31 +224,6 @@ def _trials(measured: Measured, names: Sequence[str]) -> _Trials:
 
 def _has_curve(run: RunRecord, curves: Curves) -> bool:
     return run.id in curves and len(curves[run.id].steps) > 0
-
-
-def _losses(runs: Mapping[int, RunRecord], seeds: Sequence[int]) -> dict[int, float]:
-    """The final losses of the runs that ended with a trained model."""
-    return {
-        seed: result.final_val_loss
-        for seed in seeds
-        if (result := runs[seed].result) is not None
-        and result.verdict is Verdict.CONVERGED
-        and result.final_val_loss is not None
-        and abs(result.final_val_loss) <= LARGEST_LOSS
-    }
-
-
-def _without_spikes(
-    name: str, losses: Mapping[str, Mapping[int, float]], found: Mapping[str, CandidateSummary]
-) -> dict[int, float]:
-    """The losses of a candidate without those that spiked, as most other candidates find."""
-    others = [other for other in losses if other != name]
-    votes = Counter(
-        seed
-        for other in others
-        for seed in spikes(losses[name], losses[other], spread_of_difference(found[name], found[other]))[0]
-    )
-    return {seed: loss for seed, loss in losses[name].items() if 2 * votes[seed] <= len(others)}
 
 
 def trained_workload(workload: Workload) -> str:

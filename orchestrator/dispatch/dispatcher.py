@@ -108,9 +108,12 @@ class Dispatcher:
         leadership: Leadership,
         service_answers: Callable[[], bool] = lambda: True,
         dispatch_blocker: Callable[[], str | None] = lambda: None,
+        follow_up: Callable[[], object] = lambda: None,
     ) -> None:
         """`service_answers` tells whether workers can reach the api: while they cannot, silence proves nothing.
-        `dispatch_blocker` tells why nothing may be begun now, a full disk for instance; None where everything may."""
+        `dispatch_blocker` tells why nothing may be begun now, a full disk for instance; None where everything may.
+        `follow_up` queues what follows from runs that have ended."""
+        self._follow_up = follow_up
         self._dispatch_blocker, self._is_blocker_logged = dispatch_blocker, False
         self._queue = queue
         self._runner = runner
@@ -149,7 +152,8 @@ class Dispatcher:
                 stop.wait(FAULT_SECONDS)
 
     def tick(self) -> bool:
-        """One round, if we lead: settle what ended, reap what expired, end what must not go on, start what fits.
+        """One round, if we lead: settle what ended, reap what expired, end what must not go on, queue what follows,
+        start what fits.
 
         Returns whether more may fit at once, since a round starts `MOST_CLAIMS` at most.
         """
@@ -158,6 +162,7 @@ class Dispatcher:
         self._settle(self._runner.collect_ended())
         self._reap()
         self._end_overdue()
+        self._follow_up()
         # What came before may have taken longer than our lease; nothing is begun on the strength of an old look.
         return not self._is_blocked() and self._lead() and self._start_runs() == MOST_CLAIMS
 

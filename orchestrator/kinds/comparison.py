@@ -1,25 +1,27 @@
 """Comparisons: what a user asks for, and the runs that it expands into.
 
-A comparison is optimizers × learning rates × seeds over one workload; with `tuning`, optimizers × learning rates ×
-tuning seeds first, then the winners × seeds (`tuning.py`). Its expansion is a pure function with a fixed order, so that
-the same specification always means the same runs.
+A comparison is optimizers × seeds over one workload at one setting each; with `tuning`, trials × tuning seeds of each
+optimizer first (`orchestrator/tuning/`). Its expansion is a pure function with a fixed order, so that the same
+specification always means the same runs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from optim import catalog
 from optim.catalog import Scalar
-from orchestrator.kinds import tuning_search
-from orchestrator.kinds.basin import LEAST_OPEN
-from orchestrator.kinds.coordinate_descent import Descent, rate_of
+from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
-from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun, descent
-from orchestrator.kinds.tuning_search import AXES, FIELDS, Axis, Prior, Setting, axes_in_words, least_draws
+from orchestrator.kinds.tuning import RunFact, Tuning, trials_of, without_old_fields
 from orchestrator.names import CandidateName
+from orchestrator.tuning.coordinate import CoordinateDescent
+from orchestrator.tuning.line import Grid, LineSearch
+from orchestrator.tuning.random_search import RandomSearch
+from orchestrator.tuning.ranges import AXES, FIELDS, Axis, Prior, axes_in_words, priors
+from orchestrator.tuning.tuner import Setting, Tuner, rate_of
 from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
@@ -46,10 +48,12 @@ MAX_RUNS = 10_000
 
 
 class Candidate(Spec):
-    """One optimizer of a comparison, with its own learning-rate grid."""
+    """One optimizer of a comparison."""
 
     optimizer: OptimizerName
     learning_rates: LearningRates
+    """Its own learning rate. Of several, tuning starts at the middle one, and `tuning.method: grid` tries exactly
+    these."""
     options: dict[str, Scalar] = Field(default_factory=dict)
     warmup_steps: CountOrZero | None = omit_default(None)
     """Warm-up of this candidate, which is a hyperparameter like others; null is the workload's."""
@@ -85,11 +89,13 @@ class Candidate(Spec):
         """What sentences call it."""
         return self.label or catalog.entry(self.optimizer).title
 
-    def planned_run(
-        self, workload: Workload, resources: Resources, *, lr: float, seed: int, setting: Setting | None = None
-    ) -> PlannedRun:
-        """One run of the candidate; `setting`: of a trial that searches more than the rate."""
-        changed = dict(setting or {}) | {"lr": lr}
+    def own_rate(self) -> float:
+        """The middle one of its learning rates, at which tuning starts."""
+        return sorted(self.learning_rates)[len(self.learning_rates) // 2]
+
+    def planned_run(self, workload: Workload, resources: Resources, *, seed: int, setting: Setting) -> PlannedRun:
+        """One run of the candidate at a setting."""
+        changed, lr = dict(setting), rate_of(setting)
         workload = self.own_workload(workload)
         if (warmup := changed.pop("warmup_steps", None)) is not None:
             schedule = workload.schedule.model_copy(update={"warmup_steps": warmup})
@@ -152,27 +158,10 @@ class Sequential(Spec):
     """Add seeds until this is decided or hopeless, instead of the comparison's own verdict: what campaigns do."""
 
 
-class KeptRates(Spec):
-    """What another comparison's tuning left open of the rates, or settings, that it judged, and that this one keeps."""
-
-    experiment: Annotated[str, Field(pattern=r"^[a-z0-9]{1,64}$")]
-    """Its id."""
-    regrets: dict[str, Annotated[float, Field(strict=True, ge=0, le=1e6)] | None]
-    """Candidate → how much lower its loss may be at a better one, in the unit of the loss; null: by any amount. The
-    intervals hold it."""
-
-
 Candidates = Annotated[tuple[Candidate, ...], Field(min_length=1, max_length=64)]
 Baseline = Annotated[
     str | None,
     Field(description="The candidate that the others are held against, by name. Default: the first one."),
-]
-UnequalGrids = Annotated[
-    Flag,
-    Field(
-        description="Allow candidates with different numbers of learning rates; the table then gives no verdict on "
-        "them."
-    ),
 ]
 EquivalenceMargin = Annotated[
     Annotated[float, Field(strict=True, gt=0, le=1e6)] | None,
@@ -204,14 +193,13 @@ DeadlineSeconds = Annotated[
 ]
 
 
-class GridExperiment(Experiment):
-    """What comparisons and scaling experiments ask for alike: candidates with grids of learning rates, over seeds."""
+class TunedExperiment(Experiment):
+    """What comparisons and scaling experiments ask for alike: candidates, tuned or at one setting each, over seeds."""
 
     candidates: Candidates
     seeds: Seeds
     baseline: Baseline = None
     tuning: Tuning | None = None
-    unequal_grids: UnequalGrids = False
     equivalence_margin: EquivalenceMargin = omit_default(None)
     all_pairs: AllPairs = omit_default(False)
     resources: Resources = Resources()
@@ -219,12 +207,18 @@ class GridExperiment(Experiment):
     max_run_seconds: RunSeconds = omit_default(None)
     deadline_seconds: DeadlineSeconds = omit_default(None)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_old_fields(cls, fields: Any) -> Any:
+        """Read a specification of the time when grids could differ and clones kept what was open of a rate."""
+        return without_old_fields(fields, "unequal_grids", "kept_rates")
+
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if not is_stored():
             faults = [
                 *_candidate_faults(self.candidates, self.baseline),
-                *_fairness_faults(self.candidates, self.seeds, self.tuning, unequal_grids=self.unequal_grids),
+                *_fairness_faults(self.candidates, self.seeds, self.tuning),
                 *self.resources.misfits(self.workload),
                 *(
                     fault
@@ -244,60 +238,39 @@ class GridExperiment(Experiment):
         return []
 
     def grows(self) -> bool:
-        """Where it tunes first: the winners' runs are added then."""
+        """Where it tunes first: further trials and the judged runs are added then."""
         return self.tuning is not None
 
-    def may_need_less(self) -> bool:
-        """Where grids are extended: some need no further rate."""
-        return self.tuning is not None and not self.tuning.search and self.tuning.extend_grid > 0
-
     def tuning_method(self) -> str:
-        """How learning rates are chosen from grids, on which seeds, and at which size; what candidates have of their
-        own instead of the workload's schedule and weights."""
+        """How settings are chosen, on which seeds; what candidates have of their own instead of the workload's."""
         own = self.own_trainings()
         return f"{self._tuning_method()} Instead of the workload's: {own}." if own else self._tuning_method()
 
     def _tuning_method(self) -> str:
-        if self.tuning and self.tuning.search:
-            untuned = [axis for axis in AXES if axis not in self.tuning.search]
-            also = f"; not tuned: {axes_in_words(untuned)}" if untuned else ""
-            method, how = {
-                "random": (
-                    "random search",
-                    "The same draws for all, each mapped to the candidate's own range; the first setting is its own. "
-                    "What is compared is what so many draws find: an optimizer that must be tuned more exactly finds "
-                    "less.",
-                ),
-                "coordinate": (
-                    "coordinate descent",
-                    "Each begins with its own setting and changes one of these after another, to either side of its "
-                    "best so far; the last setting is on each axis the lowest point between low ones. What "
-                    "is better only where some of them change together may have been missed.",
-                ),
-            }[self.tuning.method or "random"]
-            return (
-                f"Tuned by {method}: {axes_in_words(self.tuning.search)}; {self.tuning.trials} settings of each "
-                f"candidate, on tuning seeds ({', '.join(map(str, self.tuning.seeds))}), none of them a compared "
-                f"one{also}. {how}"
-            )
-        if self.tuning:
-            sentences = [
-                f"Learning rates were chosen on seeds {', '.join(map(str, self.tuning.seeds))}, which are not among "
-                "the compared ones.",
-                *([origin] if (origin := self.origin_of_rates()) else []),
-                f"Grids were extended beyond an edge, or refined about the best rate, by up to "
-                f"{self.tuning.extend_grid} rates.",
-            ]
-        else:
-            sentences = [
-                "Every seed ran at every learning rate; each optimizer is shown at its best one, chosen on them."
-            ]
-        grids = (f"{each.name()}: {', '.join(f'{lr:g}' for lr in each.learning_rates)}" for each in self.candidates)
-        equal = "Grids of different sizes were allowed." if self.unequal_grids else "All grids had the same size."
-        return " ".join([*sentences, equal, f"Grids: {'; '.join(grids)}."])
+        tuning = self.tuning
+        if tuning is None:
+            if all(len(each.learning_rates) == 1 for each in self.candidates):
+                return self.origin_of_rates() or "Each candidate ran at one given setting."
+            return "Every seed ran at every learning rate; each candidate is shown at its best one, chosen on them."
+        hyperparameters = axes_in_words(tuning.search) if tuning.search else "learning rate"
+        methods = {
+            "line": "a line search",
+            "grid": "the given rates",
+            "random": "a random search",
+            "coordinate": "coordinate descent",
+        }
+        settings = "" if tuning.method == "grid" else f" of {tuning.trials} trials"
+        found = (
+            f"Each candidate was tuned ({hyperparameters}) by {methods[tuning.method]}{settings} on seeds "
+            f"{', '.join(map(str, tuning.seeds))}, and judged at the setting found, on other seeds."
+        )
+        if tuning.replicates > 1:
+            found += f" Tuning and judging were repeated {tuning.replicates} times, on seeds of their own."
+        origin = self.origin_of_rates()
+        return f"{found} {origin}" if origin else found
 
     def grid_rates(self) -> frozenset[float]:
-        """Of all candidates."""
+        """The learning rates of all candidates."""
         return frozenset(lr for candidate in self.candidates for lr in candidate.learning_rates)
 
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -313,46 +286,37 @@ class GridExperiment(Experiment):
         """The candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()
 
+    def replicates(self) -> int:
+        """How many times everything is tuned and judged."""
+        return self.tuning.replicates if self.tuning else 1
 
-class ComparisonSpec(GridExperiment):
-    """Which optimizer is best on this workload, at which learning rate, how sure."""
+
+class ComparisonSpec(TunedExperiment):
+    """Which optimizer is best on this workload, at which setting, how sure."""
 
     title: ClassVar[str] = "comparison"
 
     kind: Literal["comparison"] = "comparison"
     tuning: Tuning | None = None
-    """Tune first, then run the seeds at each winner only. Default: every seed at every rate."""
+    """Tune first, then run the seeds at the setting found. Default: each candidate runs at its own setting."""
     sequential: Sequential | None = omit_default(None)
     """Begin with a few of `seeds`, and add the others one after another for candidates whose verdict is open. Default:
     all seeds at once."""
-    kept_rates: KeptRates | None = omit_default(None)
-    """Where the rates are another comparison's, as in a clone that keeps them: which one's, and what it left open.
-    Default: the verdict is about these rates alone."""
 
     def further_faults(self) -> list[SpecFault]:
-        """Kept rates that are grids, too few draws or no room for them, and what looks cannot go with."""
-        if self.kept_rates is not None:
-            if self.tuning is not None or any(len(each.learning_rates) > 1 for each in self.candidates):
-                allowed = "needs one rate of each candidate, and no tuning: rates that were chosen elsewhere"
-                return [(("kept_rates",), self.kept_rates.model_dump(), allowed)]
-            if self.kept_rates.regrets.keys() != set(self.names()):
-                allowed = f"must have each candidate: {', '.join(self.names())}"
-                return [(("kept_rates", "regrets"), sorted(self.kept_rates.regrets), allowed)]
-        trials = self.tuning.trials if self.tuning and not self.descends() else None
-        if trials is not None and trials < (least := least_draws(self.comparison_count())):
-            allowed = (
-                f"must be at least {least} for {pluralize(self.comparison_count(), 'comparison')}: of fewer random "
-                "trials nobody can tell how lucky they are"
-            )
-            return [(("tuning", "trials"), trials, allowed)]
-        for place, candidate in enumerate(self.candidates if trials else ()):
-            if len(self.settings(candidate.name())) < (trials or 0):
-                allowed = "must be one rate, or reach farther apart: its trials would repeat rates"
-                return [(("candidates", place, "learning_rates"), list(candidate.learning_rates), allowed)]
+        """No room for the draws, and what looks cannot go with."""
+        if self.tuning and self.tuning.method == "random":
+            for place, candidate in enumerate(self.candidates):
+                if len({*map(rate_of, self.tuner(candidate.name()).ask({}))}) < self.tuning.trials:
+                    allowed = "must be fewer: drawn trials would repeat learning rates"
+                    return [(("tuning", "trials"), self.tuning.trials, f"{allowed} (candidate {place})")]
         if self.sequential is None:
             return []
         if self.all_pairs:
             return [(("all_pairs",), True, "cannot be sequential: each candidate's seeds end with its own verdict")]
+        if self.replicates() > 1:
+            allowed = "cannot be sequential: each further replicate would have to be tuned first"
+            return [(("tuning", "replicates"), self.replicates(), allowed)]
         if len(self.candidates) < 2:
             return [(("sequential",), True, "needs a second candidate: seeds are added by differences to the baseline")]
         improvement = self.sequential.improvement
@@ -371,7 +335,7 @@ class ComparisonSpec(GridExperiment):
             return [(("seeds",), len(self.seeds), allowed)]
         return []
 
-    def fix_settings(self, settings: Mapping[str, Setting], kept: KeptRates | None) -> "ComparisonSpec":
+    def fix_settings(self, settings: Mapping[str, Setting]) -> "ComparisonSpec":
         """The comparison of the candidates at one setting each, over all seeds at once. Raises `ValueError` where they
         have several clipping norms, which no comparison without a search can have."""
         workload = self.workload
@@ -383,19 +347,12 @@ class ComparisonSpec(GridExperiment):
             "candidates": tuple(each.fix_setting(settings[each.name()]) for each in self.candidates),
             "tuning": None,
             "sequential": None,
-            "kept_rates": kept,
         }
         return self.model_copy(update=update)
 
     def grows(self) -> bool:
         """Where it tunes first, and where seeds are added."""
         return super().grows() or self.adds_seeds()
-
-    def origin_of_rates(self) -> str | None:
-        """Whose rates were kept."""
-        if self.kept_rates is None:
-            return None
-        return f"What was tuned was chosen by experiment {self.kept_rates.experiment}, and kept."
 
     def adds_seeds(self) -> bool:
         """Where it is sequential."""
@@ -406,77 +363,81 @@ class ComparisonSpec(GridExperiment):
         return self.sequential is not None and self.sequential.improvement is not None
 
     def may_need_less(self) -> bool:
-        """Where grids are extended, and where verdicts may need fewer seeds."""
-        return super().may_need_less() or self.adds_seeds()
+        """Where verdicts may need fewer seeds."""
+        return self.adds_seeds()
 
     def first_seeds(self) -> tuple[int, ...]:
         """Those that judged runs begin with."""
         return self.seeds[: self.sequential.first_seeds] if self.sequential else self.seeds
 
     def run_count(self) -> int:
-        """How many runs there will be; with tuning, or where seeds are added, at most."""
+        """How many runs there will be: trials × tuning seeds + seeds for each candidate; at most, where seeds are
+        added, and where every trial of a candidate is lost."""
         return sum(self._run_count_of(candidate) for candidate in self.candidates)
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
-        """Seed by seed, so that early results already span every candidate: all of them, or those of phase 1 where it
-        tunes first."""
-        rates = {candidate: self.planned_rates(candidate) for candidate in self.names()}
-        settings = {candidate: self.settings(candidate) for candidate in self.names()}
-        return tuple(
-            candidate.planned_run(
-                self.workload, self.resources, lr=lr, seed=seed, setting=settings[candidate.name()].get(lr)
+        """Seed by seed, so that early results already span every candidate."""
+        if self.tuning is None:
+            most = max(len(each.learning_rates) for each in self.candidates)
+            return tuple(
+                self.planned_run(candidate.name(), seed=seed, setting={"lr": lr})
+                for seed in self.first_seeds()
+                for index in range(most)
+                for candidate in self.candidates
+                for lr in candidate.learning_rates[index : index + 1]
             )
-            for seed in (self.tuning.seeds if self.tuning else self.first_seeds())
-            for position in range(max(map(len, rates.values())))
-            for candidate in self.candidates
-            for lr in rates[candidate.name()][position : position + 1]
+        asked = {
+            (name, replicate): self.tuner(name, replicate).ask({})
+            for name in self.names()
+            for replicate in range(self.replicates())
+        }
+        return tuple(
+            self.planned_run(name, seed=seed, setting=setting)
+            for place, seed in enumerate(self.tuning.seeds)
+            for index in range(max(map(len, asked.values())))
+            for name in self.names()
+            for setting in asked[name, place % self.replicates()][index : index + 1]
         )
 
     def names(self) -> tuple[str, ...]:
-        """Of the candidates."""
+        """The candidates' names."""
         return tuple(candidate.name() for candidate in self.candidates)
 
-    def planned_rates(self, name: str) -> tuple[float, ...]:
-        """The rates that a candidate begins with: its grid, or those of its trials, in their order."""
-        return tuple(self.settings(name)) or self.candidate(name).learning_rates
+    def tuner(self, name: str, replicate: int = 0) -> Tuner:
+        """The tuning of a candidate. Raises `ValueError` where nothing is tuned."""
+        if self.tuning is None:
+            raise ValueError(f"{self.name} tunes nothing")
+        candidate, trials = self.candidate(name), self.tuning.trials
+        match self.tuning.method:
+            case "line":
+                return LineSearch(own=candidate.own_rate(), trials=trials, shift=_van_der_corput(replicate))
+            case "grid":
+                rates = candidate.learning_rates
+                return Grid(own=candidate.own_rate(), trials=len(rates), rates=rates)
+            case "random":
+                return RandomSearch(priors=self.priors(name), trials=trials, seed=self.replicate_seeds(replicate)[0][0])
+            case "coordinate":
+                return CoordinateDescent(priors=self.priors(name), trials=trials)
 
-    def settings(self, name: str) -> Mapping[float, Setting]:
-        """By their rates, the settings that a search begins with for a candidate: all of a random one's, the own one of
-        a descent; none where the rate alone is tuned."""
-        if self.tuning is None or not self.tuning.search:
-            return {}
-        if self.descends():
-            return _settings_of_rates(self._descent(name, ()).tried)
-        count, seed = self.tuning.trials or 1, self.tuning.seeds[0]
-        return _settings_of_rates(tuning_search.trials(self.priors(name), count, seed))
-
-    def descends(self) -> bool:
-        """Whether each setting that is tried follows from those before it."""
-        return self.tuning is not None and self.tuning.method == "coordinate"
-
-    def draws(self) -> bool:
-        """Whether all settings that are tried are drawn beforehand."""
-        return self.tuning is not None and self.tuning.method == "random"
+    def replicate_seeds(self, replicate: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tuning seeds and the judging seeds that are dealt to a replicate."""
+        count = self.replicates()
+        return (self.tuning.seeds if self.tuning else ())[replicate::count], self.seeds[replicate::count]
 
     def priors(self, name: str) -> Mapping[Axis, Prior]:
-        """What a search looks through for a candidate."""
+        """The ranges that a search has for a candidate."""
         if self.tuning is None:
             return {}
-        each, search = self.candidate(name), self.tuning.search
+        each = self.candidate(name)
         own = each.own_workload(self.workload)
-        return tuning_search.priors(each.optimizer, each.options, each.learning_rates, own, search)
+        return priors(each.optimizer, each.options, each.own_rate(), own, self.tuning.search)
 
-    def _descent(self, name: str, runs: Sequence[TuningRun]) -> Descent:
-        trials = self.tuning.trials if self.tuning else None
-        return descent(self.priors(name), trials or 1, runs)
-
-    def planned_run(self, name: str, *, lr: float, seed: int, setting: Setting | None = None) -> PlannedRun:
-        """One run of a candidate, with all that goes with that rate; `setting`: where the rate is no planned one."""
-        candidate, setting = self.candidate(name), setting or self.settings(name).get(lr)
-        return candidate.planned_run(self.workload, self.resources, lr=lr, seed=seed, setting=setting)
+    def planned_run(self, name: str, *, seed: int, setting: Setting) -> PlannedRun:
+        """One run of a candidate at a setting."""
+        return self.candidate(name).planned_run(self.workload, self.resources, seed=seed, setting=setting)
 
     def searched_parameters(self, position: int, run: RunSpec) -> dict[str, Scalar]:
-        """The searched fields, as the run has them; none where the rate alone is tuned, or at a rate of no trial."""
+        """The searched fields, as the run has them; none where the rate alone is tuned."""
         if self.tuning is None or not self.tuning.search:
             return {}
         own = run.optimizer.options | {
@@ -486,23 +447,36 @@ class ComparisonSpec(GridExperiment):
         }
         return {field: own[field] for axis in AXES if axis in self.tuning.search and (field := FIELDS[axis]) in own}
 
-    def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
-        """More of the candidate's grid, or its best rate on the seeds that count."""
-        if self.tuning is None:
-            return ()
-        planned, settings = self.planned_rates(group.candidate), self.settings(group.candidate)
-        waiting: tuple[tuple[float, int], ...] = ()
-        if self.descends():
-            path = self._descent(group.candidate, runs)
-            settings = _settings_of_rates(path.tried)
-            room = max((self.tuning.trials or 1) - len({run.lr for run in runs}), 0)
-            # Of what is not on the path, since an older rule planned it, no setting is known.
-            runs = [run for run in runs if run.lr in settings or run.seed in self.seeds]
-            waiting = tuple((rate_of(each), seed) for each in path.next_trials[:room] for seed in self.tuning.seeds)
-        pairs = self.tuning.next_pairs(planned, self.first_seeds(), runs, waiting, self.least_open())
+    def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
+        """For each candidate whose tuning runs have ended: its next trials, or the setting found on the seeds that
+        judge."""
         return tuple(
-            self.planned_run(group.candidate, lr=lr, seed=seed, setting=settings.get(lr)) for lr, seed in pairs
+            planned
+            for name in self.names()
+            for replicate in range(self.replicates())
+            for planned in self._next_runs(name, replicate, [run for run in runs if run.candidate == name])
         )
+
+    def _next_runs(self, name: str, replicate: int, runs: Sequence[RunFact]) -> Iterator[PlannedRun]:
+        """Nothing once it is judged, while a trial goes on, where one was cancelled, and where none gave a result."""
+        if self.tuning is None:
+            return
+        tuning_seeds, judging_seeds = self.replicate_seeds(replicate)
+        trial_runs = [run for run in runs if run.seed in tuning_seeds]
+        states = {run.status for run in trial_runs}
+        if not states <= {RunStatus.SUCCEEDED, RunStatus.FAILED} or RunStatus.SUCCEEDED not in states:
+            return
+        if any(run.seed in judging_seeds for run in runs):
+            return
+        tuner, tried = self.tuner(name, replicate), trials_of(trial_runs)
+        if asked := tuner.ask(tried):
+            for setting in asked:
+                for seed in tuning_seeds:
+                    yield self.planned_run(name, seed=seed, setting=setting)
+        elif (setting := tuner.setting(tried)) is not None:
+            for seed in judging_seeds:
+                if seed in self.first_seeds():
+                    yield self.planned_run(name, seed=seed, setting=setting)
 
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""
@@ -523,7 +497,7 @@ class ComparisonSpec(GridExperiment):
         rates = len(candidate.learning_rates)
         if self.tuning is None:
             return rates * len(self.seeds)
-        trials = self.tuning.trials or rates + self.tuning.extend_grid
+        trials = rates if self.tuning.method == "grid" else self.tuning.trials
         return trials * len(self.tuning.seeds) + len(self.seeds)
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> "ComparisonSpec":
@@ -535,11 +509,6 @@ class ComparisonSpec(GridExperiment):
         if self.equivalence_margin is None and self.workload.task.loss_unit:
             return EQUIVALENCE_MARGIN
         return self.equivalence_margin
-
-    def least_open(self) -> float:
-        """By how much tuning may miss a minimum without a further rate, where noise is less: of losses without unit a
-        third of the margin, as in nats, and where there is none by nothing."""
-        return LEAST_OPEN if self.workload.task.loss_unit else (self.equivalence_margin or 0.0) / 3
 
     def comparison_count(self) -> int:
         """How many differences are tested: their intervals hold together."""
@@ -556,8 +525,13 @@ class ComparisonSpec(GridExperiment):
         return next(each for each in self.candidates if each.name() == name)
 
 
-def _settings_of_rates(settings: Iterable[Setting]) -> dict[float, Setting]:
-    return {lr: each for each in settings if isinstance(lr := each["lr"], float)}
+def _van_der_corput(index: int) -> float:
+    """0, -1/2, 1/4, -1/4, 1/8, …: as far apart as so many shifts within a step can lie."""
+    share, power = 0.0, 0.5
+    while index:
+        share += power * (index & 1)
+        index, power = index >> 1, power / 2
+    return share - 1 if share >= 0.5 else share
 
 
 def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> list[SpecFault]:
@@ -573,20 +547,21 @@ def _candidate_faults(candidates: Sequence[Candidate], baseline: str | None) -> 
     return faults
 
 
-def _fairness_faults(
-    candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None, *, unequal_grids: bool
-) -> list[SpecFault]:
-    """What would make the answer unfair: unequal trial budgets, and rates chosen on the seeds that judge them."""
+def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuning: Tuning | None) -> list[SpecFault]:
+    """What would make the answer unfair: unequal trial budgets, and settings chosen on the seeds that judge them."""
     faults: list[SpecFault] = []
     most = max(len(candidate.learning_rates) for candidate in candidates)
-    for position, candidate in enumerate(candidates):
+    for position, candidate in enumerate(candidates if tuning is None or tuning.method == "grid" else ()):
         where, count = ("candidates", position, "learning_rates"), len(candidate.learning_rates)
-        if count < most and not unequal_grids:
-            allowed = f"has {count} of the {most} rates that others get; give all the same, or set unequal_grids"
+        if count < most:
+            allowed = f"has {count} of the {most} rates that others get; give all the same number"
             faults.append((where, list(candidate.learning_rates), allowed))
     if tuning and (shared := sorted({*tuning.seeds} & {*seeds})):
         allowed = f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
         faults.append((("tuning", "seeds"), list(tuning.seeds), allowed))
+    if tuning and len(seeds) % tuning.replicates:
+        allowed = f"must divide the {len(seeds)} seeds evenly"
+        faults.append((("tuning", "replicates"), tuning.replicates, allowed))
     return faults
 
 

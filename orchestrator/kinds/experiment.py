@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from optim.catalog import Scalar
-from orchestrator.kinds.tuning import TuningGroup, TuningRun
+from orchestrator.kinds.tuning import RunFact
 from orchestrator.names import Name
 from worker.schema import Spec
 from worker.spec.run import RunSpec, Workload
@@ -88,7 +88,7 @@ class Experiment(Spec):
     """The verb of `adapm-bench` that prints the answer."""
     has_driver: ClassVar[bool] = False
     """Whether a process of its own adds its runs one after another (`orchestrator/sweeps/driver.py`). Else they are
-    there from the submission on, and what follows from them is added by the transaction that ends one."""
+    there from the submission on, and what follows from them is added once runs have ended."""
     derived_fields: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Paths of fields that are stored but that nobody writes: they follow from others."""
 
@@ -130,13 +130,12 @@ class Experiment(Spec):
         return False
 
     def may_need_less(self) -> bool:
-        """Whether `run_count`, and what the runs do, are upper bounds: tuning may need fewer rates, a sweep stops
+        """Whether `run_count`, and what the runs do, are upper bounds: verdicts may need fewer seeds, a sweep stops
         trials early or runs out of its device-hours."""
         return False
 
-    def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
-        """The runs that follow from the ends of runs, `runs` being all of the group so far; none where it has a
-        driver, which adds them."""
+    def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
+        """The runs that follow from all of its runs so far; none where it has a driver, which adds them."""
         return ()
 
     def device_hours_budget(self) -> float | None:

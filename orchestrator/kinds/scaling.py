@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from orchestrator.kinds.comparison import Candidate, ComparisonSpec, GridExperiment
+from orchestrator.kinds.comparison import Candidate, ComparisonSpec, TunedExperiment
 from orchestrator.kinds.experiment import AnswerKind, Cell, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates
-from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
+from orchestrator.kinds.tuning import RunFact, Tuning
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
@@ -72,14 +72,11 @@ class TransferredSpec(ComparisonSpec):
     """The model that was tuned."""
     rule: str
     at_edge: tuple[str, ...] = omit_default(())
-    """Candidates whose best rate lay at the edge of its grid there."""
+    """Candidates whose best rate was the lowest or highest that was tried there."""
 
     def origin_of_rates(self) -> str | None:
         """Whose rates these are."""
-        found = _origin_of_rates(self.rates_from, self.rule)
-        if self.at_edge:
-            found += f" The best one there lay at the edge of its grid: {', '.join(self.at_edge)}."
-        return found
+        return _origin_of_rates(self.rates_from, self.rule)
 
 
 class Size(Spec):
@@ -115,7 +112,7 @@ class TokenBudget(Spec):
         return float(self.tokens) if self.tokens is not None else (self.tokens_per_parameter or 0.0) * parameters
 
 
-class ScalingSpec(GridExperiment):
+class ScalingSpec(TunedExperiment):
     """How loss falls with size and data for each optimizer: a law with intervals, and what it predicts."""
 
     title: ClassVar[str] = "scaling experiment"
@@ -195,8 +192,8 @@ class ScalingSpec(GridExperiment):
         return faults
 
     def run_count(self) -> int:
-        """How many runs there will be; with tuning, at most."""
-        return len(self.budgets) * sum(self._run_count_of(size) for size in self.sizes)
+        """How many runs there will be."""
+        return sum(share.runs for share in self.shares())
 
     def first_runs(self) -> tuple[PlannedRun, ...]:
         """Seed by seed and small models first, so that early results already span the sizes: those of every cell, or of
@@ -208,16 +205,6 @@ class ScalingSpec(GridExperiment):
     def shares(self) -> tuple[Share, ...]:
         """One a candidate and cell."""
         return tuple(share for cell in self.cells() for share in self.comparison(cell).shares())
-
-    def _run_count_of(self, size: Size) -> int:
-        """Of one size at one budget."""
-        rates = sum(len(size.learning_rates.get(each.name(), each.learning_rates)) for each in self.candidates)
-        if self.tuning is None:
-            return rates * len(self.seeds)
-        final = len(self.candidates) * len(self.seeds)
-        if self._transfers_rates() and size is not self.smallest():
-            return final
-        return (rates + self.tuning.extend_grid * len(self.candidates)) * len(self.tuning.seeds) + final
 
     def _transfers_rates(self) -> bool:
         """Whether larger sizes take over the rates of the smallest."""
@@ -254,27 +241,26 @@ class ScalingSpec(GridExperiment):
         """The smallest first."""
         return tuple(dict.fromkeys(cell.model for cell in self.cells()))
 
-    def follow_up_runs(self, group: TuningGroup, runs: Sequence[TuningRun]) -> tuple[PlannedRun, ...]:
-        """What follows in the group's own cell, and in the larger cells of the same budget where these take over the
-        rates of the smallest."""
-        cell = next(each for each in self.cells() if each.holds(group.model, group.steps))
-        found = self.comparison(cell).follow_up_runs(group, runs)
-        return (*found, *self._runs_that_take_over(cell, found))
+    def follow_up_runs(self, runs: Sequence[RunFact]) -> tuple[PlannedRun, ...]:
+        """What follows in each cell that tunes, and in the larger cells of its budget where these take over the rates
+        of the smallest."""
+        found: list[PlannedRun] = []
+        for cell in filter(self.tries_rates, self.cells()):
+            mine = [run for run in runs if cell.holds(run.model, run.steps)]
+            planned = self.comparison(cell).follow_up_runs(mine)
+            found += [*planned, *self._runs_that_take_over(cell, planned)]
+        return tuple(found)
 
     def _runs_that_take_over(self, smallest: Cell, found: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
-        """The same winners at the larger sizes; nothing while the grid goes on, and where each size is tuned."""
+        """The same winners at the larger sizes; nothing while tuning goes on, and where each size is tuned."""
         larger = [each for each in self.cells() if each.budget == smallest.budget and not self.tries_rates(each)]
         winners = [run for run in found if run.spec.seed in self.seeds]
         for cell in larger:
-            assert self.tuning is not None  # or every cell would have grids of its own
+            assert self.tuning is not None  # or every cell would tune by itself
             comparison = self.comparison(cell)
             for run in winners:
-                yield comparison.candidate(run.candidate).planned_run(
-                    comparison.workload,
-                    comparison.resources,
-                    lr=self.tuning.transferred_rate(run.spec.optimizer.lr, smallest.model, cell.model),
-                    seed=run.spec.seed,
-                )
+                rate = self.tuning.transferred_rate(run.spec.optimizer.lr, smallest.model, cell.model)
+                yield comparison.planned_run(run.candidate, seed=run.spec.seed, setting={"lr": rate})
 
     def origin_of_rates(self) -> str | None:
         """Whose rates the larger sizes have."""
@@ -307,7 +293,6 @@ class ScalingSpec(GridExperiment):
             "workload": workload,
             "seeds": self.seeds,
             "baseline": self.baseline,
-            "unequal_grids": self.unequal_grids,
             "equivalence_margin": self.equivalence_margin,
             "all_pairs": self.all_pairs,
             "resources": self.resources,
@@ -315,7 +300,7 @@ class ScalingSpec(GridExperiment):
         }
         if self.tuning is None or self.tries_rates(cell):
             candidates = tuple(_replace_grid(each, size.learning_rates.get(each.name())) for each in self.candidates)
-            tuning = self.tuning and Tuning(seeds=self.tuning.seeds, extend_grid=self.tuning.extend_grid)
+            tuning = self.tuning and Tuning(**self.tuning.model_dump(exclude={"at", "transfer"}, exclude_unset=True))
             return ComparisonSpec(**common, candidates=candidates, tuning=tuning)
         taken_over = rates or {}
         return TransferredSpec(

@@ -16,7 +16,9 @@ from optim.catalog import OptimizerEntry, Scalar
 from orchestrator.kinds.block_rules import PLAN, PREFIX, SUGGESTED, is_rule, pattern_fault, value_fault, values_of
 from orchestrator.kinds.experiment import AnswerKind, Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LimitSeconds, OwnSchedule, Priority, write_out_schedule
-from orchestrator.kinds.search_spaces import (
+from orchestrator.names import CandidateName, Name
+from orchestrator.tuning.line import LARGEST_RATE
+from orchestrator.tuning.search_spaces import (
     Choice,
     Domain,
     FromCatalog,
@@ -27,8 +29,6 @@ from orchestrator.kinds.search_spaces import (
     suggested_range,
     suggested_rates,
 )
-from orchestrator.kinds.tuning import LARGEST_RATE
-from orchestrator.names import CandidateName, Name
 from worker.schema import Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.run import (
     EmaDecay,

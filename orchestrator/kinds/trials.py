@@ -14,8 +14,8 @@ from optim.catalog.records import Scalar
 from orchestrator.kinds.block_rules import is_rule, rules_of
 from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.search_spaces import draw, grid
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
+from orchestrator.tuning.search_spaces import draw, grid
 from worker.schema import trust_stored_names
 from worker.spec.run import Workload
 
@@ -64,7 +64,8 @@ def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) ->
     """The run of that trial at these hyperparameters."""
     searched = spec.candidate_of(number)
     candidate = as_candidate(searched, parameters)
-    return candidate.planned_run(trial_workload(spec), spec.resources, lr=candidate.learning_rates[0], seed=spec.seed)
+    setting = {"lr": candidate.learning_rates[0]}
+    return candidate.planned_run(trial_workload(spec), spec.resources, seed=spec.seed, setting=setting)
 
 
 def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) -> Candidate:

@@ -74,8 +74,9 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
-    # Whether `queue/growth.py` may add runs.
+    # Whether `queue/growth.py` may add runs, and how many transactions ended runs since it last looked.
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),
+    Column("news", sa.BigInteger, nullable=False, server_default="0"),
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume
     Column("key_id", sa.Text, nullable=True),  # whose key submitted it; keys are never deleted
     # What people do with it after its submission; see `annotations.py` and `orchestrator/store/admin/deletion.py`.

@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from optim.catalog.records import Scalar
-from orchestrator.kinds.search_spaces import Choice, Integer, LogUniform, Range
+from orchestrator.tuning.search_spaces import Choice, Integer, LogUniform, Range
 from orchestrator.kinds.sweep import SearchedCandidate
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
-from orchestrator.kinds.search_spaces import Choice, share_of
+from orchestrator.tuning.search_spaces import Choice, share_of
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.records import (

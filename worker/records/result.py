@@ -180,6 +180,12 @@ class Environment(Record):
     """The git commit of the bench, where it is known."""
 
 
+SPIKE_SHARE = 0.05
+"""A run that gives back more than this share of what its validation loss had fallen by is lost."""
+LARGEST_LOSS = 1e100
+"""Sums of squares of larger ones overflow."""
+
+
 class Result(Record):
     """The record of a finished run."""
 
@@ -191,6 +197,8 @@ class Result(Record):
     initial_val_loss: Finite | None
     final_val_loss: Finite | None
     """Validation loss after the last step: the figure that ranks. Null where it is not finite."""
+    lowest_val_loss: Finite | None = None
+    """Lowest one of the evaluations after the first step; null of a run of an earlier version."""
     final_train_loss: Finite | None
     """Mean training loss over the last tenth of the steps."""
     parameters: Whole
@@ -235,6 +243,17 @@ class Result(Record):
     """Processes that trained together, each on a device of its own with its share of every batch. Peaks of memory are
     the largest of them, device time and energy their sum, tokens and FLOPs those of the whole, the rest the first's."""
     resumed_from_step: Whole = 0
+
+    def judged_loss(self) -> float | None:
+        """The final validation loss of a run that was trained to its end; None where the run was lost: it diverged, ran
+        out of memory, or ended far above its own lowest loss."""
+        loss = self.final_val_loss
+        if self.verdict is not Verdict.CONVERGED or loss is None or abs(loss) > LARGEST_LOSS:
+            return None
+        if self.lowest_val_loss is not None and self.initial_val_loss is not None:
+            fall, rise = self.initial_val_loss - self.lowest_val_loss, loss - self.lowest_val_loss
+            return None if rise > SPIKE_SHARE * fall else loss
+        return loss
 
     def peak_tensor_bytes(self) -> int | None:
         """Most bytes of tensors at once on the run's device: of the whole attempt by a GPU's allocator, on a CPU of the

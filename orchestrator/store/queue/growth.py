@@ -1,57 +1,104 @@
-"""Growth: the runs that an experiment gets while it goes, each once, in the transaction that ends a run.
+"""Growth: the runs that an experiment gets while it goes, each once.
 
-    a run ends ─► its experiment's row is locked ─► what its kind says that follows is queued
-                                                 ├► of a sequential comparison the next seeds of who is undecided
-                                                 └► of a campaign's try its verdict, or its next workload
+    a run ends ─► its experiment has news (in that transaction, and nothing more)
+    `orchestrator/services/follow_ups.py` ─► reads what has news ─► asks what follows ─► `add_runs`, where there is no
+                                                                                          other news by now
 
-Of two processes that end the last two runs of a candidate at once, the second one waits at the experiment's row and
-then sees both ended; one that is killed has ended no run and added none. Locks are taken in one order: runs, then
-the experiment.
+Of two processes that follow the same news one adds runs; one that is killed has added none, and the news remains. Locks
+are taken in one order: runs, then the experiment.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from orchestrator.analysis.comparison import added_runs
 from orchestrator.errors import DamagedError, NotFoundError
-from orchestrator.jobs import TERMINAL, ExperimentId, RunAction, RunId
-from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.jobs import ExperimentId, RunAction
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.kinds.tuning import TuningGroup, TuningRun
-from orchestrator.records import RunFilter
-from orchestrator.store import integrity, reads
+from orchestrator.store import integrity
 from orchestrator.store.ids import validate_id
 from orchestrator.store.notifications import tell_closed
-from orchestrator.store.queue import campaigns
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import experiments, held_out_seen, is_in_sight, results, runs
-from worker.records.result import Verdict
-from worker.schema import trust_stored_names
+from orchestrator.store.tables import experiments, is_in_sight, runs
+
+MOST_FOLLOWED = 16
+"""Experiments whose news is read at once; the others wait for the next round."""
 
 
-def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
-    """Queue what follows for the candidates whose runs these are; they have just ended, locked by this transaction.
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """An experiment some of whose runs have ended since it was last followed."""
 
-    Other candidates are left alone: of a cancelled tuning only those go on whose runs are tried again.
-    """
-    for row in _lock_experiments(connection, {run.experiment_id for run in ended}, experiments.c.growing & ~HAS_DRIVER):
-        with held_out_seen():
-            _follow_up(connection, row, [run.id for run in ended if run.experiment_id == row.id], now)
+    experiment_id: ExperimentId
+    number: int
+    count: int
 
 
-def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
+def note_ended(connection: Connection, ended: Iterable[RunRow]) -> None:
+    """Take down that experiments have news, whose runs have just ended, locked by this transaction."""
+    ids = sorted({run.experiment_id for run in ended})
+    query = sa.update(experiments).where(experiments.c.id.in_(ids), experiments.c.growing & ~HAS_DRIVER)
+    connection.execute(query.values(news=experiments.c.news + 1))
+
+
+def read_news(connection: Connection) -> tuple[News, ...]:
+    """The experiments with news, the oldest first."""
+    query = sa.select(experiments.c.id, experiments.c.number, experiments.c.news).where(experiments.c.news > 0)
+    found = connection.execute(query.order_by(experiments.c.number).limit(MOST_FOLLOWED))
+    return tuple(News(experiment_id=ExperimentId(row.id), number=row.number, count=row.news) for row in found)
+
+
+def add_runs(
+    connection: Connection,
+    news: News,
+    spec: ExperimentSpec,
+    planned: Sequence[PlannedRun],
+    now: float,
+    *,
+    goes_on: bool,
+) -> bool:
+    """Queue what follows from this news; False, and nothing is done, where there is other news by now or the experiment
+    was cancelled. Where nothing goes on after it, the experiment is closed and whoever follows it is told."""
+    mine = sa.update(experiments).where(experiments.c.id == news.experiment_id, experiments.c.news == news.count)
+    if connection.execute(mine.values(news=0)).rowcount != 1:
+        return False
+    columns = [experiments.c[name] for name in ("id", "number", "paused", "created_at", "trace_parent", "growing")]
+    row = connection.execute(sa.select(*columns).where(experiments.c.id == news.experiment_id)).one()
+    if not row.growing:
+        return False
+    if planned:
+        last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
+        first = int(connection.execute(last).scalar_one()) + 1
+        limits = _limits_of_follow_ups(connection, spec, row, now)
+        insert_runs(connection, row, spec, planned, now, first=first, limits=limits)
+    if not goes_on:
+        close(connection, news.experiment_id, now)
+    return True
+
+
+def close(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
+    """Let an experiment get no more runs."""
+    mine = sa.update(experiments).where(experiments.c.id == experiment_id)
+    connection.execute(mine.values(growing=False, news=0))
+    tell_closed(connection, experiment_id, now)
+
+
+def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
     """Let experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    for row in _lock_experiments(connection, revived_in, ~experiments.c.growing):
+    query = sa.select(integrity.json_column(experiments.c.spec), experiments.c.id, experiments.c.spec_hash).where(
+        experiments.c.id.in_(sorted(revived_in)), ~experiments.c.growing
+    )
+    # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
+    for row in connection.execute(query.order_by(experiments.c.number).with_for_update(key_share=True)).all():
         with suppress(DamagedError):
-            spec = integrity.experiment_spec(row.spec, row.spec_hash)
-            if spec.grows() and _may_still_grow(connection, row, spec, now):
+            if integrity.experiment_spec(row.spec, row.spec_hash).grows():
                 connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
 
 
@@ -71,122 +118,18 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
         tell_closed(connection, ExperimentId(experiment_id), now)
 
 
-GROUP = (runs.c.candidate, runs.c.model, runs.c.steps_total)
-"""Whose runs are tuned together, as `TuningGroup` has it."""
 GROWTH_AFTER: dict[RunAction, dict[str, object]] = {
-    RunAction.CANCEL: {"growing": False, "paused": False},
+    RunAction.CANCEL: {"growing": False, "paused": False, "news": 0},
     RunAction.PAUSE: {"paused": experiments.c.growing},
     RunAction.RESUME: {"paused": False},
 }
 """What an action on a whole experiment means for the runs that it has not got yet."""
 
 
-def _lock_experiments(
-    connection: Connection, ids: Iterable[ExperimentId], condition: sa.ColumnElement[bool]
-) -> Sequence[sa.Row[Any]]:
-    """Those of the experiments for which the condition holds, locked until the transaction ends."""
-    query: sa.Select[Any] = sa.select(
-        integrity.json_column(experiments.c.spec),
-        *[experiments.c[name] for name in ("id", "number", "spec_hash", "paused", "created_at", "trace_parent")],
-    )
-    found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
-    # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
-    return connection.execute(found.with_for_update(key_share=True)).all()
-
-
-def _follow_up(connection: Connection, row: sa.Row[Any], ended: Collection[RunId], now: float) -> None:
-    try:
-        spec = integrity.experiment_spec(row.spec, row.spec_hash)
-    except DamagedError:  # the end of a run must be taken down all the same; what would follow, nobody knows any more
-        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
-        return
-    groups = _tuning_groups(connection, row.number, ended)
-    with trust_stored_names():  # an end must be taken down even where what follows from it would be refused today
-        planned = [run for group, known in groups.items() for run in spec.follow_up_runs(group, known)]
-    _queue_runs(connection, row, spec, planned, ended, now)
-    if spec.adds_seeds():
-        with trust_stored_names():
-            seeds = _next_seeds(connection, row, spec)
-        _queue_runs(connection, row, spec, seeds, ended, now)
-    if isinstance(spec, ComparisonSpec) and spec.tries_improvement():
-        campaigns.follow_try(connection, row.number, now)
-    if not _may_still_grow(connection, row, spec, now):
-        connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
-
-
-def _next_seeds(connection: Connection, row: sa.Row[Any], spec: ExperimentSpec) -> tuple[PlannedRun, ...]:
-    """What a look adds, from all runs as of now; nothing before any is judged."""
-    judged = sa.select(runs.c.id).where(runs.c.experiment_number == row.number, runs.c.seed.in_(spec.seeds)).limit(1)
-    if connection.execute(judged).first() is None:
-        return ()
-    of_all = reads.run_page(connection, where=RunFilter(experiment_id=row.id), sort=None, limit=None, after=None)
-    return added_runs(reads.experiment(connection, row.id), of_all)
-
-
-def _queue_runs(
-    connection: Connection,
-    row: sa.Row[Any],
-    spec: ExperimentSpec,
-    planned: Sequence[PlannedRun],
-    ended: Collection[RunId],
-    now: float,
-) -> None:
-    if planned:
-        last = sa.select(sa.func.max(runs.c.position)).where(runs.c.experiment_number == row.number)
-        first = int(connection.execute(last).scalar_one()) + 1
-        limits = _limits_of_follow_ups(connection, spec, row.created_at, ended, now)
-        insert_runs(connection, row, spec, planned, now, first=first, limits=limits)
-
-
-def _limits_of_follow_ups(
-    connection: Connection, spec: ExperimentSpec, submitted_at: float, ended: Collection[RunId], now: float
-) -> RunLimits:
-    """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from these."""
-    limits = run_limits(spec, submitted_at)
+def _limits_of_follow_ups(connection: Connection, spec: ExperimentSpec, row: sa.Row[Any], now: float) -> RunLimits:
+    """What limits the runs that follow; no deadline that is over where a user's retry has lifted it from a run."""
+    limits = run_limits(spec, row.created_at)
     if limits["deadline_at"] is None or limits["deadline_at"] > now:
         return limits
-    still_limited = sa.select(runs.c.id).where(runs.c.id.in_(ended), runs.c.deadline_at.is_not(None)).limit(1)
-    if connection.execute(still_limited).first() is not None:
-        return limits
-    return {**limits, "deadline_at": None}
-
-
-def _tuning_groups(connection: Connection, number: int, ended: Collection[RunId]) -> dict[TuningGroup, list[TuningRun]]:
-    """All runs of the groups of these runs, as of now: asked after the lock, so that no end is missed."""
-    concerned = sa.select(*GROUP).where(runs.c.id.in_(ended))
-    query = (
-        sa.select(*GROUP, runs.c.lr, runs.c.seed, runs.c.status, results.c.verdict, results.c.final_val_loss)
-        .select_from(runs.outerjoin(results, results.c.run_id == runs.c.id))
-        .where(runs.c.experiment_number == number, sa.tuple_(*GROUP).in_(concerned))
-        .order_by(runs.c.position)
-    )
-    found: dict[TuningGroup, list[TuningRun]] = {}
-    for row in connection.execute(query):
-        verdict = None if row.verdict is None else Verdict(row.verdict)
-        run = TuningRun(
-            lr=row.lr, seed=row.seed, ended=row.status in TERMINAL, verdict=verdict, loss=row.final_val_loss
-        )
-        group = TuningGroup(candidate=row.candidate, model=row.model, steps=row.steps_total)
-        found.setdefault(group, []).append(run)
-    return found
-
-
-def _may_still_grow(connection: Connection, row: sa.Row[Any], spec: ExperimentSpec, now: float) -> bool:
-    """Whether anything can follow by itself: a run of phase 1 has not ended, and its group has no phase 2 yet; where
-    seeds are added, any run has not ended; a sweep's driver may add trials until its deadline.
-
-    A group whose runs have all ended gets more only in the transaction that ended the last of them.
-    """
-    mine = runs.c.experiment_number == row.number
-    if spec.has_driver:
-        deadline_at = run_limits(spec, row.created_at)["deadline_at"]
-        count = connection.execute(sa.select(sa.func.count()).where(mine)).scalar_one()
-        return (deadline_at is None or now < deadline_at) and count < spec.run_count()
-    if spec.adds_seeds():
-        query = sa.select(runs.c.id).where(mine, runs.c.status.not_in(TERMINAL)).limit(1)
-        return connection.execute(query).first() is not None
-    in_phase_two = runs.c.seed.in_(spec.seeds)
-    waiting = mine & ~in_phase_two & runs.c.status.not_in(TERMINAL)
-    done = sa.select(*GROUP).where(mine, in_phase_two)
-    query = sa.select(runs.c.id).where(waiting, sa.tuple_(*GROUP).not_in(done)).limit(1)
-    return connection.execute(query).first() is not None
+    lifted = sa.select(runs.c.id).where(runs.c.experiment_number == row.number, runs.c.deadline_at.is_(None)).limit(1)
+    return limits if connection.execute(lifted).first() is None else {**limits, "deadline_at": None}

@@ -2,7 +2,7 @@
 
     lock (`run_rows.py`)  →  decide (pure: `RunRow` → `RunRow`)  →  `move` (checked and logged)
 
-What a move entails comes with it: who has to be told is told, and the runs that follow are queued.
+What a move entails comes with it: who has to be told is told, and what follows has news.
 """
 
 import secrets
@@ -48,7 +48,7 @@ WRITTEN = (
 def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: float) -> None:
     """Write the changes (before, after) of locked runs: guarded, with one event each, and told to others if final.
 
-    What follows from the runs that have ended is queued, and may follow again from those that were revived.
+    Experiments whose runs have ended have news (`growth.py`), and those whose runs were revived may grow again.
 
     Raises `ConflictError` for a move that `jobs.MOVES` does not know, and `LeaseLostError` where a row is not what it
     was when it was locked (which a lock makes impossible; the guard is there to stay right if a lock is forgotten).
@@ -67,9 +67,9 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     if ended:
         tell_ended(connection, ended, now)
     if revived:
-        growth.reopen(connection, revived, now)
+        growth.reopen(connection, revived)
     if ended:
-        growth.grow(connection, ended, now)
+        growth.note_ended(connection, ended)
     count_change(connection)
 
 

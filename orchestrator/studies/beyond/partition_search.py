@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from orchestrator.analysis.statistics import CONFIDENCE, t_quantile
 from orchestrator.kinds.block_rules import PLAN, PREFIX
-from orchestrator.kinds.search_spaces import Choice
+from orchestrator.tuning.search_spaces import Choice
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
 from orchestrator.records import Interval
 from orchestrator.studies import scales

@@ -13,9 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.coordinate_descent import lowest_setting, rate_of
+from orchestrator.tuning.coordinate import lowest_setting, rate_of
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.kinds.tuning_search import Setting
+from orchestrator.tuning.ranges import Setting
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from optim import catalog
 from optim.catalog.records import OptimizerEntry
-from orchestrator.kinds.search_spaces import (
+from orchestrator.tuning.search_spaces import (
     Choice,
     Integer,
     LogUniform,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec, planned_runs, read_spec
-from orchestrator.kinds.search_spaces import LogUniform, Uniform, contains
+from orchestrator.tuning.search_spaces import LogUniform, Uniform, contains
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import (
     Spending,

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.scaling import ScalingTuning
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.kinds.tuning_search import AXES
+from orchestrator.tuning.ranges import AXES
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict
 

@@ -9,7 +9,7 @@ from benchmarks.kept_rates import Sweep, simulate_sweep
 from optim.catalog.records import Scalar
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.search_spaces import draw
+from orchestrator.tuning.search_spaces import draw
 from orchestrator.kinds.sweep import Algorithm, SweepSpec
 from orchestrator.kinds.trials import trial_run
 from orchestrator.records import RunRecord

@@ -1,0 +1,174 @@
+"""The one estimator: what the judged runs of a candidate say against those of a baseline. Pure functions on facts.
+
+    losses by seed, runs that were lost ─► paired differences ─► t-interval, p-value, TOST ─► better, worse, as good,
+                                                                                             undecided, unstable
+
+Of k comparisons each interval has the confidence 1 - 0.05 / k and each p-value is multiplied by k (O. J. Dunn, JASA 56,
+1961); "as good" needs both one-sided tests against the margin at 0.05 / k, so an interval of the confidence
+1 - 2 · 0.05 / k within the margin (D. J. Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987). All three are read off one
+half width, so they cannot disagree:
+
+    half(tail) = hypot(t_{n-1}(tail) · s / √n, z(tail) · e)
+
+with s of the differences and e, the standard error by the validation text, which all seeds share (G. Y. Zou and A.
+Donner, Stat. Med. 27, 2008).
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+
+from orchestrator.analysis.power import more_seeds
+from orchestrator.analysis.sequential import Look
+from orchestrator.analysis.statistics import normal_quantile, resolution, t_quantile
+from orchestrator.records import SIGNIFICANCE, Conclusion, Difference, Instability
+
+ROUNDED_SD = math.sqrt(1 / 6)
+"""Standard deviation of the difference of two numbers that were each rounded to a multiple of 1."""
+SMALLEST_P = 1e-300
+"""Where the search for a p-value begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedRuns:
+    """What a candidate's judged runs came to."""
+
+    losses: Mapping[int, float]
+    """Seed, or replicate → final loss, of runs that were not lost."""
+    lost: Collection[int] = field(default_factory=frozenset)
+    """Seeds whose run was lost."""
+    ended: Collection[int] = field(default_factory=frozenset)
+    """Seeds whose run has a result, lost or not."""
+    is_at_edge: bool = False
+    """Whether the best trial of its tuning was the lowest or highest one."""
+
+
+def half_width(tail: float, n: int, sd: float, evaluation_error: float) -> float:
+    """Of the interval with this probability in each of its two tails."""
+    return math.hypot(t_quantile(n - 1, 1 - tail) * sd / math.sqrt(n), normal_quantile(1 - tail) * evaluation_error)
+
+
+def paired_difference(
+    mine: Mapping[int, float],
+    theirs: Mapping[int, float],
+    *,
+    comparisons: int = 1,
+    margin: float | None = None,
+    evaluation_error: float = 0.0,
+    looks: Mapping[int, Look] | None = None,
+) -> Difference | None:
+    """The mean of `mine - theirs` over the seeds that both have, one of so many comparisons; None where they have none.
+
+    A standard deviation below what rounding of the recorded losses makes is taken to be that: differences that the
+    record cannot resolve are equal. `looks`: of a sequential comparison, by the number of pairs; without bounds where
+    that has none.
+    """
+    seeds = sorted(mine.keys() & theirs.keys())
+    n = len(seeds)
+    if n == 0:
+        return None
+    differences = np.array([mine[seed] - theirs[seed] for seed in seeds])
+    mean, comparisons = float(differences.mean()), max(comparisons, 1)
+    plain = Difference(
+        mean=mean, low=None, high=None, n=n, p_value=None, comparisons=comparisons,
+        evaluation_error=evaluation_error, margin=margin,
+    )  # fmt: skip
+    level = SIGNIFICANCE / comparisons
+    if looks is not None:
+        if n not in looks:
+            return plain
+        level = looks[n].level
+    if n < 2 or not math.isfinite(mean):
+        return plain
+    rounding = ROUNDED_SD * resolution([*(mine[seed] for seed in seeds), *(theirs[seed] for seed in seeds)])
+    sd = max(float(differences.std(ddof=1)), rounding)
+    half = half_width(level / 2, n, sd, evaluation_error)
+    if not math.isfinite(half):
+        return plain
+    p_value = _two_sided_p(abs(mean), n, sd, evaluation_error)
+    if looks is not None:
+        used = p_value / level
+        spent = SIGNIFICANCE / comparisons
+        p_value = used * (spent if used >= 1 else min(looks[n].all_levels, spent / used))
+    p_value = min(1.0, comparisons * p_value)
+    decides = abs(mean) > half
+    # Quantile and probability are rounded each for itself: at the very edge the interval decides.
+    p_value = min(p_value, math.nextafter(SIGNIFICANCE, 0)) if decides else max(p_value, SIGNIFICANCE)
+    within = margin is not None and abs(mean) + half_width(level, n, sd, evaluation_error) < margin
+    return plain.model_copy(
+        update={
+            "low": mean - half,
+            "high": mean + half,
+            "p_value": p_value,
+            "sd": sd,
+            "is_within_margin": within,
+            "more_seeds": None if decides or within else more_seeds(abs(mean), n, sd, level, evaluation_error, margin),
+        }
+    )
+
+
+def conclude(difference: Difference | None, mine: JudgedRuns, theirs: JudgedRuns) -> Conclusion:
+    """The verdict on a candidate. Who lost more runs is neither better nor as good, and the baseline likewise; a
+    candidate at an edge of what was tried is not called worse, and nothing better than a baseline there."""
+    both = {*mine.ended} & {*theirs.ended}
+    lost, baseline_lost = len(both & {*mine.lost}), len(both & {*theirs.lost})
+    if difference is not None:
+        if difference.is_better() and lost <= baseline_lost and not theirs.is_at_edge:
+            return Conclusion.BETTER
+        if difference.is_worse() and lost >= baseline_lost and not mine.is_at_edge:
+            return Conclusion.WORSE
+        if difference.is_within_margin and lost == baseline_lost and not difference.decides():
+            return Conclusion.AS_GOOD
+    if lost > baseline_lost:
+        return Conclusion.UNSTABLE
+    return Conclusion.UNDECIDED if mine.losses else Conclusion.NO_LOSS
+
+
+def instability(mine: JudgedRuns, theirs: JudgedRuns | None, comparisons: int = 1) -> Instability | None:
+    """How many of a candidate's judged runs were lost, and whether that is more than the baseline lost on the same
+    seeds (McNemar, exact), by a test among so many; None while no run has ended."""
+    if not mine.ended:
+        return None
+    low, high = clopper_pearson(len(mine.lost), len(mine.ended))
+    p_value = None
+    if theirs is not None:
+        both = {*mine.ended} & {*theirs.ended}
+        only_mine, only_theirs = {*mine.lost} - {*theirs.lost}, {*theirs.lost} - {*mine.lost}
+        p_value = min(1.0, comparisons * sign_test(len(only_mine & both), len(only_theirs & both)))
+    return Instability(lost=len(mine.lost), runs=len(mine.ended), low=low, high=high, p_value=p_value)
+
+
+def clopper_pearson(count: int, of: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share (Clopper and Pearson, Biometrika 26, 1934)."""
+    from scipy.special import betaincinv  # a fifth of a second, of which most requests need nothing
+
+    if of == 0:
+        return 0.0, 1.0
+    low = 0.0 if count == 0 else float(betaincinv(count, of - count + 1, SIGNIFICANCE / 2))
+    high = 1.0 if count == of else float(betaincinv(count + 1, of - count, 1 - SIGNIFICANCE / 2))
+    return low, high
+
+
+def sign_test(here: int, there: int) -> float:
+    """McNemar's exact two-sided p-value: of the seeds on which one of two was lost, which one it was."""
+    of = here + there
+    tail = sum(comb(of, k) for k in range(max(here, there), of + 1))
+    return min(1.0, tail / 2 ** (of - 1)) if of else 1.0
+
+
+def _two_sided_p(distance: float, n: int, sd: float, evaluation_error: float) -> float:
+    """The level of the interval whose end lies so far from its middle, to a millionth of itself."""
+    if distance == 0:
+        return 1.0
+    low, high = math.log(SMALLEST_P), math.log(0.5)
+    if half_width(math.exp(high), n, sd, evaluation_error) >= distance:
+        return 1.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if half_width(math.exp(middle), n, sd, evaluation_error) > distance else (low, middle)
+        )
+    return min(1.0, 2 * math.exp(high))

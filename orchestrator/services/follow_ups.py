@@ -1,0 +1,73 @@
+"""`FollowUps`: what follows from runs that have ended: the next trials, the judged seeds, further looks.
+
+    experiments with news ─► all of their runs ─► the experiment's tuners and the looks say what follows ─► queued
+
+One loop, the dispatcher's, asks it each round. A run ends in its own transaction, which knows nothing of this.
+"""
+
+import structlog
+
+from orchestrator.analysis.candidates import run_fact
+from orchestrator.analysis.comparison import added_runs
+from orchestrator.errors import DamagedError, NotFoundError, StoreError
+from orchestrator.jobs import TERMINAL
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import RunFilter
+from orchestrator.store import reads
+from orchestrator.store.database import Database
+from orchestrator.store.queue import campaigns, growth
+from orchestrator.store.queue.growth import News
+from orchestrator.store.tables import held_out_seen
+from worker.schema import trust_stored_names
+
+log = structlog.get_logger(__name__)
+
+
+class FollowUps:
+    """The follow-ups of one database. For one thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._failed: dict[str, int] = {}
+        """Experiment → the news that could not be followed: it is tried again when there is more."""
+
+    def follow(self) -> int:
+        """Follow all news there is; returns how many experiments had some."""
+        with self._database.reading() as connection:
+            found = growth.read_news(connection)
+        pending = [each for each in found if self._failed.get(each.experiment_id) != each.count]
+        for news in pending:
+            try:
+                with held_out_seen(), trust_stored_names():
+                    self._follow(news)
+            except StoreError:
+                raise
+            except Exception:  # of one experiment: the others must go on
+                self._failed[news.experiment_id] = news.count
+                log.exception("what follows could not be found out", experiment=news.experiment_id)
+        return len(pending)
+
+    def _follow(self, news: News) -> None:
+        with self._database.reading() as connection:
+            try:
+                experiment = reads.experiment(connection, news.experiment_id)
+            except (DamagedError, NotFoundError):
+                experiment = None
+            where = RunFilter(experiment_id=news.experiment_id)
+            runs = reads.run_page(connection, where=where, sort=None, limit=None, after=None) if experiment else ()
+        if experiment is None:  # nobody knows any more what would follow
+            with self._database.writing() as connection:
+                growth.close(connection, news.experiment_id, self._database.read_clock(connection))
+            return
+        spec = experiment.spec
+        planned = spec.follow_up_runs([run_fact(run) for run in runs])
+        if spec.adds_seeds() and any(run.seed in spec.seeds for run in runs):
+            planned += added_runs(experiment, runs)
+        open_seeds = [run.seed for run in runs if run.status not in TERMINAL]
+        open_seeds += [each.spec.seed for each in planned]
+        goes_on = bool(open_seeds) if spec.adds_seeds() else any(seed not in spec.seeds for seed in open_seeds)
+        with self._database.writing() as connection:
+            now = self._database.read_clock(connection)
+            is_try = isinstance(spec, ComparisonSpec) and spec.tries_improvement()
+            if growth.add_runs(connection, news, spec, planned, now, goes_on=goes_on) and is_try:
+                campaigns.follow_try(connection, news.number, now)

@@ -1,0 +1,107 @@
+"""Coordinate descent: one hyperparameter after another, to either side of the best setting so far. Pure.
+
+    own setting ─► one axis after another: a quarter of its range to either side of the best so far, keep the lowest
+                 └► a round over all axes without a better one halves the step; the best trial is judged
+
+The path is replayed from the trials: the same specification and results lead to the same next trials, after a restart
+as well. Its rate names a trial, so rates that would be equal differ by less than a millionth, by what else is set.
+Source: "Fantastic pretraining optimizers and where to find them", arXiv 2509.02046, section 3.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+
+from orchestrator.tuning.ranges import FIELDS, Axis, Prior, own_setting, value_at
+from orchestrator.tuning.tuner import Setting, Trials, best_rate, rate_of
+
+FIRST_STEP = 0.5
+"""Of half the range: places run from -1 to 1."""
+LEAST_STEP = 1 / 64
+"""Below it no noise of a run could tell two settings apart."""
+SAME_PLACE = 1e-3
+"""Places that differ by less are one."""
+TAG = 1e-6
+"""Relative change of a rate that names its trial; no training can tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinateDescent:
+    """A path of `trials` settings."""
+
+    priors: Mapping[Axis, Prior]
+    trials: int
+
+    def ask(self, tried: Trials) -> tuple[Setting, ...]:
+        """The settings of the next move along one axis."""
+        return tuple(each for rate, each in self._walk(tried).items() if rate not in tried)
+
+    def setting(self, tried: Trials) -> Setting | None:
+        """The best trial of the path."""
+        path = self._walk(tried)
+        best = best_rate({rate: tried[rate] for rate in path if rate in tried})
+        return None if best is None else path[best]
+
+    def is_at_edge(self, tried: Trials) -> bool:
+        """Whether the best trial has the lowest or highest rate of its range."""
+        best = self.setting(tried)
+        return best is not None and abs(place_of(best, "lr", self.priors["lr"])) > 1 - SAME_PLACE
+
+    def _walk(self, tried: Trials) -> dict[float, Setting]:
+        """The trials of the path, as far as results lead it; the last ones have none yet."""
+        best = own_setting(self.priors)
+        path, step = {rate_of(best): best}, FIRST_STEP
+        while step >= LEAST_STEP and len(path) < self.trials and path.keys() <= tried.keys():
+            start = best
+            for axis, prior in self.priors.items():
+                sides = [_move_along(best, axis, prior, place) for place in _sides(place_of(best, axis, prior), step)]
+                new = [each for each in sides if not any(_is_same(each, old, self.priors) for old in path.values())]
+                added = {rate_of(each): each for each in new[: self.trials - len(path)]}
+                path |= added
+                if not added.keys() <= tried.keys():
+                    return path
+                best = path[min([rate_of(best), *added], key=lambda rate: tried[rate])]
+            if best is start:
+                step /= 2
+        return path
+
+
+def place_of(setting: Setting, axis: Axis, prior: Prior) -> float:
+    """Where a setting lies on an axis, -1 and 1 being the ends of its range; no warm-up and no clipping lie at the end
+    that is nearest to them."""
+    value = setting[FIELDS[axis]]
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return -1.0 if axis == "warmup" else 1.0
+    if prior.high <= prior.low:
+        return 0.0
+    amount = 1 - value if axis in ("beta1", "beta2") else value
+    place = 2 * log(amount / prior.low) / log(prior.high / prior.low) - 1
+    return min(max(place, -1.0), 1.0)
+
+
+def _is_same(one: Setting, other: Setting, priors: Mapping[Axis, Prior]) -> bool:
+    """Whether the two differ by no more than rounding and the name of a rate."""
+    for axis, prior in priors.items():
+        value, other_value = one[FIELDS[axis]], other[FIELDS[axis]]
+        lies_off_the_scale = not (value and other_value)
+        apart = abs(place_of(one, axis, prior) - place_of(other, axis, prior))
+        if value != other_value and (lies_off_the_scale or apart >= SAME_PLACE):
+            return False
+    return True
+
+
+def _sides(place: float, step: float) -> tuple[float, float]:
+    """One to either side; at an end two on the inner one. Rounding moves a place by less than `SAME_PLACE`."""
+    if place - step < -1.0 - SAME_PLACE:
+        return place + step, place + 2 * step
+    return (place - step, place + step) if place + step <= 1.0 + SAME_PLACE else (place - step, place - 2 * step)
+
+
+def _move_along(setting: Setting, axis: Axis, prior: Prior, place: float) -> Setting:
+    """The same with another value of one axis, named by its rate."""
+    moved = dict(setting) | {FIELDS[axis]: value_at(axis, prior, (place + 1) / 2)}
+    lr = float(f"{rate_of(moved):.5g}")
+    tag = zlib.crc32(json.dumps(moved | {"lr": lr}, sort_keys=True).encode()) / 2**32
+    return moved | {"lr": lr * (1 + TAG * tag)}

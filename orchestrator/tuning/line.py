@@ -1,0 +1,114 @@
+"""Line search over the learning rate: a bracket, then parabolic interpolation (R. P. Brent, "Algorithms for
+Minimization without Derivatives", 1973, chapter 5); `Grid` runs exactly the given rates instead.
+
+    own rate / 2, own, own × 2 ─► the lowest is at an end? one further out, a factor of two
+                                └► it lies inside? the vertex of the parabola through it and its neighbours, or the
+                                   middle of the wider gap where that lies on a rate already tried or beside a lost one
+
+The judged rate is the lowest point of a least-squares parabola through the trials about the best one. Taking the best
+rate that was *tried* would double the false verdicts, because the luck of one trial would be judged by every seed; the
+fit spreads it over all of them (`python -m benchmarks.error_rates`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, log2
+
+import numpy as np
+
+from orchestrator.tuning.tuner import Setting, Trials, best_rate
+
+LARGEST_RATE = 1e6
+"""The bound of `worker.spec.run.LearningRate`."""
+TOLERANCE = 0.1
+"""Of a bracket: nearer to a tried rate a vertex says nothing new, and the wider gap is halved."""
+DIGITS = 4
+"""Significant digits of the rates that are tried and judged: a rate of 0.1 % more trains alike."""
+NEAR_DOUBLINGS, FEWEST_NEAR = 1.01, 4
+"""The parabola is fitted to the trials within a factor of two of the best one, of four where these are fewer than
+four (as simulated by `benchmarks/error_rates.py`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineSearch:
+    """A search of `trials` rates about a candidate's own one."""
+
+    own: float
+    trials: int
+    shift: float = 0.0
+    """Doublings by which the first three rates lie higher: replicates start at different places."""
+
+    def ask(self, tried: Trials) -> tuple[Setting, ...]:
+        """The first three rates, then one after another."""
+        if not tried:
+            return _settings([self.own * 2 ** (self.shift + step) for step in (-1, 0, 1)])
+        if len(tried) >= self.trials:
+            return ()
+        places = sorted(log2(rate) for rate in tried)
+        losses = [tried[rate] for rate in sorted(tried)]
+        found = _settings([2 ** _next_place(places, losses)])
+        return () if {each["lr"] for each in found} & tried.keys() else found
+
+    def setting(self, tried: Trials) -> Setting | None:
+        """The lowest point of the fitted parabola, clipped to the rates that it is fitted to; the best trial where it
+        does not bend upwards."""
+        best = best_rate(tried)
+        return None if best is None else _settings([best * 2 ** _vertex(best, tried)])[0]
+
+    def is_at_edge(self, tried: Trials) -> bool:
+        """Of several rates."""
+        return len(tried) > 1 and best_rate(tried) in (min(tried), max(tried))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(LineSearch):
+    """Exactly the given rates."""
+
+    rates: tuple[float, ...]
+
+    def ask(self, tried: Trials) -> tuple[Setting, ...]:
+        """All of them at once."""
+        return tuple({"lr": rate} for rate in self.rates if rate not in tried)
+
+
+def _settings(rates: Sequence[float]) -> tuple[Setting, ...]:
+    return tuple({"lr": min(float(f"{rate:.{DIGITS}g}"), LARGEST_RATE)} for rate in rates)
+
+
+def _next_place(places: Sequence[float], losses: Sequence[float]) -> float:
+    """Where to try next, in doublings; `places` ascend. Where every trial was lost, lower: rates diverge upwards."""
+    best = int(np.argmin(losses))
+    if best == 0:
+        return places[0] - 1
+    if best == len(places) - 1:
+        return places[-1] + 1
+    low, here, high = places[best - 1 : best + 2]
+    below, least, above = losses[best - 1 : best + 2]
+    if isfinite(below) and isfinite(above):
+        vertex = _lowest_point(low - here, below - least, high - here, above - least) + here
+        if min(abs(vertex - each) for each in (low, here, high)) >= TOLERANCE * (high - low):
+            return vertex
+        lower_is_wider = here - low > high - here
+    else:
+        lower_is_wider = isfinite(above) or (not isfinite(below) and here - low > high - here)
+    return (low + here) / 2 if lower_is_wider else (here + high) / 2
+
+
+def _lowest_point(left: float, left_rise: float, right: float, right_rise: float) -> float:
+    """Of the parabola through (left, left_rise), (0, 0) and (right, right_rise), where 0 is the lowest of the three."""
+    slopes = right * left_rise - left * right_rise
+    return 0.0 if slopes == 0 else (right**2 * left_rise - left**2 * right_rise) / (2 * slopes)
+
+
+def _vertex(best: float, tried: Trials) -> float:
+    """Doublings from the best rate to the lowest point of the parabola about it."""
+    away = {log2(rate / best): loss for rate, loss in tried.items() if isfinite(loss)}
+    near = {place: loss for place, loss in away.items() if abs(place) <= NEAR_DOUBLINGS}
+    if len(near) < FEWEST_NEAR:
+        near = {place: loss for place, loss in away.items() if abs(place) <= 2 * NEAR_DOUBLINGS}
+    if len(near) < 3:
+        return 0.0
+    places, losses = np.array([*near]), np.array([*near.values()])
+    curvature, slope, _ = np.polyfit(places, losses - losses.min(), 2)
+    vertex = -slope / (2 * curvature) if curvature > 0 else inf
+    return float(np.clip(vertex, places.min(), places.max())) if isfinite(vertex) else 0.0

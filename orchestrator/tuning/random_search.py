@@ -1,0 +1,55 @@
+"""Random search over several hyperparameters: the candidate's own setting, then draws; the best trial is judged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+from orchestrator.tuning.ranges import FIELDS, Axis, Prior, own_setting, value_at
+from orchestrator.tuning.tuner import Setting, Trials, best_rate, rate_of
+
+SHARES = 1000
+"""Rates are drawn at so many places of their range, each once, because a trial is named by its rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSearch:
+    """A search of `trials` settings, drawn by `seed`."""
+
+    priors: Mapping[Axis, Prior]
+    trials: int
+    seed: int
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        """The candidate's own setting, and the draws."""
+        drawn = {axis: _shares(axis, self.trials - 1, self.seed) for axis in self.priors}
+        return (
+            own_setting(self.priors),
+            *(
+                {FIELDS[axis]: value_at(axis, prior, drawn[axis][index]) for axis, prior in self.priors.items()}
+                for index in range(self.trials - 1)
+            ),
+        )
+
+    def ask(self, tried: Trials) -> tuple[Setting, ...]:
+        """All settings at once."""
+        return tuple(each for each in self.settings if rate_of(each) not in tried)
+
+    def setting(self, tried: Trials) -> Setting | None:
+        """The best trial."""
+        own = {rate_of(each): each for each in self.settings}
+        best = best_rate({rate: loss for rate, loss in tried.items() if rate in own})
+        return None if best is None else own[best]
+
+    def is_at_edge(self, tried: Trials) -> bool:
+        """Never: draws have no order that a better setting could lie beyond."""
+        return False
+
+
+def _shares(axis: Axis, count: int, seed: int) -> Sequence[float]:
+    """Those of one axis, whatever other axes are searched: the first n of more trials are those of n trials."""
+    random, taken = Random(f"{seed} {axis}"), dict[int, None]()  # noqa: S311 - a search, not a secret
+    while len(taken) < count:
+        taken[random.randrange(SHARES)] = None
+    return [(place + 0.5) / SHARES for place in taken]
