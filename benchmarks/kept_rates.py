@@ -44,12 +44,12 @@ from optim.catalog import Scalar
 from orchestrator.analysis.comparison import compare, regrets
 from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
-from orchestrator.tuning.search_spaces import share_of
 from orchestrator.kinds.sweep import Algorithm, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import planned_parameters, trial_run
 from orchestrator.records import RunRecord
 from orchestrator.sweeps.importance import distributions
 from orchestrator.sweeps.report import comparison_of_the_best, report
+from orchestrator.tuning.search_spaces import share_of
 from tests.factories.comparison import experiment_record, run_record
 from tests.factories.stores import result
 from worker.records.result import Verdict

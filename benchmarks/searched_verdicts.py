@@ -41,8 +41,8 @@ from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
-from orchestrator.tuning.ranges import AXES, FACTORS, FIELDS, Axis, Setting
 from orchestrator.records import RunRecord
+from orchestrator.tuning.ranges import AXES, FACTORS, FIELDS, Axis, Setting
 from tests.factories.comparison import evaluated_on, experiment_record, run_record
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict

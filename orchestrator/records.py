@@ -102,8 +102,8 @@ class ExperimentRecord(ExperimentSummary):
     spec: ExperimentSpec
 
     def runs_planned(self) -> int:
-        """How many runs there will be: while a driver adds them all of them, those not begun yet among them."""
-        if self.spec.has_driver and not self.counts.done():
+        """How many runs there will be, those not begun yet among them."""
+        if self.counts.growing:
             return self.spec.run_count()
         return self.counts.total
 

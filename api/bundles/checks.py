@@ -1,6 +1,6 @@
 """What raw figures owe each other: the checks of a bundle's content that need no second opinion.
 
-    specification ─► its hash ─► the runs that it plans, and those that its tuning rule adds ─► no other, and none less
+    specification ─► its hash
     run ─► its specification ─► its result, whose figures follow from its points ─► its attempts
 
 Who changes one of them and signs again is refused here; who changes all of them alike has written another training,
@@ -11,19 +11,16 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from api.bundles.layout import Bundle, BundleError
-from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.columns import Columns
 from orchestrator.jobs import TERMINAL, AttemptOutcome, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
-from orchestrator.kinds.tuning import TuningGroup, TuningRun
-from orchestrator.records import AttemptRecord, CandidateRow, RunRecord, SeedsStatus
+from orchestrator.records import AttemptRecord, RunRecord
 from worker.records.result import Result, Verdict
 
 MEDIANS = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
@@ -276,121 +273,17 @@ def check_attempts(bundle: Bundle) -> None:
 
 
 def check_plan(bundle: Bundle) -> None:
-    """The runs are those that the specification plans and its tuning rule adds: no candidate was tuned on more, and
-    no run was left out. A sweep's driver draws its trials; their specifications are checked, not their choice."""
-    spec = bundle.experiment.spec
+    """No run is there twice. Which trials followed one another is not replayed."""
     if not is_planned(bundle):
         return
-    planned = {(each.candidate, each.spec.content_hash()) for each in spec.first_runs()}
-    first = frozenset(planned)
     here = Counter((run.candidate, run.spec.content_hash()) for run in bundle.runs if run.spec is not None)
     if twice := [run for run, count in here.items() if count > 1]:
         raise BundleError("plan", f"{twice[0][0]} has one run {here[twice[0]]} times")
-    if lacking := first - here.keys():
-        raise BundleError("plan", f"{min(lacking)[0]} lacks a run of its grid")
-    groups: dict[TuningGroup, list[RunRecord]] = {}
-    for run in bundle.runs:
-        group = TuningGroup(candidate=run.candidate, model=run.model, steps=run.steps_total)
-        groups.setdefault(group, []).append(run)
-    incomplete = []
-    for group, runs in groups.items():
-        for added in _replay_additions(bundle, group, runs):
-            planned |= added
-            # What is added together is queued together: either all of it is here, or none, behind a run that failed.
-            if added - here.keys() and (all_succeeded(runs) or added & here.keys()):
-                incomplete.append(group.candidate)
-    if spec.adds_seeds():
-        planned |= _runs_at_judged_rates(bundle, planned)
-    if extra := sorted(here.keys() - planned):
-        raise BundleError("plan", f"{extra[0][0]} has a run that neither its grid nor the tuning rule gives")
-    if incomplete:
-        raise BundleError("plan", f"{min(incomplete)} lacks a run that the tuning rule gives")
-    if spec.adds_seeds() and all_succeeded(bundle.runs):
-        _check_looks(bundle)
 
 
 def is_planned(bundle: Bundle) -> bool:
     """Whether the specification says which runs there are: a sweep's driver draws them."""
     return bundle.experiment.spec.answer is not AnswerKind.FINDINGS
-
-
-def _replay_additions(
-    bundle: Bundle, group: TuningGroup, runs: Sequence[RunRecord]
-) -> Iterator[frozenset[tuple[str, str]]]:
-    """What the rule adds for a candidate, round by round, replayed from its first runs."""
-    spec = bundle.experiment.spec
-    by_pair = {(run.lr, run.seed): run for run in runs}
-    known = {
-        (each.spec.optimizer.lr, each.spec.seed)
-        for each in spec.first_runs()
-        if (each.candidate, each.spec.workload.model, each.spec.workload.budget.steps)
-        == (group.candidate, group.model, group.steps)
-    }
-    while True:
-        ended = [
-            _tuning_run(by_pair[pair])
-            for pair in sorted(known & by_pair.keys(), key=lambda pair: by_pair[pair].position)
-        ]
-        added = spec.follow_up_runs(group, ended)
-        new = [each for each in added if (each.spec.optimizer.lr, each.spec.seed) not in known]
-        if not new:
-            return
-        yield frozenset((each.candidate, each.spec.content_hash()) for each in new)
-        known |= {(each.spec.optimizer.lr, each.spec.seed) for each in new}
-
-
-def _runs_at_judged_rates(bundle: Bundle, planned: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Those of every judged seed that is here, at the settings that are judged."""
-    spec = bundle.experiment.spec.comparison()
-    assert isinstance(spec, ComparisonSpec)
-    judged = [run for run in bundle.runs if run.spec is not None and run.seed in spec.seeds]
-    settings = {
-        (run.candidate, run.lr): spec.searched_parameters(0, run.spec)
-        for run in judged
-        if run.spec and (run.candidate, run.spec.content_hash()) in planned
-    }
-    again = [
-        spec.planned_run(run.candidate, lr=run.lr, seed=run.seed, setting=settings[run.candidate, run.lr])
-        for run in judged
-        if (run.candidate, run.lr) in settings
-    ]
-    return {(each.candidate, each.spec.content_hash()) for each in again}
-
-
-def _check_looks(bundle: Bundle) -> None:
-    """Seeds were added after each look that asked for them, and after no other."""
-    if lacking := added_runs(bundle.experiment, bundle.runs):
-        raise BundleError("plan", f"{lacking[0].candidate} lacks seed {lacking[0].spec.seed}, which a look adds")
-    spec = bundle.experiment.spec.comparison()
-    assert isinstance(spec, ComparisonSpec)
-    assert spec.sequential is not None
-    baseline, step = spec.baseline_name(), spec.sequential.seeds_per_look
-    used = {
-        name: len({run.seed for run in bundle.runs if run.candidate == name} & {*spec.seeds}) for name in spec.names()
-    }
-    for count in range(spec.sequential.first_seeds, max(used.values()), step):
-        early = [run for run in bundle.runs if run.seed not in spec.seeds[count:]]
-        # The baseline may have been ahead at that look, for another candidate.
-        ahead = [run for run in bundle.runs if run.candidate == baseline or run.seed not in spec.seeds[count:]]
-        for row, other in zip(*(_rows_by_name(bundle, runs) for runs in (early, ahead)), strict=True):
-            looks = [each.seeds_used for each in (row, other) if each.seeds_used is not None]
-            due = used[row.candidate] > count and all(look.seeds == count for look in looks)
-            if due and looks and all(look.status is not SeedsStatus.OPEN for look in looks):
-                raise BundleError(
-                    "plan", f"{row.candidate} has seed {spec.seeds[count]}, and its look at {count} asked for none"
-                )
-    most = max((count for name, count in used.items() if name != baseline), default=0)
-    if used[baseline] > most:
-        raise BundleError("plan", f"{baseline} has seed {spec.seeds[most]}, which it shares with no candidate")
-
-
-def _rows_by_name(bundle: Bundle, runs: Sequence[RunRecord]) -> list[CandidateRow]:
-    return sorted(compare(bundle.experiment, runs).rows, key=lambda row: row.candidate)
-
-
-def _tuning_run(run: RunRecord) -> TuningRun:
-    verdict, loss = (run.result.verdict, run.result.final_val_loss) if run.result else (None, None)
-    return TuningRun(lr=run.lr, seed=run.seed, ended=True, verdict=verdict, loss=loss)
 
 
 def all_succeeded(runs: Iterable[RunRecord]) -> bool:

@@ -153,8 +153,7 @@ def two_lines(figure: str, of_what: str) -> str:
 
 
 def _rate(row: CandidateRow) -> str:
-    words = (f"{row.extended_rates} added" if row.extended_rates else "", "at edge" if row.edge_of_grid else "")
-    return two_lines(formats.rate(row.best_lr), "\n".join(filter(None, words)))
+    return two_lines(formats.rate(row.best_lr), "at edge" if row.edge_of_grid else "")
 
 
 def _interval(interval: Interval | None) -> str:

@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 
 from dashboards.data.tables import sort_rows
 from dashboards.view_state import panel_words
-from orchestrator.tuning.search_spaces import Range, share_of
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepReport, TrialRow
+from orchestrator.tuning.search_spaces import Range, share_of
 
 LOSS = "loss"
 """The last axis of parallel coordinates, as addresses name it; no hyperparameter is called so."""

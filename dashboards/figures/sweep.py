@@ -33,10 +33,10 @@ from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text.answers import outcome, value_text
 from dashboards.text.formats import LOSS_IN_NATS
 from orchestrator.columns import Array
-from orchestrator.tuning.search_spaces import Choice, Range, ends, grid, share_of
 from orchestrator.kinds.sweep import SearchedCandidate
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
 from orchestrator.sweeps.report import best_so_far, sweep_spec
+from orchestrator.tuning.search_spaces import Choice, Range, ends, grid, share_of
 from worker.records.result import Verdict
 from worker.words import pluralize
 

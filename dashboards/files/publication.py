@@ -209,19 +209,16 @@ def _title_of_baseline(comparison: Comparison) -> str:
 def caption(comparison: Comparison) -> str:
     """What the table shows and how it was made."""
     tuned = (
-        f" Learning rates were chosen on other seeds ({', '.join(map(str, comparison.tuning_seeds))})."
+        f" Settings were chosen on other seeds ({', '.join(map(str, comparison.tuning_seeds))})."
         if comparison.tuning_seeds
         else ""
     )
     unit = f" in{comparison.loss_unit}" if comparison.loss_unit else ""
-    differences = [row.difference for row in comparison.rows if row.difference]
-    is_open = any(each.regret or each.baseline_regret for each in differences)
-    left_open = "; both hold what tuning left open" if is_open else ""
     unfinished = "" if comparison.complete else " Some runs have not ended."
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
-        f"with interval and p-value of the paired t-test{_family(comparison)}{left_open}; "
-        "unstable runs: those that diverged, ran out of memory or spiked, with the exact 95 % interval of their share; "
+        f"with interval and p-value of the paired t-test{_family(comparison)}; "
+        "unstable runs: those that were lost, with the exact 95 % interval of their share; "
         "peak memory: most bytes of tensors at once; "
         "speed-up: how many times fewer tokens to the baseline's loss, with its interval; without one, how many seeds "
         f"reached that loss.{tuned}{unfinished}"
@@ -310,7 +307,6 @@ COLUMNS: tuple[tuple[str, Callable[[CandidateRow], Value]], ...] = (
     ("best_lr", lambda row: row.best_lr),
     ("edge_of_grid", lambda row: row.edge_of_grid),
     ("learning_rates_tried", lambda row: len(row.learning_rates)),
-    ("learning_rates_added", lambda row: row.extended_rates),
     ("n", lambda row: row.val_loss.n if row.val_loss else None),
     ("val_loss_mean", lambda row: row.val_loss.mean if row.val_loss else None),
     ("val_loss_low", lambda row: row.val_loss.low if row.val_loss else None),

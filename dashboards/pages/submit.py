@@ -31,12 +31,12 @@ from dashboards.render import missing_page, page, refused_page, visitor
 from optim import catalog
 from orchestrator.errors import ConflictError, NotFoundError, OrchestratorError
 from orchestrator.kinds.registry import KINDS, validate_spec
-from orchestrator.tuning.ranges import AXES, axes_in_words
 from orchestrator.services.analysis import Analysis
 from orchestrator.services.experiments import Experiments
 from orchestrator.services.specifications import Specifications
 from orchestrator.specs.preview import Preview
 from orchestrator.specs.text import SpecTextError, brief, example, parse, to_yaml
+from orchestrator.tuning.ranges import AXES, axes_in_words
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
-from orchestrator.analysis.verdicts import FAIR_SEEDS, fairness_notes, note_on_baseline, signed_text, verdict
+from orchestrator.analysis.verdicts import FAIR_SEEDS, loss_notes, note_on_baseline, signed_text, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
@@ -108,7 +108,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         rows=tuple(judged),
         notes=(
             *chosen,
-            *fairness_notes(spec, records, rows, is_external=True),
+            *loss_notes(spec, rows),
             f"Judged by {metric}, as a loss: less is better.",
         ),
     )
@@ -204,8 +204,7 @@ def _comparison_spec(
             ),
             seeds=tuple(sorted(seeds - tuning)),
             baseline=names[0],
-            tuning=Tuning(seeds=tuple(sorted(tuning)), extend_grid=0) if tuning else None,
-            unequal_grids=True,
+            tuning=Tuning(method="grid", seeds=tuple(sorted(tuning))) if tuning else None,
             equivalence_margin=margin,
         )
 
@@ -315,22 +314,26 @@ def _judged_candidate(
 ) -> JudgedCandidate:
     mine, theirs = (_last_steps(of_row[each.candidate], metric) for each in (row, baseline))
     tokens, their_tokens = (_tokens(of_row[each.candidate]) for each in (row, baseline))
-    conclusion, difference, said = row.conclusion, row.difference, verdict(row, baseline, "", spec)
+    conclusion, difference, said = row.conclusion, row.difference, verdict(row, baseline, "")
     unequal = None
-    if mine != theirs:
+    if len(row.learning_rates) != len(baseline.learning_rates):
+        unequal = f"{len(row.learning_rates)} learning rates tried against {len(baseline.learning_rates)}"
+    elif mine != theirs:
         unequal = f"{_numbers(mine)} steps against {_numbers(theirs)}"
     elif tokens and their_tokens and tokens != their_tokens:
         unequal = f"{_numbers(tokens)} tokens against {_numbers(their_tokens)}"
     elif found := _unequal_pairs(of_row[row.candidate], of_row[baseline.candidate], metric):
         unequal = f"{pluralize(len(found), 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
-        conclusion = Conclusion.NOT_COMPARED
+        conclusion = Conclusion.UNDECIDED
         side = "below" if difference.mean < 0 else "above"
         said = (
-            f"No verdict, for the budgets differ: {unequal} of {baseline.title}, "
+            f"Undecided, because the budgets differ: {unequal} of {baseline.title}; "
             f"{signed_text(abs(difference.mean))[1:]} {side} it."
         )
-        difference = difference.model_copy(update={"low": None, "high": None, "p_value": None})
+        difference = difference.model_copy(
+            update={"low": None, "high": None, "p_value": None, "is_within_margin": False, "more_seeds": None}
+        )
     return JudgedCandidate(
         candidate=row.candidate,
         is_baseline=row.is_baseline,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from orchestrator.analysis.sequential import Array, Look
-from orchestrator.records import SIGNIFICANCE, Interval
+from orchestrator.records import SIGNIFICANCE, Difference, Interval
 
 CONFIDENCE = 1 - SIGNIFICANCE
 FLOAT32 = 2.0**-23
@@ -63,6 +63,21 @@ def mean_interval(
     low, high = mean - half, mean + half
     bounded = bool(np.isfinite(low) and np.isfinite(high))
     return Interval(mean=mean, low=low if bounded else None, high=high if bounded else None, n=sample.size)
+
+
+def widen(found: Interval | Difference, tests: int) -> Interval:
+    """A t-interval as one of `tests` times as many that hold together with 95 %."""
+    low, high = found.low, found.high
+    if tests > 1 and low is not None and high is not None:
+        growth = quantile_growth(found.n, found.comparisons if isinstance(found, Difference) else 1, tests)
+        low, high = (found.mean + growth * (edge - found.mean) for edge in (low, high))
+    return Interval(mean=found.mean, low=low, high=high, n=found.n)
+
+
+def quantile_growth(n: int, comparisons: int, tests: int) -> float:
+    """By what factor each half of a t-interval of n values, one of so many, grows as one of `tests` times as many."""
+    level = SIGNIFICANCE / comparisons / 2
+    return t_quantile(n - 1, level / tests) / t_quantile(n - 1, level)
 
 
 def resolution(values: Sequence[float]) -> float:

@@ -46,7 +46,7 @@ def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
             return f"As good as {baseline.title} within {found.margin:g}{unit}: {_effect(found, row, baseline, unit)}."
         case Conclusion.UNSTABLE if found is None:
             return f"Unstable: {_lost(row, baseline)}."
-        case Conclusion.UNSTABLE:
+        case Conclusion.UNSTABLE if found is not None:
             return f"Unstable: {_lost(row, baseline)}. {_effect(found, row, baseline, unit)} on the others."
         case Conclusion.UNDECIDED if found is not None:
             return f"Undecided: {_effect(found, row, baseline, unit)}. {_way_to_decide(found, row, baseline)}"

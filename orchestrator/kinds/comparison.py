@@ -473,10 +473,10 @@ class ComparisonSpec(TunedExperiment):
             for setting in asked:
                 for seed in tuning_seeds:
                     yield self.planned_run(name, seed=seed, setting=setting)
-        elif (setting := tuner.setting(tried)) is not None:
+        elif (found := tuner.setting(tried)) is not None:
             for seed in judging_seeds:
                 if seed in self.first_seeds():
-                    yield self.planned_run(name, seed=seed, setting=setting)
+                    yield self.planned_run(name, seed=seed, setting=found)
 
     def shares(self) -> tuple[Share, ...]:
         """One a candidate."""

@@ -25,7 +25,7 @@ from orchestrator.analysis.verdicts import note_on_baseline
 from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL
-from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import CellRecord, Comparison, ExperimentRecord, ExperimentWithRuns, RunFilter, RunRecord
 from orchestrator.specs.footprints import Footprints
 from orchestrator.store import reads, series
@@ -112,9 +112,8 @@ class Analysis:
         return report.comparison_of_the_best(found, report.sweep_spec(experiment), seed_count, best=best)
 
     def comparison_at_judged_settings(self, experiment_id: str) -> ComparisonSpec:
-        """A comparison with each candidate at what it is judged at, its rate and what else was searched, and with what
-        the tuning left open of that. Raises `ConflictError` where the experiment is no comparison, has not ended, or
-        has a candidate without a loss."""
+        """A comparison with each candidate at the setting that it is judged at. Raises `ConflictError` where the
+        experiment is no comparison, has not ended, or has a candidate without a loss."""
         experiment, runs = self._read(experiment_id)
         if not isinstance(experiment.spec, ComparisonSpec):
             raise ConflictError(
@@ -126,14 +125,9 @@ class Analysis:
         best = {row.candidate: row.best() for row in found.rows}
         if lost := [row.title for row in found.rows if row.val_loss is None]:
             raise ConflictError(f"experiment {experiment_id} has no rate to keep for {', '.join(lost)}")
-        spec, left_open = experiment.spec, comparison.regrets(experiment.spec, runs)
         settings = {name: {**rate.setting, "lr": rate.lr} for name, rate in best.items() if rate is not None}
-        # Nothing is left open where nothing was tuned: a verdict is then about these rates alone.
-        was_tuned = any(each != 0.0 for each in left_open.values())
         try:
-            return spec.fix_settings(
-                settings, KeptRates(experiment=experiment.id, regrets=left_open) if was_tuned else None
-            )
+            return experiment.spec.fix_settings(settings)
         except ValueError as error:
             raise ConflictError(
                 f"the rates of experiment {experiment_id} cannot be kept: {error}; clone all of it"

@@ -17,7 +17,7 @@ from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import LeasePolicy, RunAction
 from orchestrator.kinds import registry
-from orchestrator.kinds.comparison import ComparisonSpec, GridExperiment
+from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import AnyExperiment, ExperimentRecord, Submission
 from orchestrator.services.specifications import Specifications
@@ -238,7 +238,7 @@ class Experiments:
         with self._database.reading() as connection:
             family = reads.clone_family(connection, experiment_id, key)
         specs = [each.spec for each in family if isinstance(each, ExperimentRecord)]
-        grids = [spec for spec in specs if isinstance(spec, GridExperiment)]
+        grids = [spec for spec in specs if isinstance(spec, TunedExperiment)]
         return max(seed for each in (*grids, *(grid.tuning for grid in grids if grid.tuning)) for seed in each.seeds)
 
 

@@ -2,11 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 
-from orchestrator.analysis import power
+from orchestrator.analysis.design import design_power, few_tuning_seeds
 from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
-from orchestrator.errors import DamagedError, MissingDataError, NotFoundError
+from orchestrator.errors import MissingDataError
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import AnswerKind
@@ -25,8 +24,6 @@ from worker.data.prepared import list_prepared, missing_data
 
 NOISE_RUNS = 500
 """So many of a model's last runs tell how noisy a workload of it is."""
-SEARCHES = 8
-"""So many searches like a specification are read whole."""
 
 
 class Specifications:
@@ -53,7 +50,8 @@ class Specifications:
         sizes, asked = self._monitor.largest_nodes(), spec.resources
         reason = shortfall(asked.total_cpus(), asked.gpus, sizes) if sizes else None
         waits = [f"Each run {reason}. It waits until a larger node joins."] if reason else []
-        return [*waits, *law_warnings(spec)]
+        advice = few_tuning_seeds(spec) if isinstance(spec, ComparisonSpec) else None
+        return [*waits, *law_warnings(spec), *([advice] if advice else [])]
 
     def asks_remote_storage(self) -> bool:
         """Whether a look for data may have to wait for a network."""
@@ -80,22 +78,16 @@ class Specifications:
         comparison = spec.comparison() if spec.answer is AnswerKind.COMPARISON else None
         if comparison is None or len(comparison.candidates) < 2:
             return None
-        return power.design_power(comparison, self._earlier_experiments(comparison))
+        return design_power(comparison, self._earlier_experiments(comparison))
 
     def _earlier_experiments(self, spec: ComparisonSpec) -> Iterator[ExperimentWithRuns]:
-        """Those of the newest runs of its workload, with these runs; searches like it with all of theirs."""
+        """Those of the newest runs of its workload, with these runs."""
         runs: dict[str, list[RunRecord]] = defaultdict(list)
         for run in self._newest_runs(spec.workload.model, NOISE_RUNS):
             if run.spec is not None and run.spec.workload == spec.workload:
                 runs[run.experiment_id].append(run)
-        searches = 0
         for experiment in self._source.records([*runs]):
-            if power.is_like(spec, experiment.spec) and searches < SEARCHES:
-                searches += 1
-                with suppress(NotFoundError, DamagedError):
-                    yield self._source.read(experiment.id)
-            else:
-                yield experiment, runs[experiment.id]
+            yield experiment, runs[experiment.id]
 
     def _newest_runs(self, model: str, count: int) -> tuple[RunRecord, ...]:
         where = RunFilter(model=model, status=RunStatus.SUCCEEDED)

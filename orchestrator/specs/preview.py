@@ -9,15 +9,14 @@ Hours and memory are estimates, and nothing is guessed: what was never measured 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from statistics import fmean, median
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from orchestrator.kinds.experiment import Share
 from orchestrator.kinds.registry import ExperimentSpec, validate_spec
-from orchestrator.records import Conclusion, RunRecord
+from orchestrator.records import RunRecord
 from orchestrator.specs.faults import Fault, faults
 from orchestrator.specs.footprints import Footprints, footprint_question
 from worker.catalog import presets
@@ -78,75 +77,28 @@ class Pace:
         return share.tokens() * pace + share.runs * self.start_seconds
 
 
-class PowerLimit(StrEnum):
-    """What keeps a design from showing a difference as large as its margin."""
-
-    SEEDS = "seeds"
-    """Nothing but their number."""
-    EVALUATION = "evaluation"
-    """The error of the validation text, which all seeds share: `evaluation.sequences` makes it smaller."""
-    TUNING = "tuning"
-    """What tuning leaves open of the best rate or setting."""
-    INSTABILITY = "instability"
-    """Runs that spike or diverge: whose candidate has more of them than the baseline gets no verdict on its loss."""
-
-
-class PowerAtNoise(Record):
-    """What differences a comparison can show with 80 % probability, if its losses are so noisy."""
+class DesignPower(Record):
+    """What a comparison can show with 80 % probability, if its paired differences vary as those of earlier ones of its
+    workload did."""
 
     paired_sd: float
     """Standard deviation of the difference of two candidates with the same seed, in the unit of the loss."""
-    detectable_difference: float | None
-    """The least true difference that is shown; null with one seed, which shows nothing. Of a sequential comparison, at
-    any of its looks."""
-    seeds_for_margin: int | None
-    """Seeds that would show that an equal candidate is as good within the margin; null where that takes more than a
-    thousand."""
-    seeds_for_difference: int | None = None
-    """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
-
-
-class DesignPower(PowerAtNoise):
-    """What differences a comparison can show, if its losses are as noisy as those of earlier ones of its workload."""
-
-    seeds: int
-    comparisons: int
-    """Candidates beside the baseline: all of their intervals hold together."""
     experiments: int
     """Earlier experiments that the noise is known from."""
-    unfinished: bool = False
-    """Whether these have not ended, or were never judged, for no others tell the noise: it is that of the best rates so
-    far, and may be quite another."""
-    noise_factor: float
-    """The noise may be so many times as large, by the 97.5 % bound of an estimate from so few runs."""
-    least_noise: PowerAtNoise | None = None
-    """The same at the lower bound of the noise's 95 % interval; null where the noise may be at most 1.5 times as
-    large."""
-    most_noise: PowerAtNoise | None = None
-    """At the upper bound."""
-    unstable_share: float = 0.0
-    """Of the judged runs of these experiments, those that spiked or diverged."""
-    expected_runs: int | None = None
-    """Of a sequential comparison, judged runs on average where all candidates are equal; null of others."""
-    most_runs: int | None = None
-    """Of a sequential comparison, judged runs where no verdict comes before the last look; null of others."""
+    seeds: int
+    """Seeds, or replicates, that are compared."""
+    comparisons: int
+    """Candidates beside the baseline: all of their intervals hold together."""
+    detectable_difference: float | None
+    """The least true difference that is shown; null with one seed, which shows nothing."""
     margin: float | None
     """The difference below which candidates count as equally good; null where none is given."""
-    limit: PowerLimit = PowerLimit.SEEDS
-    """What makes either number of seeds, or the difference, null: too few seeds, or something that no number of seeds
-    makes smaller."""
-    out_of_reach: dict[str, tuple[Conclusion, ...]] = Field(default_factory=dict)
-    """Where rates are kept, candidate → the verdicts that no number of seeds reaches, for its regret, or the
-    baseline's, is null: another rate may be better by any amount."""
-    searches: int | None = None
-    """Where tuning searches more than the rate: the earlier searches of this workload that tell what this one will
-    leave open. With 0 of them nobody knows, and what it leaves open comes on top of the difference. Null of others."""
-    searches_left_out: int = 0
-    """Searches like it that tell nothing of that: they have not ended, or nobody knows how far they missed the best
-    rates."""
-    left_open: float | None = None
-    """By how much what tuning leaves open widens an interval to either side: of a search, in the middle of those
-    searches; of kept rates, the largest of their regrets. Null where there are none."""
+    seeds_for_difference: int | None = None
+    """Seeds that would show a difference as large as the margin; null where that takes more than a thousand."""
+    seeds_for_margin: int | None = None
+    """Seeds that would show that an equal candidate is as good; null where that takes more than a thousand."""
+    evaluation_error: float = 0.0
+    """Standard error of a difference by the validation text; where it rivals the margin no number of seeds helps."""
     loss_unit: str
 
 
@@ -163,9 +115,9 @@ class Preview(Record):
     """Which kind of experiment it is; null where there are faults, like everything below."""
     name: str | None = None
     runs: int | None = None
-    """With tuning, at most; of a sweep its trials."""
+    """Trials × tuning seeds + seeds for each candidate; of a sweep its trials."""
     growing: bool = False
-    """Whether the number of runs, and of what they do, is an upper bound: tuning may need fewer rates, a sweep stops
+    """Whether the number of runs, and of what they do, is an upper bound: verdicts may need fewer seeds, a sweep stops
     trials early or runs out of its device-hours."""
     models: tuple[str, ...] = ()
     """What is trained, in the order of the runs."""

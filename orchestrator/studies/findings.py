@@ -300,13 +300,10 @@ def differences(part: PartEvidence) -> tuple[Measure, ...]:
 def difference(candidate: CandidateOutcome) -> Measure:
     """A candidate's paired difference to the baseline."""
     if candidate.lost:
-        note = f"{pluralize(candidate.lost, 'run')} diverged or ran out of memory"
+        note = f"{pluralize(candidate.lost, 'run')} lost"
         return Measure(name=candidate.title, value=None, note=note)
     found = candidate.difference
-    notes = ["best rate at the edge of the grid"] if candidate.edge_of_grid else []
-    if found is not None and found.spiked:
-        notes.append(f"{pluralize(found.spiked, 'run')} spiked")
-    return measure(candidate.title, found, note="; ".join(notes))
+    return measure(candidate.title, found, note="best rate at the end of those tried" if candidate.edge_of_grid else "")
 
 
 def measure(name: str, found: Interval | Difference | None, *, claimed: float | None = None, note: str = "") -> Measure:

@@ -13,8 +13,8 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from optim.catalog.records import Scalar
-from orchestrator.tuning.search_spaces import Choice, Integer, LogUniform, Range
 from orchestrator.kinds.sweep import SearchedCandidate
+from orchestrator.tuning.search_spaces import Choice, Integer, LogUniform, Range
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -8,19 +8,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
 from optim import catalog
-from orchestrator.analysis.candidates import FROM_HALF_TO_ALL, random_halves
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec, KeptRates
-from orchestrator.tuning.search_spaces import Choice, share_of
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
 from orchestrator.kinds.trials import as_candidate, candidates_without_defaults, trial_workload
 from orchestrator.records import (
-    SIGNIFICANCE,
     TENSORS,
     CandidateRow,
     Comparison,
@@ -32,6 +27,7 @@ from orchestrator.records import (
 )
 from orchestrator.sweeps.importance import importances
 from orchestrator.sweeps.records import Importance, SweepFinding, SweepReport, TrialRow
+from orchestrator.tuning.search_spaces import Choice, share_of
 from worker.records.result import Result, Verdict
 from worker.words import pluralize
 
@@ -92,8 +88,7 @@ def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
 
 def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
     """The comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter what was
-    chosen on it. Its intervals hold how much lower the loss may be at settings that the sweep missed; where that may be
-    any amount, as at an edge of the learning rate's range, no verdict is turned by it. Raises `ConflictError` before
+    chosen on it. Raises `ConflictError` before
     the sweep has ended, as the best may still change, and where an optimizer has no trial that ran the whole budget, or
     fewer than another: more chances for one of them would be unequal tuning."""
     if not found.complete:
@@ -109,14 +104,10 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
             f"no trial of {', '.join(missing)} in sweep {found.experiment_id} has run its budget and learned; "
             "submit a comparison of the others yourself"
         )
-    names = [each.name() for each in spec.candidates]
     seeds = [seed for seed in range(spec.seed + 1, spec.seed + 1 + seed_count) if seed <= 2**31 - 1]
     seeds += list(range(seed_count - len(seeds)))
-    candidates, left_open = [], {}
-    for finding, searched in zip(
-        sorted(found.findings, key=lambda each: names.index(each.candidate)), spec.candidates, strict=True
-    ):
-        missed = regret([each for each in found.trials if each.candidate == searched.name()], best * len(names) - 1)
+    candidates = []
+    for searched in spec.candidates:
         trials = [each for each in found.trials if each.candidate == searched.name() and each.objective is not None]
         if len(trials) < best:
             raise ConflictError(
@@ -127,7 +118,6 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
             made = as_candidate(searched, trial.parameters)
             label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else made.label
             candidates.append(made.model_copy(update={"label": label}))
-            left_open[candidates[-1].name()] = None if LR in finding.at_edge else missed
     return ComparisonSpec(
         name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
         workload=trial_workload(spec),
@@ -135,22 +125,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
         seeds=tuple(seeds),
         resources=spec.resources,
         priority=spec.priority,
-        kept_rates=KeptRates(experiment=found.experiment_id, regrets=left_open),
     )
-
-
-def regret(trials: Sequence[TrialRow], comparisons: int = 1) -> float | None:
-    """How much lower the loss of an optimizer may be at other settings than the best of these trials, in the unit of
-    the loss, at 95 % for so many comparisons together: by what a random half of the trials misses, and half of that
-    more. None, for any amount, where such halves have no trial that ran the whole budget and learned."""
-    losses = np.array([math.inf if each.objective is None else each.objective for each in trials])
-    if losses.size < 2 or not np.isfinite(losses).any():
-        return None
-    missed = np.quantile(
-        losses[random_halves(losses.size)].min(axis=1), 1 - SIGNIFICANCE / max(comparisons, 1), method="higher"
-    )
-    found = FROM_HALF_TO_ALL * float(missed - losses.min())
-    return found if math.isfinite(found) else None
 
 
 def outline(experiment: ExperimentRecord, found: SweepReport) -> Comparison:
@@ -315,7 +290,7 @@ def _outline_row(finding: SweepFinding, trials: Sequence[TrialRow]) -> Candidate
         tokens_per_second=None,
         device_hours=sum(trial.device_seconds for trial in mine) / SECONDS_PER_HOUR,
         verdict="the best trial of one seed",
-        conclusion=Conclusion.NO_LOSS if loss is None else Conclusion.NOT_COMPARED,
+        conclusion=Conclusion.NO_LOSS if loss is None else Conclusion.UNDECIDED,
         learning_rates=(tried,),
         verdicts={},
     )

@@ -16,16 +16,15 @@ from api.cli.experiments.watch import follow
 from api.cli.service import Data, Port, Slots, environment_settings, exit_in_order, own_service
 from api.client.client import Client
 from api.processes.data_folder import read_note
-from dashboards.text import formats
-from orchestrator.analysis.verdicts import interval_words
+from dashboards.text import formats, words
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import CandidateRow, Comparison, ExperimentRecord
+from orchestrator.records import Comparison, ExperimentRecord
 from worker.spec.run import Budget, DataSpec, Evaluation, Schedule, Workload
 
-LEARNING_RATES = (2e-3, 4e-3, 8e-3)
-"""Around the best rate of all three at this size, so that it has a worse one on either side."""
+LEARNING_RATE = 4e-3
+"""Where the search of all three begins."""
 
 DEMO = ComparisonSpec(
     name="AdaPM and AdaPM-mini against AdamW",
@@ -37,10 +36,10 @@ DEMO = ComparisonSpec(
         evaluation=Evaluation(every_steps=30, sequences=128),
     ),
     candidates=tuple(
-        Candidate(optimizer=name, learning_rates=LEARNING_RATES) for name in ("adamw", "adapm", "adapm-mini")
+        Candidate(optimizer=name, learning_rates=(LEARNING_RATE,)) for name in ("adamw", "adapm", "adapm-mini")
     ),
-    tuning=Tuning(seeds=(0,), extend_grid=2),
-    seeds=(1, 2, 3, 4, 5),
+    tuning=Tuning(trials=6, seeds=(11, 12)),
+    seeds=(1, 2, 3, 4, 5, 6),
     baseline="adamw",
 )
 """AdaPM and AdaPM-mini against AdamW on a GPT-2 of 0.08 M parameters."""
@@ -95,11 +94,9 @@ def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:
     counts, tuning = experiment.counts, DEMO.tuning
     assert tuning is not None
     if created:
-        rates, seeds = len(DEMO.candidates[0].learning_rates), ", ".join(map(str, tuning.seeds))
-        grids = f"{len(DEMO.candidates)} optimizers × {rates} learning rates on seed {seeds}"
-        final = f"each at its best on {len(DEMO.seeds)} other seeds"
-        runs = len(DEMO.candidates) * (rates * len(tuning.seeds) + len(DEMO.seeds))
-        print(f"submitted {experiment.id}: {grids}, then {final}: {runs} runs")
+        tuned = f"{len(DEMO.candidates)} optimizers × {tuning.trials} trials × {len(tuning.seeds)} tuning seeds"
+        judged = f"{len(DEMO.seeds)} judging seeds each"
+        print(f"submitted {experiment.id}: {tuned}, then {judged}: {DEMO.run_count()} runs")
     elif counts.done():
         print(f"{experiment.id} is complete from an earlier call; --fresh runs it again")
     else:
@@ -108,27 +105,16 @@ def _announce(url: str, experiment: ExperimentRecord, *, created: bool) -> None:
 
 
 def conclusion(comparison: Comparison) -> str:
-    """The answer in one sentence: who ends where against the baseline, with what share of its state."""
+    """The answer in one sentence: each candidate's loss, state and time against the baseline's."""
     baseline = next((row for row in comparison.rows if row.is_baseline), None)
     if baseline is None or baseline.val_loss is None:
         return "Nothing can be concluded: the baseline has no loss."
-    clauses = [_clause(row, baseline, comparison.loss_unit) for row in comparison.rows if row is not baseline]
-    seeds = baseline.val_loss.n
-    return formats.sentence(f"Each at its tuned learning rate, over {seeds} fresh seeds: {'; '.join(clauses)}.")
-
-
-def _clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
-    """Where a candidate ends, held against the baseline."""
-    found, state = row.difference, row.optimizer_state_bytes
-    if found is None or state is None or not baseline.optimizer_state_bytes:
-        return f"{row.title} cannot be held against {baseline.title}"
-    name = f"{row.title} with {formats.percent(state / baseline.optimizer_state_bytes)} of its optimizer state"
-    ends = interval_words(found.low, found.high, lambda end: f"{end:+.4f}")
-    interval = f"95 % interval {ends}" if ends else "one seed" if found.n == 1 else "no interval"
-    if not found.decides():
-        return f"{name} is not told apart from {baseline.title} ({interval})"
-    side = "below" if found.mean < 0 else "above"
-    return f"{name} ends {abs(found.mean):.4f}{unit} {side} {baseline.title} ({interval})"
+    clauses = [
+        f"{row.title}: {words.candidate_clause(row, baseline, comparison.loss_unit)}"
+        for row in comparison.rows
+        if row is not baseline
+    ]
+    return formats.sentence("; ".join(clauses) + ".")
 
 
 def print_next_steps(id: str, service: str, url: str) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from api.client.client import Client
-from orchestrator.kinds.comparison import ComparisonSpec, Sequential
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.specs.preview import DesignPower
 from orchestrator.studies.claim_file import (
     MOST_SEEDS,
@@ -67,7 +67,7 @@ def smallest_design(client: Client, claim: ClaimSpec, scale: StudyScale) -> tupl
             if seeds >= largest:
                 largest, why = seeds, _power_sentence(bound, power)
     fixed = ClaimDesign(seeds=max(largest, FEWEST_SEEDS))
-    return _sequential(client, claim, scale, fixed, why) or (fixed, why or "fewer are no basis for an interval")
+    return fixed, why or "fewer are no basis for an interval"
 
 
 def _seeds(bound: ClaimedBound, power: DesignPower) -> int | None:
@@ -79,31 +79,6 @@ def _seeds(bound: ClaimedBound, power: DesignPower) -> int | None:
 def _power(client: Client, spec: ComparisonSpec) -> DesignPower | str:
     found = client.validate(spec)
     return found.power or found.power_unknown or "nothing is known of the noise of this workload"
-
-
-def _sequential(
-    client: Client, claim: ClaimSpec, scale: StudyScale, fixed: ClaimDesign, why: str
-) -> tuple[ClaimDesign, str] | None:
-    """Seeds one after another, where that takes fewer runs on average and is as sure: looks end where a difference is
-    shown or hopeless, so every bound has to be about its sign."""
-    bounds = [each for each in claim.expect if not each.is_counted()]
-    seeds = min(round(MORE_SEEDS * fixed.seeds), MOST_SEEDS)
-    design = ClaimDesign(seeds=seeds, sequential=Sequential())
-    parts = claim.replace_design(scale, design).study().plans[scale].parts if seeds > Sequential().first_seeds else ()
-    if len(parts) != 1 or any({each.at_most, each.at_least} != {0.0, None} for each in bounds):
-        return None
-    spec = parts[0].spec
-    assert isinstance(spec, ComparisonSpec)
-    power = _power(client, spec)
-    if isinstance(power, str) or power.detectable_difference is None or power.expected_runs is None:
-        return None
-    runs = fixed.seeds * len(spec.candidates)
-    if power.detectable_difference > min(each.gap() for each in bounds) or power.expected_runs >= runs:
-        return None
-    return (
-        design,
-        f"{why}; added one after another, {pluralize(power.expected_runs, 'run')} on average instead of {runs}",
-    )
 
 
 def _power_sentence(bound: ClaimedBound, power: DesignPower) -> str:

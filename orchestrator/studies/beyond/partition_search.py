@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from orchestrator.analysis.statistics import CONFIDENCE, t_quantile
 from orchestrator.kinds.block_rules import PLAN, PREFIX
-from orchestrator.tuning.search_spaces import Choice
 from orchestrator.kinds.sweep import LR, SearchedCandidate, SweepSpec
 from orchestrator.records import Interval
 from orchestrator.studies import scales
@@ -28,6 +27,7 @@ from orchestrator.studies.findings import (
     opposite,
 )
 from orchestrator.studies.study import Study, StudyPart
+from orchestrator.tuning.search_spaces import Choice
 from worker.words import pluralize
 
 # Main effects: what each value of each hyperparameter adds to the loss, by least squares over a sweep's trials. Pure.

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from orchestrator.analysis.stability import clopper_pearson, instability, sign_test, spikes
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from orchestrator.analysis.stability import clopper_pearson, sign_test
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
@@ -9,7 +10,6 @@ from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import DescrStatsW
 
 from orchestrator.analysis.power import POWER, FixedDesign, detectable_difference
-from orchestrator.analysis.stability import clopper_pearson, sign_test
 from orchestrator.analysis.statistics import paired_difference
 from orchestrator.records import SIGNIFICANCE
 

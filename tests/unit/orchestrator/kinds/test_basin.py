@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
 from orchestrator.kinds.basin import DIGITS, STEP_BACK, basin, grid
 
 RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog, minimize
-
 from orchestrator.kinds.convex import FROM_FAR_DRAWS, Array, ConvexFunction, Gap, convex_function, fit
+from scipy.optimize import linprog, minimize
 
 gaps = st.lists(st.floats(0.2, 1.5), min_size=2, max_size=5)
 bends = st.lists(st.floats(0.05, 2.0), min_size=6, max_size=6)

@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.tuning.coordinate import lowest_setting, rate_of
 from orchestrator.kinds.tuning import Tuning, TuningGroup, TuningRun
+from orchestrator.tuning.coordinate import lowest_setting, rate_of
 from orchestrator.tuning.ranges import Setting
 from tests.factories.stores import comparison_spec
 from worker.records.result import Verdict

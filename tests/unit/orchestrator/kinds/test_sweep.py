@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import ExperimentSpec, planned_runs, read_spec
-from orchestrator.tuning.search_spaces import LogUniform, Uniform, contains
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import (
     Spending,
@@ -20,6 +19,7 @@ from orchestrator.kinds.trials import (
     trial_run,
 )
 from orchestrator.specs.faults import faults
+from orchestrator.tuning.search_spaces import LogUniform, Uniform, contains
 from tests.factories.stores import comparison_spec
 from tests.factories.sweep import sweep_fields, sweep_spec
 from worker.schema import canonical_json

@@ -9,12 +9,12 @@ from benchmarks.kept_rates import Sweep, simulate_sweep
 from optim.catalog.records import Scalar
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import RunStatus
-from orchestrator.tuning.search_spaces import draw
 from orchestrator.kinds.sweep import Algorithm, SweepSpec
 from orchestrator.kinds.trials import trial_run
 from orchestrator.records import RunRecord
 from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
 from orchestrator.sweeps.report import best_so_far, comparison_of_the_best, outline, report
+from orchestrator.tuning.search_spaces import draw
 from tests.factories.stores import comparison_spec, result
 from tests.factories.sweep import RATES, sweep_record, sweep_spec
 from worker.records.result import Result, Verdict
