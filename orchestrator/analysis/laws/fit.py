@@ -59,8 +59,11 @@ from orchestrator.analysis.laws.records import (
 from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import NO_COMMON_BUDGET, fit_notes, fit_verdict, no_law, too_few
 from orchestrator.analysis.sequential import Array
-from orchestrator.analysis.stability import instability
-from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_quantile, t_test
+
+instability: object = None
+from orchestrator.analysis.statistics import mean_interval, normal_quantile, t_quantile
+
+t_test = None
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL
 from orchestrator.records import SIGNIFICANCE, ExperimentRecord, ExperimentWithRuns
