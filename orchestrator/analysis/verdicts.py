@@ -205,9 +205,11 @@ def _way_to_decide(found: Difference, row: CandidateRow, baseline: CandidateRow)
         return f"{baseline.title} lost more runs."
     if found.more_seeds is not None:
         return f"About {pluralize(found.more_seeds, 'more seed')} would decide."
-    if found.n < FAIR_SEEDS:
+    if found.low is None:
         return "Add seeds."
-    return "No thousand seeds would decide so small a difference." if found.low is not None else "Add seeds."
+    if 2 * found.evaluation_error > max(abs(found.mean), found.margin or 0.0):
+        return "A larger `evaluation.sequences` would decide; more seeds would not."
+    return "No thousand seeds would decide so small a difference."
 
 
 def _lost(row: CandidateRow, baseline: CandidateRow | None) -> str:
