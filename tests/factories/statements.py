@@ -1,6 +1,6 @@
 """What work asks of the database: how many parameters a statement has, how many rows a transaction changes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +33,11 @@ def counted_work() -> Iterator[Work]:
     def end(_connection: Any) -> None:
         work.changed_rows.append(0)
 
-    listeners = {"before_cursor_execute": count_parameters, "after_cursor_execute": count_rows, "commit": end}
+    listeners: dict[str, Callable[..., Any]] = {
+        "before_cursor_execute": count_parameters,
+        "after_cursor_execute": count_rows,
+        "commit": end,
+    }
     for name, listener in listeners.items():
         sa.event.listen(sa.Engine, name, listener)
     try:
