@@ -82,8 +82,8 @@ TABLE = {
     GET /studies                                                     whole
     GET /studies/{name}                                              whole
     GET /studies/{name}/figures/{scale}.{form}                       heavy
-    GET /v1/campaigns
-    GET /v1/campaigns/{campaign_id}
+    GET /v1/campaigns                                                whole
+    GET /v1/campaigns/{campaign_id}                                  whole
     GET /v1/campaigns/{campaign_id}/ledger                           whole
     GET /v1/campaigns/{campaign_id}/tries                            whole
     GET /v1/campaigns/{campaign_id}/tries/{place}
