@@ -25,10 +25,11 @@ ExternalId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 MetricName = Annotated[StoredText, Field(min_length=1, max_length=128)]
 MOST_LINES = 2_000
 """In one request."""
-MOST_METRICS = 1_000
-"""Names in one run: each is summed up in the run's row."""
-
-
+LONGEST_SUMMARY = 2**19
+"""Characters of a run's configuration, tags and metrics together, as JSON: new lines rewrite them. Room for 1,000
+metrics and 256 KiB of settings."""
+MOST_VALUES = 2_000_000
+"""Lines of one run, and so values of one metric; also values in one answer."""
 MOST_DEPTH = 32
 """Of a configuration: mappings and lists in one another."""
 USUAL_METRICS = ("val_loss", "eval_loss", "validation_loss", "val/loss", "eval/loss", "loss/val")
@@ -73,6 +74,10 @@ class RunHeader(Record):
         """What no answer could hold would make every list of runs that it is in fail."""
         if _depth(config) > MOST_DEPTH:
             raise ValueError(f"must be nested at most {MOST_DEPTH} deep")
+        if (length := len(json.dumps(config))) > LONGEST_SUMMARY:
+            raise ValueError(
+                f"must have at most {LONGEST_SUMMARY:,} characters as JSON, not {length:,}; keep less in it"
+            )
         try:
             json.dumps(config, ensure_ascii=False).encode()
         except UnicodeEncodeError:

@@ -82,8 +82,8 @@ TABLE = {
     GET /studies                                                     whole
     GET /studies/{name}                                              whole
     GET /studies/{name}/figures/{scale}.{form}                       heavy
-    GET /v1/campaigns
-    GET /v1/campaigns/{campaign_id}
+    GET /v1/campaigns                                                whole
+    GET /v1/campaigns/{campaign_id}                                  whole
     GET /v1/campaigns/{campaign_id}/ledger                           whole
     GET /v1/campaigns/{campaign_id}/tries                            whole
     GET /v1/campaigns/{campaign_id}/tries/{place}
@@ -104,14 +104,14 @@ TABLE = {
     GET /v1/experiments/{experiment_id}/sweep                        whole
     GET /v1/experiments/{experiment_id}/sweep/comparison             whole
     GET /v1/experiments/{experiment_id}/target-test                  whole
-    GET /v1/external-experiments
+    GET /v1/external-experiments                                     whole
     GET /v1/external-experiments/{external_id}
     GET /v1/external-experiments/{external_id}/judgement             whole
     GET /v1/external-experiments/{external_id}/runs                  whole
     GET /v1/external-experiments/{external_id}/runs.csv              heavy
     GET /v1/external-experiments/{external_id}/target-test           whole
     GET /v1/external-runs/{external_id}
-    GET /v1/external-runs/{external_id}/series
+    GET /v1/external-runs/{external_id}/series                       heavy
     GET /v1/fits                                                     whole
     GET /v1/models
     GET /v1/models/{model}/memory                                    heavy

@@ -320,9 +320,10 @@ class Endpoints:
 
     @Endpoint
     def external_experiments(self, labels: Sequence[str] = ()) -> tuple[ExternalExperiment, ...]:
-        """What other people's loops told of, by experiment: those that have all of `labels`, the newest first."""
-        chosen: dict[str, Parameter] = {"label": as_texts(labels, "the labels")}
-        return self._get("/v1/external-experiments", Page[ExternalExperiment], chosen).items
+        """What other people's loops told of, by experiment: those that have all of `labels`, the newest first; read
+        page by page."""
+        chosen: dict[str, Parameter] = {"label": as_texts(labels, "the labels"), "limit": PAGE_LIMIT}
+        return tuple(self._read_pages("/v1/external-experiments", Page[ExternalExperiment], "before", chosen))
 
     @Endpoint
     def external_experiment(self, external_id: str) -> ExternalExperiment:
@@ -331,8 +332,9 @@ class Endpoints:
 
     @Endpoint
     def external_runs(self, external_id: str) -> tuple[ExternalRun, ...]:
-        """Its runs, the first that came first."""
-        return self._get(f"/v1/external-experiments/{segment(external_id)}/runs", Page[ExternalRun]).items
+        """Its runs, the first that came first; read page by page."""
+        path = f"/v1/external-experiments/{segment(external_id)}/runs"
+        return tuple(self._read_pages(path, Page[ExternalRun], "after", {}))
 
     @Endpoint
     def external_table(self, external_id: str) -> str:
@@ -375,9 +377,10 @@ class Endpoints:
         return self._get(f"/v1/external-runs/{segment(external_id)}", ExternalRun)
 
     @Endpoint
-    def external_series(self, external_id: str) -> ExternalSeries:
-        """All that it told, by metric."""
-        return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries)
+    def external_series(self, external_id: str, metrics: Sequence[str] = ()) -> ExternalSeries:
+        """All that it told, or these metrics; of more than two million values the service asks for fewer metrics."""
+        chosen: dict[str, Parameter] = {"metric": as_texts(metrics, "metrics")}
+        return self._get(f"/v1/external-runs/{segment(external_id)}/series", ExternalSeries, chosen)
 
     @Endpoint
     def label_external_experiment(

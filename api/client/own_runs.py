@@ -76,7 +76,7 @@ def start_run(
         )
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False)[0]
-        raise ValueError(f"{'.'.join(map(str, fault['loc']))}={fault['input']!r}: {fault['msg']}") from None
+        raise ValueError(f"{'.'.join(map(str, fault['loc']))}={str(fault['input'])[:200]!r}: {fault['msg']}") from None
     except RecursionError:
         raise ValueError("config is nested too deeply, or holds itself") from None
     run_id = id or uuid4().hex[:16]

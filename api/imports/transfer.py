@@ -16,10 +16,10 @@ from api.client.client import Client
 from api.client.messages import ClientError
 from api.client.spool import SUFFIX, RunSpool, header_line
 from api.imports.mapping import MappedRun
-from orchestrator.external_runs import ExternalRun, RunHeader, SpoolLine
+from orchestrator.external_runs import MOST_VALUES, ExternalRun, RunHeader, SpoolLine
 
 MOST_METRICS = 200
-"""In one line."""
+"""In one line, and asked for at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,9 @@ def send_run(client: Client, run: MappedRun) -> ImportedRun:
     known = _find_run(client, run.run_id)
     values: dict[str, dict[int, float]] = {}
     if known is not None:
-        series = client.external_series(run.run_id)
-        values = {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
+        for names in _metric_groups(known):
+            series = client.external_series(run.run_id, names)
+            values |= {name: dict(zip(steps, series.values[name], strict=True)) for name, steps in series.steps.items()}
     lines = list(_new_lines(run, values))
     new_values = sum(len(line.metrics) for line in lines)
     if known is None or known.state != run.state or not _has_settings(known, run.header):
@@ -66,6 +67,20 @@ def _find_run(client: Client, run_id: str) -> ExternalRun | None:
         if error.status != 404:
             raise
         return None
+
+
+def _metric_groups(known: ExternalRun) -> Iterator[list[str]]:
+    """The names of its metrics, in pieces that one answer may have."""
+    names: list[str] = []
+    values = 0
+    for name, summary in known.metrics.items():
+        if names and (len(names) == MOST_METRICS or values + summary.points > MOST_VALUES):
+            yield names
+            names, values = [], 0
+        names.append(name)
+        values += summary.points
+    if names:
+        yield names
 
 
 def _new_lines(run: MappedRun, known: dict[str, dict[int, float]]) -> Iterator[SpoolLine]:

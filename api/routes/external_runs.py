@@ -7,9 +7,12 @@ from fastapi import APIRouter, Path, Query, Response
 from api.records import Page
 from api.routes.context import (
     CallerDependency,
+    Cursor,
     ExternalRunsDependency,
     JsonRoute,
+    Limit,
     WithLabels,
+    cut_page,
     json_response,
     problems,
 )
@@ -17,6 +20,7 @@ from dashboards.files.publication import external_runs_csv
 from orchestrator.analysis.benchmark_rules import ExternalTargetTestChoice, TargetTest
 from orchestrator.annotations import LabelChange
 from orchestrator.external_runs import (
+    MOST_VALUES,
     ExternalExperiment,
     ExternalJudgement,
     ExternalRun,
@@ -24,6 +28,7 @@ from orchestrator.external_runs import (
     JudgementChoice,
     LinesBatch,
     LinesReceipt,
+    MetricName,
 )
 
 router = APIRouter(tags=["external runs"], route_class=JsonRoute)
@@ -55,16 +60,25 @@ def delete_run(external_id: RunPath, external_runs: ExternalRunsDependency) -> R
     return json_response(external_runs.delete_run(external_id))
 
 
-@router.get("/external-runs/{external_id}/series", response_model=ExternalSeries, responses=problems(404))
-def series(external_id: RunPath, external_runs: ExternalRunsDependency) -> Response:
-    """All that it told, by metric: of each step what was told last."""
-    return json_response(external_runs.series(external_id))
+@router.get("/external-runs/{external_id}/series", response_model=ExternalSeries, responses=problems(404, 409, 422))
+def series(
+    external_id: RunPath,
+    external_runs: ExternalRunsDependency,
+    metric: Annotated[list[MetricName], Query(description="Repeatable. Default: every metric.")] = [],  # noqa: B006  # FastAPI's way to give a default
+) -> Response:
+    """All that it told, by metric: of each step what was told last. 409 above two million values: ask for fewer
+    metrics."""
+    return json_response(external_runs.series(external_id, metric, most_values=MOST_VALUES))
 
 
-@router.get("/external-experiments", response_model=Page[ExternalExperiment])
-def external_experiments(external_runs: ExternalRunsDependency, label: WithLabels = ()) -> Response:
-    """All experiments of external runs that have these labels, the newest first."""
-    return json_response(Page[ExternalExperiment](items=external_runs.experiments(labels=label)))
+@router.get("/external-experiments", response_model=Page[ExternalExperiment], responses=problems(404, 422))
+def external_experiments(
+    external_runs: ExternalRunsDependency, limit: Limit = 100, before: Cursor = None, label: WithLabels = ()
+) -> Response:
+    """Experiments of external runs that have these labels, the newest first; `before` is the last id of the page
+    before."""
+    found = external_runs.experiments(limit=limit + 1, before=before, labels=label)
+    return json_response(cut_page(found, limit, lambda each: each.id))
 
 
 @router.get("/external-experiments/{external_id}", response_model=ExternalExperiment, responses=problems(404))
@@ -89,10 +103,16 @@ def delete_experiment(external_id: ExperimentPath, external_runs: ExternalRunsDe
     return json_response(external_runs.delete_experiment(external_id))
 
 
-@router.get("/external-experiments/{external_id}/runs", response_model=Page[ExternalRun], responses=problems(404))
-def runs(external_id: ExperimentPath, external_runs: ExternalRunsDependency) -> Response:
-    """Its runs, the first that came first."""
-    return json_response(Page[ExternalRun](items=external_runs.runs(external_id)))
+@router.get("/external-experiments/{external_id}/runs", response_model=Page[ExternalRun], responses=problems(404, 422))
+def runs(
+    external_id: ExperimentPath,
+    external_runs: ExternalRunsDependency,
+    limit: Annotated[int, Query(ge=1, le=100)] = 100,
+    after: Cursor = None,
+) -> Response:
+    """Its runs, the first that came first; `after` is the last id of the page before."""
+    found = external_runs.runs(external_id, limit=limit + 1, after=after)
+    return json_response(cut_page(found, limit, lambda each: each.id))
 
 
 @router.get(

@@ -39,7 +39,7 @@ from dashboards.palette import Style, ThemeName, numbered_style, variant
 from dashboards.text.words import candidate_title, run_title
 from dashboards.view_state import MOST_PANELS, ViewState
 from orchestrator.columns import FIELDS, STEP, Array
-from orchestrator.external_runs import ExternalRun, ExternalSeries, ExternalState
+from orchestrator.external_runs import USUAL_METRICS, ExternalRun, ExternalSeries, ExternalState
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunRecord
@@ -252,18 +252,18 @@ def run_lines(
 
 def external_lines(
     runs: Iterable[ExternalRun],
-    told: Callable[[str], ExternalSeries],
+    told: Callable[[str, Sequence[str]], ExternalSeries],
     panel: Panel,
     styles: Mapping[str, Style],
 ) -> dict[str, PanelLine]:
-    """As `run_lines`, of external runs, whose ids have `external:` before them. `told` reads all that a run told, by
+    """As `run_lines`, of external runs, whose ids have `external:` before them. `told` reads metrics of a run by
     its id. One that did not tell what the panel goes over has no line."""
     lines: dict[str, PanelLine] = {}
     for run in runs:
         if external_metric(run.metrics, panel.metric) is None or len(lines) == MOST_LINES:
             continue
         names = tuple(dict.fromkeys((panel.metric, "tokens", "val_loss", "step_seconds")))
-        columns = external_columns(told(run.id), names)
+        columns = external_columns(told(run.id, (*names, *USUAL_METRICS)), names)
         values = columns.column(panel.metric)
         whole = external_series(columns, ended=run.state is not ExternalState.RUNNING)
         if not np.isfinite(values[np.isfinite(getattr(whole, panel.x))]).any():

@@ -27,7 +27,7 @@ from dashboards.render import page
 from dashboards.text import formats
 from dashboards.text.words import field_value
 from orchestrator.errors import NotFoundError
-from orchestrator.external_runs import ExternalState
+from orchestrator.external_runs import USUAL_METRICS, ExternalState
 from orchestrator.records import AnyExperiment
 from orchestrator.run_table.fields import EXTERNAL, RunField, TableRow, find_field
 from orchestrator.run_table.filters import (
@@ -158,7 +158,7 @@ class ComparePages:
         if (told := run.external) is None:
             assert run.measured is not None
             return self._reader.own_series(run.measured)
-        columns = external_columns(self._external_runs.series(told.id), OWN_FIELDS)
+        columns = external_columns(self._external_runs.series(told.id, (*OWN_FIELDS, *USUAL_METRICS)), OWN_FIELDS)
         return spiky_rows(external_series(columns, ended=told.state is not ExternalState.RUNNING), columns)
 
     def _tag(self, runs: Iterable[ComparedRun]) -> str:

@@ -114,7 +114,7 @@ class ExternalPages:
         judgement, _ = self._judge(found, choice)
         runs = _drawn_runs(self._external_runs.runs(found.id), judgement, choice.workload)
         metric = choice.metric or (judgement.metric if judgement else "")
-        series = {run.id: self._external_runs.series(run.id, metric) for run in runs}
+        series = {run.id: self._external_runs.series(run.id, (metric,)) for run in runs}
         drawn = EXTERNAL_CURVES.draw(runs, series, metric, external_styles(found.candidates), theme)
         title = EXTERNAL_CURVES.title.format(metric=metric)
         return figure_answer(drawn, form, theme, name=f"external-{found.id}", title=title, tag=tag)

@@ -16,11 +16,15 @@ from dashboards.text.formats import page_sentence
 
 ALLOWED_ADDRESSES = ("https://", "http://", "mailto:", "/", "#")
 LOWEST_HEADING = 6
+MOST_CELLS = 10_000
+"""Of tables: cells that are not written are filled in, some 65,000 of them in a note of 10,000 characters."""
 
 
 def markdown(text: str) -> Markup:
-    """The HTML of a text; a line ends where it ends in the text."""
-    return Markup(_parser().render(text))  # noqa: S704 - the parser escapes all that is not its own
+    """The HTML of a text; a line ends where it ends in the text. Tables of more than `MOST_CELLS` stay text."""
+    lines = text.splitlines()
+    cells = len(lines) * max((line.count("|") for line in lines), default=0)
+    return Markup(_parser(cells <= MOST_CELLS).render(text))  # noqa: S704 - the parser escapes all that is not its own
 
 
 def note(text: str) -> Markup:
@@ -37,8 +41,11 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 @cache
-def _parser() -> MarkdownIt:
-    made = MarkdownIt("js-default", {"html": False, "linkify": False, "breaks": True}).disable("image")
+def _parser(tables: bool) -> MarkdownIt:
+    # Behind each `[` the text is read once a level, and this preset has 100. A list in a list takes two; what lies
+    # deeper is left out.
+    options = {"html": False, "linkify": False, "breaks": True, "maxNesting": 40}
+    made = MarkdownIt("js-default", options).disable("image" if tables else ["image", "table"])
     made.validateLink = _is_allowed  # type: ignore[method-assign]  # markdown-it's own way to change it
     made.add_render_rule("link_open", _open_link)
     made.add_render_rule("heading_open", _lower_heading)

@@ -26,6 +26,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.database import Database
+from orchestrator.store.ids import id_slices
 from orchestrator.store.run_rows import lock_run
 from orchestrator.store.tables import checkpoints, runs
 from worker.errors import RemoteFolderError
@@ -42,8 +43,6 @@ FOLDER = "checkpoints"
 LIVE_CHECKPOINTS = 2
 """That a live run keeps in a remote folder: the newest, and the one before in case the newest turns out damaged; as on
 a worker's disk."""
-RUNS_AT_ONCE = 500
-"""Runs in one question."""
 Keep = Literal["best", "last", "none"]
 
 
@@ -113,9 +112,12 @@ def prune(database: Database, runs_folder: Path, keep: Keep) -> tuple[str, ...]:
     folders = {folder.parent.name: folder for folder in runs_folder.glob(f"*/{FOLDER}")}
     if not folders:
         return ()
+    status: dict[str, RunStatus] = {}
     with database.reading() as connection:
-        ended = runs.c.id.in_(folders), runs.c.status.in_(TERMINAL)
-        status = {row.id: row.status for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))}
+        for some in id_slices(folders):
+            ended = runs.c.id.in_(some), runs.c.status.in_(TERMINAL)
+            rows = connection.execute(sa.select(runs.c.id, runs.c.status).where(*ended))
+            status |= {row.id: row.status for row in rows}
     too_full = [run_id for run_id in status if _has_surplus(folders[run_id], checkpoint_policy(status[run_id], keep))]
     pruned = tuple(run_id for run_id in too_full if _prune_run(database, run_id, folders[run_id], keep))
     if pruned:
@@ -225,10 +227,8 @@ def _group_by_run(names: Iterable[str]) -> dict[str, list[str]]:
 def _read_runs(database: Database, run_ids: Iterable[str]) -> dict[str, tuple[RunStatus, KnownCheckpoints]]:
     """Of each of these runs that there is: its state, and what was told of."""
     found: dict[str, tuple[RunStatus, KnownCheckpoints]] = {}
-    wanted = list(run_ids)
     with database.reading() as connection:
-        for start in range(0, len(wanted), RUNS_AT_ONCE):
-            some = wanted[start : start + RUNS_AT_ONCE]
+        for some in id_slices(run_ids):
             told = _read_checkpoints(connection, some)
             for row in connection.execute(sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some))):
                 found[row.id] = row.status, told.get(row.id, KnownCheckpoints())

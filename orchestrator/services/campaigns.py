@@ -5,6 +5,8 @@ What is held out is read here and nowhere else for a caller, and told to `held_o
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
@@ -105,7 +107,7 @@ class Campaigns:
         with self._database.reading() as connection, held_out_seen():
             campaign = stored.read_campaign(connection, campaign_id)
             mine = stored.try_experiments(connection, campaign, place)
-            entries = [each.entry for each in stored.read_ledger(connection, campaign.number)]
+            entries = [each.entry for each in stored.read_ledger(connection, campaign.number, place)]
             return _try_record(connection, campaign, mine, entries)
 
     def place_of(self, experiment_id: str) -> TryPlace | None:
@@ -118,13 +120,11 @@ class Campaigns:
         """All tries of a campaign, the first one first."""
         with self._database.reading() as connection, held_out_seen():
             campaign = stored.read_campaign(connection, campaign_id)
-            entries = [each.entry for each in stored.read_ledger(connection, campaign.number)]
-            of_all = stored.try_experiments(connection, campaign)
-            places = dict.fromkeys(each.place for each in of_all)
-            return tuple(
-                _try_record(connection, campaign, [each for each in of_all if each.place == place], entries)
-                for place in places
-            )
+            entries: dict[int | None, list[LedgerEntry]] = {}
+            for each in stored.read_ledger(connection, campaign.number):
+                entries.setdefault(each.entry.place, []).append(each.entry)
+            tries = groupby(stored.try_experiments(connection, campaign), key=attrgetter("place"))
+            return tuple(_try_record(connection, campaign, list(mine), entries.get(place, [])) for place, mine in tries)
 
     def ledger(self, campaign_id: str) -> Ledger:
         """Every step of a campaign, each held against the stored specifications and results."""

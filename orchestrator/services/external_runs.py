@@ -36,7 +36,7 @@ class ExternalRuns:
         return external_runs.append(self._database, run_id, batch, by=by, most_runs=self._most_runs)
 
     def delete_run(self, run_id: str) -> ExternalRun:
-        """Remove a run for good; whoever sends its spool again brings it back."""
+        """Remove a run for good, and its experiment with its last run; whoever sends its spool again brings it back."""
         return external_runs.delete_run(self._database, run_id)
 
     def delete_experiment(self, experiment_id: str) -> ExternalExperiment:
@@ -47,30 +47,37 @@ class ExternalRuns:
         """Add labels and take some away; raises `ConflictError` where they would be too many."""
         return external_runs.change_labels(self._database, experiment_id, change)
 
-    def experiments(self, *, limit: int | None = None, labels: Collection[str] = ()) -> tuple[ExternalExperiment, ...]:
-        """Those that have all of these labels, the newest first."""
+    def experiments(
+        self, *, limit: int = 50, before: str | None = None, labels: Collection[str] = ()
+    ) -> tuple[ExternalExperiment, ...]:
+        """A page of those that have all of these labels, the newest first; `before` is the last one of the page before
+        it."""
         with self._database.reading() as connection:
-            return external_runs.experiments(connection, limit=limit, labels=labels)
+            return external_runs.experiments(connection, limit=limit, before=before, labels=labels)
 
     def experiment(self, experiment_id: str) -> ExternalExperiment:
         """One experiment."""
         with self._database.reading() as connection:
             return external_runs.experiment(connection, experiment_id)
 
-    def runs(self, experiment_id: str) -> tuple[ExternalRun, ...]:
-        """All runs of an experiment, the first that came first."""
+    def runs(
+        self, experiment_id: str, *, limit: int | None = None, after: str | None = None
+    ) -> tuple[ExternalRun, ...]:
+        """The runs of an experiment, or a page of them, the first that came first; `after` is the last one of the page
+        before it."""
         with self._database.reading() as connection:
-            return external_runs.runs(connection, experiment_id)
+            return external_runs.runs(connection, experiment_id, limit=limit, after=after)
 
     def run(self, run_id: str) -> ExternalRun:
         """One run."""
         with self._database.reading() as connection:
             return external_runs.run(connection, run_id)
 
-    def series(self, run_id: str, metric: str | None = None) -> ExternalSeries:
-        """All that a run told, or one metric; raises `DamagedError` where it cannot be read."""
+    def series(self, run_id: str, metrics: Collection[str] = (), *, most_values: int | None = None) -> ExternalSeries:
+        """All that a run told, or these metrics; raises `DamagedError` where it cannot be read, and `ConflictError`
+        where there is more of it than `most_values`."""
         with self._database.reading() as connection:
-            return external_runs.series(connection, run_id, metric)
+            return external_runs.series(connection, run_id, metrics, most_values=most_values)
 
     def judge(self, experiment_id: str, choice: JudgementChoice) -> ExternalJudgement:
         """The verdicts on the candidates of an experiment; raises `ConflictError` where it has nothing to judge, or

@@ -9,7 +9,10 @@ of processes. Nothing here has a lease, or is ever queued.
 
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -19,7 +22,8 @@ from sqlalchemy.engine import Connection
 from orchestrator.annotations import MOST_LABELS, LabelChange, sort_labels
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.external_runs import (
-    MOST_METRICS,
+    LONGEST_SUMMARY,
+    MOST_VALUES,
     ExternalExperiment,
     ExternalRun,
     ExternalSeries,
@@ -36,11 +40,10 @@ from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.tables import external_chunks, external_experiments, external_runs
 
-FULL_LINES: Final = 1_000
-"""A chunk of so many lines does not grow any more: each batch rewrites some 60 kB at most."""
-MOST_RUN_LINES: Final = 2_000_000
-MOST_IDS: Final = 500
-"""In one statement."""
+FULL_CHARACTERS: Final = 2**16
+"""A chunk with so much text does not grow any more: each batch rewrites no more of what is there."""
+ROWS_AT_ONCE: Final = 500
+"""Removed in one transaction, since others want to write meanwhile."""
 
 
 def append(
@@ -60,13 +63,16 @@ def append(
         ).one_or_none()
         received = 0 if chunk is None else chunk.first_line + chunk.lines
         new = batch.lines[received - batch.first_line :] if batch.first_line <= received else ()
-        if row.lines + len(new) > MOST_RUN_LINES:
+        if row.lines + len(new) > MOST_VALUES:
             raise ConflictError(
-                f"external run {run_id} has {row.lines:,} lines, of at most {MOST_RUN_LINES:,}; log less often"
+                f"external run {run_id} has {row.lines:,} lines, of at most {MOST_VALUES:,}; log less often"
             )
+        changes: dict[str, Any] = {}
+        if new:
+            changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
+        _require_short_summary({**row._mapping, **changes})
         if new:
             _grow(connection, run_id, batch.part, chunk, new)
-            changes = _changes(row, new) | (_settings(row, batch.run) if chunk is None else {}) | {"updated_at": now}
             connection.execute(sa.update(external_runs).where(external_runs.c.id == run_id).values(changes))
             count_change(connection)
         return LinesReceipt(run_id=run_id, experiment_id=experiment_id, lines=received + len(new))
@@ -125,25 +131,31 @@ def _require_room(connection: Connection, run_id: str, most_runs: int) -> None:
         )
 
 
+def _require_short_summary(row: Mapping[str, Any]) -> None:
+    lengths = {name: len(row[name]) for name in ("config", "tags", "metrics")}
+    if (length := sum(lengths.values())) > LONGEST_SUMMARY:
+        parts = ", ".join(f"{name} {count:,}" for name, count in lengths.items())
+        raise ConflictError(
+            f"external run {row['id']} would have {length:,} characters of settings and metrics as JSON ({parts}), of "
+            f"at most {LONGEST_SUMMARY:,}; log fewer names, keep less in its config, or begin another run"
+        )
+
+
 def delete_run(database: Database, run_id: str) -> ExternalRun:
-    """Remove a run and all that it told, for good. Raises `NotFoundError`."""
-    with database.writing() as connection:
+    """Remove a run and all that it told, for good, and its experiment where it was the last one. Raises
+    `NotFoundError`."""
+    with database.reading() as connection:
         found = run(connection, run_id)
-        _delete(connection, external_runs.c.id == found.id)
-        return found
+    _delete(database, found.experiment_id, external_runs.c.id == found.id)
+    return found
 
 
 def delete_experiment(database: Database, experiment_id: str) -> ExternalExperiment:
     """Remove an experiment and its runs, for good. Raises `NotFoundError`."""
-    with database.writing() as connection:
+    with database.reading() as connection:
         found = experiment(connection, experiment_id)
-        this = external_experiments
-        # Whoever sends a new run of it meanwhile waits for this row, and then makes the experiment anew.
-        mine = sa.select(this.c.number).where(this.c.id == found.id).with_for_update()
-        number = connection.execute(mine).scalar_one_or_none()  # another one may have deleted it, and waited for this
-        _delete(connection, external_runs.c.experiment_number == number)
-        connection.execute(sa.delete(this).where(this.c.number == number))
-        return found
+    _delete(database, found.id, sa.true())
+    return found
 
 
 def change_labels(database: Database, experiment_id: str, change: LabelChange) -> ExternalExperiment:
@@ -161,14 +173,31 @@ def change_labels(database: Database, experiment_id: str, change: LabelChange) -
         return experiment(connection, asked)
 
 
-def _delete(connection: Connection, which: sa.ColumnElement[bool]) -> None:
-    mine = sa.select(external_runs.c.id).where(which).order_by(external_runs.c.id).with_for_update()
-    ids = list(connection.execute(mine).scalars())
-    for begin in range(0, len(ids), MOST_IDS):
-        some = ids[begin : begin + MOST_IDS]
-        connection.execute(sa.delete(external_chunks).where(external_chunks.c.run_id.in_(some)))
-        connection.execute(sa.delete(external_runs).where(external_runs.c.id.in_(some)))
-    count_change(connection)
+def _delete(database: Database, experiment_id: str, which: sa.ColumnElement[bool]) -> None:
+    """Remove these runs of an experiment in short transactions, and the experiment once it has none. A spool's newest
+    lines go first: a deletion that breaks off leaves the beginning of each, as an upload does that breaks off."""
+    this, key = external_experiments, list(external_chunks.primary_key)
+    is_full = True
+    while is_full:
+        with database.writing() as connection:
+            # Whoever sends lines of its runs meanwhile waits for this row.
+            mine = sa.select(this.c.number).where(this.c.id == experiment_id).with_for_update()
+            if (number := connection.execute(mine).scalar_one_or_none()) is None:
+                return  # another one has deleted it
+            runs_of_it = external_runs.c.experiment_number == number
+            ids = sa.select(external_runs.c.id).where(runs_of_it, which)
+            newest = sa.select(*key).where(external_chunks.c.run_id.in_(ids))
+            newest = newest.order_by(*(column.desc() for column in key)).limit(ROWS_AT_ONCE)
+            room = ROWS_AT_ONCE
+            room -= connection.execute(sa.delete(external_chunks).where(sa.tuple_(*key).in_(newest))).rowcount
+            if room:
+                gone = sa.delete(external_runs).where(external_runs.c.id.in_(ids.limit(room)))
+                room -= connection.execute(gone).rowcount
+            is_full = not room
+            if not is_full:
+                has_runs = sa.exists().where(runs_of_it)
+                connection.execute(sa.delete(this).where(this.c.number == number, ~has_runs))
+            count_change(connection)
 
 
 def _settings(row: Any, header: RunHeader) -> dict[str, object]:
@@ -184,11 +213,12 @@ def _grow(connection: Connection, run_id: str, part: str, chunk: Any, new: Seque
     """Put lines behind a spool's newest chunk, or into it where it is small."""
     text = "\n".join("null" if line is None else line.model_dump_json(exclude_defaults=True) for line in new)
     first, count = (0 if chunk is None else chunk.first_line + chunk.lines), len(new)
-    if chunk is not None and chunk.lines < FULL_LINES:
-        key = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == part)
-        connection.execute(sa.delete(external_chunks).where(key, external_chunks.c.first_line == chunk.first_line))
-        text = "\n".join((_content(chunk.data, chunk.checksum), text))
-        first, count = chunk.first_line, chunk.lines + count
+    with suppress(DamagedError):  # it stays as it is, and others are written behind it
+        if chunk is not None and len(known := _content(chunk.data, chunk.checksum)) < FULL_CHARACTERS:
+            key = (external_chunks.c.run_id == run_id) & (external_chunks.c.part == part)
+            connection.execute(sa.delete(external_chunks).where(key, external_chunks.c.first_line == chunk.first_line))
+            text = f"{known}\n{text}"
+            first, count = chunk.first_line, chunk.lines + count
     data = zstandard.compress(text.encode())
     place = {"run_id": run_id, "part": part, "first_line": first}
     content = {"lines": count, "data": data, "checksum": integrity.checksum(data)}
@@ -209,8 +239,6 @@ def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
         if line.step is not None:
             for name, value in line.metrics.items():
                 _sum_up(metrics, name, line.step, value, line.at)
-    if len(metrics) > MOST_METRICS:
-        raise ConflictError(f"external run {row.id} has more than {MOST_METRICS:,} metrics; log fewer names")
     kept = json.dumps(metrics, sort_keys=True)
     return {"state": state, "state_at": state_at, "lines": lines, "torn_lines": torn, "metrics": kept}
 
@@ -231,13 +259,20 @@ def _sum_up(metrics: dict[str, dict[str, Any]], name: str, step: int, value: flo
 
 
 def experiments(
-    connection: Connection, *, limit: int | None = None, labels: Collection[str] = ()
+    connection: Connection, *, limit: int, before: str | None = None, labels: Collection[str] = ()
 ) -> tuple[ExternalExperiment, ...]:
-    """All experiments of external runs that have these labels, the newest first."""
-    query = sa.select(external_experiments).order_by(external_experiments.c.number.desc())
-    rows = connection.execute(query if labels else query.limit(limit)).all()
-    fitting = [row for row in rows if set(labels) <= set(json.loads(row.labels))] if labels else rows
-    return _experiment_records(connection, fitting[:limit])
+    """Experiments of external runs that have these labels, the newest first; with `before`, those older than that one.
+    Raises `NotFoundError`."""
+    this = external_experiments
+    query = sa.select(this).order_by(this.c.number.desc())
+    if before is not None:
+        number = connection.scalar(sa.select(this.c.number).where(this.c.id == validate_id(before)))
+        if number is None:
+            raise NotFoundError(f"there is no experiment of external runs {before!r}; begin with the first page")
+        query = query.where(this.c.number < number)
+    rows = connection.execute(query if labels else query.limit(limit))
+    fitting = (row for row in rows if set(labels) <= set(json.loads(row.labels)))
+    return _experiment_records(connection, list(islice(fitting, limit)))
 
 
 def experiment(connection: Connection, experiment_id: str) -> ExternalExperiment:
@@ -288,11 +323,17 @@ def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
     )
 
 
-def runs(connection: Connection, experiment_id: str) -> tuple[ExternalRun, ...]:
-    """All runs of an experiment, the first that came first. Raises `NotFoundError`."""
+def runs(
+    connection: Connection, experiment_id: str, *, limit: int | None = None, after: str | None = None
+) -> tuple[ExternalRun, ...]:
+    """The runs of an experiment, the first that came first; with `after`, those behind that one. Raises
+    `NotFoundError`."""
     found = experiment(connection, experiment_id)
     this = external_runs
-    mine = _RUNS.where(external_experiments.c.id == found.id).order_by(this.c.created_at, this.c.id)
+    mine = _RUNS.where(external_experiments.c.id == found.id).order_by(this.c.created_at, this.c.id).limit(limit)
+    if after is not None:
+        last = run(connection, after)
+        mine = mine.where(sa.tuple_(this.c.created_at, this.c.id) > (last.created_at, last.id))
     return tuple(_run_record(row) for row in connection.execute(mine))
 
 
@@ -318,25 +359,33 @@ def _run_record(row: Any) -> ExternalRun:
     return ExternalRun(**fields | stored)
 
 
-def series(connection: Connection, run_id: str, metric: str | None = None) -> ExternalSeries:
-    """Every metric of a run, or one: the value that was told last of each step. Raises `NotFoundError`, and
-    `DamagedError` where a chunk cannot be read."""
-    run(connection, run_id)
+def series(
+    connection: Connection, run_id: str, metrics: Collection[str] = (), *, most_values: int | None = None
+) -> ExternalSeries:
+    """These metrics of a run, or all: the value that was told last of each step. Raises `NotFoundError`,
+    `ConflictError` where more than `most_values` were told, and `DamagedError` where a chunk cannot be read."""
+    known = run(connection, run_id).metrics
+    asked = known.keys() & set(metrics) if metrics else known.keys()
+    count = sum(known[name].points for name in asked)
+    if most_values is not None and count > most_values:
+        raise ConflictError(
+            f"external run {run_id} has {count:,} values of these {len(asked):,} metrics, and one answer at most "
+            f"{most_values:,}; ask for fewer metrics at once, as in ?metric=NAME"
+        )
     query = sa.select(external_chunks).where(external_chunks.c.run_id == run_id)
     lines = sorted(
         (
-            line
+            (line["at"], line["step"], {name: value for name, value in line["metrics"].items() if name in asked})
             for row in connection.execute(query.order_by(external_chunks.c.first_line, external_chunks.c.part))
             for line in read_chunk(row._mapping)
-            if "step" in line
+            if "step" in line and "metrics" in line and not asked.isdisjoint(line["metrics"])
         ),
-        key=lambda line: line["at"],
+        key=itemgetter(0),
     )  # stable: of two that were told at the same moment the later line counts
     told: dict[str, dict[int, float]] = {}
-    for line in lines:
-        metrics = line.get("metrics", {})
-        for name in metrics if metric is None else metrics.keys() & {metric}:
-            told.setdefault(name, {})[line["step"]] = float(metrics[name])
+    for _, step, values in lines:
+        for name, value in values.items():
+            told.setdefault(name, {})[step] = float(value)
     ascending = {name: sorted(each.items()) for name, each in sorted(told.items())}
     return ExternalSeries(
         run_id=run_id,

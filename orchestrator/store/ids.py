@@ -6,7 +6,9 @@ named. The command line goes on by itself where only one begins with what was ty
 
 import re
 import secrets
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -22,6 +24,8 @@ ID_LENGTH = 10
 ABBREVIATED: Final = re.compile(r"([0-9a-z]{1,32})(?:-(\d{1,9}))?")
 """The beginning of an experiment's id; behind it, of a run, its number, with or without zeros. Nothing else is looked
 for: a lookup reads all ids."""
+IDS_AT_ONCE = 500
+"""In one statement: SQLite takes 32,766 parameters, PostgreSQL 65,535."""
 MOST_NEAR = 5
 COMPARED_IDS = 200
 """So many ids, of the newest experiments, are compared letter by letter: milliseconds, in which others may wait."""
@@ -33,6 +37,13 @@ def new_id() -> str:
     """A random id. Drawn at once: a draw for each letter costs ten calls of the kernel."""
     bits = secrets.randbits(5 * ID_LENGTH)
     return "".join(ID_ALPHABET[bits >> shift & 31] for shift in range(0, 5 * ID_LENGTH, 5))
+
+
+def id_slices(ids: Iterable[str]) -> Iterator[list[str]]:
+    """The ids in pieces for one statement each."""
+    rest = iter(ids)
+    while some := list(islice(rest, IDS_AT_ONCE)):
+        yield some
 
 
 def validate_id(text: str) -> str:

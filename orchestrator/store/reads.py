@@ -24,7 +24,7 @@ from orchestrator.records import (
     StateCounts,
 )
 from orchestrator.store import annotations, integrity
-from orchestrator.store.ids import experiment_not_found, run_not_found, validate_id
+from orchestrator.store.ids import experiment_not_found, id_slices, run_not_found, validate_id
 from orchestrator.store.tables import (
     attempts,
     change_counters,
@@ -90,8 +90,11 @@ def clone_family(connection: Connection, experiment_id: str, key: str | None) ->
         new = relatives.get(waiting.pop(), set()) - found
         found |= new
         waiting += new
-    rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(found), is_in_sight)).all()
-    return tuple(_experiment_records(connection, rows))
+    read: list[AnyExperiment] = []
+    for some in id_slices(found):
+        rows = connection.execute(_EXPERIMENTS.where(experiments.c.id.in_(some), is_in_sight)).all()
+        read += _experiment_records(connection, rows)
+    return tuple(read)
 
 
 def experiment_page(

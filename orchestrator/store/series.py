@@ -29,6 +29,7 @@ from orchestrator.columns import FIELDS, STEP, Array, Columns, merge_attempts
 from orchestrator.errors import DamagedError
 from orchestrator.store import integrity
 from orchestrator.store.database import insert
+from orchestrator.store.ids import id_slices
 from orchestrator.store.tables import attempts, chunks, observations, samples
 from worker.records.result import Observation, TextSamples
 
@@ -39,8 +40,6 @@ FULL_POINTS = 1_000
 MERGE_BATCHES = 32
 """Small chunks are merged so often: at most 31 are left to read, and a point is rewritten a few times, not always."""
 
-MOST_RUNS = 500
-"""Asked for by one statement."""
 ROWS_AT_ONCE = 64
 """Chunks in memory while many runs are read, a chunk being some 100 kB at most."""
 COMPRESSION_LEVEL = 3
@@ -151,9 +150,8 @@ def read(connection: Connection, run_id: str, fields: Sequence[str] = FIELDS, af
 
 def read_many(connection: Connection, run_ids: Sequence[str], fields: Sequence[str]) -> Iterator[tuple[str, Columns]]:
     """As `read`, for many runs, one in memory at a time; what has no points is left out."""
-    for first in range(0, len(run_ids), MOST_RUNS):
-        asked = {"ids": list(run_ids[first : first + MOST_RUNS])}
-        rows = connection.execute(_OF_RUNS, asked, execution_options={"yield_per": ROWS_AT_ONCE})
+    for some in id_slices(run_ids):
+        rows = connection.execute(_OF_RUNS, {"ids": some}, execution_options={"yield_per": ROWS_AT_ONCE})
         for run_id, of_run in groupby(rows, key=attrgetter("run_id")):
             yield run_id, _merge_chunks(list(of_run), fields)
 

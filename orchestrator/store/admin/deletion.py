@@ -105,11 +105,10 @@ def claim_removals(database: Database) -> tuple[ExperimentId, ...]:
     ready = is_deleted & experiments.c.undo_until.is_(None)
     query = sa.select(experiments.c.id).where(due | ready).order_by(experiments.c.number)
     with database.reading() as connection:  # a look that takes no lock, since most looks find nothing
-        found = connection.execute(query).scalars().all()
-    if not found:
-        return ()
+        if connection.execute(query.limit(1)).first() is None:
+            return ()
     with database.writing() as connection:
-        connection.execute(sa.update(experiments).where(experiments.c.id.in_(found), due).values(undo_until=None))
+        connection.execute(sa.update(experiments).where(due).values(undo_until=None))
         claimed = connection.execute(query.where(ready)).scalars()
         return tuple(ExperimentId(id) for id in claimed)
 

@@ -99,7 +99,8 @@ def register_try(database: Database, campaign_id: str, tried: TryRequest, *, by:
         known = None if key is None else hashlib.sha256(f"{campaign.id}\n{by}\n{key}".encode()).hexdigest()
         if known is not None and (place := _find_registered(connection, known, tried, key)) is not None:
             return place
-        place = 1 + sum(each.entry.kind is EntryKind.REGISTERED for each in read_ledger(connection, campaign.number))
+        mine = campaign_experiments.c.campaign_number == campaign.number
+        place = 1 + (connection.scalar(sa.select(sa.func.max(campaign_experiments.c.place)).where(mine)) or 0)
         if place > campaign.spec.most_tries:
             raise ConflictError(
                 f"campaign {campaign.id} may have {campaign.spec.most_tries:,} tries, and all are registered"
@@ -160,7 +161,7 @@ def follow_try(connection: Connection, experiment_number: int, now: float) -> No
     of_it = sa.select(campaigns.c.id).where(campaigns.c.number == row.campaign_number)
     campaign = _lock(connection, connection.execute(of_it).scalar_one())
     step = (EntryKind.JUDGED, row.place, row.workload)
-    ledger = [each.entry for each in read_ledger(connection, campaign.number)]
+    ledger = [each.entry for each in read_ledger(connection, campaign.number, row.place)]
     if any((each.kind, each.place, each.workload) == step for each in ledger):
         return
     mine = try_experiments(connection, campaign, row.place)
@@ -209,15 +210,20 @@ def find_try(connection: Connection, experiment_id: str) -> tuple[StoredCampaign
     return None if row is None else (_campaign(row), row.place)
 
 
-def read_ledger(connection: Connection, campaign_number: int) -> tuple[StoredEntry, ...]:
-    """All entries, the first one first."""
+def read_ledger(connection: Connection, campaign_number: int, place: int | None = None) -> tuple[StoredEntry, ...]:
+    """All entries, or those of one try, the first one first."""
     query = sa.select(campaign_entries.c.body, campaign_entries.c.hash)
     mine = query.where(campaign_entries.c.campaign_number == campaign_number).order_by(campaign_entries.c.number)
+    if place is not None:
+        # Few are read as JSON, for this is asked whenever a run of the try has ended.
+        body = campaign_entries.c.body
+        mine = mine.where(sa.or_(*(body.contains(f'"place":{place}{end}') for end in (",", "}"))))
     with trust_stored_names():
-        return tuple(
+        entries = (
             StoredEntry(entry=LedgerEntry.model_validate_json(row.body), body=row.body, hash=row.hash)
             for row in connection.execute(mine)
         )
+        return tuple(each for each in entries if place in (None, each.entry.place))
 
 
 def try_experiments(

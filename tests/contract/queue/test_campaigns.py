@@ -136,6 +136,20 @@ def test_an_idempotency_key_registers_once(store: Store) -> None:
         store.campaigns.register(campaign.id, BAD, key="a", by="k")
 
 
+def test_a_try_asks_for_no_entry_of_another_one(store: Store) -> None:
+    """Else the end of each of its runs would take as long as the campaign is old."""
+    campaign = store.campaigns.open(campaign_spec(held_out=0))
+    for _ in range(2):
+        store.campaigns.register(campaign.id, GOOD)
+    with store.database.writing() as connection:
+        of_the_first = campaign_entries.c.number == 2
+        connection.execute(sa.update(campaign_entries).where(of_the_first).values(body="cannot be read"))
+    assert store.campaigns.register(campaign.id, GOOD).place == 3
+    store.campaigns.submit(campaign.id, 2)
+    play(store)
+    assert store.campaigns.get_try(campaign.id, 2).state is TryState.IMPROVED
+
+
 def test_callers_at_once_spend_no_level_twice(store: Store) -> None:
     campaign = store.campaigns.open(campaign_spec())
     calls = [lambda: store.campaigns.register(campaign.id, GOOD).place for _ in range(4)]

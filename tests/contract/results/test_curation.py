@@ -18,12 +18,14 @@ from orchestrator.keys import KeyRequest, Scope
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.retention import removal
+from orchestrator.retention.checkpoints import prune
 from orchestrator.retention.removal import remove_deleted
 from orchestrator.store.admin import deletion
 from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.tables import experiments, labels, metadata, removed, runs
 from tests.contract.conftest import Store
+from tests.factories.statements import counted_work
 from tests.factories.stores import batch, comparison_spec, result
 from worker.records.protocol import CheckpointNotice
 
@@ -429,6 +431,29 @@ def test_no_two_clones_have_the_same_fresh_seeds(store: Store) -> None:
     assert [each.spec.seeds for each in (one, two, three)] == [(9, 10), (11, 12), (13,)]
     again = store.experiments.clone(source.id, fresh_seeds=2, key="one")
     assert (again.created, again.experiment.id) == (False, one.id)
+
+
+def test_no_statement_names_all_of_many_experiments(store: Store, tmp_path: Path) -> None:
+    """A database takes some ten thousand parameters, and no more."""
+    source = store.experiments.submit(comparison_spec(seeds=range(3))).experiment
+    with store.database.writing() as connection:
+        (row,) = connection.execute(sa.select(experiments).where(experiments.c.id == source.id)).mappings()
+        clones = [dict(row) | {"id": f"clone-{n}", "cloned_from": source.id} for n in range(1_200)]
+        for clone in clones:
+            del clone["number"]
+        connection.execute(sa.insert(experiments), clones)
+        ids = [clone["id"] for clone in clones]
+    for each in ids:
+        (tmp_path / each / "checkpoints").mkdir(parents=True)
+    with counted_work() as work:
+        assert store.experiments.clone("clone-7", fresh_seeds=1).experiment.spec.seeds == (3,)
+        assert prune(store.database, tmp_path, "none") == ()
+        with store.database.writing() as connection:
+            now = store.database.read_clock(connection)
+            gone = {"deleted_at": now - DAY, "undo_until": now - 1}
+            connection.execute(sa.update(experiments).where(experiments.c.cloned_from == source.id).values(gone))
+        assert sorted(deletion.claim_removals(store.database)) == sorted(ids)
+    assert max(work.parameters) < 600
 
 
 def test_too_few_fresh_seeds_for_a_sequential_comparison_are_refused_with_the_number_that_it_takes(

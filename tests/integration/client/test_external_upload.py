@@ -107,3 +107,23 @@ def test_no_upload_breaks_the_service(service: TestClient) -> None:
     kept: list[str] = []
     send_and_look(service, kept)
     assert len(kept) > 40 and len({*kept}) > 4, "odd things were kept as well"
+
+
+def test_lists_come_in_pages_and_series_by_metric(service: TestClient) -> None:
+    for number in range(5):
+        run = {"experiment": f"paged {number // 3}", "candidate": "muon", "tags": ["x"]}
+        line = {"at": 1.0, "step": 3, "metrics": {"loss": 2.0, "lr": 0.1}}
+        sent = service.post(f"/v1/external-runs/paged-{number}/lines", json={"run": run, "part": "a", "lines": [line]})
+        assert sent.status_code == 200
+    newest = service.get("/v1/external-experiments?limit=1").json()
+    (later,) = newest["items"]
+    assert later["name"] == "paged 1" and newest["next"] == later["id"]
+    (earlier,) = service.get(f"/v1/external-experiments?limit=1&before={newest['next']}").json()["items"]
+    assert earlier["name"] == "paged 0"
+    runs = f"/v1/external-experiments/{earlier['id']}/runs"
+    page = service.get(runs, params={"limit": 2}).json()
+    rest = service.get(runs, params={"limit": 2, "after": page["next"]}).json()
+    assert [run["id"] for run in (*page["items"], *rest["items"])] == ["paged-0", "paged-1", "paged-2"]
+    assert rest["next"] is None and service.get(f"{runs}?limit=101").status_code == 422
+    series = service.get("/v1/external-runs/paged-0/series?metric=lr&metric=none").json()
+    assert (series["steps"], series["values"]) == ({"lr": [3]}, {"lr": [0.1]})
