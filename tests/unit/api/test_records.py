@@ -90,6 +90,13 @@ def test_any_value_is_repeated_as_short_finite_json(value: Any, expected: Any):
     json.dumps(short_json(value), allow_nan=False).encode()
 
 
+def test_a_number_of_more_digits_than_python_writes_is_hexadecimal():
+    assert short_json(-(16**5_000)) == "-0x1" + "0" * 196 + "…"
+    shown = {fault.pointer: fault.text() for fault in faults_of({"seeds": 16**5_000, "name": 16**5_000})}
+    assert "must be a list of numbers, as [0x1000" in shown["/seeds"]
+    assert '"0x1000' in shown["/name"]
+
+
 def test_a_deep_value_is_cut_and_not_followed():
     deep: list[Any] = []
     for _ in range(100_000):
