@@ -71,9 +71,10 @@ class SpecLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """A node; raises `ComposerError` for too many values, and for an alias within what it repeats."""
-        event, before = self.peek_event(), self.values
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stub has no type
+        is_alias, before = isinstance(event, yaml.AliasEvent), self.values
         node = super().compose_node(parent, index)
-        if not isinstance(event, yaml.AliasEvent):
+        if not is_alias:
             self.values += 1
             if event.anchor is not None:
                 self._values_below[event.anchor] = self.values - before
