@@ -7,6 +7,7 @@ them, the pages put them beside the fields of their forms.
 import json
 import math
 from collections.abc import Iterable, Mapping, Sized
+from datetime import date
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
@@ -167,6 +168,10 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
         given = error["input"]
         numeric = isinstance(given, int | float) and not isinstance(given, bool)
         return f"must be a list of numbers, as [{short_json(given)}]" if numeric else "must be a list"
+    if kind == "string_type":
+        if isinstance(error["input"], date):
+            return "must be text, in quotes: without them YAML reads a date"
+        return "must be text, in quotes" if isinstance(error["input"], int | float) else "must be text"
     if kind == "too_short":
         return f"must have at least {pluralize(context['min_length'], 'item')}"
     if kind == "too_long":
