@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import gc
 import threading
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,8 +20,9 @@ from hypothesis import settings
 
 from api.processes.supervisor import Supervisor
 from orchestrator.settings import Settings
-from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
+from tests.factories.stores import PostgresqlServer, postgresql_server, require_postgresql
 from worker.footprint.process import FootprintAnswer, FootprintQuestion, answer
+from worker.words import pluralize
 
 SHARING = "tests/integration/service/"
 """All tests below share one running service, `service_url`."""
@@ -48,6 +50,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return SHARING if nodeid.startswith(SHARING) else str(super()._split_scope(nodeid))
 
     return SharedServiceScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest's own summary
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Name, in the last lines, the tests that did not run for want of a program, and how to get it: the reason of such
+    a skip begins with `install`. In CI they are failures."""
+    try:
+        return (yield)
+    finally:
+        reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
+        skipped = reporter.stats.get("skipped", ()) if reporter else ()  # xdist's workers have none
+        reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+        for reason, count in reasons.items():
+            if reason.startswith("install "):
+                reporter.write_line(f"{pluralize(count, 'test')} did not run: {reason}", red=True)
+                if os.environ.get("CI") == "true" and session.exitstatus == pytest.ExitCode.OK:
+                    session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,10 +135,7 @@ def branch(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlServer]:
     """A private PostgreSQL server for the whole session."""
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
-    with postgresql_server(programs) as server:
+    with postgresql_server(require_postgresql()) as server:
         yield server
 
 

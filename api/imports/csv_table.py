@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from api.imports.source import SourceError, SourcePoint, SourceRun, as_number, find_files
+from orchestrator.specs.text import SpecLoader
 
 RUN_COLUMNS = ("run", "run_id", "run_name", "runid", "name", "id")
 SETTING_COLUMNS = ("experiment", "candidate", "optimizer", "optim", "opt", "optimizer_name", "method", "algorithm",
@@ -167,7 +168,7 @@ def _value(text: str) -> int | float | str:
     return text
 
 
-class _HyperparameterLoader(yaml.SafeLoader):
+class _HyperparameterLoader(SpecLoader):
     """Takes what Python's own tags mark, as of tuples, for what it looks like, and makes no object of it."""
 
 
@@ -187,6 +188,6 @@ def _hyperparameters(path: Path) -> dict[str, Any]:
         found = yaml.load(path.read_text("utf-8"), _HyperparameterLoader)  # noqa: S506 - a SafeLoader
     except OSError:
         return {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SourceError(f"{path} cannot be read as YAML: {error}") from error
     return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}

@@ -1,5 +1,6 @@
 """How the catalog describes one optimizer and its typed options, as frozen records."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,16 +55,17 @@ class Option:
             return False
         if self.kind == "int" and not isinstance(value, int):
             return False
-        return self._above_minimum(value) and self._below_maximum(value)
+        # Not NaN, and no whole number that no float can be.
+        return abs(value) <= sys.float_info.max and self._above_minimum(value) and self._below_maximum(value)
 
     def _above_minimum(self, value: float) -> bool:
         if self.minimum is None:
-            return value == value and value != float("-inf")
+            return True
         return value > self.minimum if self.exclusive_minimum else value >= self.minimum
 
     def _below_maximum(self, value: float) -> bool:
         if self.maximum is None:
-            return value == value and value != float("inf")
+            return True
         return value < self.maximum if self.exclusive_maximum else value <= self.maximum
 
     def _interval(self) -> str:

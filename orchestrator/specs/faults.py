@@ -7,6 +7,7 @@ them, the pages put them beside the fields of their forms.
 import json
 import math
 from collections.abc import Iterable, Mapping, Sized
+from datetime import date
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
@@ -95,7 +96,8 @@ def short_json(value: Any, depth: int = 2) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, int):
-        return value if abs(value) < 2**53 else _short(str(value))
+        # Python writes thousands of digits in hexadecimal alone.
+        return value if abs(value) < 2**53 else _short(str(value) if abs(value) < 10**600 else hex(value))
     if isinstance(value, bytes):
         return _short(value[: LONGEST_TEXT + 1].decode("utf-8", "replace"))
     if isinstance(value, Mapping):
@@ -165,7 +167,11 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
     if kind in ("tuple_type", "list_type"):
         given = error["input"]
         numeric = isinstance(given, int | float) and not isinstance(given, bool)
-        return f"must be a list of numbers, as [{given}]" if numeric else "must be a list"
+        return f"must be a list of numbers, as [{short_json(given)}]" if numeric else "must be a list"
+    if kind == "string_type":
+        if isinstance(error["input"], date):
+            return "must be text, in quotes: without them YAML reads a date"
+        return "must be text, in quotes" if isinstance(error["input"], int | float) else "must be text"
     if kind == "too_short":
         return f"must have at least {pluralize(context['min_length'], 'item')}"
     if kind == "too_long":

@@ -6,6 +6,7 @@ with its own help: one ends with the first line up to which the parser understan
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import yaml
@@ -17,10 +18,8 @@ SpecPath = tuple[int | str, ...]
 
 _MERGE = "tag:yaml.org,2002:merge"
 
-MAX_DEPTH = 50
-"""No specification is nested deeper; what an alias nests into itself has no end."""
-MAX_STATEMENT_LINES = 2_000
-"""A TOML value of more lines is not followed: every line more is one more try."""
+MAX_TRIED_CHARACTERS = 2_000_000
+"""Characters that tomllib reads, over and over, in search of the ends of a text's statements: about two seconds."""
 
 
 class SourcePosition(NamedTuple):
@@ -33,89 +32,107 @@ class SourcePosition(NamedTuple):
         return f"{self.line}:{self.column}"
 
 
+Members = dict[str, tuple[SourcePosition, "Members"]]
+"""The fields of an object, or the items of a list: step of a JSON pointer → its place, and what is below it."""
+
+
 class Places:
-    """The places of all fields of one text that was understood."""
+    """The places of all fields of one text that was understood. What an alias repeats stands in one place."""
 
     def __init__(self, text: str, form: TextForm) -> None:
-        self._places: dict[str, SourcePosition] = {}
-        for path, place in _field_places(text, form):
-            self._places.setdefault(pointer(path), place)
+        self._root, self._members = SourcePosition(1, 1), Members()
+        # JSON that YAML does not take, and what is nested too deeply: faults are told at its first line.
+        with suppress(yaml.YAMLError, RecursionError):
+            if form is TextForm.TOML:
+                _add_toml(text, self._members)
+            elif (root := _root_node(text, form)) is not None:
+                self._root, self._members = _place(root), _members_of(root, {})
 
     def position(self, where: str) -> SourcePosition:
         """The place of that pointer; of what would hold it, where it is missing or a default."""
-        while where and where not in self._places:
-            where = where.rpartition("/")[0]
-        return self._places.get(where, SourcePosition(1, 1))
+        place, members = self._root, self._members
+        for step in where.split("/")[1:]:
+            if step not in members:
+                break
+            place, members = members[step]
+        return place
 
 
-def _field_places(text: str, form: TextForm) -> Iterator[tuple[SpecPath, SourcePosition]]:
-    if form is TextForm.TOML:
-        yield from _toml_places(text)
-        return
+def _root_node(text: str, form: TextForm) -> yaml.Node | None:
     # JSON may be indented by tabs, YAML may not; within JSON's strings there are none.
     loader = SpecLoader(text.replace("\t", " ") if form is TextForm.JSON else text)
     try:
-        root = loader.get_single_node()
-    except (
-        yaml.YAMLError,
-        RecursionError,
-    ):  # JSON that YAML does not take: faults are told at its first line
-        return
+        return loader.get_single_node()
     finally:
         loader.dispose()
-    if root is not None:
-        yield (), _place(root)
-        yield from _node_places(root, ())
 
 
-def _node_places(node: yaml.Node, path: SpecPath) -> Iterator[tuple[SpecPath, SourcePosition]]:
-    """The places below a node: of a member its key's, of an item its own."""
-    if len(path) >= MAX_DEPTH:
-        return
+def _members_of(node: yaml.Node, known: dict[yaml.Node, Members]) -> Members:
+    """What is below a node: of a member its key's place, of an item its own."""
+    if node in known:
+        return known[node]
+    found = known[node] = Members()
     if isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
-            yield (*path, position), _place(item)
-            yield from _node_places(item, (*path, position))
+            found[str(position)] = _place(item), _members_of(item, known)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.tag != _MERGE:
-                yield (*path, str(key.value)), _place(key)
-                yield from _node_places(value, (*path, str(key.value)))
+                found[_step(key.value)] = _place(key), _members_of(value, known)
         for key, value in node.value:  # after its own members, which win
             if key.tag == _MERGE:
                 for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                    yield from _node_places(merged, path)
+                    for step, member in _members_of(merged, known).items():
+                        found.setdefault(step, member)
+    return found
+
+
+def _step(name: int | str) -> str:
+    """A field's name, or an item's number, as it stands in a JSON pointer."""
+    return pointer((name,))[1:]
 
 
 def _place(node: yaml.Node) -> SourcePosition:
     return SourcePosition(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def _toml_places(text: str) -> Iterator[tuple[SpecPath, SourcePosition]]:
+def _add_toml(text: str, root: Members) -> None:
+    """Fill `root` statement by statement."""
     table: SpecPath = ()
     arrays: dict[SpecPath, int] = {}
     for place, statement in _statements(text):
         fields = tomllib.loads(statement)
-        if statement.startswith("["):
+        if is_header := statement.startswith("["):
             table = _table(fields, arrays, array=statement.startswith("[["))
-            yield from ((table[:length], place) for length in range(1, len(table) + 1))
-        else:
-            yield from ((table + path, place) for path in _paths(fields))
+        members = root
+        for step in table:
+            _, members = members.setdefault(_step(step), (place, Members()))
+        if not is_header:
+            _add_fields(fields, place, members)
+
+
+def _add_fields(value: Any, place: SourcePosition, members: Members) -> None:
+    """Fill `members` with all that a value holds, at one place."""
+    if isinstance(value, dict | list):
+        for step, held in value.items() if isinstance(value, dict) else enumerate(value):
+            _, below = members.setdefault(_step(step), (place, Members()))
+            _add_fields(held, place, below)
 
 
 def _statements(text: str) -> Iterator[tuple[SourcePosition, str]]:
     """Every statement of a TOML document with its place; comments and empty lines are none."""
     lines = text.split("\n")
-    first = 0
+    first = tried = 0
     while first < len(lines):
         begun = lines[first].strip()
         last = first
         if begun and not begun.startswith("#"):
-            while not _whole(begun) and last + 1 < len(lines) and last - first < MAX_STATEMENT_LINES:
+            while not _whole(begun):
                 last += 1
+                tried += len(begun)
+                if last == len(lines) or tried > MAX_TRIED_CHARACTERS:
+                    return
                 begun += "\n" + lines[last]
-            if not _whole(begun):
-                return
             yield SourcePosition(first + 1, len(lines[first]) - len(lines[first].lstrip()) + 1), begun
         first = last + 1
 
@@ -146,11 +163,3 @@ def _table(fields: Mapping[str, Any], arrays: dict[SpecPath, int], *, array: boo
 
 def _newest(path: SpecPath, arrays: Mapping[SpecPath, int]) -> SpecPath:
     return (*path, arrays[path]) if path in arrays else path
-
-
-def _paths(value: Any) -> Iterator[SpecPath]:
-    """The paths of all that a value holds."""
-    if isinstance(value, dict | list):
-        for step, held in value.items() if isinstance(value, dict) else enumerate(value):
-            yield (step,)
-            yield from ((step, *path) for path in _paths(held))

@@ -16,14 +16,15 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.errors import OrchestratorError
 from orchestrator.kinds.registry import ExperimentSpec
+from orchestrator.specs.faults import LONGEST_TEXT
 from worker.schema import trust_stored_names
 from worker.spec.run import Workload
 
 MAX_CHARACTERS = 1_000_000
 """The service takes no body over 1 MiB; parsing a longer text would only cost minutes."""
 
-MAX_ALIASES = 16
-"""Enough for shared parts of a specification, too few to multiply by much."""
+MAX_VALUES = 50_000
+"""Twice as many as the largest search has, and PyYAML reads them within a second or two."""
 NUMBERS = {
     "int": re.compile(r"^[-+]?(?:0|[1-9][\d_]*|0x[\da-fA-F_]+)$"),
     "float": re.compile(
@@ -57,18 +58,48 @@ class TwiceError(ValueError):
 
 
 class SpecLoader(yaml.SafeLoader):
-    """YAML's plain data, no objects, few aliases; scientific notation is a number; a key stands only once."""
+    """YAML's plain data, no objects; an alias counts as all that it repeats; scientific notation is a number; a key
+    stands only once."""
 
-    aliases = 0
+    values = 0
+
+    def __init__(self, stream: str) -> None:
+        """Read a text."""
+        super().__init__(stream)
+        self._values_below: dict[str, int] = {}
+        """Anchor → how many values an alias of it repeats."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """A node; raises `ComposerError` for too many aliases: nine lines of them can stand for a billion values."""
-        if self.check_event(yaml.AliasEvent):
-            self.aliases += 1
-        if self.aliases > MAX_ALIASES:
-            problem = f"more than {MAX_ALIASES} aliases (*name)"
-            raise yaml.composer.ComposerError(None, None, problem, self.get_mark())
-        return super().compose_node(parent, index)
+        """A node; raises `ComposerError` for too many values, and for an alias within what it repeats."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stub has no type
+        is_alias, before = isinstance(event, yaml.AliasEvent), self.values
+        node = super().compose_node(parent, index)
+        if not is_alias:
+            self.values += 1
+            if event.anchor is not None:
+                self._values_below[event.anchor] = self.values - before
+        elif event.anchor in self._values_below:
+            self.values += self._values_below[event.anchor]
+        else:
+            problem = f"an alias (*{event.anchor}) stands for what holds itself"
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+        if self.values > MAX_VALUES:
+            problem = f"more than {MAX_VALUES:,} values, where an alias (*name) counts as all that it repeats"
+            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """A value; raises `ConstructorError` with its place where it is none of its kind: `!!int ''`, 2026-13-45, a
+        number with more digits than Python writes."""
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, int):
+                str(value)  # hexadecimal digits are read without end, and then written nowhere
+        except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{str(node.value)[:LONGEST_TEXT]!r} cannot be read as {kind}; quote it if it is text"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping; raises `ConstructorError` where a key is given twice, which would hide the first value."""
@@ -121,24 +152,20 @@ def parse(text: str, source: str, form: TextForm = TextForm.YAML) -> dict[str, A
 
 def _yaml(text: str) -> Any:
     value = yaml.load(text, Loader=SpecLoader)  # noqa: S506 - a SafeLoader
-    _check_plain(value, set(), set())
+    _check_names(value, set())
     return value
 
 
-def _check_plain(value: Any, around: set[int], seen: set[int]) -> None:
-    """Raise `ValueError` for what JSON cannot hold: a value within itself, a name that is none."""
+def _check_names(value: Any, seen: set[int]) -> None:
+    """Raise `ValueError` for the name of a field that is none in JSON."""
     if not isinstance(value, dict | list) or id(value) in seen:
         return
-    if id(value) in around:
-        raise ValueError("an alias (*name) stands for what holds itself")
-    around.add(id(value))
+    seen.add(id(value))
     for name in value if isinstance(value, dict) else ():
         if not isinstance(name, str | int | float | None):
             raise ValueError(f"the name of a field must be text, not {name!r}")
     for held in value.values() if isinstance(value, dict) else value:
-        _check_plain(held, around, seen)
-    around.discard(id(value))
-    seen.add(id(value))
+        _check_names(held, seen)
 
 
 def _json(text: str) -> Any:
@@ -165,7 +192,7 @@ def _json_place(text: str, words: str) -> str:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark if error.problem == words else None
         return f":{mark.line + 1}:{mark.column + 1}:" if mark else ""
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, RecursionError):
         pass
     return ""
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 
@@ -71,8 +70,6 @@ def test_a_start_loads_only_what_every_call_needs(start, left_out, tmp_path):
 def test_a_worker_loads_transformers_and_torchao_with_what_first_needs_them():
     """Two thirds of a worker's imports are transformers: a regression trains without them. Torchao costs each process a
     third of a second, and warns on every training's output."""
-    if find_spec("torchao") is None:
-        pytest.skip("torchao is not installed")
     program = (
         "import sys, worker.run; print('transformers' in sys.modules, 'torchao' in sys.modules); "
         "from worker.checks.tiny_models import tiny_gpt2; model = tiny_gpt2(); "

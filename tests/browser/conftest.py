@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
     """One Chromium for a module's tests; longer-lived, its event loop would forbid other modules theirs."""
     path = chromium_path()
     if path is None:
-        pytest.skip(f"no Chromium: none of {', '.join(NAMES)} is on the path and ADAPM_BENCH_CHROMIUM is not set")
+        pytest.skip("install Chromium (apt-get install chromium), or name one in ADAPM_BENCH_CHROMIUM")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield opened

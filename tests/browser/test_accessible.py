@@ -1,6 +1,7 @@
 """axe-core finds nothing serious on any page, in light and in dark: contrast, names, roles, order."""
 
 import pytest
+from axe_playwright_python import base as axe
 from playwright.sync_api import Page
 
 from orchestrator.annotations import AnnotationChange
@@ -22,7 +23,6 @@ from tests.factories.sweep import sweep_spec
 from worker.records.footprint import Footprint, OptimizerFootprint
 
 pytestmark = pytest.mark.browser
-axe = pytest.importorskip("axe_playwright_python.base", reason="axe-playwright-python is not installed")
 
 SERIOUS = ("serious", "critical")
 COUNTED = Footprint(

@@ -29,7 +29,7 @@ from tests.chaos.killable_postgresql import killable_postgresql
 from tests.chaos.rampage import Rampage, rampage_on, until
 from tests.chaos.undisturbed import Course, course_of, differences, undisturbed_courses
 from tests.factories.services import make_services
-from tests.factories.stores import postgresql_programs
+from tests.factories.stores import require_postgresql
 from tests.integration.small_comparison import small_comparison
 from worker.records.result import Point
 
@@ -71,11 +71,8 @@ class Submitter:
 
 
 def test_nothing_is_lost_or_doubled_while_everything_is_killed(tmp_path: Path) -> None:
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
     folder, submitter, chance = tmp_path / "data", Submitter(), random.Random(SEED)
-    with killable_postgresql(programs) as server, rampage_on(folder, server, 2, SEED) as rampage:
+    with killable_postgresql(require_postgresql()) as server, rampage_on(folder, server, 2, SEED) as rampage:
         rampage.keep_up()
         until(lambda: rampage.ask(lambda client: client.experiments()) is not None, rampage, "the service answers", 600)
         started = time.monotonic()

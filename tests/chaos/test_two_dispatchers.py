@@ -24,7 +24,7 @@ from orchestrator.services.composition import Services
 from orchestrator.store.database import Database
 from tests.chaos.processes import cluster_address, dispatcher_of, family, raylet_of, running_service
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, postgresql_programs, postgresql_server
+from tests.factories.stores import PostgresqlServer, postgresql_server, require_postgresql
 from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
@@ -60,10 +60,7 @@ def service(folder: Path, url: str, *words: str) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresqlServer]:
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
-    with postgresql_server(programs) as running:
+    with postgresql_server(require_postgresql()) as running:
         yield running
 
 

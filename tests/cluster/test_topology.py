@@ -30,7 +30,7 @@ from orchestrator.jobs import RunStatus
 from tests.architecture.tree import REPOSITORY
 from tests.chaos.killable_postgresql import KillablePostgresql, killable_postgresql
 from tests.chaos.undisturbed import course_of, undisturbed_courses
-from tests.factories.stores import postgresql_programs
+from tests.factories.stores import require_postgresql
 from tests.factories.waiting import until
 from tests.integration.small_comparison import small_comparison
 
@@ -123,10 +123,7 @@ class Machine:
 @pytest.fixture
 def postgresql() -> Iterator[KillablePostgresql]:
     """A private PostgreSQL server with an empty database, durable as the one in its container."""
-    programs = postgresql_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL's server programs (initdb, postgres) are not installed")
-    with killable_postgresql(programs) as server:
+    with killable_postgresql(require_postgresql()) as server:
         yield server
 
 

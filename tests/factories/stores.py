@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
@@ -147,6 +148,14 @@ def postgresql_programs() -> Path | None:
     found = [Path(initdb).parent for initdb in [shutil.which("initdb")] if initdb]
     found += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True)
     return next((folder for folder in found if (folder / "initdb").exists()), None)
+
+
+def require_postgresql() -> Path:
+    """The folder of `postgresql_programs`; skips the test where there is none."""
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip("install PostgreSQL's server programs (apt-get install postgresql)")
+    return programs
 
 
 class PostgresqlServer:

@@ -52,7 +52,7 @@ def small_disk(folder: Path, mebibytes: int) -> SmallDisk:
     try:
         tried = subprocess.run(disk.command(["true"]), capture_output=True, text=True)
     except FileNotFoundError:
-        pytest.skip("unshare (util-linux) is not installed")
+        pytest.skip("install unshare (apt-get install util-linux)")
     if tried.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {tried.stderr.strip()}")
     return disk

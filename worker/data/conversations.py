@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.catalog import datasets
-from worker.data.documents import Split, split_by_hash
+from worker.data.documents import NO_TEXT, REPLACEMENT, Split, split_by_hash
 from worker.data.manifest import ConversationManifest
 from worker.data.sources import explain_hub_errors
 from worker.data.tokenizers import BpeTokenizer, ByteTokenizer, Tokenizer, Tokens, tokenizer_file
@@ -162,7 +162,8 @@ def _conversation(row: Mapping[str, Any], split: Split, where: str) -> Conversat
     answers = [turn["content"] for turn in turns if turn["role"] == "assistant"]
     if not prompt.strip() or not answers or not answers[-1].strip():
         return None
-    return Conversation(prompt=prompt.strip(), answer=answers[-1].strip(), split=split)
+    prompt, answer = (NO_TEXT.sub(REPLACEMENT, text.strip()) for text in (prompt, answers[-1]))
+    return Conversation(prompt=prompt, answer=answer, split=split)
 
 
 logger = logging.getLogger(__name__)

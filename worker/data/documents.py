@@ -1,6 +1,7 @@
 """What a dataset is before it is tokenised: documents in a fixed order, each in one split for ever."""
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,10 @@ from typing import Any, Final, Protocol
 
 VALIDATION_PERCENT: Final = 2
 """Share of the documents that is held out; 2 % of 30 MB is far more than any evaluation reads."""
+
+NO_TEXT: Final = re.compile(r"[\0\ud800-\udfff]")
+"""NUL, which ends a document of the tokenizer `byte`, and halves of surrogate pairs, which UTF-8 cannot encode."""
+REPLACEMENT: Final = "\ufffd"
 
 SourceCursor = dict[str, Any]
 """A place in a source, as JSON."""
@@ -27,6 +32,8 @@ class Document:
 
     name: str
     text: str
+    replaced_characters: int = 0
+    """How many of the source's characters are `REPLACEMENT` here."""
 
     def split(self, validation_percent: int = VALIDATION_PERCENT) -> Split:
         """The split, by the name alone: adding a document never moves another."""
@@ -43,9 +50,14 @@ def split_by_hash(name: str, validation_percent: int) -> Split:
     return Split.VALIDATION if bucket < validation_percent else Split.TRAIN
 
 
-def document_by_content(text: str) -> Document:
-    """A document without a name of its own: copies of one text get one split, so none leaks into validation."""
-    return Document(name=hashlib.sha256(text.encode()).hexdigest(), text=text)
+def make_document(text: str, name: str | None = None) -> Document:
+    """The document of a text, in which `REPLACEMENT` stands for what is `NO_TEXT`.
+
+    Without a name of its own it has that of its content: copies of one text get one split, so none leaks into
+    validation.
+    """
+    text, replaced = NO_TEXT.subn(REPLACEMENT, text)
+    return Document(name=name or hashlib.sha256(text.encode()).hexdigest(), text=text, replaced_characters=replaced)
 
 
 class DocumentSource(Protocol):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from worker.data.documents import Document, LocalSource, document_by_content
+from worker.data.documents import Document, LocalSource, make_document
 from worker.errors import DataError
 
 MOST_KINDS: Final = 5
@@ -40,7 +40,7 @@ class OwnFiles(LocalSource):
             with _explain_errors(path):
                 for text in READERS[_kind(path)](path, self.column):
                     if text and not text.isspace():
-                        yield document_by_content(text)
+                        yield make_document(text)
                     else:
                         self.skipped_documents += 1
 
@@ -102,21 +102,23 @@ def _explain_errors(path: Path) -> Iterator[None]:
     """What a damaged file raises names the file and the way out."""
     try:
         yield
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8 ({error.reason}: byte 0x{error.object[error.start]:02x}). "
-            "Convert it (`iconv -f … -t UTF-8`) or leave it out."
-        ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is no complete gzip file: {error}. Fetch it again or leave it out.") from error
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """The lines of a file, with their ends."""
+    """The lines of a file, with their ends, without the marks that other systems' editors begin files with."""
     with path.open("rb") as raw:
         unpacked = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-        for line in unpacked:
-            yield line.decode()
+        for number, line in enumerate(unpacked, start=1):
+            try:
+                text = line.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path}, line {number} is not UTF-8 ({error.reason}: byte 0x{error.object[error.start]:02x}). "
+                    "Convert the file (`iconv -f … -t UTF-8`) or leave it out."
+                ) from error
+            yield text
 
 
 def _pieces(path: Path, column: str) -> Iterator[str]:
@@ -140,7 +142,7 @@ def _json_lines(path: Path, column: str) -> Iterator[str | None]:
             continue
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}, line {number} is no JSON: {error}. Mend or remove the line.") from error
         yield _field(fields, column, f"{path}, line {number}")
 
@@ -163,19 +165,21 @@ def _parquet(path: Path, column: str) -> Iterator[str | None]:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
-    except pa.ArrowException as error:
-        raise DataError(f"{path} is no Parquet file: {error}. Fetch it again or leave it out.") from error
-    with file:
-        kinds = {field.name: field.type for field in file.schema_arrow}
-        if column not in kinds:
-            raise DataError(
-                f"{path} has no column {column!r}; its columns: {', '.join(kinds)}. Name one with --column."
-            )
-        if not (pa.types.is_string(kinds[column]) or pa.types.is_large_string(kinds[column])):
-            raise DataError(f"{path}: the column {column!r} is {kinds[column]}, not text. Name another with --column.")
-        for batch in file.iter_batches(batch_size=1024, columns=[column]):
-            yield from batch.column(0).to_pylist()
+        with pq.ParquetFile(path) as file:
+            kinds = {field.name: field.type for field in file.schema_arrow}
+            if column not in kinds:
+                raise DataError(
+                    f"{path} has no column {column!r}; its columns: {', '.join(kinds)}. Name one with --column."
+                )
+            kind = kinds[column].value_type if pa.types.is_dictionary(kinds[column]) else kinds[column]
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+                raise DataError(
+                    f"{path}: the column {column!r} is {kinds[column]}, not text. Name another with --column."
+                )
+            for batch in file.iter_batches(batch_size=1024, columns=[column]):
+                yield from batch.column(0).to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is no whole Parquet file: {error}. Fetch it again or leave it out.") from error
 
 
 READERS: Final[dict[str, Callable[[Path, str], Iterator[str | None]]]] = {

@@ -107,6 +107,8 @@ class Manifest(FolderManifest):
     """Shards hold little-endian uint16, or uint32 where the vocabulary is above 65,536."""
     documents: int
     skipped_documents: int
+    replaced_characters: int = 0
+    """NUL and halves of surrogate pairs in the source: U+FFFD in the documents."""
     text_bytes: int
     """UTF-8 bytes of all documents."""
     shards: tuple[ShardEntry, ...]

@@ -247,6 +247,7 @@ def _manifest(place: PreparationState, tokenizer: Tokenizer) -> Manifest:
         token_bytes=2 if token_bytes(tokenizer.vocabulary_size) == 2 else 4,
         documents=place.documents,
         skipped_documents=place.skipped_documents,
+        replaced_characters=place.replaced_characters,
         text_bytes=place.text_bytes,
         shards=place.shards,
         data_hash=hash_shards(place.shards),

@@ -34,6 +34,7 @@ class PreparationState(Record):
     cursor: SourceCursor | None = None
     documents: int = 0
     skipped_documents: int = 0
+    replaced_characters: int = 0
     text_bytes: int = 0
     token_bytes: int = 2
     shards: tuple[ShardEntry, ...] = ()
@@ -48,6 +49,7 @@ class SectionProgress:
     """What is tokenised so far, as a progress bar shows it."""
 
     documents: int
+    replaced_characters: int
     text_bytes: int
     training_tokens: int
 
@@ -91,7 +93,10 @@ class Sections:
         self.place = place
         self._source, self._tokenizer, self._folder, self._on_progress = source, tokenizer, folder, on_progress
         self._progress = SectionProgress(
-            documents=place.documents, text_bytes=place.text_bytes, training_tokens=place.training_tokens()
+            documents=place.documents,
+            replaced_characters=place.replaced_characters,
+            text_bytes=place.text_bytes,
+            training_tokens=place.training_tokens(),
         )
         self._tokens: dict[Split, list[Tokens]] = {split: [] for split in Split}
 
@@ -129,6 +134,7 @@ class Sections:
             split = document.split(recipe.validation_percent)
             self._tokens[split].append(tokens)
             self._progress.documents += 1
+            self._progress.replaced_characters += document.replaced_characters
             self._progress.text_bytes += document.size_bytes()
             self._progress.training_tokens += len(tokens) if split is Split.TRAIN else 0
             if self._is_limit_reached():
@@ -155,6 +161,7 @@ class Sections:
             cursor=self._source.cursor(),
             documents=self._progress.documents,
             skipped_documents=self._source.skipped_documents,
+            replaced_characters=self._progress.replaced_characters,
             text_bytes=self._progress.text_bytes,
             token_bytes=stored_bytes,
             shards=(*self.place.shards, *written),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from worker.catalog import datasets
 from worker.catalog.datasets import HubLocation
-from worker.data.documents import Document, DocumentSource, LocalSource, SourceCursor, document_by_content
+from worker.data.documents import Document, DocumentSource, LocalSource, SourceCursor, make_document
 from worker.data.files import OwnFiles
 from worker.errors import DataError, HubError
 
@@ -32,7 +32,7 @@ class PythonStdlib(LocalSource):
         """Yield the files, sorted by their relative paths."""
         for name, path in self._files:
             try:
-                yield Document(name=name, text=path.read_bytes().decode())
+                yield make_document(path.read_bytes().decode(), name)
             except UnicodeDecodeError:  # the library's own tests hold files in other encodings, on purpose
                 self.skipped_documents += 1
 
@@ -75,7 +75,7 @@ class HubSource:
             for row in self._stream:
                 text = self._text(row)
                 if text:
-                    yield document_by_content(text)
+                    yield make_document(text)
                 else:
                     self.skipped_documents += 1
 

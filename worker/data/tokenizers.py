@@ -39,7 +39,7 @@ class Tokenizer(Protocol):
 
 
 class ByteTokenizer:
-    """One token a UTF-8 byte. NUL ends a text: no text file holds it, so 256 ids suffice."""
+    """One token a UTF-8 byte. NUL ends a text: no document has it (`documents.py`), so 256 ids suffice."""
 
     vocabulary_size = 256
     end_of_text = 0

@@ -30,6 +30,7 @@ from worker.data.weights import OWN_FOLDER
 from worker.errors import CorruptShardError, WorkerError
 from worker.files import UNFINISHED
 from worker.spec.run import DataSpec, Evaluation
+from worker.words import pluralize
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9}
 
@@ -189,6 +190,11 @@ def prepare(
         print_json(manifest)
         return
     print(f"{dataset} as {tokenizer} tokens: {manifest.documents:,} documents, data hash {manifest.data_hash}")
+    if manifest.skipped_documents:
+        complain(f"skipped: {pluralize(manifest.skipped_documents, 'document')} without text, or unreadable")
+    if manifest.replaced_characters:
+        replaced = pluralize(manifest.replaced_characters, "character")
+        complain(f"replaced by U+FFFD: {replaced} that no text has (NUL, or half of a surrogate pair)")
     # Fewer sequences than a run's evaluation usually takes, or none.
     held_out, length = manifest.tokens(Split.VALIDATION), DataSpec().sequence_length_tokens
     usual, found = Evaluation().sequences, held_out // (length + 1)

@@ -26,6 +26,7 @@ from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
 from orchestrator.analysis.campaigns import CampaignRecord, HeldOutWorkloads, Ledger, TryRecord
+from orchestrator.specs.text import SpecLoader
 from worker.words import pluralize
 
 Id = Annotated[str, typer.Argument(help="A campaign's id.", metavar="ID")]
@@ -143,7 +144,7 @@ def _option(text: str) -> tuple[str, Any]:
     if not separator or not name:
         refuse(f"--option {text!r} must be NAME=VALUE, as --option beta2=0.95")
     try:
-        return name, yaml.safe_load(value)
+        return name, yaml.load(value, SpecLoader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError:
         return name, value
 

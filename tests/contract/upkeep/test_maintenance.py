@@ -21,7 +21,7 @@ from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import runs
 from tests.contract.conftest import POLICY, Store
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, batch, claim, comparison_spec, postgresql_programs, result
+from tests.factories.stores import PostgresqlServer, batch, claim, comparison_spec, require_postgresql, result
 from worker.records.protocol import CheckpointNotice
 
 
@@ -104,9 +104,7 @@ def test_a_backup_of_postgresql_comes_back_by_the_command_that_is_told(
     postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A run in flight included: its worker goes on with the restored database. No password is in the command."""
-    programs = postgresql_programs()
-    assert programs is not None
-    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(require_postgresql()), prepend=os.pathsep)
     source, target = (postgresql.url(postgresql.create_database()) for _ in range(2))
     with closing(Database(source)) as database:
         database.migrate()

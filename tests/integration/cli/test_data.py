@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
@@ -47,6 +48,24 @@ def services(*words: str | Path) -> Result:
 def listed() -> list[dict[str, Any]]:
     prepared: list[dict[str, Any]] = json.loads(services("ls", "--json").stdout)["prepared"]
     return prepared
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "bpe-512"])
+def test_what_was_replaced_or_skipped_is_said(corpus: Path, tokenizer: str) -> None:
+    """A document ends where it ends, and nowhere else: as many ends as documents are stored."""
+    with corpus.open("a") as file:
+        file.write('\n{"body": "half \\ud83d an emoji, \\u0000 and more"}\n{"body": null}')
+    words = ("prepare", "own/web", "--from", corpus, "--column", "body", "--tokenizer", tokenizer)
+    for _ in range(2):  # prepared, and found prepared
+        done = services(*words)
+        assert done.exit_code == 0, done.stderr
+        assert "replaced by U+FFFD: 2 characters that no text has" in done.stderr
+        assert "skipped: 1 document without text" in done.stderr
+    manifest = json.loads(services(*words, "--json").stdout)
+    assert (manifest["documents"], manifest["replaced_characters"], manifest["skipped_documents"]) == (301, 2, 1)
+    shards = Path(listed()[0]["folder"]).glob("*.bin")
+    ends = sum(int((np.fromfile(path, "<u2") == manifest["end_of_text"]).sum()) for path in shards)
+    assert ends == 301
 
 
 def test_own_files_become_a_dataset_that_a_run_trains_on(corpus: Path, tmp_path: Path) -> None:

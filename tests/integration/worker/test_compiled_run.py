@@ -18,7 +18,9 @@ from worker.run import Folders, run
 pytestmark = [
     pytest.mark.compiler,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler is installed"),
+    pytest.mark.skipif(
+        not (shutil.which("g++") or shutil.which("clang++")), reason="install a C++ compiler (apt-get install g++)"
+    ),
 ]
 
 STEPS, STOP_AT = 8, 4

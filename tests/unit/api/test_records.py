@@ -1,6 +1,7 @@
 """Pydantic's errors become faults: a pointer, the value found there, what is allowed; always finite, short JSON."""
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
@@ -88,6 +89,27 @@ def test_cross_field_faults_have_their_own_place():
 def test_any_value_is_repeated_as_short_finite_json(value: Any, expected: Any):
     assert short_json(value) == expected
     json.dumps(short_json(value), allow_nan=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [
+        (date(2026, 11, 29), "must be text, in quotes: without them YAML reads a date"),
+        (True, "must be text, in quotes"),
+        (7, "must be text, in quotes"),
+        (["a"], "must be text"),
+    ],
+)
+def test_what_was_not_read_as_text_says_so(value: object, allowed: str):
+    found = {fault.pointer: fault.allowed for fault in faults_of(comparison_fields() | {"name": value})}
+    assert found == {"/name": allowed}
+
+
+def test_a_number_of_more_digits_than_python_writes_is_hexadecimal():
+    assert short_json(-(16**5_000)) == "-0x1" + "0" * 196 + "…"
+    shown = {fault.pointer: fault.text() for fault in faults_of({"seeds": 16**5_000, "name": 16**5_000})}
+    assert "must be a list of numbers, as [0x1000" in shown["/seeds"]
+    assert '"0x1000' in shown["/name"]
 
 
 def test_a_deep_value_is_cut_and_not_followed():

@@ -71,6 +71,19 @@ def test_hyperparameters_of_python_become_plain_ones_and_no_objects(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [1]\n" + "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)),
+        "a: &a [*a]", "a: " + "9" * 6_000, "a: 0x" + "f" * 6_000, "a: !!bool maybe", "a: " + "[" * 3_000,
+    ],
+)  # fmt: skip
+def test_hyperparameters_that_multiply_or_cannot_be_read_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "hparams.yaml").write_text(text)
+    with pytest.raises(SourceError, match=r"hparams\.yaml cannot be read as YAML"):
+        runs(tmp_path, "step,val_loss\n0,1\n")
+
+
+@pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("", "no header"), ("a\n1\n", "no header"), ("a,a\n1,2\n", "no header"), ("step,val_loss\n", "no rows"),

@@ -97,19 +97,21 @@ def test_a_comparison_without_any_result_is_a_table_too(form: TableFormat) -> No
     assert "adamw" in publish(compare(experiment, ()), form).lower()
 
 
-def test_the_table_compiles(tmp_path: Path) -> None:
-    """Where TeX is installed: pdflatex takes the table of hostile names as it is; elsewhere its groups are counted."""
-    text = latex(made_comparison(name=HOSTILE, label=HOSTILE))
-    bare = text
+def test_hostile_names_leave_the_groups_of_the_table_closed() -> None:
+    bare = latex(made_comparison(name=HOSTILE, label=HOSTILE))
     for replacement in (r"\{", r"\}", r"\textbackslash{}"):
         bare = bare.replace(replacement, "")
     assert bare.count("{") == bare.count("}")
-    if (pdflatex := shutil.which("pdflatex")) is None:
-        return
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no TeX here, which is too large to ask for")
+def test_the_table_compiles(tmp_path: Path) -> None:
+    """Of hostile names, as it is."""
+    text = latex(made_comparison(name=HOSTILE, label=HOSTILE))
     packages = r"\usepackage{booktabs}\usepackage[T1]{fontenc}\usepackage{textcomp}"
     document = rf"\documentclass{{article}}{packages}\begin{{document}}{text}\end{{document}}"
     (tmp_path / "table.tex").write_text(document)
-    command = [pdflatex, "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
+    command = ["pdflatex", "-no-shell-escape", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
 

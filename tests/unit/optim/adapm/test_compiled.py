@@ -13,7 +13,7 @@ from worker.checks.tiny_models import loss_of, tiny_gpt2, tiny_llama, train
 
 CPU = torch.device("cpu")
 LR = 1e-3
-needs_c = pytest.mark.skipif(not compiled.has_compiler("cpu"), reason="needs a C compiler")
+needs_c = pytest.mark.skipif(not compiled.has_compiler("cpu"), reason="install a C compiler (apt-get install gcc)")
 
 
 @pytest.fixture

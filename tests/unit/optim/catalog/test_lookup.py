@@ -25,7 +25,7 @@ def test_values_within_the_bounds_have_no_fault(option, values):
     ("option", "values", "fault"),
     [
         (RATE, [-0.1, 1, 1.0, "0.5", True, None, float("nan"), float("inf")], "must be a number in [0, 1)"),
-        (COUNT, [0, 1.0, 1.5, True, "1", None], "must be a whole number in [1, inf)"),
+        (COUNT, [0, 1.0, 1.5, True, "1", None, 10**400], "must be a whole number in [1, inf)"),
         (SWITCH, [0, 1, "true", None], "must be true or false"),
         (WORD, ["c", "", 1, True], "must be one of a, b or null"),
     ],

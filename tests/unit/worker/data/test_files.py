@@ -1,5 +1,6 @@
 """A user's own files as a dataset: every kind read, every fault named with its file and the way out."""
 
+import codecs
 import gzip
 import json
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_the_version_is_a_hash_of_content_and_column(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", b"latin \xe9", r"a\.txt is not UTF-8 \(.*byte 0xe9\)\. Convert it"),
+        ("a.txt", b"x\nlatin \xe9", r"a\.txt, line 2 is not UTF-8 \(.*byte 0xe9\)\. Convert the file"),
         (
             "a.txt.gz",
             gzip.compress(b"cut off" * 100, mtime=0)[:-9],
@@ -111,13 +112,61 @@ def test_the_version_is_a_hash_of_content_and_column(folder: Path) -> None:
         ),
         ("a.jsonl", b'{"text": 5}\n', r"line 1: the field 'text' is int, not text\. Name another"),
         ("a.jsonl", b"[1]\n", r"line 1 has no field 'text'; its fields: none"),
-        ("a.parquet", b"no parquet", r"a\.parquet is no Parquet file: .*Fetch it again"),
+        ("a.parquet", b"no parquet", r"a\.parquet is no whole Parquet file: .*Fetch it again"),
+        ("a.jsonl", b'{"text": ' + b"[" * 100_000 + b"\n", r"a\.jsonl, line 1 is no JSON: .*Mend or remove"),
     ],
 )
 def test_a_faulty_file_is_named_with_the_way_out(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=said):
         texts_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_the_marks_that_editors_begin_files_with_are_no_text(tmp_path: Path, name: str) -> None:
+    """Of files that were put behind each other, too."""
+    content = b"one\n" if name == "a.txt" else json_lines(["one\n"])
+    (tmp_path / name).write_bytes(codecs.BOM_UTF8 + content + codecs.BOM_UTF8 + content)
+    assert "".join(texts_of(tmp_path)) == "one\none\n"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.dictionary(pa.int32(), pa.large_string()),
+    ],
+)
+def test_parquet_has_text_in_columns_of_many_types(tmp_path: Path, kind: pa.DataType) -> None:
+    column = pa.array(["one", None, "two", "one"])
+    column = column.dictionary_encode() if pa.types.is_dictionary(kind) else column
+    pq.write_table(pa.table({"text": column.cast(kind)}), tmp_path / "a.parquet")
+    assert texts_of(tmp_path) == ["one", "two", "one"]
+
+
+def test_a_parquet_file_that_is_damaged_within_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"text": [str(n) * 9 for n in range(9_000)]}), path, compression="zstd", use_dictionary=False
+    )
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 : len(content) // 2] = bytes(len(content) // 2 - len(content) // 3)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.parquet is no whole Parquet file: .*Fetch it again"):
+        texts_of(tmp_path)
+
+
+def test_what_no_text_has_is_replaced_and_counted(tmp_path: Path) -> None:
+    """Half an emoji, which UTF-8 cannot encode, and NUL, which would end the document; whole emojis are left alone."""
+    lines = ['{"text": "half \\ud83d and \\udE00"}', '{"text": "\\ud83d\\ude00 \\u0000"}', '{"text": "\ufffd"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "b.txt").write_bytes(b"a\0b")
+    documents = list(OwnFiles([str(tmp_path)]).documents())
+    assert [(each.text, each.replaced_characters) for each in documents] == [
+        ("half \ufffd and \ufffd", 2), ("😀 \ufffd", 1), ("\ufffd", 0), ("a\ufffdb", 1),
+    ]  # fmt: skip
 
 
 def test_a_parquet_column_must_be_there_and_hold_text(folder: Path) -> None:

@@ -40,13 +40,13 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_prompts_and_chosen_answers_are_read_and_prepared(tmp_path: Path) -> None:
-    """In order; those without a prompt or an answer are counted and left out."""
-    train = [row("Why? ", "Because."), row("Empty", "  "), row("How?", "So."), row(" ", "?")]
+    """In order; those without a prompt or an answer are counted and left out; NUL, an end, is replaced."""
+    train = [row("Why? ", "Because."), row("Empty", "  "), row("How?", "S\0o."), row(" ", "?")]
     source = UltraFeedback("json", files(tmp_path, train, [row("When?", "Now.")]))
 
     assert list(source.conversations()) == [
         Conversation(prompt="Why?", answer="Because.", split=Split.TRAIN),
-        Conversation(prompt="How?", answer="So.", split=Split.TRAIN),
+        Conversation(prompt="How?", answer="S\ufffdo.", split=Split.TRAIN),
         Conversation(prompt="When?", answer="Now.", split=Split.VALIDATION),
     ]
     assert source.skipped == 2

@@ -53,7 +53,15 @@ def test_json_is_read_too(tmp_path: Path):
         ("a: 1\na: 2", "'a' is given twice"),
         ("a: !!python/object/apply:os.getcwd []", "neither YAML nor JSON"),
         ("a: &a [1, {b: *a}]", "stands for what holds itself"),
+        ("a: &a {<<: *a}", "stands for what holds itself"),
         ("2020-01-01: 1", "the name of a field must be text"),
+        ("a: 2026-13-45", "spec.yaml:1:4: neither YAML nor JSON: '2026-13-45' cannot be read as timestamp; quote it"),
+        ("a: 0x" + "f" * 5_000, "cannot be read as int"),
+        ("a: " + "9" * 5_000, "cannot be read as int"),
+        ("a: !!int ''", "'' cannot be read as int"),
+        ("a: !!bool maybe", "'maybe' cannot be read as bool"),
+        ("a: !!timestamp never", "'never' cannot be read as timestamp"),
+        ("a: !!float '" + "1:" * 300 + "1'", "cannot be read as float"),
         ("[" * 3000, "nested too deeply"),
     ],
 )
@@ -89,7 +97,7 @@ def test_a_bomb_of_aliases_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     lines = ["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))]
     with pytest.raises(typer.Exit):
         spec(tmp_path, "\n".join(lines))
-    assert "more than 16 aliases" in capsys.readouterr().err
+    assert "more than 50,000 values, where an alias (*name) counts as all that it repeats" in capsys.readouterr().err
 
 
 def test_a_file_longer_than_any_specification_is_not_parsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

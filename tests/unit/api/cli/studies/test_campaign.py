@@ -25,7 +25,7 @@ def test_a_campaign_is_opened_tried_and_judged_and_its_ledger_follows(tmp_path: 
         id = opened.split()[1].rstrip(":")
         assert opened == f"opened {id}: better than AdamW\n{site.url}/campaigns/{id}\n"
 
-        told = cli("try", id, "adapm", "--lr", 2e-3, "--option", "rank_ratio=0.2", "--note", "low rank").stdout
+        told = cli("try", id, "adapm", "--lr", 2e-3, "--option", "rank_ratio=2e-1", "--note", "low rank").stdout
         assert told.split("\n")[0] == f"try 1 of {id}: registered" and "not submitted yet" in told
         (registered,) = json.loads(cli("show", id, "--json").stdout)["tries"]
         assert registered["tried"]["options"] == {"rank_ratio": 0.2} and registered["runs"] == 0

@@ -1,0 +1,111 @@
+"""Where fields stand in a text: of what is missing the nearest place, of what an alias repeats one; in bounded work."""
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from orchestrator.specs.positions import MAX_TRIED_CHARACTERS, Places
+from orchestrator.specs.text import MAX_CHARACTERS, MAX_VALUES, SpecTextError, TextForm, parse
+
+YAML = """\
+name: a
+base: &base
+  steps: 1
+  lists: &lists [[1, 2], [3]]
+other:
+  <<: *base
+  warmup: 2
+again: *lists
+a/b: {~x: 1}
+"""
+TOML = """\
+name = "a"
+a.b = 1
+list = [
+  1,
+  2,
+]
+[[candidates]]
+optimizer = "adamw"
+[[candidates]]
+  options = {rank = 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "where", "place"),
+    [
+        (TextForm.YAML, YAML, "", "1:1"),
+        (TextForm.YAML, YAML, "/base/lists/1/0", "4:27"),
+        (TextForm.YAML, YAML, "/other/warmup", "7:3"),
+        (TextForm.YAML, YAML, "/other/steps", "3:3"),
+        (TextForm.YAML, YAML, "/other/none", "5:1"),
+        (TextForm.YAML, YAML, "/again/0/1", "4:22"),
+        (TextForm.YAML, YAML, "/again/7", "8:1"),
+        (TextForm.YAML, YAML, "/a~1b/~0x", "9:7"),
+        (TextForm.JSON, '{\n\t"a": [1,\n\t{"b": 2}]}', "/a/1/b", "3:3"),
+        (TextForm.JSON, '{"a": "' + "x" * 20 + '\\/"}', "/a", "1:2"),
+        (TextForm.TOML, TOML, "/name", "1:1"),
+        (TextForm.TOML, TOML, "/a/b", "2:1"),
+        (TextForm.TOML, TOML, "/list/1", "3:1"),
+        (TextForm.TOML, TOML, "/candidates/0/optimizer", "8:1"),
+        (TextForm.TOML, TOML, "/candidates/1/options/rank", "10:3"),
+        (TextForm.TOML, TOML, "/candidates/2", "7:1"),
+    ],
+)
+def test_a_field_has_the_place_of_its_name_and_a_missing_one_of_what_would_hold_it(
+    form: TextForm, text: str, where: str, place: str
+) -> None:
+    parse(text, "mine", form)
+    assert str(Places(text, form).position(where)) == place
+
+
+def levels(count: int, items: int) -> str:
+    """A list of items, and lists of three aliases of the one before."""
+    lines = [f"a0: &a0 [{', '.join('1' for _ in range(items))}]"]
+    return "\n".join([*lines, *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 3)}]" for n in range(1, count))])
+
+
+def test_aliases_count_as_all_that_they_repeat() -> None:
+    """Five levels of three repeat 1,000 items 121 times."""
+    with pytest.raises(SpecTextError, match="more than 50,000 values, where an alias"):
+        parse(levels(5, 1_000), "mine")
+    flat = "a: &a [1, 2]\nb: [" + ", ".join(["*a"] * 1_000) + "]"
+    assert parse(flat, "mine")["b"] == [[1, 2]] * 1_000, "many aliases of little are fine"
+
+
+def test_a_node_that_aliases_repeat_is_visited_once() -> None:
+    """The same objects stand for it everywhere."""
+    below = Places(levels(4, 100), TextForm.YAML)._members
+    first = below["a0"][1]
+    assert all(below["a1"][1][str(n)][1] is first for n in range(3))
+    assert below["a3"][1]["0"][1]["2"][1]["1"][1] is first
+
+
+def test_text_of_the_largest_size_has_a_bound_of_values_too() -> None:
+    with pytest.raises(SpecTextError, match=f"more than {MAX_VALUES:,} values"):
+        parse("a: [" + "1," * (MAX_CHARACTERS // 2 - 10) + "]", "mine")
+
+
+def test_an_end_of_a_statement_is_sought_in_bounded_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value of many long lines is given up, and what stands before it keeps its place."""
+    text = "name = 1\na = [\n" + ("1," * 500 + "\n") * 500 + "]\n"
+    read = 0
+
+    def count(statement: str) -> dict[str, Any]:
+        nonlocal read
+        read += len(statement)
+        return loads(statement)
+
+    loads = tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", count)
+    places = Places(text, TextForm.TOML)
+    assert read < MAX_TRIED_CHARACTERS + len(text)
+    assert str(places.position("/name")) == "1:1"
+
+
+@pytest.mark.parametrize("form", [TextForm.YAML, TextForm.TOML])
+def test_what_is_nested_too_deeply_has_the_place_of_the_whole(form: TextForm) -> None:
+    deep = ".".join("a" * 5_000) + " = 1" if form is TextForm.TOML else "[" * 5_000
+    assert str(Places(deep, form).position("/a/a")) == "1:1"
