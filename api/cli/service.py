@@ -50,7 +50,7 @@ NoiseMarginOption = Annotated[
 ]
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use at once; default: all.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use at once; default: all usable ones.")]
 
 
 def target_choice(target: float | None, noise_margin: float | None) -> "TargetTestChoice | None":
