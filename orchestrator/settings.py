@@ -25,7 +25,7 @@ from worker.remote.folder import find_refusal
 
 PREFIX = "ADAPM_BENCH_"
 CONFIG_VARIABLE = "ADAPM_BENCH_CONFIG"
-ROOT_PATH_PATTERN = r"(/[A-Za-z0-9._~%@+:=,-]+)+"
+ROOT_PATH_PATTERN = r"(/[A-Za-z0-9._~%@+:=-]+)+"
 """Without two slashes in a row, which a browser reads as another host."""
 CONFIG_FILE = Path("adapm-bench.toml")
 """Read from the current folder where `ADAPM_BENCH_CONFIG` names no other."""
