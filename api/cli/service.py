@@ -135,6 +135,12 @@ def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> 
         yield client
 
 
+def print_hindrance(client: "Client") -> None:
+    """Say on standard error why the service begins no run now, a full disk for instance, if anything is in the way."""
+    if hindrance := client.health().hindrance:
+        complain(hindrance)
+
+
 @contextmanager
 def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
