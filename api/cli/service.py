@@ -184,8 +184,8 @@ def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tup
     if not port_given:
         try:
             listen(settings.host, settings.port).close()
-        except ServiceError:
-            print(f"port {settings.port} is in use; taking another one")
+        except ServiceError as error:
+            print(f"{str(error).partition(';')[0]}; taking another one")
             settings = settings.model_copy(update={"port": 0})
     with Supervisor(settings) as running:
         yield running.url, running.check
