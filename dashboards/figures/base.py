@@ -272,7 +272,7 @@ def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: 
     return {"data": [], "layout": bare | {"xaxis": hidden, "yaxis": hidden, "annotations": [note | muted]}}
 
 
-def shades(values: Sequence[float], low: float, high: float) -> list[str]:
+def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str]:
     """The colour of each value as `#rrggbb`, from dark at `low` to bright at `high`. Plotly would find them itself, and
     complain of every bar whose colour is a number."""
     stops = np.array([[int(each[place : place + 2], 16) for place in (1, 3, 5)] for each in CIVIDIS], dtype=float)
