@@ -3,6 +3,7 @@
     Metrics → SecurityHeaders → Audit → InternalError → HostAndOrigin → Head → Authentication → BodyLimit
     → Admission → QueryCheck → ETag → Compression → routes → services
 
+Around all of it the api process puts `ForwardedMiddleware`, which knows what proxies say.
 Everything that the routes know comes from the `Services` that `create_app` is given; importing this loads no torch.
 """
 

@@ -19,6 +19,7 @@ from api.middleware.transfer import REST
 from api.records import Problem
 from api.routes.attempts import batch_body
 from api.routes.context import problems
+from dashboards.render import ROOT_PATH
 from orchestrator.kinds.registry import KINDS
 from orchestrator.specs.schema import schema
 
@@ -135,7 +136,11 @@ def document_with_access(document: Callable[[], dict[str, Any]]) -> Callable[[],
         add_examples(made)
         return made
 
-    return describe
+    def describe_below_root() -> dict[str, Any]:
+        root = ROOT_PATH.get()
+        return describe() | ({"servers": [{"url": root}]} if root else {})
+
+    return describe_below_root
 
 
 def _describe(operation: dict[str, Any], method: str, path: str) -> None:

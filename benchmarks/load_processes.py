@@ -17,6 +17,7 @@ from benchmarks.result_file import processor
 from orchestrator.jobs import LeasePolicy
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
+from worker.cpus import usable_cpus
 
 START_SECONDS = 180.0
 
@@ -156,4 +157,4 @@ def _free_port() -> int:
 
 
 def machine() -> str:
-    return f"{processor()}, {os.cpu_count()} cores"
+    return f"{processor()}, {usable_cpus()} cores"

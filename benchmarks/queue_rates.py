@@ -11,7 +11,6 @@ many jobs with as many concurrent workers. The server is a private one with fsyn
 import argparse
 import asyncio
 import json
-import os
 import platform
 import tempfile
 from collections.abc import Callable, Iterator
@@ -36,6 +35,7 @@ from tests.factories.stores import (
     postgresql_server,
     result,
 )
+from worker.cpus import usable_cpus
 
 KINDS = ("claim", "finish", "claim + finish", "whole life: claim, hello, finish")
 
@@ -185,7 +185,7 @@ def main() -> None:
         low, high = min(rate.per_second), max(rate.per_second)
         print(f"{rate.name:<46}{median(rate.per_second):>8,.0f}   ({low:,.0f} to {high:,.0f})")
     if chosen.json:
-        machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()}
+        machine = {"cpus": usable_cpus(), "platform": platform.platform(), "python": platform.python_version()}
         document = {
             "machine": machine,
             "runs": chosen.runs,

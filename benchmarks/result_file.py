@@ -1,11 +1,12 @@
 """A benchmark's result as JSON: the command that measured it, the machine, the figures."""
 
 import json
-import os
 import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from worker.cpus import usable_cpus
 
 
 def processor() -> str:
@@ -20,7 +21,7 @@ def write_result(path: Path, benchmark: str, figures: Mapping[str, object]) -> N
     """Write what was measured beside the command that did it; figures replace what is said of the machine."""
     result = {
         "command": " ".join([f"python -m benchmarks.{benchmark}", *sys.argv[1:]]),
-        "machine": {"processor": processor(), "cores": os.cpu_count()},
+        "machine": {"processor": processor(), "cores": usable_cpus()},
         **figures,
     }
     path.write_text(json.dumps(result, indent=2) + "\n")

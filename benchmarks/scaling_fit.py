@@ -18,7 +18,6 @@ printed is the largest difference of any interval's end, as a share of the inter
 """
 
 import argparse
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,6 +40,7 @@ from orchestrator.analysis.sequential import Array
 from orchestrator.records import ExperimentWithRuns
 from tests.factories.comparison import records
 from tests.factories.stores import comparison_spec, result
+from worker.cpus import usable_cpus
 
 PLANTED = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 """Hoffmann et al., arXiv 2203.15556, equation 10."""
@@ -347,7 +347,7 @@ def main() -> None:
         )
     if given.json:
         figures = {
-            "machine": {"processor": processor(), "cores": os.cpu_count(), "cores_used": 1},
+            "machine": {"processor": processor(), "cores": usable_cpus(), "cores_used": 1},
             "errors": {
                 "seeds": NOISE,
                 "own": OWN_NOISE,

@@ -1,6 +1,7 @@
 """Templates: one Jinja2 environment that escapes everything and knows how people read numbers."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -58,6 +59,12 @@ VISITOR: ContextVar[Visitor | None] = ContextVar("visitor", default=None)
 """Of the request that is being answered; None where the service asks nobody who they are."""
 
 
+ROOT_PATH: ContextVar[str] = ContextVar("root_path", default="")
+"""The path below which the request that is being answered reached a proxy, without a slash at its end; mostly none."""
+OUR_ADDRESSES = re.compile(r'(?<= )(href|src|srcset|action|formaction|data-(?:events|figure|plotly))="(?=/(?!/))')
+"""The beginnings of attributes that a browser asks this service by; text has no `"` in a page, but as `&#34;`."""
+
+
 def visitor() -> Visitor | None:
     """Who looks."""
     return VISITOR.get()
@@ -92,8 +99,14 @@ FILTERS = {
 
 def page(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """A page as an answer that browsers ask for anew each time."""
-    html = environment().get_template(template).render(**values)
+    html = below_root(environment().get_template(template).render(**values))
     return HTMLResponse(html, status_code=status, headers={"Cache-Control": "no-cache"})
+
+
+def below_root(html: str) -> str:
+    """The page with each address of ours below the path that the request's proxy publishes the service at."""
+    root = ROOT_PATH.get()
+    return OUR_ADDRESSES.sub(lambda found: found[0] + root, html) if root else html
 
 
 def missing_page(what: str) -> HTMLResponse:

@@ -88,4 +88,4 @@ class Activity(Record):
     """Of the last day: runs that ended as failed."""
     leaders: tuple[Leader, ...]
     device_seconds_today: float
-    """Since midnight UTC, of every attempt; of those at work to their last sign of life."""
+    """Since midnight UTC: the sum over attempts, also over those at work, as experiments and quotas count it."""

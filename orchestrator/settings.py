@@ -25,6 +25,8 @@ from worker.remote.folder import find_refusal
 
 PREFIX = "ADAPM_BENCH_"
 CONFIG_VARIABLE = "ADAPM_BENCH_CONFIG"
+ROOT_PATH_PATTERN = r"(/[A-Za-z0-9._~%@+:=-]+)+"
+"""Without two slashes in a row, which a browser reads as another host."""
 CONFIG_FILE = Path("adapm-bench.toml")
 """Read from the current folder where `ADAPM_BENCH_CONFIG` names no other."""
 SECRETS_FOLDER = Path("/run/secrets")
@@ -109,6 +111,8 @@ class Settings(BaseSettings):
     """0 takes any free port."""
     allowed_hosts: str = ""
     """Further names, with commas between them, that the service is called by: those of a reverse proxy."""
+    root_path: str = Field(default="", pattern=f"^({ROOT_PATH_PATTERN})?$")
+    """The path below which a reverse proxy publishes the service, where it does not send `X-Forwarded-Prefix`."""
     requests_a_second: float = Field(default=100.0, gt=0, le=1e6)
     """What one key may ask for in the long run; three times as many at once."""
     waiting_runs: int = Field(default=20_000, ge=0, le=2**31 - 1)
@@ -124,7 +128,7 @@ class Settings(BaseSettings):
     webhook_networks: str = ""
     """Private networks that webhooks may reach, with commas between them; else none, nor this machine itself."""
     slots: int | None = Field(default=None, ge=1, le=4096)
-    """CPUs that runs may occupy at once; default: all of them."""
+    """CPUs that runs may occupy at once; default: all that this process may use."""
     free_bytes: int = Field(default=2_000_000_000, ge=0, le=2**53)
     """While the data folder's disk has less free space, no waiting run is begun; 0 begins them all."""
     umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")

@@ -50,7 +50,7 @@ NoiseMarginOption = Annotated[
 ]
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use at once; default: all.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use at once; default: all usable ones.")]
 
 
 def target_choice(target: float | None, noise_margin: float | None) -> "TargetTestChoice | None":
@@ -135,6 +135,12 @@ def open_client(url: str | None, *, retries: int = 1, listed_by: str = "ls") -> 
         yield client
 
 
+def print_hindrance(client: "Client") -> None:
+    """Say on standard error why the service begins no run now, a full disk for instance, if anything is in the way."""
+    if hindrance := client.health().hindrance:
+        complain(hindrance)
+
+
 @contextmanager
 def exit_on_refusal(listed_by: str = "ls") -> Iterator[None]:
     """End the command with what the service said, where it refuses or does not answer."""
@@ -178,8 +184,8 @@ def own_service(settings: Settings, *, port_given: bool = False) -> Iterator[tup
     if not port_given:
         try:
             listen(settings.host, settings.port).close()
-        except ServiceError:
-            print(f"port {settings.port} is in use; taking another one")
+        except ServiceError as error:
+            print(f"{str(error).partition(';')[0]}; taking another one")
             settings = settings.model_copy(update={"port": 0})
     with Supervisor(settings) as running:
         yield running.url, running.check

@@ -6,9 +6,10 @@ room for a new one: who only holds connections holds up nobody.
 """
 
 import asyncio
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.auth.throttle import network_of
@@ -149,14 +150,5 @@ class BoundedProtocol(HttpToolsProtocol):
         address = ip_address(self.client[0].partition("%")[0])
         if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
-        # What `--forwarded-allow-ips` says: addresses, networks, or `*` for everybody.
-        proxies = self.config.forwarded_allow_ips or ""
-        trusted = proxies.split(",") if isinstance(proxies, str) else proxies
-        return address.is_loopback or any(_covers(each.strip(), address) for each in trusted)
-
-
-def _covers(trusted: str, address: IPv4Address | IPv6Address) -> bool:
-    try:
-        return trusted == "*" or address in ip_network(trusted, strict=False)
-    except ValueError:  # a name, or nothing
-        return False
+        assert isinstance(self.app, ProxyHeadersMiddleware)
+        return address.is_loopback or str(address) in self.app.trusted_hosts

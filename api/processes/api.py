@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.middleware.connections import MOST_CONNECTIONS, BoundedProtocol
+from api.middleware.forwarded import ForwardedMiddleware
 from api.processes.address import require_keys
 from api.processes.lifetime import stop_with_parent
 from dashboards.assets import PLOTLY, asset
@@ -46,7 +47,7 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     gc.freeze()
     gc.enable()
     BoundedProtocol.most_connections = min(MOST_CONNECTIONS, _open_files(2 * MOST_CONNECTIONS) // 2)
-    server = uvicorn.Server(server_config(app))
+    server = uvicorn.Server(server_config(app, settings.root_path))
 
     def stop() -> None:
         server.should_exit = True
@@ -58,16 +59,19 @@ def serve(settings: Settings, listener: socket.socket, *, watch_stdin: bool) -> 
     tracing.stop()
 
 
-def server_config(app: FastAPI) -> uvicorn.Config:
-    """How the api process serves `app`."""
-    return uvicorn.Config(
+def server_config(app: FastAPI, root_path: str = "") -> uvicorn.Config:
+    """How the api process serves `app`, which a proxy that does not say so itself publishes below `root_path`."""
+    config = uvicorn.Config(
         app,
         http=BoundedProtocol,
+        proxy_headers=False,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )
+    config.app = ForwardedMiddleware(app, config.forwarded_allow_ips, root_path)
+    return config
 
 
 def _open_files(wanted: int) -> int:

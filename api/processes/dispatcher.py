@@ -28,6 +28,7 @@ from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.queue import Queue
 from orchestrator.sweeps.keeper import ROLE, DriverOrder, SweepKeeper
 from orchestrator.webhooks.signing import SigningKey
+from worker.cpus import usable_cpus
 from worker.reporting import tracing
 
 log = structlog.get_logger(__name__)
@@ -135,4 +136,4 @@ def start_ray(settings: Settings) -> None:
     if settings.ray_address is not None:
         connect_to_ray(settings.ray_address)
     else:
-        start_embedded_ray(settings.data_folder, settings.slots or os.cpu_count())
+        start_embedded_ray(settings.data_folder, settings.slots or usable_cpus())

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from api.auth.callers import COOKIE, Caller, presented_secret
 from api.middleware.authentication import caller_of
 from api.routes.context import AuthDependency, KeyringDependency
-from dashboards.render import page
+from dashboards.render import ROOT_PATH, page
 from orchestrator.store.admin.keyring import SESSION_SECONDS
 
 router = APIRouter(include_in_schema=False)
@@ -64,6 +64,7 @@ async def log_in(request: Request, auth: AuthDependency, keyring: KeyringDepende
         COOKIE,
         token,
         max_age=int(SESSION_SECONDS),
+        path=ROOT_PATH.get() or "/",
         httponly=True,
         samesite="strict",
         secure=request.url.scheme == "https",
@@ -81,5 +82,6 @@ async def log_out(request: Request, auth: AuthDependency, keyring: KeyringDepend
         await run_in_threadpool(keyring.log_out, secret.secret)
         auth.callers.forget()
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    secure = request.url.scheme == "https"
+    answer.delete_cookie(COOKIE, path=ROOT_PATH.get() or "/", httponly=True, samesite="strict", secure=secure)
     return answer

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from dashboards.render import environment
+from dashboards.render import below_root, environment
 
 router = APIRouter(include_in_schema=False)
 
@@ -60,7 +60,7 @@ def reference(request: Request) -> HTMLResponse:
                 "examples": list(_examples(details)),
             }
             nouns.setdefault(details["tags"][0], []).append(operation)
-    return HTMLResponse(environment().from_string(TEMPLATE).render(nouns=nouns))
+    return HTMLResponse(below_root(environment().from_string(TEMPLATE).render(nouns=nouns)))
 
 
 def _parameter(parameter: dict[str, Any]) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
+
 from dashboards.data.reader import Reader, Snapshot
 from dashboards.data.series import numbers
 from dashboards.data.trials import SweepView
@@ -35,6 +37,8 @@ LINE_SHARE = 0.07
 """Of a figure's height: what a line above the plot takes."""
 MOST_BYTE_TICKS = 5
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+CIVIDIS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
+"""Nuñez, Anderton and Renslow (2018), doi:10.1371/journal.pone.0199239, at equal steps: all eyes see the same order."""
 FADED = 0.22
 """The opacity of what stands behind a highlighted candidate."""
 LETTER_PIXELS, NAMES_MOST_PIXELS = 7, 190
@@ -266,6 +270,15 @@ def figure(data: list[Any], layout: dict[str, Any], theme: ThemeName, *, empty: 
     hidden = {"visible": False, "fixedrange": True}
     muted = {"font": {"size": 13, "color": THEMES[theme].muted}}
     return {"data": [], "layout": bare | {"xaxis": hidden, "yaxis": hidden, "annotations": [note | muted]}}
+
+
+def shades(values: Sequence[float] | Array, low: float, high: float) -> list[str]:
+    """The colour of each value as `#rrggbb`, from dark at `low` to bright at `high`. Plotly would find them itself, and
+    complain of every bar whose colour is a number."""
+    stops = np.array([[int(each[place : place + 2], 16) for place in (1, 3, 5)] for each in CIVIDIS], dtype=float)
+    shares = (np.asarray(values, dtype=float) - low) / ((high - low) or 1.0) * (len(stops) - 1)
+    parts = [np.interp(shares, range(len(stops)), part).round().astype(int) for part in stops.T]
+    return [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in zip(*parts, strict=True)]
 
 
 def transparent(colour: str, alpha: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dashboards.data.series import Series
-from dashboards.figures.base import Figure, add_axes, figure, heading, layout_of, line, plain
+from dashboards.figures.base import Figure, add_axes, figure, heading, layout_of, line, plain, shades
 from dashboards.palette import THEMES, Style, ThemeName
 from dashboards.text.formats import LOSS_IN_NATS
 from orchestrator.columns import Columns, spikes
@@ -164,6 +164,8 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
         "tickvals": list(range(len(blocks))), "ticktext": [plain(name) for name in blocks], "showgrid": False,
         "range": [-0.5, len(blocks) - 0.5], "tickfont": {"size": 10, "color": THEMES[theme].muted},
     }  # fmt: skip
+    values = [value for _, _, value in cells]
+    low, high = min(values, default=0.0), max(values, default=0.0)
     bars = {
         "type": "bar",
         "x": [place for place, _, _ in cells],
@@ -171,17 +173,11 @@ def probe_heatmap(observations: Sequence[Observation], probe: str, quantity: str
         "base": [row - 0.5 for _, row, _ in cells],
         "width": 1,
         "customdata": [f"{plain(blocks[row])}, step {mine[place].step}" for place, row, _ in cells],
-        "text": [f"{value:.4g}" for _, _, value in cells],
+        "text": [f"{value:.4g}" for value in values],
         "textposition": "none",
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",
-        "marker": {
-            "color": [float(f"{value:.5g}") for _, _, value in cells],
-            "colorscale": "Cividis",
-            "showscale": False,  # its bar, too, would need inline styles
-            "line": {"width": 0},
-        },
+        "marker": {"color": shades(values, low, high), "line": {"width": 0}},
     }
     if cells:
-        low, high = min(value for _, _, value in cells), max(value for _, _, value in cells)
         layout["annotations"] = [heading(f"dark {low:.3g} to bright {high:.3g}", 0.0, 1.0, theme)]
     return figure([bars], layout, theme, empty="No observations yet.")

@@ -26,6 +26,7 @@ from dashboards.figures.base import (
     names_margin,
     percent_ticks,
     plain,
+    shades,
     trace,
     transparent,
 )
@@ -247,10 +248,7 @@ def contour(report: SweepReport, searched: SearchedCandidate, pair: tuple[str, s
             "base": [float(y) - 0.5 / CELLS for _ in cells for y in cells],
             "width": 1 / CELLS,
             "hoverinfo": "skip",
-            "marker": {
-                "color": [float(level) for level in levels], "colorscale": "Cividis", "showscale": False, "cmin": 0,
-                "cmax": LEVELS - 1, "line": {"width": 0},
-            },
+            "marker": {"color": shades(levels, 0, LEVELS - 1), "line": {"width": 0}},
         }
     )  # fmt: skip
     look = {"size": 9, "symbol": "circle", "color": "#ffffff", "line": {"width": 1.6, "color": "#101418"}}

@@ -281,12 +281,7 @@ def _cells(axes: Any, trace: Mapping[str, Any], places: Sequence[float], heights
         ((x - half, low), (x + half, low), (x + half, low + height), (x - half, low + height))
         for x, low, height in zip(places, numbers(trace["base"]), heights, strict=True)
     ]
-    colours = trace["marker"]["color"]
     cells = PolyCollection(corners, linewidths=0, antialiaseds=False)
-    if isinstance(colours, list) and all(isinstance(each, int | float) for each in colours):
-        cells.set_array(numbers(colours))
-        cells.set_cmap(str(trace["marker"].get("colorscale", "Viridis")).lower())
-    else:
-        cells.set_facecolor([colour(each) for each in as_list(colours, len(places))])
+    cells.set_facecolor([colour(each) for each in as_list(trace["marker"]["color"], len(places))])
     axes.add_collection(cells)
     axes.autoscale_view()

@@ -37,10 +37,11 @@
   const AWAY = "The service does not answer. Nothing was sent, and what you wrote is still here.";
   const certain = new WeakSet();
 
+  const HEALTH = new URL("healthz", document.querySelector(".brand").href);  // the service may stand below a path
   // Whatever it answers: only a proxy before a service that is away says 502 or 504.
   async function answers() {
     try {
-      const { status } = await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MILLISECONDS) });
+      const { status } = await fetch(HEALTH, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MILLISECONDS) });
       return ![502, 504].includes(status);
     } catch { return false; }
   }

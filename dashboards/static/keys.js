@@ -2,7 +2,8 @@
 // combinations with Ctrl, Alt or Meta stay the browser's.
 (() => {
   "use strict";
-  const PLACES = { h: "/", q: "/queue", m: "/memory", n: "/new" };
+  const ROOT = document.querySelector(".brand").pathname;  // the service may stand below a path
+  const PLACES = { h: ROOT, q: `${ROOT}queue`, m: `${ROOT}memory`, n: `${ROOT}new` };
   const PAIR_MILLISECONDS = 1200;
   const help = document.getElementById("keys");
   let pending = 0;
@@ -30,7 +31,7 @@
   function search() {
     const field = document.querySelector("input[type=search]");
     if (field) field.focus();
-    else if (location.pathname !== "/") location.assign("/#search");
+    else if (location.pathname !== ROOT) location.assign(`${ROOT}#search`);
   }
 
   function press(key) {

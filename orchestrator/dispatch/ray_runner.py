@@ -46,7 +46,7 @@ _embedded: list[RaySession] = []
 """Of this process's Ray: a process has one at most."""
 
 
-def start_embedded_ray(data_folder: Path, cpus: int | None) -> None:
+def start_embedded_ray(data_folder: Path, cpus: int) -> None:
     """Start a Ray of this process's own, on loopback, with token authentication; it ends with this process.
 
     Raises `ClusterError`.

@@ -177,15 +177,12 @@ def _leaders(connection: Connection, now: float) -> tuple[Leader, ...]:
 
 
 def _device_seconds_since(connection: Connection, moment: float) -> float:
-    """The time since `moment` that attempts held their devices: to their end, or to the last sign of life of those that
-    have none yet. Those that were given up had long been silent: they end with their lease."""
-    given_up = attempts.c.outcome.in_([AttemptOutcome.LOST, AttemptOutcome.INTERRUPTED])
-    told = sa.func.coalesce(attempts.c.ended_at, attempts.c.heartbeat_at, attempts.c.leased_at)
-    end = sa.case((given_up & (attempts.c.expires_at < told), attempts.c.expires_at), else_=told)
-    start = sa.case((attempts.c.leased_at < moment, moment), else_=attempts.c.leased_at)
-    recent = sa.or_(attempts.c.ended_at.is_(None), attempts.c.ended_at > moment)
-    held = sa.func.sum((end - start) * runs.c.processes)
-    query = sa.select(held).join(runs, runs.c.id == attempts.c.run_id).where(recent, end > start, is_kept)
+    """The attempts' device time since `moment`, as their experiments count it; of one that began before, the share of
+    its time that lies behind the moment."""
+    start, end = attempts.c.leased_at, sa.func.coalesce(attempts.c.ended_at, attempts.c.heartbeat_at)
+    share = sa.case((start < moment, (end - moment) / (end - start)), else_=1.0)
+    seconds = sa.func.sum(attempts.c.device_seconds * share)
+    query = sa.select(seconds).join(runs, runs.c.id == attempts.c.run_id).where(end > moment, is_kept)
     return float(connection.execute(query).scalar_one() or 0.0)
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -275,11 +276,13 @@ def test_what_is_named_is_there():
 
 
 def test_the_batch_job_has_a_node_join_with_the_token(tmp_path: Path):
-    """The script itself, with programs in place of `srun` and `ray` that tell what they were given."""
+    """The script itself, with programs in place of `srun`, which binds to one CPU, and `ray` that tell what they were
+    given."""
     programs = tmp_path / "venv" / "bin"
     programs.mkdir(parents=True)
     tell = 'echo "$RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH $*"; env > "$SHARED/environment"'
-    for name, text in {"srun": 'shift; exec "$@"', "ray": tell}.items():
+    srun = f'shift; exec taskset -c {min(os.sched_getaffinity(0))} "$@"'
+    for name, text in {"srun": srun, "ray": tell, "python": f'exec {sys.executable} "$@"'}.items():
         (programs / name).write_text(f"#!/bin/bash\n{text}\n")
         (programs / name).chmod(0o755)
     environment = os.environ | {"RAY_HEAD": "head:6379", "SHARED": str(tmp_path)}
@@ -288,7 +291,7 @@ def test_the_batch_job_has_a_node_join_with_the_token(tmp_path: Path):
     done = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=True)
     mode, token, verb, *flags = done.stdout.split()
     assert (mode, token, verb) == ("token", f"{tmp_path}/secrets/ray_token", "start")
-    assert "--address=head:6379" in flags
+    assert {"--address=head:6379", "--num-cpus=1"} <= set(flags)
     assert {flag.partition("=")[0] for flag in flags} <= options(["start"])
     assert "secret" not in (tmp_path / "environment").read_text().replace(token, ""), "what trains knows no database"
     del environment["RAY_HEAD"]

@@ -103,7 +103,7 @@ class Watched:
         return self.page
 
     def _hear(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning"):
+        if kind in ("error", "warning", "trace"):  # a trace is how Plotly warns
             self.complaints.append(f"{kind}: {text}")
 
 

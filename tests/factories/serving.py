@@ -11,6 +11,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from api.app import create_app
+from api.processes.api import server_config
 from dashboards.data.live import Pulse
 from dashboards.data.reader import Reader
 from dashboards.pages.routes import pages
@@ -36,9 +37,8 @@ class Site(Services):
 class StoppableServer(uvicorn.Server):
     """Serves the application as `adapm-bench up` does: open streams end before it does."""
 
-    def __init__(self, services: Services) -> None:
-        app = create_app(services, stopping=lambda: self.should_exit)
-        super().__init__(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=2))
+    def __init__(self, services: Services, root_path: str) -> None:
+        super().__init__(server_config(create_app(services, stopping=lambda: self.should_exit), root_path))
 
     def address(self) -> str:
         """Where it answers, once it does."""
@@ -68,15 +68,15 @@ def listen() -> socket.socket:
 
 
 @contextmanager
-def served(folder: Path, listener: socket.socket | None = None) -> Iterator[Site]:
+def served(folder: Path, listener: socket.socket | None = None, root_path: str = "") -> Iterator[Site]:
     """An empty service behind a real server, until the block ends; of servers on one listener each is the next."""
     with open_services(folder) as (services, player):
-        server = StoppableServer(services)
+        server = StoppableServer(services, root_path)
         sockets = [listen() if listener is None else listener.dup()]  # which the server closes
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
         try:
-            yield Site(**vars(services), url=server.address(), player=player)
+            yield Site(**vars(services), url=server.address() + root_path, player=player)
         finally:
             server.should_exit = True
             thread.join(timeout=10)

@@ -16,6 +16,7 @@ from unittest.mock import patch
 import sqlalchemy as sa
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.cli import main as command_line
@@ -113,7 +114,7 @@ def opened(folder: Path) -> Iterator[OpenedFolder]:
 
 
 @contextmanager
-def client_of(app: FastAPI) -> Iterator[TestClient]:
+def client_of(app: ASGIApp) -> Iterator[TestClient]:
     """Who asks the application; redirects are answers."""
     with TestClient(app, base_url=ORIGIN, follow_redirects=False, raise_server_exceptions=False) as client:
         yield client

@@ -17,7 +17,9 @@ from api.cli.console import INTERRUPTED, fail
 from api.cli.service import Data, Port, Slots, environment_settings, exit_on_errors
 from api.processes.lifetime import stop_on_signals
 from orchestrator.logs import keep_standard_streams
+from worker.cpus import usable_cpus
 from worker.errors import TracingError
+from worker.words import pluralize
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on; anything but loopback needs a key first.")]
 RayAddress = Annotated[str | None, typer.Option(help="An existing Ray cluster, host:port; default: an embedded Ray.")]
@@ -46,6 +48,8 @@ def up(
             stop_on_signals(stop.set)
             print(f"dashboard and REST   {service.url}")
             print(f"data folder          {settings.data_folder.absolute()}")
+            if not settings.ray_address:
+                print(f"slots for runs       {pluralize(settings.slots or usable_cpus(), 'CPU')}")
             print("Ctrl-C stops the service; unfinished runs continue at its next start.", flush=True)
             while not stop.wait(0.2):
                 service.check()

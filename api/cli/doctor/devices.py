@@ -8,6 +8,8 @@ from typing import Any
 
 from api.cli.doctor.check import Check, fails, notice, passes
 from orchestrator.settings import Settings
+from worker.cpus import usable_cpus
+from worker.words import pluralize
 
 GIB = 2**30
 NVIDIA = "0x10de"
@@ -152,12 +154,12 @@ def pci_devices(folder: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:
 def torch(_settings: Settings) -> Iterator[Check]:
     """PyTorch, and whether it can use what the driver has."""
     try:
-        build, threads = torch_build()
+        build = torch_build()
     except (ImportError, OSError) as error:  # OSError: a shared library of a broken installation
         yield fails("PyTorch", f"cannot be imported: {error}", "make install")
         return
     kind = "a CPU build" if build.cuda is None else f"built with CUDA {_version_text(build.cuda)}"
-    yield passes("PyTorch", f"{build.version}, {kind}, {threads} threads")
+    yield passes("PyTorch", f"{build.version}, {kind}, {pluralize(usable_cpus(), 'usable CPU')}")
     import pynvml  # loads NVML
 
     try:
@@ -167,8 +169,8 @@ def torch(_settings: Settings) -> Iterator[Check]:
     yield gpu(build, found)
 
 
-def torch_build() -> tuple[TorchBuild, int]:
-    """PyTorch's build and its threads; raises what its import raises."""
+def torch_build() -> TorchBuild:
+    """PyTorch's build; raises what its import raises."""
     import torch as pytorch  # loads torch
 
     cuda = pytorch.version.cuda
@@ -185,14 +187,13 @@ def torch_build() -> tuple[TorchBuild, int]:
             pytorch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own
     except Exception as raised:  # noqa: BLE001 - PyTorch has many classes for devices that fail
         error = str(raised).splitlines()[0]
-    build = TorchBuild(
+    return TorchBuild(
         version=pytorch.__version__,
         cuda=_version(cuda) if cuda else None,
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
         error=error,
         devices=devices,
     )
-    return build, pytorch.get_num_threads()
 
 
 def gpu(build: TorchBuild, found: NvidiaDriver | None) -> Check:

@@ -16,7 +16,7 @@ import psutil
 from api.cli.doctor.check import Check, fails, passes
 from api.cli.service import URL_VARIABLE
 from api.client.client import Client, ClientError
-from api.processes.address import ServiceError, listen
+from api.processes.address import ServiceError, listen, listening_process
 from api.processes.data_folder import read_note
 from orchestrator.settings import Settings
 
@@ -145,25 +145,11 @@ def _port_check(settings: Settings) -> Check:
     try:
         listen(settings.host, settings.port).close()
     except ServiceError as error:
-        found = str(error).partition(";")[0]
         who = listening_process(settings.port)
         stop = f"stop {who}, or choose" if who else "choose"
-        return fails(name, f"{found}{f': {who} has it' if who else ''}", f"{stop} another port: ADAPM_BENCH_PORT")
+        return fails(name, str(error).partition(";")[0], f"{stop} another port: ADAPM_BENCH_PORT")
     free = f"port {settings.port} is free" if settings.port else "it will take any free port"
     return passes(name, f"not running; {free}")
-
-
-def listening_process(port: int) -> str | None:
-    """The process that listens on that port, as far as this user may know."""
-    try:
-        for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
-                if not connection.pid:
-                    return "a process of another user"
-                return f"process {connection.pid}, {' '.join(psutil.Process(connection.pid).cmdline())[:80]}"
-    except (psutil.Error, PermissionError):  # macOS tells root alone; or it has just ended
-        return None
-    return None
 
 
 def shared_memory_free_bytes() -> int | None:

@@ -13,7 +13,7 @@ from api.cli.console import Json, complain, console, plain, print_json, refuse
 from api.cli.experiments.show import AnyId, Id, find
 from api.cli.experiments.submit import print_power
 from api.cli.listings import counts_text
-from api.cli.service import Url, open_client
+from api.cli.service import Url, open_client, print_hindrance
 from api.client.client import Client
 from dashboards.text import formats
 from orchestrator.external_runs import ExternalExperiment
@@ -79,6 +79,8 @@ def _apply(action: RunAction, id: str, url: str | None, json: bool, processes: i
             refuse(f"--processes is for one run; {id} is an experiment. `adapm-bench runs {id}` lists its runs")
         else:
             record = client.apply_to_experiment(found.id, action)
+        if action in (RunAction.RESUME, RunAction.RETRY):
+            print_hindrance(client)
     if json:
         print_json(record)
     elif isinstance(record, RunRecord):
@@ -149,6 +151,7 @@ def clone(
     with open_client(url) as client:
         submission = client.clone_experiment(id, name, key, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
         found = client.validate(submission.experiment.spec) if keep_rates and not json else None
+        print_hindrance(client)
     if json:
         print_json(submission)
     else:

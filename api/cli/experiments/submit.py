@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.console import BAD_INPUT, Json, fail, plain, print_json, program, refuse
+from api.cli.console import BAD_INPUT, FAILED, Json, complain, plain, print_json, program, refuse
 from api.cli.experiments.specs import STDIN, SpecFile, read_spec
-from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
+from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client, print_hindrance
 from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
@@ -44,6 +44,7 @@ def submit(file: SpecFile, key: Key = None, url: Url = None, json: Json = False)
                 raise
             spec.refuse(str(error).partition("\n")[0], error.faults)
         print_json(submission) if json else print_submission(submission, client.url)
+        print_hindrance(client)
 
 
 def print_submission(submission: Submission, url: str) -> None:
@@ -68,11 +69,13 @@ def validate(file: SpecFile, url: Url = None, json: Json = False) -> None:
     elif found.faults:
         text.refuse(f"{count_faults(found.faults)} in the specification:", found.faults)
     else:
+        for sentence in found.missing:
+            complain(sentence)
         _print(found)
     if found.faults:
         raise typer.Exit(BAD_INPUT)
     if found.missing:
-        fail("\n".join(found.missing))
+        raise typer.Exit(FAILED)
     if not json and str(file) != STDIN:
         print(f"next:         {program()} submit {plain(str(file))}")
 
@@ -98,7 +101,8 @@ def _print(found: Preview) -> None:
     bound = "at most " if found.growing else ""
     kind = KINDS[found.kind or ""]  # there are no faults
     runs = kind.run_noun if found.runs == 1 else f"{kind.run_noun}s"
-    print(f"valid: {plain(found.name or '')}, a {kind.title} of {bound}{formats.count(found.runs)} {runs}")
+    verdict = "valid, but its data is missing" if found.missing else "valid"
+    print(f"{verdict}: {plain(found.name or '')}, a {kind.title} of {bound}{formats.count(found.runs)} {runs}")
     print(f"models:       {', '.join(found.models)}")
     print(f"steps:        {bound}{formats.count(found.steps)}")
     print(f"{found.batch_unit + ':':<14}{bound}{formats.compact(found.tokens)}")

@@ -13,7 +13,7 @@ from rich.text import Text
 from api.cli.console import Json, console, plain, print_json, refuse, text_table
 from api.cli.experiments.show import Id
 from api.cli.experiments.submit import print_power, print_submission
-from api.cli.service import Url, open_client
+from api.cli.service import Url, open_client, print_hindrance
 from dashboards.text import formats
 from dashboards.text.answers import outcome, value_text
 from orchestrator.sweeps.records import SweepFinding, SweepReport, TrialRow
@@ -59,6 +59,7 @@ def compare(id: Id, seeds: Seeds = 3, output: Output = None, url: Url = None, js
         else:
             print_submission(submission, client.url)
             print_power(client.validate(spec))
+        print_hindrance(client)
 
 
 def sweep_view(report: SweepReport) -> RenderableType:

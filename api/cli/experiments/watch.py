@@ -59,9 +59,10 @@ def follow(client: Client, experiment_id: str, check: Callable[[], None] = lambd
             check()
             experiment = client.experiment(experiment_id)
             runs, done = client.runs(experiment_id=experiment_id), experiment.counts.done()
-            line = progress_line(experiment, runs)
+            hindrance = client.health().hindrance
+            line = progress_line(experiment, runs, hindrance)
             if live is not None:
-                live.update(_display(experiment, runs), refresh=True)
+                live.update(_display(experiment, runs, hindrance), refresh=True)
             elif line != last_line and (done or time.monotonic() - printed_at >= LINE_SECONDS):
                 print(line, flush=True)
                 last_line, printed_at = line, time.monotonic()
@@ -70,8 +71,9 @@ def follow(client: Client, experiment_id: str, check: Callable[[], None] = lambd
             time.sleep(REFRESH_SECONDS)
 
 
-def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> str:
-    """`3/12 runs, 27 %; 21,500 tokens/s; 2:40 left; adapm lr 0.004 seed 1: step 120/240 loss 2.61`."""
+def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hindrance: str | None) -> str:
+    """`3/12 runs, 27 %; 21,500 tokens/s; 2:40 left; adapm lr 0.004 seed 1: step 120/240 loss 2.61`, and why the service
+    begins no run, if anything is in the way."""
     counts, progress = experiment.counts, experiment.progress
     share = progress.steps_done / progress.steps_total if progress.steps_total else 0.0
     parts = [f"{counts.ended()}/{experiment.runs_planned()} runs, {share:.0%}"]
@@ -87,7 +89,7 @@ def progress_line(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> 
     ]
     # What the first run that waits with a reason says: one that fits nowhere would be waited for in silence.
     reasons = [f"waiting: {plain(run.reason)}" for run in runs if run.status in CLAIMABLE and run.reason]
-    return "; ".join(parts + (at_work or reasons[:1]))
+    return "; ".join(parts + (at_work or reasons[:1]) + ([hindrance] if hindrance else []))
 
 
 def duration(seconds: float) -> str:
@@ -97,7 +99,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _display(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> RenderableType:
+def _display(experiment: ExperimentRecord, runs: tuple[RunRecord, ...], hindrance: str | None) -> RenderableType:
     progress = experiment.progress
     bar = ProgressBar(total=max(progress.steps_total, 1), completed=progress.steps_done, width=60)
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -113,4 +115,5 @@ def _display(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -> Rende
                 *("" if loss is None else f"{loss:.3f}" for loss in (run.last_train_loss, run.last_val_loss)),
                 "" if run.tokens_per_second is None else f"{run.tokens_per_second:,.0f}",
             )
-    return Group(Text(progress_line(experiment, ())), bar, table)
+    waiting = tuple(run for run in runs if run.status not in LIVE)
+    return Group(Text(progress_line(experiment, () if table.rows else waiting, hindrance)), bar, table)

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from api.cli.console import FAILED, INTERRUPTED, Json, complain, console, fail, print_json, refuse, text_table
-from api.cli.service import environment_settings
+from api.cli.service import Data, environment_settings
 from dashboards.text import formats
 from orchestrator.settings import Settings
 from worker.catalog import datasets
@@ -65,9 +65,9 @@ verbs = typer.Typer(help="List, prepare, verify and copy datasets.", no_args_is_
 
 
 @verbs.command()
-def ls(json: Json = False) -> None:
+def ls(data: Data = None, json: Json = False) -> None:
     """List the datasets, and those prepared in the data folder."""
-    folder = environment_settings().datasets_folder()
+    folder = environment_settings(data_folder=data).datasets_folder()
     known = [{"name": entry.name, "summary": entry.summary, "licence": entry.licence} for entry in datasets.DATASETS]
     prepared = [*_texts(folder), *_conversations(folder)]
     if json:
@@ -163,6 +163,7 @@ def prepare(
     tokens: TokensOption = None,
     documents: Documents = None,
     validation_percent: Percent = 2,
+    data: Data = None,
     json: Json = False,
 ) -> None:
     """Tokenise a dataset into the data folder; an interrupted preparation continues where it stopped."""
@@ -174,18 +175,20 @@ def prepare(
         validation_percent=validation_percent,
         **limits,
     )
-    settings = environment_settings()
+    settings = environment_settings(data_folder=data)
+    folder = settings.datasets_folder() / datasets.folder_name(dataset, tokenizer)
     try:
         source = source_of(dataset, from_ or [], column)
         if passed_over := getattr(source, "passed_over", ""):
             complain(f"skipped: {passed_over}; readable are {', '.join(READERS)}, and .gz of all but Parquet")
+        complain(f"preparing {folder}")
         with PreparationProgress(source.total_bytes, order, quiet=json) as progress:
             manifest = prepare_once(source, order, settings.datasets_folder(), progress.update, complain)
     except KeyboardInterrupt:
         fail("stopped; the same command continues from the last finished shard", INTERRUPTED)
     except (WorkerError, OSError) as error:
         fail(str(error))
-    _copy(settings.datasets_folder() / datasets.folder_name(dataset, tokenizer), settings)
+    _copy(folder, settings)
     if json:
         print_json(manifest)
         return
@@ -219,9 +222,9 @@ def _count(option: str, text: str | None) -> int | None:
 
 
 @verbs.command()
-def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
+def verify(dataset: OptionalDataset = None, data: Data = None, json: Json = False) -> None:
     """Check every prepared shard against its hash."""
-    folder = environment_settings().datasets_folder()
+    folder = environment_settings(data_folder=data).datasets_folder()
     wanted = [
         (path, manifest)
         for path, manifest in list_prepared(folder)
@@ -244,9 +247,9 @@ def verify(dataset: OptionalDataset = None, json: Json = False) -> None:
 
 
 @verbs.command()
-def push(names: Names = None, json: Json = False) -> None:
+def push(names: Names = None, data: Data = None, json: Json = False) -> None:
     """Copy prepared datasets and own weights to the remote folder, where runs on other machines fetch them."""
-    settings = environment_settings()
+    settings = environment_settings(data_folder=data)
     if settings.dataset_url is None:
         refuse("no remote folder is configured; set ADAPM_BENCH_DATASET_URL=s3://BUCKET/PREFIX (docs/deployment.md)")
     folder = settings.datasets_folder()

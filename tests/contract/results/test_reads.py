@@ -159,9 +159,9 @@ def test_a_distributed_run_gets_through_its_steps_with_all_of_its_processes(stor
     assert store.experiments.get(experiment.id).progress.seconds_left == 5.0
 
 
-def test_device_time_of_today_grows_with_signs_of_life_and_not_with_silence(store: Store) -> None:
-    day, noon = 86_400, 43_200
-    store.database.clock_offset_seconds += (noon - store.monitor.activity().now) % day
+def test_device_time_of_today_is_that_of_the_runs_and_no_other_days(store: Store) -> None:
+    day, evening = 86_400, 86_400 - 7_200
+    store.database.clock_offset_seconds += (evening - store.monitor.activity().now) % day
     for _ in range(2):
         store.experiments.submit(comparison_spec(seeds=(1,)))
     first, silent = store.claim(cpus=64, limit=2)
@@ -173,13 +173,20 @@ def test_device_time_of_today_grows_with_signs_of_life_and_not_with_silence(stor
     def today() -> float:
         return store.monitor.activity().device_seconds_today
 
-    assert today() == pytest.approx(20, abs=2)
-    store.database.clock_offset_seconds += 3_600
-    assert today() == pytest.approx(20, abs=2)
-    store.attempts.finish(first.run_id, 1, first.token, result())
-    assert today() == pytest.approx(3_620, abs=2)
+    def of_runs() -> float:
+        return sum(run.device_seconds for run in store.runs.page())
+
+    assert today() == of_runs() == 20.0
     store.pass_time(120)  # the reaper waits after it has slept; then it gives the silent one up
     assert store.runs.get(silent.run_id).status is not RunStatus.RUNNING
-    assert today() == pytest.approx(3_650, abs=2)
+    assert today() == pytest.approx(of_runs())
+    before = today()
+    store.database.clock_offset_seconds += (evening + 3_600 - store.monitor.activity().now) % day
+    (third,) = store.claim(cpus=64, limit=1)
+    store.attempts.hello(third.run_id, 2, third.token)
+    store.database.clock_offset_seconds += 4_800  # 3,600 of them before midnight
+    store.attempts.finish(third.run_id, 2, third.token, result(device_seconds=4_000.0))
+    assert of_runs() == pytest.approx(before + 4_000, abs=2)
+    assert today() == pytest.approx(1_000, abs=2)
     store.database.clock_offset_seconds += day
     assert today() == 0

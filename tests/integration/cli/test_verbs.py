@@ -12,12 +12,14 @@ from typer.testing import CliRunner, Result
 
 from api.cli import main
 from api.processes.data_folder import lock_data_folder, write_note
+from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store.leadership import Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from tests.architecture.tree import REPOSITORY
 from tests.factories.scaling import scaling_fields
-from tests.integration.api_service import Service, comparison_fields
+from tests.factories.waiting import until
+from tests.integration.api_service import Service, comparison_fields, serving
 
 
 @pytest.fixture
@@ -127,6 +129,15 @@ def test_validate_warns_of_what_the_cluster_cannot_hold(cli, service: Service, t
     assert "warning:      Each run needs 2 CPUs and 2 GPUs on one node; the largest node" in result.stdout
 
 
+def test_validate_says_first_that_data_is_missing(cli, tmp_path: Path):
+    fields = comparison_fields()
+    fields["workload"]["data"] = {"dataset": "openwebtext"}
+    result = cli("validate", written(tmp_path, fields))
+    assert result.exit_code == 1
+    assert "adapm-bench data prepare openwebtext" in result.stderr
+    assert result.stdout.startswith("valid, but its data is missing: small") and "next:" not in result.stdout
+
+
 def test_validate_needs_no_service(tmp_path: Path, monkeypatch):
     monkeypatch.delenv("ADAPM_BENCH_URL", raising=False)
     monkeypatch.setenv("ADAPM_BENCH_DATA_FOLDER", str(tmp_path))
@@ -224,6 +235,27 @@ def test_pause_resume_and_retry_know_experiments_and_runs(cli, experiment_id: st
     refused = cli("resume", run.id)
     assert (refused.exit_code, "retry one that failed or was cancelled" in refused.stderr) == (1, True)
     assert cli("retry", run.id).stdout == f"run {run.id}: queued\n"
+
+
+def test_what_hinders_all_runs_is_said_by_verbs_that_queue_and_by_watch(tmp_path: Path, monkeypatch):
+    """A floor of free space that no disk has: the service begins no run."""
+    reason = "no run is begun: the disk of"
+    with serving(tmp_path, free_bytes=2**53) as service:
+        monkeypatch.setenv("ADAPM_BENCH_URL", service.url)
+        said = CliRunner().invoke(main, ["submit", str(written(tmp_path, comparison_fields()))])
+        assert said.exit_code == 0 and reason in said.stderr and reason not in said.stdout
+        (experiment,) = service.experiments.page()
+        (first, *_) = service.runs.page(experiment_id=experiment.id)
+        cancelled = CliRunner().invoke(main, ["cancel", first.id])
+        retried = CliRunner().invoke(main, ["retry", first.id])
+        cloned = CliRunner().invoke(main, ["clone", experiment.id, "--json"])
+        assert (reason in cancelled.stderr, reason in retried.stderr, reason in cloned.stderr) == (False, True, True)
+        log = tmp_path / "watch.log"
+        command = [sys.executable, "-m", "api.cli", "watch", experiment.id]
+        with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as watching:
+            until(lambda: reason in log.read_text(), "watch says why it waits")
+            service.experiments.apply(experiment.id, RunAction.CANCEL)
+            assert watching.wait(60) == 1
 
 
 def test_watch_ends_with_the_experiment_and_tells_by_its_exit_code_that_runs_are_missing(cli, experiment_id: str):

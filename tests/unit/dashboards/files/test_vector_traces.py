@@ -141,7 +141,6 @@ def test_cells_of_a_heat_map_have_the_colours_of_their_values():
     blocks = {"a": {"q": 0.0}, "b": {"q": 1.0}}
     seen = [Observation(step=1, probe="p", blocks=blocks)]
     (cells,) = axes_of(probe_heatmap(seen, "p", "q", "light")).collections
-    cells.update_scalarmappable()
     assert [to_hex(each) for each in cells.get_facecolor()] == ["#fee838", "#00224e"]  # cividis, the first block on top
 
 

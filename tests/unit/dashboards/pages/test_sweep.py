@@ -12,8 +12,9 @@ from fastapi.testclient import TestClient
 
 from dashboards.data.reader import Reader
 from dashboards.data.trials import Brush, SweepView, TrialOrder, sorted_trials
+from dashboards.figures.base import CIVIDIS
 from dashboards.figures.registry import SWEEP_FIGURES
-from dashboards.figures.sweep import CELLS, LEVELS, MARGIN_RIGHT, SLANT, contour, interpolate, parallel, slices
+from dashboards.figures.sweep import CELLS, MARGIN_RIGHT, SLANT, contour, interpolate, parallel, slices
 from dashboards.files.figures import FigureFiles
 from dashboards.files.report import report
 from dashboards.files.vector import FigureError
@@ -266,7 +267,8 @@ def test_slices_and_contour_show_the_losses_where_the_hyperparameters_are(servic
     assert len(cells["x"]) == len(cells["marker"]["color"]) == CELLS**2
     places = zip(cells["x"], cells["base"], strict=True)
     corners = dict(zip(places, cells["marker"]["color"], strict=True))
-    assert corners[min(corners)] == LEVELS - 1 and corners[max(corners)] == 0, "near a trial the field is its loss"
+    ends = corners[max(corners)], corners[min(corners)]
+    assert ends == (CIVIDIS[0], CIVIDIS[-1]), "near a trial the field is its loss"
     few = contour(found.model_copy(update={"trials": trials[:3]}), searched, ("lr", "rank_ratio"), "light")
     assert few["data"] == [] and contour(found, searched, None, "light")["data"] == []
 

@@ -1,0 +1,79 @@
+"""No page writes anything into the browser's console: what is written there all the time hides what matters once."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from socket import socket
+
+import pytest
+
+from orchestrator.jobs import LeasePolicy
+from orchestrator.kinds.trials import planned_parameters, trial_run
+from orchestrator.store.queue import trials
+from orchestrator.store.queue.queue import Queue
+from tests.browser.conftest import Eyes, Watched
+from tests.browser.expecting import expect
+from tests.factories.serving import Site, served
+from tests.factories.stores import claim, result, sqlite_database
+from tests.factories.sweep import RATES, sweep_spec
+from tests.witnesses.product import unpacked
+
+pytestmark = pytest.mark.browser
+
+PATHS = (
+    "/",
+    "/runs",
+    "/external",
+    "/studies",
+    "/campaigns",
+    "/queue",
+    "/memory",
+    "/new",
+    "/login",
+    "/docs",
+    "/deleted",
+)
+PROBE = "/runs/0cv87s9wx6-0000?probe=gradient-sparsity&quantity=norm"
+
+
+@pytest.fixture
+def site(tmp_path: Path, listener: socket) -> Iterator[Site]:
+    """The stored experiments: of every kind, with probes, of all states."""
+    folder = unpacked(tmp_path)
+    with closing(sqlite_database(folder)) as database:
+        database.migrate()
+    with served(folder, listener) as found:
+        yield found
+
+
+def test_no_page_writes_into_the_console(eyes: Eyes, site: Site) -> None:
+    ids = [each.id for each in site.experiments.page()]
+    runs = [site.runs.page(experiment_id=each)[0].id for each in ids]
+    paths = [*PATHS, PROBE, *(f"/experiments/{each}" for each in ids), *(f"/runs/{each}" for each in runs)]
+    watched = eyes.look()
+    for path in [*paths, f"/experiments/{_sweep(site)}", f"/compare?runs={runs[0]},{runs[-1]}"]:
+        _open(watched, f"{site.url}{path}")
+        assert watched.complaints == [], path
+
+
+def _open(watched: Watched, url: str) -> None:
+    watched.page.goto(url)
+    figures = watched.page.locator("[data-figure]").count()
+    expect(watched.page.locator("[data-drawn]")).to_have_count(figures)
+
+
+def _sweep(site: Site) -> str:
+    """A sweep of enough ended trials over two hyperparameters for a contour."""
+    space = {"lr": RATES, "rank_ratio": {"kind": "catalog"}}
+    spec = sweep_spec(trials=5, candidates=[{"optimizer": "adapm", "space": space}])
+    sweep_id = site.experiments.submit(spec).experiment.id
+    for number in range(5):
+        parameters = planned_parameters(spec, number)
+        assert parameters is not None
+        trials.add(site.database, sweep_id, spec, number, trial_run(spec, number, parameters))
+        # What else waits in the stored folder is claimed too, and left at that.
+        leases = claim(Queue(site.database, LeasePolicy()), cpus=1_000, limit=1_000)
+        (lease,) = (each for each in leases if each.run_id.startswith(sweep_id))
+        site.attempts.hello(lease.run_id, lease.attempt, lease.token)
+        site.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=2.5 + number / 10))
+    return str(sweep_id)
