@@ -33,13 +33,13 @@ DEMO = ComparisonSpec(
         data=DataSpec(dataset="python-stdlib", tokenizer="byte", sequence_length_tokens=128),
         budget=Budget(steps=150, batch_sequences=8),
         schedule=Schedule(warmup_steps=15, final_lr_ratio=0.1),
-        evaluation=Evaluation(every_steps=30, sequences=128),
+        evaluation=Evaluation(every_steps=50, sequences=256),
     ),
     candidates=tuple(
         Candidate(optimizer=name, learning_rates=(LEARNING_RATE,)) for name in ("adamw", "adapm", "adapm-mini")
     ),
-    tuning=Tuning(trials=6, seeds=(11, 12)),
-    seeds=(1, 2, 3, 4, 5, 6),
+    tuning=Tuning(),
+    seeds=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
     baseline="adamw",
 )
 """AdaPM and AdaPM-mini against AdamW on a GPT-2 of 0.08 M parameters."""
