@@ -119,6 +119,14 @@ class CampaignSpec(Spec):
         )
 
 
+class OpenedCampaign(CampaignSpec):
+    """A campaign as it is stored."""
+
+    salt: str = omit_default("")
+    """Random, and shown to nobody: the ledger's first hash, which everybody sees, would else confirm guesses of what
+    is held out. Campaigns from before have none."""
+
+
 class TryState(StrEnum):
     """Where a try is."""
 
@@ -361,7 +369,7 @@ def chain_faults(entries: Sequence[LedgerEntry], bodies: Sequence[str], hashes: 
 
 
 def replay_faults(
-    campaign: CampaignSpec,
+    campaign: OpenedCampaign,
     entries: Sequence[LedgerEntry],
     specs: Mapping[tuple[int, int], ComparisonSpec],
     found: Mapping[tuple[int, int], Improvement],
@@ -371,6 +379,8 @@ def replay_faults(
     faults = []
     for entry in entries:
         place, workload = entry.place or 0, entry.workload or 0
+        if entry.kind is EntryKind.OPENED and entry.spec_hashes != (campaign.content_hash(),):
+            faults.append("the campaign's specification is not the one that it was opened with")
         if entry.kind is EntryKind.REGISTERED:
             mine = [specs[key] for key in sorted(specs) if key[0] == place]
             if tuple(spec.content_hash() for spec in mine) != entry.spec_hashes:

@@ -23,6 +23,7 @@ from orchestrator.analysis.campaigns import (
     CampaignSpec,
     EntryKind,
     LedgerEntry,
+    OpenedCampaign,
     TryRequest,
     entry_hash,
     verdict_after,
@@ -51,7 +52,7 @@ class StoredCampaign:
     number: int
     id: str
     name: str
-    spec: CampaignSpec
+    spec: OpenedCampaign
     created_at: float
     key_id: str | None
 
@@ -81,12 +82,12 @@ def open_campaign(database: Database, spec: CampaignSpec, *, by: str | None) -> 
     """Store a campaign; its id."""
     with database.writing() as connection:
         now, id = database.read_clock(connection), new_id()
-        content = canonical_json(spec.model_dump(mode="json")).decode()
+        opened = OpenedCampaign(**dict(spec), salt=secrets.token_hex())
+        content = canonical_json(opened.model_dump(mode="json")).decode()
         row = {"id": id, "name": spec.name, "spec": content, "created_at": now, "key_id": by}
         number = connection.execute(sa.insert(campaigns).values(row).returning(campaigns.c.number)).scalar_one()
-        _add(
-            connection, number, LedgerEntry(number=1, at=now, kind=EntryKind.OPENED, spec_hashes=(spec.content_hash(),))
-        )
+        hashes = (opened.content_hash(),)
+        _add(connection, number, LedgerEntry(number=1, at=now, kind=EntryKind.OPENED, spec_hashes=hashes))
         count_change(connection)
     return id
 
@@ -279,7 +280,7 @@ def _read(connection: Connection, query: sa.Select[Any], campaign_id: str) -> St
 
 def _campaign(row: sa.Row[Any]) -> StoredCampaign:
     with trust_stored_names():
-        spec = CampaignSpec.model_validate_json(row.spec)
+        spec = OpenedCampaign.model_validate_json(row.spec)
     return StoredCampaign(
         number=row.number, id=row.id, name=row.name, spec=spec, created_at=row.created_at, key_id=row.key_id
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.analysis.campaigns import EntryKind, TryRecord, TryState
+from orchestrator.analysis.campaigns import NO_HASH, EntryKind, LedgerEntry, TryRecord, TryState, entry_hash
 from orchestrator.analysis.improvement import FIRST_PAIRS, PairsState
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
@@ -19,12 +19,22 @@ from orchestrator.records import RunFilter
 from orchestrator.services.run_table import read_query
 from orchestrator.store import reads
 from orchestrator.store.outgoing.exports import ExportOutbox
-from orchestrator.store.tables import campaign_entries, campaign_experiments, experiments, held_out_seen, results, runs
+from orchestrator.store.queue import campaigns as stored
+from orchestrator.store.tables import (
+    campaign_entries,
+    campaign_experiments,
+    campaigns,
+    experiments,
+    held_out_seen,
+    results,
+    runs,
+)
 from tests.contract.conftest import Store, open_store, sqlite_file
 from tests.contract.queue.test_races import together
 from tests.factories.campaigns import BAD, EFFECT, GOOD, campaign_spec, loss_of
 from tests.factories.stores import result
 from worker.records.result import Verdict
+from worker.schema import canonical_json
 
 
 def play(store: Store, loss: Callable[[Lease], float] = loss_of, *, most: int = 1_000) -> int:
@@ -265,6 +275,40 @@ def test_the_ledger_says_what_does_not_follow_from_it(store: Store) -> None:
     faults = store.campaigns.ledger(campaign.id).faults
     assert any("entry 2 does not follow the one before it" in each for each in faults)
     assert any("not judged at the level of its place" in each for each in faults)
+
+
+def test_the_ledger_confirms_no_guess_of_what_is_held_out(store: Store) -> None:
+    """Of the very specification, nobody can show from the ledger that it is the one."""
+    spec = campaign_spec()
+    campaign, same = (store.campaigns.open(spec) for _ in range(2))
+    (opened,), (other,) = (store.campaigns.ledger(each.id).entries for each in (campaign, same))
+    assert spec.content_hash() not in (*opened.spec_hashes, *other.spec_hashes)
+    assert opened.spec_hashes != other.spec_hashes
+    with store.database.reading() as connection:
+        salts = [stored.read_campaign(connection, each.id).spec.salt for each in (campaign, same)]
+    told = "".join(
+        answer.model_dump_json()
+        for each in (campaign, same)
+        for answer in (store.campaigns.get(each.id), store.campaigns.ledger(each.id))
+    )
+    assert [len(salt) for salt in salts] == [64, 64]
+    assert not any(salt in told for salt in salts)
+    assert store.campaigns.ledger(campaign.id).faults == ()
+
+
+def test_a_campaign_that_was_opened_without_a_salt_verifies(store: Store) -> None:
+    spec, campaign = campaign_spec(), store.campaigns.open(campaign_spec())
+    old = LedgerEntry(number=1, at=1.0, kind=EntryKind.OPENED, spec_hashes=(spec.content_hash(),)).body()
+    with store.database.writing() as connection:
+        content = canonical_json(spec.model_dump(mode="json")).decode()
+        connection.execute(sa.update(campaigns).values(spec=content))
+        connection.execute(sa.update(campaign_entries).values(body=old, hash=entry_hash(NO_HASH, old)))
+    assert store.campaigns.ledger(campaign.id).faults == ()
+    with store.database.writing() as connection:
+        connection.execute(sa.update(campaigns).values(spec=content.replace('"gain":', '"gain":1')))
+    assert store.campaigns.ledger(campaign.id).faults == (
+        "the campaign's specification is not the one that it was opened with",
+    )
 
 
 def test_an_experiment_of_a_try_stays(store: Store) -> None:
