@@ -22,7 +22,7 @@ from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
-from worker.schema import Spec, trust_stored_names
+from worker.schema import Spec, read_stored
 from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
@@ -62,7 +62,7 @@ def checksum(content: str | bytes) -> int:
 
 
 def run_spec(content: object, expected: int | None) -> RunSpec:
-    """A run's specification as `queue/submission.py` wrote it; one that would be refused today as it stands.
+    """A run's specification as `queue/submission.py` wrote it, whether or not it would be refused today.
 
     All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
     alphabet: it is read once, and shared.
@@ -92,6 +92,11 @@ def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
     if hashlib.sha256(text.encode()).hexdigest() != spec_hash:
         raise DamagedError("is not what was written (its SHA-256 is another)")
     return _read(_experiment_spec, text)
+
+
+def refusal(content: object) -> str | None:
+    """Why an experiment's specification would be refused today; None where it would be taken."""
+    return _refusal(_intact_text(content, None))
 
 
 def chunk(content: object, expected: int | None) -> bytes:
@@ -143,17 +148,10 @@ most of them nothing has changed. Some kilobytes each."""
 
 
 def _stored_run_spec(text: str) -> RunSpec:
-    try:
-        return _checked_spec(text)
-    except ValidationError:
-        with trust_stored_names():
-            return RunSpec.model_validate_json(text)
-
-
-def _checked_spec(text: str) -> RunSpec:
     own, between, workload = text.partition(',"workload":{')
     if not between:
-        return RunSpec.model_validate_json(text)
+        found: RunSpec = read_stored(RunSpec, text)
+        return found
     rest = _own_part(f"{own}}}")
     return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
 
@@ -165,7 +163,7 @@ _Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
 
 @lru_cache(maxsize=RECORDS_KEPT)
 def _own_part(text: str) -> Any:
-    return _Rest.model_validate_json(text)
+    return read_stored(_Rest, text)
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
@@ -174,10 +172,17 @@ def _experiment_spec(text: str) -> ExperimentSpec:
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
+def _refusal(text: str) -> str | None:
+    return registry.refusal(text)
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
 def _result(text: str) -> Result:
-    return Result.model_validate_json(text)
+    found: Result = read_stored(Result, text)
+    return found
 
 
 @lru_cache(maxsize=256)
 def _workload(text: str) -> Workload:
-    return Workload.model_validate_json(text)
+    found: Workload = read_stored(Workload, text)
+    return found

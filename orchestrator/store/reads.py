@@ -42,6 +42,7 @@ from orchestrator.store.tables import (
 )
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
+from worker.schema import trust_stored_names
 
 Found = TypeVar("Found")
 Record = TypeVar("Record", bound=BaseModel)
@@ -323,7 +324,8 @@ def _run_record(row: sa.Row[Any]) -> RunRecord:
     ]
     values["spec"] = None if isinstance(spec, DamagedError) else spec
     values["result"] = None if isinstance(result, DamagedError) else result
-    return RunRecord(**values, damaged="; ".join(faults) or None)
+    with trust_stored_names():
+        return RunRecord(**values, damaged="; ".join(faults) or None)
 
 
 def _or_damage(
@@ -395,7 +397,9 @@ def _experiment_record(
         undo_until=row.undo_until,
     )
     try:
-        return ExperimentRecord(**known, spec=integrity.experiment_spec(row.spec, row.spec_hash))
+        spec, refused = integrity.experiment_spec(row.spec, row.spec_hash), integrity.refusal(row.spec)
+        with trust_stored_names():
+            return ExperimentRecord(**known, spec=spec, refused=refused)
     except DamagedError as error:
         return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
 

@@ -38,7 +38,7 @@ from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue.submission import Submittal, store_experiments
 from orchestrator.store.tables import campaign_entries, campaign_experiments, campaigns, experiments, runs
-from worker.schema import canonical_json, first_fault, trust_stored_names
+from worker.schema import canonical_json, first_fault, read_stored
 from worker.words import pluralize
 
 SEEDS = 2**31
@@ -214,11 +214,10 @@ def read_ledger(connection: Connection, campaign_number: int) -> tuple[StoredEnt
     """All entries, the first one first."""
     query = sa.select(campaign_entries.c.body, campaign_entries.c.hash)
     mine = query.where(campaign_entries.c.campaign_number == campaign_number).order_by(campaign_entries.c.number)
-    with trust_stored_names():
-        return tuple(
-            StoredEntry(entry=LedgerEntry.model_validate_json(row.body), body=row.body, hash=row.hash)
-            for row in connection.execute(mine)
-        )
+    return tuple(
+        StoredEntry(entry=read_stored(LedgerEntry, row.body), body=row.body, hash=row.hash)
+        for row in connection.execute(mine)
+    )
 
 
 def try_experiments(
@@ -236,17 +235,16 @@ def try_experiments(
     rows = connection.execute(query.order_by(campaign_experiments.c.place, campaign_experiments.c.workload)).all()
     if place is not None and not rows:
         raise NotFoundError(f"campaign {campaign.id} has no try {place}; register it first")
-    with trust_stored_names():
-        return tuple(
-            TryExperiment(
-                place=row.place,
-                workload=row.workload,
-                spec=ComparisonSpec.model_validate_json(row.spec),
-                number=row.experiment_number,
-                id=row.id,
-            )
-            for row in rows
+    return tuple(
+        TryExperiment(
+            place=row.place,
+            workload=row.workload,
+            spec=read_stored(ComparisonSpec, row.spec),
+            number=row.experiment_number,
+            id=row.id,
         )
+        for row in rows
+    )
 
 
 def runs_of(connection: Connection, tried: TryExperiment) -> tuple[RunRecord, ...]:
@@ -279,8 +277,7 @@ def _read(connection: Connection, query: sa.Select[Any], campaign_id: str) -> St
 
 
 def _campaign(row: sa.Row[Any]) -> StoredCampaign:
-    with trust_stored_names():
-        spec = OpenedCampaign.model_validate_json(row.spec)
+    spec = read_stored(OpenedCampaign, row.spec)
     return StoredCampaign(
         number=row.number, id=row.id, name=row.name, spec=spec, created_at=row.created_at, key_id=row.key_id
     )
@@ -291,8 +288,7 @@ def _find_registered(connection: Connection, known: str, tried: TryRequest, key:
     body = connection.execute(query).scalar_one_or_none()
     if body is None:
         return None
-    with trust_stored_names():
-        entry = LedgerEntry.model_validate_json(body)
+    entry: LedgerEntry = read_stored(LedgerEntry, body)
     if entry.tried != tried:
         raise IdempotencyError(
             f"the idempotency key {key!r} belongs to try {entry.place}, which is another one; use a new key"
@@ -321,8 +317,7 @@ def _submit(
     by: str | None,
     most_waiting: int | None,
 ) -> str:
-    with trust_stored_names():
-        submittal = Submittal.from_spec(tried.spec, None, by=by)
+    submittal = Submittal.from_spec(tried.spec, None, by=by)
     (answer,) = store_experiments(connection, [submittal], now, most_waiting)
     if isinstance(answer, OrchestratorError):
         raise answer
