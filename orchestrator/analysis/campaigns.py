@@ -269,6 +269,20 @@ class CampaignRecord(Record):
     """The hash of the last entry of the ledger."""
 
 
+class DamagedCampaign(Record):
+    """A campaign of which something stored cannot be read; it is listed, and nothing else."""
+
+    id: str
+    name: str
+    created_at: float
+    damaged: str
+    """What cannot be read, and why, in a sentence."""
+
+
+AnyCampaign = CampaignRecord | DamagedCampaign
+"""A campaign in a list."""
+
+
 class HeldOutTry(Record):
     """What an admin sees of a try on a held-out workload."""
 

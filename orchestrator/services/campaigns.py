@@ -5,13 +5,17 @@ What is held out is read here and nowhere else for a caller, and told to `held_o
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis.campaigns import (
+    AnyCampaign,
     CampaignRecord,
     CampaignSpec,
+    DamagedCampaign,
     EntryKind,
     HeldOutState,
     HeldOutTry,
@@ -28,7 +32,7 @@ from orchestrator.analysis.campaigns import (
     verdict_sentence,
 )
 from orchestrator.analysis.improvement import improvement_of
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.jobs import CLAIMABLE, LIVE, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunRecord
@@ -65,10 +69,10 @@ class Campaigns:
                 raise ConflictError(f"the baseline does not go with {name}: {first_fault(error)}") from error
         return self.get(stored.open_campaign(self._database, spec, by=by))
 
-    def page(self, *, limit: int = 50, before: str | None = None) -> tuple[CampaignRecord, ...]:
+    def page(self, *, limit: int = 50, before: str | None = None) -> tuple[AnyCampaign, ...]:
         """A page of campaigns, the newest first; `before` is the last one of the page before it."""
         with self._database.reading() as connection:
-            return tuple(_record(connection, each) for each in stored.read_campaigns(connection, limit, before))
+            return tuple(_any_record(connection, row) for row in stored.list_campaigns(connection, limit, before))
 
     def get(self, campaign_id: str) -> CampaignRecord:
         """One campaign, without what is held out."""
@@ -118,8 +122,7 @@ class Campaigns:
     def place_of(self, experiment_id: str) -> TryPlace | None:
         """Which try an experiment is; None for one that is none."""
         with self._database.reading() as connection:
-            found = stored.find_try(connection, experiment_id)
-        return found and TryPlace(campaign_id=found[0].id, campaign=found[0].name, place=found[1])
+            return stored.find_try(connection, experiment_id)
 
     def tries(self, campaign_id: str) -> tuple[TryRecord, ...]:
         """All tries of a campaign, the first one first."""
@@ -172,6 +175,13 @@ class Campaigns:
                         )
                     )
         return HeldOutWorkloads(campaign_id=campaign.id, workloads=campaign.spec.held_out, tries=tuple(found))
+
+
+def _any_record(connection: Connection, row: sa.Row[Any]) -> AnyCampaign:
+    try:
+        return _record(connection, stored.read_campaign(connection, row.id))
+    except DamagedError as error:
+        return DamagedCampaign(**row._mapping, damaged=str(error))
 
 
 def _record(connection: Connection, campaign: stored.StoredCampaign) -> CampaignRecord:

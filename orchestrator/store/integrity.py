@@ -8,15 +8,11 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
 import zstandard
 from pydantic import ValidationError, create_model
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
@@ -26,34 +22,6 @@ from worker.schema import Spec, read_stored
 from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
-
-
-class _Raw(FunctionElement[Any]):
-    """A column of text as it lies there; see `stored`."""
-
-    type = sa.types.NullType()
-    inherit_cache = True
-
-
-@compiles(_Raw, "sqlite")
-def _sqlite_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **options)} AS BLOB)"
-
-
-@compiles(_Raw, "postgresql")
-def _postgresql_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.clauses, **options)
-
-
-def json_column(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """A column of JSON, to be read by this module alone: SQLite's driver decodes text, and a query fails as a whole
-    where one row's is no UTF-8. (To read all text leniently would cost more for every value.)"""
-    return _Raw(column).label(column.name)
-
-
-def stored_columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
-    """All columns of a table, with those of JSON as `stored` has them."""
-    return [json_column(column) if column.name in ("spec", "result") else column for column in table.c]
 
 
 def checksum(content: str | bytes) -> int:
@@ -104,6 +72,11 @@ def chunk(content: object, expected: int | None) -> bytes:
     if not isinstance(content, bytes):
         raise DamagedError("is missing")
     return _matching(content, expected)
+
+
+def stored(kind: Any, content: object) -> Any:
+    """What a column of JSON without a checksum has, as `worker.schema.read_stored` reads it."""
+    return _read(partial(read_stored, kind), _intact_text(content, None))
 
 
 def unpack(content: object, expected: int | None) -> Any:

@@ -302,9 +302,9 @@ def _run_query() -> sa.Select[Any]:
     specified = runs.outerjoin(run_specs, run_specs.c.run_id == runs.c.id)
     return sa.select(
         *RUN_COLUMNS,
-        integrity.json_column(run_specs.c.spec),
+        run_specs.c.spec,
         run_specs.c.checksum.label("spec_checksum"),
-        integrity.json_column(results.c.result),
+        results.c.result,
         results.c.checksum.label("result_checksum"),
         results.c.run_id.label("result_of"),
     ).select_from(specified.outerjoin(results, results.c.run_id == runs.c.id))
@@ -435,7 +435,7 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
-_EXPERIMENTS = sa.select(*integrity.stored_columns(experiments))
+_EXPERIMENTS = sa.select(experiments)
 _EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"), is_in_sight)
 _deleted = experiments.alias()
 _DELETED = sa.select(_deleted.c.number).where(_deleted.c.deleted_at.is_not(None))

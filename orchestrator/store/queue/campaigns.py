@@ -12,10 +12,10 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis.campaigns import (
@@ -24,22 +24,25 @@ from orchestrator.analysis.campaigns import (
     EntryKind,
     LedgerEntry,
     OpenedCampaign,
+    TryPlace,
     TryRequest,
     entry_hash,
     verdict_after,
 )
 from orchestrator.analysis.improvement import PairsState, improvement_of
-from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError, OrchestratorError
+from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, NotFoundError, OrchestratorError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunFilter, RunRecord
-from orchestrator.store import reads
+from orchestrator.store import integrity, reads
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue.submission import Submittal, store_experiments
 from orchestrator.store.tables import campaign_entries, campaign_experiments, campaigns, experiments, runs
-from worker.schema import canonical_json, first_fault, read_stored
+from worker.schema import canonical_json, first_fault
 from worker.words import pluralize
+
+Stored = TypeVar("Stored", bound=BaseModel)
 
 SEEDS = 2**31
 """Seeds are below it."""
@@ -193,21 +196,25 @@ def read_campaign(connection: Connection, campaign_id: str) -> StoredCampaign:
     return _read(connection, sa.select(campaigns), campaign_id)
 
 
-def read_campaigns(connection: Connection, limit: int, before: str | None) -> tuple[StoredCampaign, ...]:
-    """A page of them, the newest first. Raises `NotFoundError`."""
-    query = sa.select(campaigns).order_by(campaigns.c.number.desc()).limit(limit)
+def list_campaigns(connection: Connection, limit: int, before: str | None) -> Sequence[sa.Row[str, str, float]]:
+    """Id, name and moment of a page of them, the newest first. Raises `NotFoundError`."""
+    this = campaigns.c
+    query = sa.select(this.id, this.name, this.created_at).order_by(this.number.desc()).limit(limit)
     if before is not None:
-        query = query.where(campaigns.c.number < read_campaign(connection, before).number)
-    return tuple(_campaign(row) for row in connection.execute(query))
+        number = connection.execute(sa.select(this.number).where(this.id == validate_id(before))).scalar_one_or_none()
+        if number is None:
+            raise NotFoundError(f"there is no campaign {before!r}")
+        query = query.where(this.number < number)
+    return connection.execute(query).all()
 
 
-def find_try(connection: Connection, experiment_id: str) -> tuple[StoredCampaign, int] | None:
-    """The campaign that an experiment is a try of, and its place there; None for any other experiment."""
-    query = sa.select(campaigns, campaign_experiments.c.place)
+def find_try(connection: Connection, experiment_id: str) -> TryPlace | None:
+    """Which try an experiment is; None for any other experiment."""
+    query = sa.select(campaigns.c.id, campaigns.c.name, campaign_experiments.c.place)
     query = query.join(campaign_experiments, campaign_experiments.c.campaign_number == campaigns.c.number)
     query = query.join(experiments, experiments.c.number == campaign_experiments.c.experiment_number)
     row = connection.execute(query.where(experiments.c.id == validate_id(experiment_id))).one_or_none()
-    return None if row is None else (_campaign(row), row.place)
+    return None if row is None else TryPlace(campaign_id=row.id, campaign=row.name, place=row.place)
 
 
 def read_ledger(connection: Connection, campaign_number: int) -> tuple[StoredEntry, ...]:
@@ -215,7 +222,7 @@ def read_ledger(connection: Connection, campaign_number: int) -> tuple[StoredEnt
     query = sa.select(campaign_entries.c.body, campaign_entries.c.hash)
     mine = query.where(campaign_entries.c.campaign_number == campaign_number).order_by(campaign_entries.c.number)
     return tuple(
-        StoredEntry(entry=read_stored(LedgerEntry, row.body), body=row.body, hash=row.hash)
+        StoredEntry(entry=_stored(LedgerEntry, row.body, campaign_number), body=row.body, hash=row.hash)
         for row in connection.execute(mine)
     )
 
@@ -239,7 +246,7 @@ def try_experiments(
         TryExperiment(
             place=row.place,
             workload=row.workload,
-            spec=read_stored(ComparisonSpec, row.spec),
+            spec=_stored(ComparisonSpec, row.spec, campaign.number),
             number=row.experiment_number,
             id=row.id,
         )
@@ -276,8 +283,17 @@ def _read(connection: Connection, query: sa.Select[Any], campaign_id: str) -> St
     return _campaign(row)
 
 
+def _stored(kind: type[Stored], content: object, campaign_number: int) -> Stored:
+    try:
+        found: Stored = integrity.stored(kind, content)
+    except DamagedError as error:
+        what = "ledger" if kind is LedgerEntry else "specification"
+        raise DamagedError(f"the stored {what} of campaign number {campaign_number} {error}") from error
+    return found
+
+
 def _campaign(row: sa.Row[Any]) -> StoredCampaign:
-    spec = read_stored(OpenedCampaign, row.spec)
+    spec = _stored(OpenedCampaign, row.spec, row.number)
     return StoredCampaign(
         number=row.number, id=row.id, name=row.name, spec=spec, created_at=row.created_at, key_id=row.key_id
     )
@@ -288,7 +304,7 @@ def _find_registered(connection: Connection, known: str, tried: TryRequest, key:
     body = connection.execute(query).scalar_one_or_none()
     if body is None:
         return None
-    entry: LedgerEntry = read_stored(LedgerEntry, body)
+    entry: LedgerEntry = integrity.stored(LedgerEntry, body)
     if entry.tried != tried:
         raise IdempotencyError(
             f"the idempotency key {key!r} belongs to try {entry.place}, which is another one; use a new key"

@@ -85,7 +85,7 @@ def _lock_experiments(
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
     query: sa.Select[Any] = sa.select(
-        integrity.json_column(experiments.c.spec),
+        experiments.c.spec,
         *[experiments.c[name] for name in ("id", "number", "spec_hash", "paused", "created_at", "trace_parent")],
     )
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
@@ -105,7 +105,8 @@ def _follow_up(connection: Connection, row: sa.Row[Any], ended: Collection[RunId
     if spec.adds_seeds():
         _queue_runs(connection, row, spec, _next_seeds(connection, row, spec), ended, now)
     if isinstance(spec, ComparisonSpec) and spec.tries_improvement():
-        campaigns.follow_try(connection, row.number, now)
+        with suppress(DamagedError):  # the end of a run must be taken down whatever of its campaign can be read
+            campaigns.follow_try(connection, row.number, now)
     if not _may_still_grow(connection, row, spec, now):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 

@@ -10,14 +10,23 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.analysis.campaigns import NO_HASH, EntryKind, LedgerEntry, TryRecord, TryState, entry_hash
+from orchestrator.analysis.campaigns import (
+    NO_HASH,
+    DamagedCampaign,
+    EntryKind,
+    LedgerEntry,
+    TryRecord,
+    TryState,
+    entry_hash,
+)
 from orchestrator.analysis.improvement import FIRST_PAIRS, PairsState
 from orchestrator.annotations import AnnotationChange
-from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
+from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, NotFoundError
 from orchestrator.jobs import Lease, RunAction, RunId, RunStatus
 from orchestrator.records import RunFilter
 from orchestrator.services.run_table import read_query
 from orchestrator.store import reads
+from orchestrator.store.admin import maintenance
 from orchestrator.store.outgoing.exports import ExportOutbox
 from orchestrator.store.queue import campaigns as stored
 from orchestrator.store.tables import (
@@ -309,6 +318,27 @@ def test_a_campaign_that_was_opened_without_a_salt_verifies(store: Store) -> Non
     assert store.campaigns.ledger(campaign.id).faults == (
         "the campaign's specification is not the one that it was opened with",
     )
+
+
+@pytest.mark.parametrize("column", [campaign_entries.c.body, campaign_experiments.c.spec, campaigns.c.spec], ids=str)
+def test_a_damaged_campaign_is_listed_and_stops_no_run(store: Store, column: sa.Column[str]) -> None:
+    campaign, whole = store.campaigns.open(campaign_spec(name="bad")), store.campaigns.open(campaign_spec(name="good"))
+    experiment = tried(store, campaign.id).experiment_id
+    with store.database.writing() as connection:
+        number = sa.select(campaigns.c.number).where(campaigns.c.id == campaign.id).scalar_subquery()
+        mine = column.table.c.number if column.table is campaigns else column.table.c.campaign_number
+        connection.execute(sa.update(column.table).where(mine == number).values({column.name: "{"}))
+    assert play(store) >= 2 * FIRST_PAIRS
+    assert {run.status for run in store.runs.page(experiment_id=experiment)} == {RunStatus.SUCCEEDED}
+    listed = store.campaigns.page()
+    assert listed[0] == store.campaigns.get(whole.id)
+    if column is not campaign_experiments.c.spec:  # which the list does not read
+        assert isinstance(listed[1], DamagedCampaign) and "cannot be read" in listed[1].damaged
+        with pytest.raises(DamagedError):
+            store.campaigns.get(campaign.id)
+    with pytest.raises(DamagedError):
+        store.campaigns.tries(campaign.id)
+    assert any(fault.startswith(f"{column.table.name} ") for fault in maintenance.faults(store.database))
 
 
 def test_an_experiment_of_a_try_stays(store: Store) -> None:
