@@ -5,7 +5,6 @@ What is held out is read here and nowhere else for a caller, and told to `held_o
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -177,7 +176,7 @@ class Campaigns:
         return HeldOutWorkloads(campaign_id=campaign.id, workloads=campaign.spec.held_out, tries=tuple(found))
 
 
-def _any_record(connection: Connection, row: sa.Row[Any]) -> AnyCampaign:
+def _any_record(connection: Connection, row: sa.Row[str, str, float]) -> AnyCampaign:
     try:
         return _record(connection, stored.read_campaign(connection, row.id))
     except DamagedError as error:
