@@ -83,12 +83,14 @@ class Candidate(Spec):
 
     def title(self) -> str:
         """What sentences call it."""
-        return self.label or catalog.entry(self.optimizer).title
+        entry = catalog.find(self.optimizer)
+        return self.label or (entry.title if entry else self.optimizer)
 
     def planned_run(
         self, workload: Workload, resources: Resources, *, lr: float, seed: int, setting: Setting | None = None
     ) -> PlannedRun:
-        """One run of the candidate; `setting`: of a trial that searches more than the rate."""
+        """One run of the candidate; `setting`: of a trial that searches more than the rate. Nothing is
+        checked: it follows from what was."""
         changed = dict(setting or {}) | {"lr": lr}
         workload = self.own_workload(workload)
         if (warmup := changed.pop("warmup_steps", None)) is not None:
@@ -97,11 +99,10 @@ class Candidate(Spec):
         if "clip_grad_norm" in changed:
             workload = workload.model_copy(update={"clip_grad_norm": changed.pop("clip_grad_norm")})
         del changed["lr"]
-        optimizer = OptimizerSpec(name=self.optimizer, lr=lr, options={**self.options, **changed}, rules=self.rules)
-        return PlannedRun(
-            candidate=self.name(),
-            spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
-        )
+        options = {**self.options, **changed}
+        optimizer = OptimizerSpec.model_construct(name=self.optimizer, lr=lr, options=options, rules=self.rules)
+        spec = RunSpec.model_construct(workload=workload, optimizer=optimizer, seed=seed, resources=resources)
+        return PlannedRun.model_construct(candidate=self.name(), spec=spec)
 
     def fix_setting(self, setting: Setting) -> "Candidate":
         """The same at one setting that tuning found; what all candidates share, the clipping norm, stays as it is."""

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from optim import catalog
 from orchestrator.analysis.candidates import FROM_HALF_TO_ALL, random_halves
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.errors import ConflictError
@@ -128,7 +127,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
             label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else made.label
             candidates.append(made.model_copy(update={"label": label}))
             left_open[candidates[-1].name()] = None if LR in finding.at_edge else missed
-    return ComparisonSpec(
+    return ComparisonSpec.model_construct(  # to be submitted: whether it would be taken today is asked then
         name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
         workload=trial_workload(spec),
         candidates=tuple(candidates),
@@ -206,7 +205,7 @@ def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importa
     return SweepFinding(
         candidate=searched.name(),
         optimizer=searched.optimizer,
-        title=searched.label or catalog.entry(searched.optimizer).title,
+        title=searched.title(),
         best=best,
         trials=len(mine),
         converged=verdicts[Verdict.CONVERGED],

@@ -33,7 +33,6 @@ from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, held_out_seen, is_in_sight, results, runs
 from worker.records.result import Verdict
-from worker.schema import trust_stored_names
 
 
 def grow(connection: Connection, ended: Sequence[RunRow], now: float) -> None:
@@ -86,7 +85,7 @@ def _lock_experiments(
 ) -> Sequence[sa.Row[Any]]:
     """Those of the experiments for which the condition holds, locked until the transaction ends."""
     query: sa.Select[Any] = sa.select(
-        integrity.json_column(experiments.c.spec),
+        experiments.c.spec,
         *[experiments.c[name] for name in ("id", "number", "spec_hash", "paused", "created_at", "trace_parent")],
     )
     found = query.where(experiments.c.id.in_(sorted(ids)), condition).order_by(experiments.c.number)
@@ -101,15 +100,13 @@ def _follow_up(connection: Connection, row: sa.Row[Any], ended: Collection[RunId
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
         return
     groups = _tuning_groups(connection, row.number, ended)
-    with trust_stored_names():  # an end must be taken down even where what follows from it would be refused today
-        planned = [run for group, known in groups.items() for run in spec.follow_up_runs(group, known)]
+    planned = [run for group, known in groups.items() for run in spec.follow_up_runs(group, known)]
     _queue_runs(connection, row, spec, planned, ended, now)
     if spec.adds_seeds():
-        with trust_stored_names():
-            seeds = _next_seeds(connection, row, spec)
-        _queue_runs(connection, row, spec, seeds, ended, now)
+        _queue_runs(connection, row, spec, _next_seeds(connection, row, spec), ended, now)
     if isinstance(spec, ComparisonSpec) and spec.tries_improvement():
-        campaigns.follow_try(connection, row.number, now)
+        with suppress(DamagedError):  # the end of a run must be taken down whatever of its campaign can be read
+            campaigns.follow_try(connection, row.number, now)
     if not _may_still_grow(connection, row, spec, now):
         connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=False))
 
