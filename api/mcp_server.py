@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from api.client.client import AsyncClient
 from api.client.messages import ClientError
 from optim.catalog import Scalar
-from orchestrator.analysis.campaigns import LONGEST_NOTE, MOST_OPTIONS, CampaignRecord
+from orchestrator.analysis.campaigns import LONGEST_NOTE, MOST_OPTIONS, AnyCampaign, CampaignRecord, DamagedCampaign
 
 INSTRUCTIONS = """\
 A gate for ideas that should improve the training of a model. Within a campaign, register an idea before anything of it
@@ -64,7 +64,8 @@ def mcp_server(client: AsyncClient) -> MCPServer:
     async def list_workloads() -> dict[str, Any]:
         """List what the campaigns train: model, data and budget. Held-out workloads are told to nobody."""
         found = await client.campaigns(limit=MOST_LISTED)
-        return {"workloads": [{"campaign_id": each.id, "workload": _fields(each.workload)} for each in found]}
+        intact = [each for each in found if isinstance(each, CampaignRecord)]
+        return {"workloads": [{"campaign_id": each.id, "workload": _fields(each.workload)} for each in intact]}
 
     @server.tool(annotations=READS)
     @_translate_errors
@@ -146,7 +147,9 @@ def _translate_errors(tool: Callable[Parameters, Awaitable[Answer]]) -> Callable
     return call
 
 
-def _brief(campaign: CampaignRecord) -> dict[str, Any]:
+def _brief(campaign: AnyCampaign) -> dict[str, Any]:
+    if isinstance(campaign, DamagedCampaign):
+        return _fields(campaign)
     workload = campaign.workload
     return {
         "id": campaign.id,

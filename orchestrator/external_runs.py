@@ -161,6 +161,8 @@ class ExternalRun(Record):
     """That were received, torn ones among them."""
     torn_lines: int
     metrics: dict[str, MetricSummary]
+    damaged: str | None = None
+    """What of it cannot be read, and why, in a sentence; null of nearly all."""
 
     def _repr_html_(self) -> str:
         """As a notebook shows it: what it is, and the last value of each metric."""
@@ -194,6 +196,8 @@ class ExternalExperiment(Record):
     by_state: dict[ExternalState, int]
     candidates: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    damaged: str | None = None
+    """What of it cannot be read, and why, in a sentence; null of nearly all."""
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""

@@ -100,6 +100,8 @@ class ExperimentRecord(ExperimentSummary):
     """One experiment with its state."""
 
     spec: ExperimentSpec
+    refused: str | None = None
+    """Why this specification would be refused today, so that it cannot be submitted again; null of nearly all."""
 
     def runs_planned(self) -> int:
         """How many runs there will be, those not begun yet among them."""

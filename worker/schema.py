@@ -11,9 +11,17 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, SchemaValidator
 
 
 class DescribedRecord(BaseModel):
@@ -123,6 +131,32 @@ def is_stored() -> bool:
     return _STORED.get()
 
 
+def read_stored(kind: Any, content: str | bytes) -> Any:
+    """The record, of a type or union, in JSON that was accepted once: no catalog, rule or limit of today is asked, and
+    a field that is no more is left out. Raises `ValidationError` for what was never such a record."""
+    with trust_stored_names():
+        return _limitless(kind).validate_json(content, extra="ignore")
+
+
+@cache
+def _limitless(kind: Any) -> SchemaValidator:
+    # Without `_use_prebuilt` the validator of each class inside would stand in for it, limits included.
+    return SchemaValidator(_drop_limits(TypeAdapter(kind).core_schema), _use_prebuilt=False)
+
+
+def _drop_limits(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        limits = LIMITS if isinstance(schema.get("type"), str) else frozenset()
+        return {key: _drop_limits(value) for key, value in schema.items() if key not in limits}
+    if isinstance(schema, list | tuple):
+        return type(schema)(map(_drop_limits, schema))
+    return schema
+
+
+LIMITS = frozenset({"ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern"})
+"""Of pydantic's core schemas."""
+
+
 _STORED = ContextVar("stored", default=False)
 
 
@@ -131,14 +165,14 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def require_known(kind: str, value: str, known: tuple[str, ...]) -> str:
-    """Return `value` if it is known; else a fault that names what is allowed."""
+def require_known(kind: str, value: str, known: tuple[str, ...], way_out: str = "") -> str:
+    """Return `value` if it is known; else a fault that names what is allowed, and the way to have more."""
     if value in known or is_stored():
         return value
     raise PydanticCustomError(
         "unknown_name",
-        "unknown {kind} '{value}'; known: {known}",
-        {"kind": kind, "value": value, "known": ", ".join(known)},
+        "unknown {kind} '{value}'; known: {known}{way_out}",
+        {"kind": kind, "value": value, "known": ", ".join(known), "way_out": way_out and f"; {way_out}"},
     )
 
 

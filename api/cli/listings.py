@@ -33,7 +33,7 @@ def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_
     rows = [
         (
             e.id,
-            f"{e.name} (damaged)" if isinstance(e, DamagedExperiment) else e.name,
+            f"{e.name} ({mark})" if (mark := _mark(e)) else e.name,
             *([", ".join(e.labels)] if labelled else []),
             counts_text(e.counts),
             steps_text(e),
@@ -44,6 +44,12 @@ def experiments_table(experiments: Iterable[AnyExperiment], nothing: str = NONE_
     ]
     head = ("experiment", "name", *(["labels"] if labelled else []), "runs", "steps", "submitted", "ended")
     return text_table(head, rows)
+
+
+def _mark(experiment: AnyExperiment) -> str:
+    if isinstance(experiment, DamagedExperiment):
+        return "damaged"
+    return "refused today" if experiment.refused else ""
 
 
 def runs_table(runs: Iterable[RunRecord]) -> RenderableType:
@@ -99,6 +105,7 @@ def experiment_view(experiment: ExperimentRecord, runs: tuple[RunRecord, ...]) -
         ("runs", counts_text(experiment.counts)),
         ("steps", steps_text(experiment)),
         ("time left", formats.duration(experiment.progress.seconds_left)),
+        *((("refused today", experiment.refused),) if experiment.refused else ()),
         *spec.facts(),
         ("found", f"adapm-bench {spec.answer_verb} {experiment.id}"),
         ("model", ", ".join(spec.models())),

@@ -48,6 +48,7 @@ from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, Run
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
 from orchestrator.analysis.campaigns import (
+    AnyCampaign,
     CampaignRecord,
     CampaignSpec,
     HeldOutWorkloads,
@@ -429,9 +430,9 @@ class Endpoints:
         return self._ask("POST", "/v1/campaigns", CampaignRecord, again=False, content=json_body(spec), headers=JSON)
 
     @Endpoint
-    def campaigns(self, *, limit: int = 50, before: str | None = None) -> tuple[CampaignRecord, ...]:
+    def campaigns(self, *, limit: int = 50, before: str | None = None) -> tuple[AnyCampaign, ...]:
         """Campaigns, the newest first; `before` is the id of the last one already seen."""
-        return self._get("/v1/campaigns", Page[CampaignRecord], _parameters(limit=limit, before=before)).items
+        return self._get("/v1/campaigns", Page[AnyCampaign], _parameters(limit=limit, before=before)).items
 
     @Endpoint
     def campaign(self, campaign_id: str) -> CampaignRecord:

@@ -22,6 +22,7 @@ from api.routes.context import (
 )
 from orchestrator.analysis.campaigns import (
     MOST_TRIES,
+    AnyCampaign,
     CampaignRecord,
     CampaignSpec,
     HeldOutWorkloads,
@@ -43,7 +44,7 @@ def open_campaign(spec: CampaignSpec, campaigns: CampaignsDependency, caller: Ca
     return json_response(opened, 201, {"Location": f"/v1/campaigns/{opened.id}"})
 
 
-@router.get("", response_model=Page[CampaignRecord], responses=problems(404, 422))
+@router.get("", response_model=Page[AnyCampaign], responses=problems(404, 422))
 def campaigns(campaigns: CampaignsDependency, limit: Limit = 50, before: Cursor = None) -> Response:
     """Campaigns, the newest first; `before` is the last id of the page before."""
     return json_response(cut_page(campaigns.page(limit=limit + 1, before=before), limit, lambda each: each.id))

@@ -95,7 +95,8 @@ def _option_grouping(name: str) -> Grouping:
         options = run.spec.optimizer.options
         if name in options:
             return formats.option_value(options[name])
-        option = catalog.entry(run.optimizer).option(name) if catalog.knows(run.optimizer) else None
+        entry = catalog.find(run.optimizer)
+        option = entry.option(name) if entry else None
         return NONE if option is None else formats.option_value(option.default)
 
     return Grouping(key=f"option:{name}", title=name.replace("_", " "), value=value, within="optimizer")

@@ -35,7 +35,8 @@ class Reference:
 
 def references(experiment: ExperimentRecord, version: str, commit: str | None) -> tuple[Reference, ...]:
     """The program and the experiment first, then papers in the order of the candidates; each work once."""
-    papers = [ADAPM, *(catalog.entry(each.optimizer).paper for each in experiment.spec.candidates)]
+    entries = [catalog.find(each.optimizer) for each in experiment.spec.candidates]
+    papers = [ADAPM, *(entry.paper for entry in entries if entry)]
     works = [work for paper in papers for work in paper.split("; ")]
     found = [_program(version, commit), _experiment(experiment), *map(reference, works)]
     return tuple({each.key: each for each in found}.values())

@@ -82,6 +82,7 @@ class ExternalPages:
         return page(
             "external/experiment.html",
             experiment=found,
+            damage=[text for text in (found.damaged, *(run.damaged for run in runs)) if text],
             runs=runs[:RUNS_SHOWN],
             runs_shown=RUNS_SHOWN,
             judgement=judgement,

@@ -253,7 +253,8 @@ def leading_row(comparison: Comparison) -> CandidateRow | None:
 
 def candidate_title(candidate: str, optimizer: str) -> str:
     """What a candidate is called everywhere: its label, else its optimizer's title."""
-    return catalog.entry(optimizer).title if candidate == optimizer and catalog.knows(optimizer) else candidate
+    entry = catalog.find(optimizer) if candidate == optimizer else None
+    return entry.title if entry else candidate
 
 
 def run_title(run: RunRecord | ExternalRun) -> str:

@@ -4,8 +4,10 @@ Nothing here but `factories.py` imports torch, so that specifications can be val
 process. `optim/builder.py` turns an entry into a `torch.optim.Optimizer`.
 """
 
+from .lookup import VARIABLE as VARIABLE
 from .lookup import entries as entries
 from .lookup import entry as entry
+from .lookup import find as find
 from .lookup import knows as knows
 from .lookup import names as names
 from .records import Claim as Claim

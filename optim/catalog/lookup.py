@@ -54,6 +54,14 @@ def entry(name: str) -> OptimizerEntry:
     raise UnknownOptimizerError(unknown("optimizer", name, names()))
 
 
+def find(name: str) -> OptimizerEntry | None:
+    """The entry of that name; None where this process has none, as of what was stored when another was allowed."""
+    try:
+        return entry(name)
+    except (UnknownOptimizerError, OwnOptimizerError):
+        return None
+
+
 def _find(among: tuple[OptimizerEntry, ...], name: str) -> OptimizerEntry | None:
     return next((candidate for candidate in among if candidate.name == name), None)
 

@@ -119,6 +119,14 @@ class CampaignSpec(Spec):
         )
 
 
+class OpenedCampaign(CampaignSpec):
+    """A campaign as it is stored."""
+
+    salt: str = omit_default("")
+    """Random, and shown to nobody: the ledger's first hash, which everybody sees, would else confirm guesses of what
+    is held out. Campaigns from before have none."""
+
+
 class TryState(StrEnum):
     """Where a try is."""
 
@@ -261,6 +269,20 @@ class CampaignRecord(Record):
     """The hash of the last entry of the ledger."""
 
 
+class DamagedCampaign(Record):
+    """A campaign of which something stored cannot be read; it is listed, and nothing else."""
+
+    id: str
+    name: str
+    created_at: float
+    damaged: str
+    """What cannot be read, and why, in a sentence."""
+
+
+AnyCampaign = CampaignRecord | DamagedCampaign
+"""A campaign in a list."""
+
+
 class HeldOutTry(Record):
     """What an admin sees of a try on a held-out workload."""
 
@@ -361,7 +383,7 @@ def chain_faults(entries: Sequence[LedgerEntry], bodies: Sequence[str], hashes: 
 
 
 def replay_faults(
-    campaign: CampaignSpec,
+    campaign: OpenedCampaign,
     entries: Sequence[LedgerEntry],
     specs: Mapping[tuple[int, int], ComparisonSpec],
     found: Mapping[tuple[int, int], Improvement],
@@ -371,6 +393,8 @@ def replay_faults(
     faults = []
     for entry in entries:
         place, workload = entry.place or 0, entry.workload or 0
+        if entry.kind is EntryKind.OPENED and entry.spec_hashes != (campaign.content_hash(),):
+            faults.append("the campaign's specification is not the one that it was opened with")
         if entry.kind is EntryKind.REGISTERED:
             mine = [specs[key] for key in sorted(specs) if key[0] == place]
             if tuple(spec.content_hash() for spec in mine) != entry.spec_hashes:

@@ -15,7 +15,7 @@ from optim.catalog import Scalar
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.experiment import Cell, Experiment, PlannedRun, Share
 from orchestrator.kinds.fields import LearningRates, LimitSeconds, OwnSchedule, Priority, Seeds, write_out_schedule
-from orchestrator.kinds.tuning import RunFact, Tuning, trials_of, without_old_fields
+from orchestrator.kinds.tuning import RunFact, Tuning, trials_of
 from orchestrator.names import CandidateName
 from orchestrator.tuning.coordinate import CoordinateDescent
 from orchestrator.tuning.line import Grid, LineSearch
@@ -87,14 +87,15 @@ class Candidate(Spec):
 
     def title(self) -> str:
         """What sentences call it."""
-        return self.label or catalog.entry(self.optimizer).title
+        entry = catalog.find(self.optimizer)
+        return self.label or (entry.title if entry else self.optimizer)
 
     def own_rate(self) -> float:
         """The middle one of its learning rates, at which tuning starts."""
         return sorted(self.learning_rates)[len(self.learning_rates) // 2]
 
     def planned_run(self, workload: Workload, resources: Resources, *, seed: int, setting: Setting) -> PlannedRun:
-        """One run of the candidate at a setting."""
+        """One run of the candidate at a setting. Nothing is checked: it follows from what was."""
         changed, lr = dict(setting), rate_of(setting)
         workload = self.own_workload(workload)
         if (warmup := changed.pop("warmup_steps", None)) is not None:
@@ -103,11 +104,10 @@ class Candidate(Spec):
         if "clip_grad_norm" in changed:
             workload = workload.model_copy(update={"clip_grad_norm": changed.pop("clip_grad_norm")})
         del changed["lr"]
-        optimizer = OptimizerSpec(name=self.optimizer, lr=lr, options={**self.options, **changed}, rules=self.rules)
-        return PlannedRun(
-            candidate=self.name(),
-            spec=RunSpec(workload=workload, optimizer=optimizer, seed=seed, resources=resources),
-        )
+        options = {**self.options, **changed}
+        optimizer = OptimizerSpec.model_construct(name=self.optimizer, lr=lr, options=options, rules=self.rules)
+        spec = RunSpec.model_construct(workload=workload, optimizer=optimizer, seed=seed, resources=resources)
+        return PlannedRun.model_construct(candidate=self.name(), spec=spec)
 
     def fix_setting(self, setting: Setting) -> "Candidate":
         """The same at one setting that tuning found; what all candidates share, the clipping norm, stays as it is."""
@@ -206,12 +206,6 @@ class TunedExperiment(Experiment):
     priority: Priority = 0
     max_run_seconds: RunSeconds = omit_default(None)
     deadline_seconds: DeadlineSeconds = omit_default(None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_old_fields(cls, fields: Any) -> Any:
-        """Read a specification of the time when grids could differ and clones kept what was open of a rate."""
-        return without_old_fields(fields, "unequal_grids", "kept_rates")
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:

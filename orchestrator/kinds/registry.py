@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final, get_args
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.experiment import Experiment, PlannedRun
+from orchestrator.kinds.experiment import Experiment
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.sweep import SweepSpec
-from worker.schema import trust_stored_names
+from worker.schema import first_fault, read_stored
 
 
 def kind(value: Any) -> Any:
@@ -48,15 +48,16 @@ def validate_spec(fields: Any) -> ExperimentSpec:
 
 
 def read_stored_spec(text: str | bytes) -> ExperimentSpec:
-    """A stored specification; one that would be refused today, as it stands."""
+    """A stored specification, as it stands, whether or not it would be refused today."""
+    found: ExperimentSpec = read_stored(ExperimentSpec, text)
+    found.models()  # those of a scaling experiment are ordered by sizes that only the catalog knows
+    return found
+
+
+def refusal(text: str | bytes) -> str | None:
+    """Why the specification would be refused today: its first fault; None where it would be taken."""
     try:
-        return _SPECS.validate_json(text)
-    except ValidationError:
-        with trust_stored_names():
-            return _SPECS.validate_json(text)
-
-
-def planned_runs(spec: Experiment) -> tuple[PlannedRun, ...]:
-    """The runs that an experiment begins with, of what was looked through with its specification."""
-    with trust_stored_names():
-        return spec.first_runs()
+        _SPECS.validate_json(text)
+    except ValidationError as error:
+        return first_fault(error)
+    return None

@@ -22,7 +22,7 @@ from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
 from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
-from worker.spec.run import Execution, Schedule, Workload
+from worker.spec.run import Workload
 
 DIGITS = 12
 """Scaled rates are rounded to so many digits, like those that extend a grid."""
@@ -131,7 +131,7 @@ class ScalingSpec(TunedExperiment):
     @classmethod
     def _fill_in_first_cell(cls, fields: Any) -> Any:
         """The workload with model and steps of the first cell, so that it is a whole one."""
-        if not isinstance(fields, dict) or not isinstance(fields.get("workload"), dict):
+        if is_stored() or not isinstance(fields, dict) or not isinstance(fields.get("workload"), dict):
             return fields
         template = fields["workload"]
         if not isinstance(template.get("budget", {}), dict):
@@ -183,7 +183,8 @@ class ScalingSpec(TunedExperiment):
                     faults.append((("budgets",), len(self.budgets), allowed))
                     continue
                 try:
-                    self.comparison(cell)
+                    made = self.comparison(cell)
+                    type(made)(**dict(made))
                 except ValidationError as error:
                     found = "; ".join(each["msg"] for each in error.errors())
                     faults.append(
@@ -275,19 +276,19 @@ class ScalingSpec(TunedExperiment):
 
     def comparison(self, cell: Cell | None = None, rates: Mapping[str, float] | None = None) -> ComparisonSpec:
         """The comparison at one size and budget; without a cell at the largest ones. `rates`: what candidates have
-        taken over, where the cell tries none itself."""
+        taken over, where the cell tries none itself. Nothing is checked: each cell was, with the whole."""
         cell = cell or self.cells()[-1]
         own, execution = self.workload, self.workload.execution
         size = next(each for each in self.sizes if each.model == cell.model)
         if size.micro_batch_sequences is not None:
-            execution = Execution.model_validate(execution.model_dump() | {MICRO: size.micro_batch_sequences})
+            execution = execution.model_copy(update={MICRO: size.micro_batch_sequences})
         schedule = own.schedule
         if self.warmup_share is not None:
             warmup = min(round(self.warmup_share * cell.steps), cell.steps - 1)
-            schedule = Schedule.model_validate(schedule.model_dump() | {"warmup_steps": warmup})
-        fields = own.model_dump(mode="json") | {"model": cell.model, "schedule": schedule.model_dump()}
-        fields |= {"budget": own.budget.model_dump() | {"steps": cell.steps}, "execution": execution.model_dump()}
-        workload = Workload.model_validate(fields)
+            schedule = schedule.model_copy(update={"warmup_steps": warmup})
+        budget = own.budget.model_copy(update={"steps": cell.steps})
+        changed = {"model": cell.model, "schedule": schedule, "budget": budget, "execution": execution}
+        workload = own.model_copy(update=changed)
         common: dict[str, Any] = {
             "name": f"{self.name[:60]} · {cell.model} · {workload.tokens():,} tokens",
             "workload": workload,
@@ -300,17 +301,18 @@ class ScalingSpec(TunedExperiment):
         }
         if self.tuning is None or self.tries_rates(cell):
             candidates = tuple(_replace_grid(each, size.learning_rates.get(each.name())) for each in self.candidates)
-            tuning = self.tuning and Tuning(**self.tuning.model_dump(exclude={"at", "transfer"}, exclude_unset=True))
-            return ComparisonSpec(**common, candidates=candidates, tuning=tuning)
+            tuned = self.tuning
+            tuning = tuned and Tuning.model_construct(**{name: getattr(tuned, name) for name in Tuning.model_fields})
+            return ComparisonSpec.model_construct(**common, candidates=candidates, tuning=tuning)
         taken_over = rates or {}
-        return TransferredSpec(
+        return TransferredSpec.model_construct(
             **common,
             # Before there is a rate that was taken over, the first one that may win stands for it.
             candidates=tuple(
                 _replace_grid(each, (taken_over.get(each.name(), each.learning_rates[0]),)) for each in self.candidates
             ),
             rates_from=self.smallest().model,
-            rule=self.tuning.transfer,
+            rule=self.tuning.transfer or "",
         )
 
 

@@ -100,7 +100,7 @@ class SearchedCandidate(Spec):
             return self
         faults = option_faults(self.optimizer, self.options, self.rules)
         faults += averaging_faults(self.ema_decay, self.optimizer, ("ema_decay",))
-        for name, domain in self.space.items():
+        for name, domain in self.space.items() if catalog.find(self.optimizer) else ():
             faults += [
                 (("space", name, *place), value, allowed) for place, value, allowed in self._misfits(name, domain)
             ]
@@ -152,6 +152,11 @@ class SearchedCandidate(Spec):
         """What tables, figures and colours call this candidate."""
         return self.label or self.optimizer
 
+    def title(self) -> str:
+        """What sentences call it."""
+        entry = catalog.find(self.optimizer)
+        return self.label or (entry.title if entry else self.optimizer)
+
     def ranges(self) -> dict[str, Range]:
         """The space of a valid candidate, in one order however it was written: the learning rate first."""
         named = sorted(self.space.items(), key=lambda item: (item[0] != LR, item[0] != WARMUP, item[0]))
@@ -162,15 +167,18 @@ class SearchedCandidate(Spec):
         return self.lr if self.lr is not None else catalog.entry(self.optimizer).learning_rate
 
     def defaults(self, workload: Workload) -> dict[str, Scalar]:
-        """The hyperparameters that are looked for, at the values that they would have otherwise."""
-        entry = catalog.entry(self.optimizer)
+        """The hyperparameters that are looked for, at the values that they would have otherwise; without those of which
+        the catalog knows none any more."""
+        if (entry := catalog.find(self.optimizer)) is None:
+            return {}
         usual = entry.defaults() | {LR: entry.learning_rate, WARMUP: workload.schedule.warmup_steps}
-        return {name: PLAN if is_rule(name) else usual[name] for name in self.ranges()}
+        usual |= dict.fromkeys(filter(is_rule, self.ranges()), PLAN)
+        return {name: usual[name] for name in self.ranges() if name in usual}
 
     def includes_defaults(self, workload: Workload) -> bool:
         """Whether a trial at all of the defaults is possible."""
-        ranges = self.ranges()
-        return all(contains(ranges[name], value) for name, value in self.defaults(workload).items())
+        ranges, usual = self.ranges(), self.defaults(workload)
+        return ranges.keys() == usual.keys() and all(contains(ranges[name], value) for name, value in usual.items())
 
     def parameters_of(self, run: RunSpec) -> dict[str, Scalar]:
         """The hyperparameters that a trial's run has."""

@@ -16,7 +16,6 @@ from orchestrator.kinds.comparison import Candidate
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.sweep import LR, WARMUP, SearchedCandidate, SweepSpec
 from orchestrator.tuning.search_spaces import draw, grid
-from worker.schema import trust_stored_names
 from worker.spec.run import Workload
 
 Parameters = dict[str, Scalar]
@@ -70,23 +69,22 @@ def trial_run(spec: SweepSpec, number: int, parameters: Mapping[str, Scalar]) ->
 
 def as_candidate(searched: SearchedCandidate, parameters: Mapping[str, Scalar]) -> Candidate:
     """A candidate of a comparison at these hyperparameters."""
-    rate, warmup = parameters.get(LR, searched.default_rate()), parameters.get(WARMUP)
+    rate, warmup = parameters[LR] if LR in parameters else searched.default_rate(), parameters.get(WARMUP)
     assert isinstance(rate, int | float)  # spaces are checked at the border
     assert warmup is None or isinstance(warmup, int)
     options = {name: value for name, value in parameters.items() if name not in (LR, WARMUP) and not is_rule(name)}
     # In the order of the space, whatever order TPE tells them in: later rules win.
     stated = {name: parameters[name] for name in searched.ranges() if is_rule(name)}
-    with trust_stored_names():  # the sweep says all: nothing is written out, or refused, a second time
-        return Candidate(
-            optimizer=searched.optimizer,
-            learning_rates=(float(rate),),
-            options=searched.options | options,
-            schedule=searched.schedule,
-            ema_decay=searched.ema_decay,
-            rules=(*searched.rules, *rules_of(stated)),
-            warmup_steps=warmup,
-            label=searched.label,
-        )
+    return Candidate.model_construct(  # the sweep says all: nothing is written out, or refused, a second time
+        optimizer=searched.optimizer,
+        learning_rates=(float(rate),),
+        options=searched.options | options,
+        schedule=searched.schedule,
+        ema_decay=searched.ema_decay,
+        rules=(*searched.rules, *rules_of(stated)),
+        warmup_steps=warmup,
+        label=searched.label,
+    )
 
 
 def admits_another(spec: SweepSpec, spent: Spending) -> bool:
@@ -103,8 +101,10 @@ def admits_another(spec: SweepSpec, spent: Spending) -> bool:
 
 
 def candidates_without_defaults(spec: SweepSpec) -> Sequence[SearchedCandidate]:
-    """Candidates whose space has none of the catalog's defaults together: nothing says how much was gained."""
-    return tuple(each for each in spec.candidates if not each.includes_defaults(spec.workload))
+    """Candidates whose space has none of the catalog's defaults together: nothing says how much was gained. None that
+    the catalog does not know."""
+    known = (each for each in spec.candidates if each.defaults(spec.workload))
+    return tuple(each for each in known if not each.includes_defaults(spec.workload))
 
 
 def trial_workload(spec: SweepSpec) -> Workload:

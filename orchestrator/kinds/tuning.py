@@ -4,11 +4,11 @@ Each candidate is tuned on seeds of its own (`orchestrator/tuning/`), and judged
 a setting that was chosen because it was lowest on a seed is flattered by that seed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -46,12 +46,6 @@ class Tuning(Spec):
     """Tune and judge so many times. Tuning seeds and judging seeds are dealt to the replicates in turn, and the
     replicates' means are compared: so the luck of tuning is part of the interval."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_old_fields(cls, fields: Any) -> Any:
-        """Read a specification of the time when grids were extended."""
-        return without_old_fields(fields, "extend_grid")
-
     @model_validator(mode="after")
     def _require_whole_method(self) -> Self:
         if not is_stored():
@@ -76,13 +70,6 @@ class Tuning(Spec):
         if len(self.seeds) % self.replicates:
             allowed = f"must divide the {len(self.seeds)} tuning seeds evenly"
             yield ("replicates",), self.replicates, allowed
-
-
-def without_old_fields(fields: Any, *names: str) -> Any:
-    """The fields of a stored specification without those that an earlier version had."""
-    if not is_stored() or not isinstance(fields, Mapping):
-        return fields
-    return {name: value for name, value in fields.items() if name not in names}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 
+import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis.campaigns import (
+    AnyCampaign,
     CampaignRecord,
     CampaignSpec,
+    DamagedCampaign,
     EntryKind,
     HeldOutState,
     HeldOutTry,
@@ -30,7 +33,7 @@ from orchestrator.analysis.campaigns import (
     verdict_sentence,
 )
 from orchestrator.analysis.improvement import improvement_of
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.jobs import CLAIMABLE, LIVE, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import RunRecord
@@ -67,10 +70,10 @@ class Campaigns:
                 raise ConflictError(f"the baseline does not go with {name}: {first_fault(error)}") from error
         return self.get(stored.open_campaign(self._database, spec, by=by))
 
-    def page(self, *, limit: int = 50, before: str | None = None) -> tuple[CampaignRecord, ...]:
+    def page(self, *, limit: int = 50, before: str | None = None) -> tuple[AnyCampaign, ...]:
         """A page of campaigns, the newest first; `before` is the last one of the page before it."""
         with self._database.reading() as connection:
-            return tuple(_record(connection, each) for each in stored.read_campaigns(connection, limit, before))
+            return tuple(_any_record(connection, row) for row in stored.list_campaigns(connection, limit, before))
 
     def get(self, campaign_id: str) -> CampaignRecord:
         """One campaign, without what is held out."""
@@ -97,9 +100,16 @@ class Campaigns:
             campaign = stored.read_campaign(connection, campaign_id)
             ids = [each.id for each in stored.try_experiments(connection, campaign, place) if each.id is not None]
         with held_out_seen():
-            for experiment_id in ids:
+            for workload, experiment_id in enumerate(ids):
                 for action in (RunAction.RESUME, RunAction.RETRY):
-                    run_actions.apply_to_experiment(self._database, self._policy, experiment_id, action)
+                    try:
+                        run_actions.apply_to_experiment(self._database, self._policy, experiment_id, action)
+                    except ConflictError:
+                        if not workload:
+                            raise
+                        raise ConflictError(
+                            f"held-out workload {workload} of try {place} would be refused today; ask an admin"
+                        ) from None  # and no word of what it is
         return self.get_try(campaign_id, place)
 
     def get_try(self, campaign_id: str, place: int) -> TryRecord:
@@ -113,8 +123,7 @@ class Campaigns:
     def place_of(self, experiment_id: str) -> TryPlace | None:
         """Which try an experiment is; None for one that is none."""
         with self._database.reading() as connection:
-            found = stored.find_try(connection, experiment_id)
-        return found and TryPlace(campaign_id=found[0].id, campaign=found[0].name, place=found[1])
+            return stored.find_try(connection, experiment_id)
 
     def tries(self, campaign_id: str) -> tuple[TryRecord, ...]:
         """All tries of a campaign, the first one first."""
@@ -165,6 +174,13 @@ class Campaigns:
                         )
                     )
         return HeldOutWorkloads(campaign_id=campaign.id, workloads=campaign.spec.held_out, tries=tuple(found))
+
+
+def _any_record(connection: Connection, row: sa.Row[str, str, float]) -> AnyCampaign:
+    try:
+        return _record(connection, stored.read_campaign(connection, row.id))
+    except DamagedError as error:
+        return DamagedCampaign(**row._mapping, damaged=str(error))
 
 
 def _record(connection: Connection, campaign: stored.StoredCampaign) -> CampaignRecord:

@@ -5,6 +5,8 @@
 One loop, the dispatcher's, asks it each round. A run ends in its own transaction, which knows nothing of this.
 """
 
+from contextlib import suppress
+
 import structlog
 
 from orchestrator.analysis.candidates import run_fact
@@ -70,4 +72,5 @@ class FollowUps:
             now = self._database.read_clock(connection)
             is_try = isinstance(spec, ComparisonSpec) and spec.tries_improvement()
             if growth.add_runs(connection, news, spec, planned, now, goes_on=goes_on) and is_try:
-                campaigns.follow_try(connection, news.number, now)
+                with suppress(DamagedError):  # what follows is added whatever of its campaign can be read
+                    campaigns.follow_try(connection, news.number, now)

@@ -150,7 +150,7 @@ def _expectation(error: Mapping[str, Any], model: type[BaseModel] | None, path: 
     kind, context = error["type"], error.get("ctx", {})
     if kind == "unknown_name":
         meant = nearest(context["value"], context["known"].split(", "))
-        allowed = f"must be one of {context['known']}"
+        allowed = f"must be one of {context['known']}{context['way_out']}"
         return f"did you mean {meant}? It {allowed}" if meant else allowed
     if kind == "union_tag_invalid":
         known = context["expected_tags"].replace("'", "")

@@ -11,12 +11,14 @@ import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
 import zstandard
+from pydantic import JsonValue
 from sqlalchemy.engine import Connection
 
 from orchestrator.annotations import MOST_LABELS, LabelChange, sort_labels
@@ -44,6 +46,35 @@ FULL_CHARACTERS: Final = 2**16
 """A chunk with so much text does not grow any more: each batch rewrites no more of what is there."""
 ROWS_AT_ONCE: Final = 500
 """Removed in one transaction, since others want to write meanwhile."""
+
+
+LABELS: Final = tuple[str, ...]
+STORED: Final[dict[str, Any]] = {
+    "config": dict[str, JsonValue],
+    "tags": tuple[str, ...],
+    "metrics": dict[str, MetricSummary],
+}
+"""Columns of JSON of a run, and what they are read as."""
+UNREADABLE: Final[dict[str, Any]] = {"config": {}, "tags": (), "metrics": {}, "state": ExternalState.FAILED}
+"""What stands for one that cannot be read."""
+
+
+def read_state(word: str) -> ExternalState:
+    """The state of a run. Raises `DamagedError`."""
+    if word not in set(ExternalState):
+        raise DamagedError(f"is {word!r}, which is none of {', '.join(ExternalState)}")
+    return ExternalState(word)
+
+
+def _intact(row: Any, name: str) -> Any:
+    """A column of JSON of a run that goes on. Raises `DamagedError`."""
+    try:
+        integrity.stored(STORED[name], row._mapping[name])
+    except DamagedError as error:
+        raise DamagedError(
+            f"the stored {name} of external run {row.id} {error}; delete the run, and send it again"
+        ) from error
+    return json.loads(row._mapping[name])
 
 
 def append(
@@ -163,7 +194,7 @@ def change_labels(database: Database, experiment_id: str, change: LabelChange) -
     with database.writing() as connection:
         asked, this = experiment(connection, experiment_id).id, external_experiments
         row = connection.execute(sa.select(this.c.labels).where(this.c.id == asked).with_for_update()).one_or_none()
-        had = set() if row is None else set(json.loads(row.labels))
+        had = set() if row is None else set(_labels(row)[0])
         labels = sort_labels((had | set(change.add)) - set(change.remove))
         if len(labels) > MOST_LABELS:
             raise ConflictError(f"it would have {len(labels)} labels, of at most {MOST_LABELS}; remove some first")
@@ -203,8 +234,8 @@ def _delete(database: Database, experiment_id: str, which: sa.ColumnElement[bool
 def _settings(row: Any, header: RunHeader) -> dict[str, object]:
     """What was set, with what a further spool of the run says: the newest word counts, and none is forgotten."""
     return {
-        "config": json.dumps(json.loads(row.config) | header.config, sort_keys=True),
-        "tags": json.dumps([*dict.fromkeys((*json.loads(row.tags), *header.tags))]),
+        "config": json.dumps(_intact(row, "config") | header.config, sort_keys=True),
+        "tags": json.dumps([*dict.fromkeys((*_intact(row, "tags"), *header.tags))]),
         "workload": header.workload or row.workload,
     }
 
@@ -227,7 +258,7 @@ def _grow(connection: Connection, run_id: str, part: str, chunk: Any, new: Seque
 
 def _changes(row: Any, new: Iterable[SpoolLine | None]) -> dict[str, object]:
     """What these lines change in their run's row."""
-    metrics: dict[str, dict[str, Any]] = json.loads(row.metrics)
+    metrics: dict[str, dict[str, Any]] = _intact(row, "metrics")
     state, state_at, lines, torn = row.state, row.state_at, row.lines, row.torn_lines
     for line in new:
         lines += 1
@@ -271,7 +302,7 @@ def experiments(
             raise NotFoundError(f"there is no experiment of external runs {before!r}; begin with the first page")
         query = query.where(this.c.number < number)
     rows = connection.execute(query if labels else query.limit(limit))
-    fitting = (row for row in rows if set(labels) <= set(json.loads(row.labels)))
+    fitting = (row for row in rows if set(labels) <= set(_labels(row)[0]))
     return _experiment_records(connection, list(islice(fitting, limit)))
 
 
@@ -306,9 +337,10 @@ def _experiment_records(connection: Connection, rows: Sequence[Any]) -> tuple[Ex
 
 
 def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
+    labels, fault = _labels(row)
     by_state: dict[ExternalState, int] = {}
     for group in groups:
-        state = ExternalState(group.state)
+        state = ExternalState(group.state) if group.state in set(ExternalState) else UNREADABLE["state"]
         by_state[state] = by_state.get(state, 0) + group.runs
     return ExternalExperiment(
         id=row.id,
@@ -319,8 +351,17 @@ def _experiment_record(row: Any, groups: Sequence[Any]) -> ExternalExperiment:
         runs=sum(by_state.values()),
         by_state=by_state,
         candidates=tuple(dict.fromkeys(group.candidate for group in groups)),
-        labels=tuple(json.loads(row.labels)),
+        labels=labels,
+        damaged=fault and f"the stored labels of external experiment {row.id} {fault}",
     )
+
+
+def _labels(row: Any) -> tuple[tuple[str, ...], DamagedError | None]:
+    """And why they cannot be read, where they cannot."""
+    try:
+        return integrity.stored(LABELS, row.labels), None
+    except DamagedError as error:
+        return (), error
 
 
 def runs(
@@ -354,9 +395,15 @@ _RUNS = sa.select(
 
 def _run_record(row: Any) -> ExternalRun:
     fields = {name: row._mapping[name] for name in ExternalRun.model_fields if name in row._mapping}
-    stored = {name: json.loads(fields[name]) for name in ("config", "tags", "metrics")}
-    stored["metrics"] = {name: MetricSummary(**each) for name, each in stored["metrics"].items()}
-    return ExternalRun(**fields | stored)
+    faults = []
+    readers = {name: partial(integrity.stored, kind) for name, kind in STORED.items()} | {"state": read_state}
+    for name, read in readers.items():
+        try:
+            fields[name] = read(fields[name])
+        except DamagedError as error:
+            fields[name] = UNREADABLE[name]
+            faults.append(f"the stored {name} of external run {row.id} {error}")
+    return ExternalRun(**fields, damaged="; ".join(faults) or None)
 
 
 def series(

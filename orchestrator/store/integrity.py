@@ -8,52 +8,20 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-import sqlalchemy as sa
 import zstandard
 from pydantic import ValidationError, create_model
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
-from worker.schema import Spec, trust_stored_names
+from worker.schema import Spec, read_stored
 from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
-
-
-class _Raw(FunctionElement[Any]):
-    """A column of text as it lies there; see `stored`."""
-
-    type = sa.types.NullType()
-    inherit_cache = True
-
-
-@compiles(_Raw, "sqlite")
-def _sqlite_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST({compiler.process(element.clauses, **options)} AS BLOB)"
-
-
-@compiles(_Raw, "postgresql")
-def _postgresql_raw(element: _Raw, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.clauses, **options)
-
-
-def json_column(column: sa.Column[Any]) -> sa.ColumnElement[Any]:
-    """A column of JSON, to be read by this module alone: SQLite's driver decodes text, and a query fails as a whole
-    where one row's is no UTF-8. (To read all text leniently would cost more for every value.)"""
-    return _Raw(column).label(column.name)
-
-
-def stored_columns(table: sa.Table) -> list[sa.ColumnElement[Any]]:
-    """All columns of a table, with those of JSON as `stored` has them."""
-    return [json_column(column) if column.name in ("spec", "result") else column for column in table.c]
 
 
 def checksum(content: str | bytes) -> int:
@@ -62,7 +30,7 @@ def checksum(content: str | bytes) -> int:
 
 
 def run_spec(content: object, expected: int | None) -> RunSpec:
-    """A run's specification as `queue/submission.py` wrote it; one that would be refused today as it stands.
+    """A run's specification as `queue/submission.py` wrote it, whether or not it would be refused today.
 
     All runs of an experiment train the same workload, which is nearly all of the text and comes last in it, by the
     alphabet: it is read once, and shared.
@@ -94,11 +62,21 @@ def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
     return _read(_experiment_spec, text)
 
 
+def refusal(content: object) -> str | None:
+    """Why an experiment's specification would be refused today; None where it would be taken."""
+    return _refusal(_intact_text(content, None))
+
+
 def chunk(content: object, expected: int | None) -> bytes:
     """The bytes of a chunk of a series."""
     if not isinstance(content, bytes):
         raise DamagedError("is missing")
     return _matching(content, expected)
+
+
+def stored(kind: Any, content: object) -> Any:
+    """What a column of JSON without a checksum has, as `worker.schema.read_stored` reads it."""
+    return _read(partial(read_stored, kind), _intact_text(content, None))
 
 
 def unpack(content: object, expected: int | None) -> Any:
@@ -143,17 +121,10 @@ most of them nothing has changed. Some kilobytes each."""
 
 
 def _stored_run_spec(text: str) -> RunSpec:
-    try:
-        return _checked_spec(text)
-    except ValidationError:
-        with trust_stored_names():
-            return RunSpec.model_validate_json(text)
-
-
-def _checked_spec(text: str) -> RunSpec:
     own, between, workload = text.partition(',"workload":{')
     if not between:
-        return RunSpec.model_validate_json(text)
+        found: RunSpec = read_stored(RunSpec, text)
+        return found
     rest = _own_part(f"{own}}}")
     return RunSpec.model_construct(workload=_workload(f"{{{workload[:-1]}"), **dict(rest))
 
@@ -165,7 +136,7 @@ _Rest = create_model("_Rest", __base__=Spec, **_OWN_FIELDS)
 
 @lru_cache(maxsize=RECORDS_KEPT)
 def _own_part(text: str) -> Any:
-    return _Rest.model_validate_json(text)
+    return read_stored(_Rest, text)
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
@@ -174,10 +145,17 @@ def _experiment_spec(text: str) -> ExperimentSpec:
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
+def _refusal(text: str) -> str | None:
+    return registry.refusal(text)
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
 def _result(text: str) -> Result:
-    return Result.model_validate_json(text)
+    found: Result = read_stored(Result, text)
+    return found
 
 
 @lru_cache(maxsize=256)
 def _workload(text: str) -> Workload:
-    return Workload.model_validate_json(text)
+    found: Workload = read_stored(Workload, text)
+    return found

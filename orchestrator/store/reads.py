@@ -42,6 +42,7 @@ from orchestrator.store.tables import (
 )
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
+from worker.schema import trust_stored_names
 
 Found = TypeVar("Found")
 Record = TypeVar("Record", bound=BaseModel)
@@ -304,9 +305,9 @@ def _run_query() -> sa.Select[Any]:
     specified = runs.outerjoin(run_specs, run_specs.c.run_id == runs.c.id)
     return sa.select(
         *RUN_COLUMNS,
-        integrity.json_column(run_specs.c.spec),
+        run_specs.c.spec,
         run_specs.c.checksum.label("spec_checksum"),
-        integrity.json_column(results.c.result),
+        results.c.result,
         results.c.checksum.label("result_checksum"),
         results.c.run_id.label("result_of"),
     ).select_from(specified.outerjoin(results, results.c.run_id == runs.c.id))
@@ -326,7 +327,8 @@ def _run_record(row: sa.Row[Any]) -> RunRecord:
     ]
     values["spec"] = None if isinstance(spec, DamagedError) else spec
     values["result"] = None if isinstance(result, DamagedError) else result
-    return RunRecord(**values, damaged="; ".join(faults) or None)
+    with trust_stored_names():
+        return RunRecord(**values, damaged="; ".join(faults) or None)
 
 
 def _or_damage(
@@ -398,7 +400,9 @@ def _experiment_record(
         undo_until=row.undo_until,
     )
     try:
-        return ExperimentRecord(**known, spec=integrity.experiment_spec(row.spec, row.spec_hash))
+        spec, refused = integrity.experiment_spec(row.spec, row.spec_hash), integrity.refusal(row.spec)
+        with trust_stored_names():
+            return ExperimentRecord(**known, spec=spec, refused=refused)
     except DamagedError as error:
         return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
 
@@ -434,7 +438,7 @@ def _seconds_left(by_status: dict[RunStatus, sa.Row[Any]], steps_left: int, *, g
 
 # The statements of the hot path, built once: building one costs more than SQLite takes to carry it out.
 
-_EXPERIMENTS = sa.select(*integrity.stored_columns(experiments))
+_EXPERIMENTS = sa.select(experiments)
 _EXPERIMENT = _EXPERIMENTS.where(experiments.c.id == sa.bindparam("this"), is_in_sight)
 _deleted = experiments.alias()
 _DELETED = sa.select(_deleted.c.number).where(_deleted.c.deleted_at.is_not(None))

@@ -80,9 +80,7 @@ _ATTEMPTS = sa.select(
     attempts.c.device_seconds,
     attempts.c.last_batch,
 ).where(attempts.c.run_id.in_(sa.bindparam("ids", expanding=True)))
-_SPECS = sa.select(*integrity.stored_columns(run_specs)).where(
-    run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True))
-)
+_SPECS = sa.select(run_specs).where(run_specs.c.run_id.in_(sa.bindparam("ids", expanding=True)))
 
 
 def lock(

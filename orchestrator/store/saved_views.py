@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from orchestrator.errors import ConflictError, NotFoundError
+from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.names import plain_name
 from orchestrator.records import LONGEST_ADDRESS, LONGEST_VIEW_NAME, SavedView
 from orchestrator.store.database import Database
@@ -17,6 +17,13 @@ from orchestrator.store.tables import keys, saved_views
 MOST_VIEWS = 1_000
 ADDRESS = re.compile(r"/(runs|compare|(experiments|external)/[A-Za-z0-9_-]{1,64})?(\?[!-~]*)?")
 """Pages whose view stands in their address; nothing that leads elsewhere."""
+
+
+def read_address(address: str) -> str:
+    """A stored address, to which browsers are sent. Raises `DamagedError` for one that nobody could have saved."""
+    if len(address) > LONGEST_ADDRESS or not ADDRESS.fullmatch(address):
+        raise DamagedError("is that of no page with a view")
+    return address
 
 
 class ViewError(ConflictError):
@@ -66,7 +73,15 @@ class SavedViews:
             raise ViewError(f"somebody has just saved a view {name!r}; choose another name") from error
 
     def get(self, view_id: str) -> SavedView:
-        """One of them. Raises `NotFoundError`."""
+        """One of them. Raises `NotFoundError`, and `DamagedError` where its address is none of ours."""
+        found = self._find(view_id)
+        try:
+            read_address(found.address)
+        except DamagedError as error:
+            raise DamagedError(f"the stored address of view {view_id} {error}; save it again under its name") from error
+        return found
+
+    def _find(self, view_id: str) -> SavedView:
         with self._database.reading() as connection:
             row = connection.execute(_VIEWS.where(saved_views.c.id == validate_id(view_id))).one_or_none()
         if row is None:
@@ -74,7 +89,7 @@ class SavedViews:
         return SavedView(**row._mapping)
 
     def list_all(self) -> tuple[SavedView, ...]:
-        """All of them, by name."""
+        """All of them, by name, whatever their address: to open one is to `get` it."""
         return self._read_sorted(_VIEWS)
 
     def list_for_page(self, path: str) -> tuple[SavedView, ...]:
@@ -91,7 +106,7 @@ class SavedViews:
 
     def delete(self, view_id: str, *, by: str | None, is_admin: bool) -> SavedView:
         """Forget it; of another key only an admin may. Raises `ViewError`, `NotFoundError`."""
-        found = self.get(view_id)
+        found = self._find(view_id)
         if found.key_id not in (None, by) and not is_admin:
             raise ViewError(f"{found.name!r} is a view of another key; its owner or an admin may delete it")
         with self._database.writing() as connection:

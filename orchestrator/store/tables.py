@@ -27,6 +27,7 @@ from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint
 
 from orchestrator.jobs import CLAIMABLE, AttemptOutcome, RunStatus, TimeLimit
 from orchestrator.keys import Scope
+from orchestrator.store.column_types import JsonText, Words
 from orchestrator.webhooks.records import DeliveryState, MessageKind
 
 metadata = sa.MetaData(
@@ -50,19 +51,6 @@ class OutboxKind(StrEnum):
     RUN_ENDED = "run_ended"
 
 
-def _words(kind: type[StrEnum], name: str, *, checked: bool = True) -> sa.Enum:
-    """A text column that holds one of the enum's values, checked by the database where the column was there first:
-    SQLite adds no constraint to a table that is there."""
-    return sa.Enum(
-        kind,
-        name=name,
-        native_enum=False,
-        create_constraint=checked,
-        length=24,
-        values_callable=lambda members: [member.value for member in members],
-    )
-
-
 experiments = Table(
     "experiments",
     metadata,
@@ -70,7 +58,7 @@ experiments = Table(
     Column("id", sa.Text, nullable=False, unique=True),
     Column("name", sa.Text, nullable=False),
     Column("kind", sa.Text, nullable=False),
-    Column("spec", sa.Text, nullable=False),  # canonical JSON
+    Column("spec", JsonText, nullable=False),  # canonical JSON
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
@@ -99,7 +87,7 @@ campaigns = Table(
     Column("number", BigSerial, primary_key=True),
     Column("id", sa.Text, nullable=False, unique=True),
     Column("name", sa.Text, nullable=False),
-    Column("spec", sa.Text, nullable=False),  # canonical JSON, held-out workloads included
+    Column("spec", JsonText, nullable=False),  # canonical JSON, held-out workloads included
     Column("created_at", sa.Double, nullable=False),
     Column("key_id", sa.Text, nullable=True),  # whose key opened it
 )
@@ -110,7 +98,7 @@ campaign_experiments = Table(
     Column("campaign_number", BigSerial, ForeignKey("campaigns.number"), primary_key=True, autoincrement=False),
     Column("place", sa.Integer, primary_key=True, autoincrement=False),  # of the try, from 1
     Column("workload", sa.Integer, primary_key=True, autoincrement=False),  # 0 is shown; the others are held out
-    Column("spec", sa.Text, nullable=False),  # canonical JSON, as it was registered
+    Column("spec", JsonText, nullable=False),  # canonical JSON, as it was registered
     Column("experiment_number", sa.BigInteger, nullable=True, unique=True),  # once it is submitted
 )
 
@@ -119,7 +107,7 @@ campaign_entries = Table(
     metadata,
     Column("campaign_number", BigSerial, ForeignKey("campaigns.number"), primary_key=True, autoincrement=False),
     Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    Column("body", sa.Text, nullable=False),  # canonical JSON
+    Column("body", JsonText, nullable=False),  # canonical JSON
     Column("hash", sa.Text, nullable=False),  # SHA-256 of the entry before, and of this one
     Column("idempotency_key", sa.Text, nullable=True, unique=True),  # SHA-256 of the caller's key and of theirs
 )
@@ -183,7 +171,7 @@ runs = Table(
     Column("rank", sa.Integer, nullable=False, server_default="0"),  # minus the priority
     Column("turn", sa.BigInteger, nullable=False, server_default="0"),
     # The queue's part: only `queue/transitions.py` writes these.
-    Column("status", _words(RunStatus, "status"), nullable=False),
+    Column("status", Words(RunStatus, "status", RunStatus.FAILED), nullable=False),
     Column("reason", sa.Text, nullable=True),
     Column("attempt", sa.Integer, nullable=False, server_default="0"),
     Column("failures", sa.Integer, nullable=False, server_default="0"),
@@ -198,9 +186,8 @@ runs = Table(
     Column("max_seconds", sa.Double, nullable=True),
     Column("max_seconds_from", sa.Double, nullable=False, server_default="0"),  # device time that does not count
     Column("deadline_at", sa.Double, nullable=True),
-    Column(
-        "limit_reached", _words(TimeLimit, "limit_reached", checked=False), nullable=True
-    ),  # what it was stopped for
+    # What it was stopped for.
+    Column("limit_reached", Words(TimeLimit, "limit_reached", None, checked=False), nullable=True),
     Column("micro_batch_sequences", sa.Integer, nullable=True),  # instead of the specification's; `completion.py`
     Column("trace_parent", sa.Text, nullable=True),  # W3C trace context of the submission
     # Progress, as the newest attempt last told it.
@@ -249,7 +236,7 @@ run_specs = Table(
     "run_specs",
     metadata,
     Column("run_id", sa.Text, ForeignKey("runs.id"), primary_key=True),
-    Column("spec", sa.Text, nullable=False),  # canonical JSON
+    Column("spec", JsonText, nullable=False),  # canonical JSON
     Column("checksum", sa.BigInteger, nullable=True),  # of the column before; `integrity.py`
 )
 
@@ -264,7 +251,7 @@ attempts = Table(
     Column("started_at", sa.Double, nullable=True),
     Column("heartbeat_at", sa.Double, nullable=True),
     Column("ended_at", sa.Double, nullable=True),
-    Column("outcome", _words(AttemptOutcome, "outcome"), nullable=True),
+    Column("outcome", Words(AttemptOutcome, "outcome", AttemptOutcome.BROKEN), nullable=True),
     Column("message", sa.Text, nullable=True),
     Column("step", sa.BigInteger, nullable=False, server_default="0"),
     Column("device_seconds", sa.Double, nullable=False, server_default="0"),
@@ -297,7 +284,7 @@ results = Table(
     Column("recorded_at", sa.Double, nullable=False),
     Column("verdict", sa.Text, nullable=False),
     Column("final_val_loss", sa.Double, nullable=True),
-    Column("result", sa.Text, nullable=False),  # JSON
+    Column("result", JsonText, nullable=False),  # JSON
     Column("checksum", sa.BigInteger, nullable=True),
     ForeignKeyConstraint(["run_id", "attempt"], ["attempts.run_id", "attempts.attempt"]),
 )
@@ -308,8 +295,8 @@ events = Table(
     Column("run_id", sa.Text, ForeignKey("runs.id"), primary_key=True),
     Column("sequence", sa.Integer, primary_key=True),
     Column("at", sa.Double, nullable=False),
-    Column("from_status", _words(RunStatus, "from_status"), nullable=True),
-    Column("to_status", _words(RunStatus, "to_status"), nullable=False),
+    Column("from_status", Words(RunStatus, "from_status", None), nullable=True),
+    Column("to_status", Words(RunStatus, "to_status", RunStatus.FAILED), nullable=False),
     Column("attempt", sa.Integer, nullable=False),
     Column("reason", sa.Text, nullable=True),
     CheckConstraint("(sequence = 1) = (from_status is null)", name="begins_with_submit"),
@@ -366,7 +353,7 @@ outbox = Table(
     "outbox",
     metadata,
     Column("id", BigSerial, primary_key=True),
-    Column("kind", _words(OutboxKind, "kind"), nullable=False),
+    Column("kind", Words(OutboxKind, "kind", OutboxKind.RUN_ENDED), nullable=False),
     Column("experiment_id", sa.Text, ForeignKey("experiments.id"), nullable=False),
     Column("run_id", sa.Text, ForeignKey("runs.id"), nullable=True),
     Column("created_at", sa.Double, nullable=False),
@@ -393,7 +380,7 @@ leaders = Table(
     Column("holder", sa.Text, nullable=False),
     Column("term", sa.BigInteger, nullable=False),  # rises each time that another holder takes over
     Column("expires_at", sa.Double, nullable=False),
-    Column("nodes", sa.Text),  # JSON: the largest machines that a dispatcher has
+    Column("nodes", JsonText),  # JSON: the largest machines that a dispatcher has
 )
 
 keys = Table(
@@ -401,7 +388,7 @@ keys = Table(
     metadata,
     Column("id", sa.Text, primary_key=True),
     Column("label", sa.Text, nullable=False),
-    Column("scope", _words(Scope, "scope"), nullable=False),
+    Column("scope", Words(Scope, "scope", Scope.VIEWER), nullable=False),
     Column("secret_hash", sa.Text, nullable=False),  # SHA-256 of the whole key, which is kept nowhere
     Column("created_at", sa.Double, nullable=False),
     Column("expires_at", sa.Double, nullable=True),
@@ -441,7 +428,7 @@ external_experiments = Table(
     Column("name", sa.Text, nullable=False, unique=True),  # by which runs that are logged without the service name it
     Column("created_at", sa.Double, nullable=False),
     Column("key_id", sa.Text, nullable=True),
-    Column("labels", sa.Text, nullable=False, server_default="[]"),  # JSON
+    Column("labels", JsonText, nullable=False, server_default="[]"),  # JSON
 )
 
 external_runs = Table(
@@ -453,8 +440,8 @@ external_runs = Table(
     Column("lr", sa.Double, nullable=True),
     Column("seed", sa.BigInteger, nullable=True),
     Column("workload", sa.Text, nullable=True),
-    Column("config", sa.Text, nullable=False),  # JSON
-    Column("tags", sa.Text, nullable=False),  # JSON
+    Column("config", JsonText, nullable=False),  # JSON
+    Column("tags", JsonText, nullable=False),  # JSON
     Column("source", sa.Text, nullable=False),
     Column("state", sa.Text, nullable=False),
     Column("state_at", sa.Double, nullable=False),  # on the clock of who told it; the newest word counts
@@ -463,7 +450,7 @@ external_runs = Table(
     Column("updated_at", sa.Double, nullable=False),
     Column("lines", sa.BigInteger, nullable=False),
     Column("torn_lines", sa.BigInteger, nullable=False),
-    Column("metrics", sa.Text, nullable=False),  # JSON: first and last value of each
+    Column("metrics", JsonText, nullable=False),  # JSON: first and last value of each
     Index("ix_external_runs_experiment_number", "experiment_number", "created_at"),
 )
 
@@ -514,10 +501,10 @@ webhook_messages = Table(
     metadata,
     Column("id", sa.Text, primary_key=True),  # follows from what it tells: the same end makes no second one
     Column("webhook_id", sa.Text, ForeignKey("webhooks.id"), nullable=False),
-    Column("kind", _words(MessageKind, "kind"), nullable=False),
+    Column("kind", Words(MessageKind, "kind", MessageKind.TEST), nullable=False),
     Column("experiment_id", sa.Text, nullable=True),
-    Column("body", sa.Text, nullable=False),  # JSON; every try sends the same
-    Column("state", _words(DeliveryState, "state"), nullable=False),
+    Column("body", JsonText, nullable=False),  # JSON; every try sends the same
+    Column("state", Words(DeliveryState, "state", DeliveryState.GIVEN_UP), nullable=False),
     Column("tries", sa.Integer, nullable=False, server_default="0"),
     Column("created_at", sa.Double, nullable=False),
     Column("available_at", sa.Double, nullable=False),  # not before this moment is it tried again

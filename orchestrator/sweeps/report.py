@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from optim import catalog
 from orchestrator.analysis.comparison import SECONDS_PER_HOUR
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import TERMINAL, RunStatus
@@ -118,7 +117,7 @@ def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int,
             made = as_candidate(searched, trial.parameters)
             label = f"{searched.name()[:TITLE_CHARACTERS]} trial {trial.number}" if best > 1 else made.label
             candidates.append(made.model_copy(update={"label": label}))
-    return ComparisonSpec(
+    return ComparisonSpec.model_construct(  # to be submitted: whether it would be taken today is asked then
         name=f"Best of {found.name}"[:NAME_CHARACTERS].strip(),
         workload=trial_workload(spec),
         candidates=tuple(candidates),
@@ -181,7 +180,7 @@ def _finding(spec: SweepSpec, place: int, trials: Sequence[TrialRow], *, importa
     return SweepFinding(
         candidate=searched.name(),
         optimizer=searched.optimizer,
-        title=searched.label or catalog.entry(searched.optimizer).title,
+        title=searched.title(),
         best=best,
         trials=len(mine),
         converged=verdicts[Verdict.CONVERGED],

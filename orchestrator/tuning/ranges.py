@@ -78,7 +78,8 @@ def _prior(
     if axis == "clip":
         middle = workload.clip_grad_norm or USUAL_CLIP
         return Prior(own=workload.clip_grad_norm, low=middle / OPTION_FACTOR, high=middle * OPTION_FACTOR)
-    option = catalog.entry(optimizer).option(axis)
+    entry = catalog.find(optimizer)
+    option = entry.option(axis) if entry else None
     if option is None:
         return None
     value = options.get(axis, option.default)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.kinds.registry import planned_runs
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import ExperimentRecord, RunRecord
 from tests.factories.comparison import Outcome, experiment_record, run_record
@@ -49,6 +48,6 @@ def scaling_records(
                 each.spec.workload.budget.steps,
             ),
         )
-        for place, each in enumerate(planned_runs(spec))
+        for place, each in enumerate(spec.first_runs())
     )
     return experiment_record(spec, len(runs)), runs

@@ -255,7 +255,7 @@ def _runs_of(fields: dict[str, Any]) -> dict[str, Any]:
     if "optimizer" in fields:
         return {"run": product.RunSpec.model_validate(fields).content_hash()}
     spec = product.validate_spec(fields)
-    runs = [f"{each.candidate} {each.spec.content_hash()}" for each in product.planned_runs(spec)]
+    runs = [f"{each.candidate} {each.spec.content_hash()}" for each in spec.first_runs()]
     every = hashlib.sha256("\n".join(runs).encode()).hexdigest()
     return {"hash": spec.content_hash(), "run_count": spec.run_count(), "all": every, "runs": runs[:MOST_RUNS]}
 

@@ -23,7 +23,7 @@ from api.cli import main as command_line
 from optim.adapm import devices
 from optim.builder import build
 from optim.catalog import entries
-from orchestrator.kinds.registry import planned_runs, validate_spec
+from orchestrator.kinds.registry import validate_spec
 from orchestrator.services.composition import Services, compose_services
 from orchestrator.settings import Settings
 from orchestrator.specs.text import TextForm, parse
@@ -48,7 +48,6 @@ __all__ = [
     "fields_of",
     "fixed_clock",
     "opened",
-    "planned_runs",
     "tiny_gpt2",
     "unpacked",
     "validate_spec",

@@ -37,8 +37,13 @@ Rules = Annotated[tuple[RuleText, ...], Field(max_length=64)]
 LearningRate = Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)]
 
 
+OWN_OPTIMIZERS = f"one of your own is allowed by {catalog.VARIABLE} in the environment of the service"
+
+
 def _require_known_optimizer(name: str) -> str:
-    return name if is_stored() or catalog.knows(name) else require_known("optimizer", name, catalog.names())
+    if is_stored() or catalog.knows(name):
+        return name
+    return require_known("optimizer", name, catalog.names(), OWN_OPTIMIZERS)
 
 
 OptimizerName = Annotated[str, AfterValidator(_require_known_optimizer)]
@@ -100,7 +105,10 @@ class Workload(Spec):
             allowed = f"must be at most budget.batch_sequences = {batch}; null is the whole batch at once"
             faults.append((("execution", "micro_batch_sequences"), micro_batch, allowed))
         faults.extend(self._sample_faults())
-        kind = data_catalog.dataset_kind(self.data.dataset)
+        try:
+            kind = data_catalog.dataset_kind(self.data.dataset)
+        except KeyError as error:  # of a workload that was stored
+            return [*faults, (("data", "dataset"), self.data.dataset, error.args[0])]
         if kind is not self.task.data_kind:
             fitting = ", ".join(data_catalog.dataset_names(self.task.data_kind))
             allowed = f"holds {kind}; the task {self.task.kind} trains on {self.task.data_kind}: {fitting}"
@@ -272,8 +280,10 @@ def averaging_faults(ema_decay: float | None, optimizer: str, where: tuple[str |
 
 def option_faults(optimizer: str, options: dict[str, Scalar], rules: tuple[str, ...] = ()) -> list[SpecFault]:
     """The faults of an optimizer's options, located under `options`, and of rules that it has no plan for."""
-    found = catalog.entry(optimizer).faults(options)
+    if (entry := catalog.find(optimizer)) is None:  # of what was stored
+        return [((), optimizer, f"unknown optimizer {optimizer!r}; {OWN_OPTIMIZERS}")]
+    found = entry.faults(options)
     faults: list[SpecFault] = [(("options", name), options[name], allowed) for name, allowed in found]
-    if rules and not catalog.entry(optimizer).has_plan:
+    if rules and not entry.has_plan:
         faults.append((("rules",), list(rules), f"must be empty: {optimizer} keeps to no block plan"))
     return faults

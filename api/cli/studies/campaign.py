@@ -25,7 +25,14 @@ from api.cli.service import Url, open_client
 from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
-from orchestrator.analysis.campaigns import CampaignRecord, HeldOutWorkloads, Ledger, TryRecord
+from orchestrator.analysis.campaigns import (
+    AnyCampaign,
+    CampaignRecord,
+    DamagedCampaign,
+    HeldOutWorkloads,
+    Ledger,
+    TryRecord,
+)
 from orchestrator.specs.text import SpecLoader
 from worker.words import pluralize
 
@@ -157,11 +164,13 @@ def _print_try(found: TryRecord, *, as_json: bool) -> None:
     console().print(Text(plain(found.verdict)))
 
 
-def _campaigns_table(found: tuple[CampaignRecord, ...]) -> RenderableType:
+def _campaigns_table(found: tuple[AnyCampaign, ...]) -> RenderableType:
     if not found:
         return Text("no campaigns yet; adapm-bench campaign new FILE opens one")
     rows = (
-        (each.id, each.name, f"{each.tries} of {each.most_tries}", str(each.improved), f"{each.error_spent:.2%}")
+        (each.id, f"{each.name} (damaged)", "", "", "")
+        if isinstance(each, DamagedCampaign)
+        else (each.id, each.name, f"{each.tries} of {each.most_tries}", str(each.improved), f"{each.error_spent:.2%}")
         for each in found
     )
     return text_table(("id", "campaign", "tries", "improved", "error spent"), rows)

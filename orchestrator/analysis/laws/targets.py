@@ -1,5 +1,6 @@
 """What a law is asked to predict: a model of the catalog, or a number of parameters. Pure."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from worker.catalog import datasets as data_catalog
@@ -37,13 +38,19 @@ def target(text: str, tokenizer: str) -> Target:
     """What a text means for experiments with that tokenizer."""
     if is_target(text) not in presets.names():
         return Target(round(float(text)))
-    vocabulary = data_catalog.vocabulary_size(tokenizer)
-    return Target(parameter_count(presets.preset(text), vocabulary), None, text)
+    return Target(parameter_count(presets.preset(text), _vocabulary(tokenizer)), None, text)
+
+
+def _vocabulary(tokenizer: str) -> int | None:
+    """Of the tokenizer of stored experiments; None where the catalog has it no more, and the preset's own counts."""
+    with suppress(KeyError):
+        return data_catalog.vocabulary_size(tokenizer)
+    return None
 
 
 def larger_presets(models: set[str], tokenizer: str) -> tuple[str, ...]:
     """The next two larger models of the catalog, of the family of the largest one that was trained."""
-    vocabulary = data_catalog.vocabulary_size(tokenizer)
+    vocabulary = _vocabulary(tokenizer)
     sizes = {each.name: parameter_count(each, vocabulary) for each in presets.PRESETS}
     known = [name for name in models if name in sizes]
     if not known:

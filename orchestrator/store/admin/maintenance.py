@@ -17,13 +17,34 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 
+from orchestrator.analysis.campaigns import LedgerEntry, OpenedCampaign
 from orchestrator.columns import FIELDS
 from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store import external_runs, integrity
+from orchestrator.store.column_types import JsonText, Words
 from orchestrator.store.database import Database
+from orchestrator.store.saved_views import read_address
 from orchestrator.store.series import decode
-from orchestrator.store.tables import attempts, metadata, results, run_specs, runs
+from orchestrator.store.tables import (
+    attempts,
+    campaign_entries,
+    campaign_experiments,
+    campaigns,
+    chunks,
+    experiments,
+    external_chunks,
+    external_experiments,
+    metadata,
+    observations,
+    results,
+    run_specs,
+    runs,
+    samples,
+    saved_views,
+)
+from orchestrator.store.tables import external_runs as external_run_rows
 
 ROWS_AT_ONCE = 64
 """In memory while all are read, some 100 kB each at most."""
@@ -65,31 +86,25 @@ def _damage(connection: Connection) -> list[str]:
 def _unreadable(connection: Connection) -> Iterator[str]:
     """Every row that is not what was written: by its checksum, and by being read as everybody reads it."""
     for table in metadata.sorted_tables:
-        query = sa.select(*integrity.stored_columns(table)).execution_options(yield_per=ROWS_AT_ONCE)
-        if table.name not in CONTENTS:
-            # As they are: what a column of words has that is none of them is found by nobody but a reader of words.
-            query = sa.select(
-                *(sa.type_coerce(column, _without_words(column.type)).label(column.name) for column in table.c)
-            )
-            query = query.execution_options(yield_per=ROWS_AT_ONCE)
+        # Words as they are: what a column has that is none of them is found by nobody but a reader of words.
+        plain = (
+            sa.type_coerce(each, sa.Text()).label(each.name) if isinstance(each.type, Words) else each
+            for each in table.c
+        )
+        query = sa.select(*plain).execution_options(yield_per=ROWS_AT_ONCE)
         key = [column.name for column in table.primary_key]
         for row in connection.execute(query).mappings():
             which = f"{table.name} {' '.join(str(row[name]) for name in key)}"
-            if table.name in CONTENTS:
-                column, read = CONTENTS[table.name]
-                try:
-                    read(row)
-                except DamagedError as error:
-                    yield f"{which}: the stored {column} {error}"
-            yield from (
-                f"{which}: {column.name} holds {row[column.name]!r}, which is none of its words"
-                for column in table.c
-                if isinstance(column.type, sa.Enum) and row[column.name] not in (None, *column.type.enums)
-            )
-
-
-def _without_words(kind: sa.types.TypeEngine[Any]) -> sa.types.TypeEngine[Any]:
-    return sa.Text() if isinstance(kind, sa.Enum) else kind
+            for column in table.c:
+                value, kind = row[column.name], column.type
+                if isinstance(kind, Words) and value is not None and value not in set(kind.kind):
+                    yield f"{which}: {column.name} holds {value!r}, which is none of its words"
+                if column in CONTENTS or (isinstance(kind, JsonText) and value is not None):
+                    noun, read = CONTENTS.get(column) or _json(column, column.name, Any)[1]
+                    try:
+                        read(row)
+                    except DamagedError as error:
+                        yield f"{which}: the stored {noun} {error}"
 
 
 def _read_chunk(row: sa.RowMapping) -> None:
@@ -102,16 +117,33 @@ def _read_chunk(row: sa.RowMapping) -> None:
         raise DamagedError(f"has {points} points, and its row says {row['points']}")
 
 
-CONTENTS: dict[str, tuple[str, Callable[[sa.RowMapping], object]]] = {
-    "experiments": ("specification", lambda row: integrity.experiment_spec(row["spec"], row["spec_hash"])),
-    "run_specs": ("specification", lambda row: integrity.run_spec(row["spec"], row["checksum"])),
-    "results": ("result", lambda row: integrity.result(row["result"], row["checksum"])),
-    "chunks": ("points", _read_chunk),
-    "observations": ("observation", lambda row: integrity.unpack(row["blocks"], row["checksum"])),
-    "samples": ("texts", lambda row: integrity.unpack(row["texts"], row["checksum"])),
-    "external_chunks": ("lines", external_runs.read_chunk),
-}
-"""Tables whose rows hold more than their columns say, and how that is read."""
+Reader = Callable[[sa.RowMapping], object]
+
+
+def _json(column: sa.Column[Any], noun: str, kind: Any) -> tuple[sa.Column[Any], tuple[str, Reader]]:
+    return column, (noun, lambda row: integrity.stored(kind, row[column.name]))
+
+
+CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
+    experiments.c.spec: ("specification", lambda row: integrity.experiment_spec(row["spec"], row["spec_hash"])),
+    run_specs.c.spec: ("specification", lambda row: integrity.run_spec(row["spec"], row["checksum"])),
+    results.c.result: ("result", lambda row: integrity.result(row["result"], row["checksum"])),
+    chunks.c.data: ("points", _read_chunk),
+    observations.c.blocks: ("observation", lambda row: integrity.unpack(row["blocks"], row["checksum"])),
+    samples.c.texts: ("texts", lambda row: integrity.unpack(row["texts"], row["checksum"])),
+    external_chunks.c.data: ("lines", external_runs.read_chunk),
+    external_run_rows.c.state: ("state", lambda row: external_runs.read_state(row["state"])),
+    saved_views.c.address: ("address", lambda row: read_address(row["address"])),
+} | dict(
+    (
+        _json(campaigns.c.spec, "specification", OpenedCampaign),
+        _json(campaign_experiments.c.spec, "specification", ComparisonSpec),
+        _json(campaign_entries.c.body, "entry", LedgerEntry),
+        _json(external_experiments.c.labels, "labels", external_runs.LABELS),
+        *(_json(external_run_rows.c[name], name, kind) for name, kind in external_runs.STORED.items()),
+    )
+)
+"""How columns are read that have more than their types say. JSON of a column that is not here is read as any JSON."""
 
 
 def _contradictions(connection: Connection) -> list[str]:

@@ -129,7 +129,12 @@ class Messages:
             .limit(limit)
         )
         with self._database.reading() as connection:
-            return tuple(DueMessage(**row._mapping) for row in connection.execute(ordered))
+            rows = connection.execute(ordered).mappings().all()
+        # A damaged body that is no text is sent as far as it is some: no other message waits for it.
+        bodies = [
+            str(row["body"], "utf-8", "replace") if isinstance(row["body"], bytes) else row["body"] for row in rows
+        ]
+        return tuple(DueMessage(**{**row, "body": body}) for row, body in zip(rows, bodies, strict=True))
 
     def confirm(self, id: str) -> None:
         """The receiver has confirmed a message."""

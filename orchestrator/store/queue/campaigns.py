@@ -12,10 +12,10 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy.engine import Connection
 
 from orchestrator.analysis.campaigns import (
@@ -23,22 +23,26 @@ from orchestrator.analysis.campaigns import (
     CampaignSpec,
     EntryKind,
     LedgerEntry,
+    OpenedCampaign,
+    TryPlace,
     TryRequest,
     entry_hash,
     verdict_after,
 )
 from orchestrator.analysis.improvement import PairsState, improvement_of
-from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError, OrchestratorError
+from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, NotFoundError, OrchestratorError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunFilter, RunRecord
-from orchestrator.store import reads
+from orchestrator.store import integrity, reads
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id, validate_id
 from orchestrator.store.notifications import count_change
 from orchestrator.store.queue.submission import Submittal, store_experiments
 from orchestrator.store.tables import campaign_entries, campaign_experiments, campaigns, experiments, runs
-from worker.schema import canonical_json, first_fault, trust_stored_names
+from worker.schema import canonical_json, first_fault
 from worker.words import pluralize
+
+Stored = TypeVar("Stored", bound=BaseModel)
 
 SEEDS = 2**31
 """Seeds are below it."""
@@ -51,7 +55,7 @@ class StoredCampaign:
     number: int
     id: str
     name: str
-    spec: CampaignSpec
+    spec: OpenedCampaign
     created_at: float
     key_id: str | None
 
@@ -81,12 +85,12 @@ def open_campaign(database: Database, spec: CampaignSpec, *, by: str | None) -> 
     """Store a campaign; its id."""
     with database.writing() as connection:
         now, id = database.read_clock(connection), new_id()
-        content = canonical_json(spec.model_dump(mode="json")).decode()
+        opened = OpenedCampaign(**dict(spec), salt=secrets.token_hex())
+        content = canonical_json(opened.model_dump(mode="json")).decode()
         row = {"id": id, "name": spec.name, "spec": content, "created_at": now, "key_id": by}
         number = connection.execute(sa.insert(campaigns).values(row).returning(campaigns.c.number)).scalar_one()
-        _add(
-            connection, number, LedgerEntry(number=1, at=now, kind=EntryKind.OPENED, spec_hashes=(spec.content_hash(),))
-        )
+        hashes = (opened.content_hash(),)
+        _add(connection, number, LedgerEntry(number=1, at=now, kind=EntryKind.OPENED, spec_hashes=hashes))
         count_change(connection)
     return id
 
@@ -193,21 +197,25 @@ def read_campaign(connection: Connection, campaign_id: str) -> StoredCampaign:
     return _read(connection, sa.select(campaigns), campaign_id)
 
 
-def read_campaigns(connection: Connection, limit: int, before: str | None) -> tuple[StoredCampaign, ...]:
-    """A page of them, the newest first. Raises `NotFoundError`."""
-    query = sa.select(campaigns).order_by(campaigns.c.number.desc()).limit(limit)
+def list_campaigns(connection: Connection, limit: int, before: str | None) -> Sequence[sa.Row[str, str, float]]:
+    """Id, name and moment of a page of them, the newest first. Raises `NotFoundError`."""
+    this = campaigns.c
+    query = sa.select(this.id, this.name, this.created_at).order_by(this.number.desc()).limit(limit)
     if before is not None:
-        query = query.where(campaigns.c.number < read_campaign(connection, before).number)
-    return tuple(_campaign(row) for row in connection.execute(query))
+        number = connection.execute(sa.select(this.number).where(this.id == validate_id(before))).scalar_one_or_none()
+        if number is None:
+            raise NotFoundError(f"there is no campaign {before!r}")
+        query = query.where(this.number < number)
+    return connection.execute(query).all()
 
 
-def find_try(connection: Connection, experiment_id: str) -> tuple[StoredCampaign, int] | None:
-    """The campaign that an experiment is a try of, and its place there; None for any other experiment."""
-    query = sa.select(campaigns, campaign_experiments.c.place)
+def find_try(connection: Connection, experiment_id: str) -> TryPlace | None:
+    """Which try an experiment is; None for any other experiment."""
+    query = sa.select(campaigns.c.id, campaigns.c.name, campaign_experiments.c.place)
     query = query.join(campaign_experiments, campaign_experiments.c.campaign_number == campaigns.c.number)
     query = query.join(experiments, experiments.c.number == campaign_experiments.c.experiment_number)
     row = connection.execute(query.where(experiments.c.id == validate_id(experiment_id))).one_or_none()
-    return None if row is None else (_campaign(row), row.place)
+    return None if row is None else TryPlace(campaign_id=row.id, campaign=row.name, place=row.place)
 
 
 def read_ledger(connection: Connection, campaign_number: int, place: int | None = None) -> tuple[StoredEntry, ...]:
@@ -218,12 +226,11 @@ def read_ledger(connection: Connection, campaign_number: int, place: int | None 
         # Few are read as JSON, for this is asked whenever a run of the try has ended.
         body = campaign_entries.c.body
         mine = mine.where(sa.or_(*(body.contains(f'"place":{place}{end}') for end in (",", "}"))))
-    with trust_stored_names():
-        entries = (
-            StoredEntry(entry=LedgerEntry.model_validate_json(row.body), body=row.body, hash=row.hash)
-            for row in connection.execute(mine)
-        )
-        return tuple(each for each in entries if place in (None, each.entry.place))
+    entries = (
+        StoredEntry(entry=_stored(LedgerEntry, row.body, campaign_number), body=row.body, hash=row.hash)
+        for row in connection.execute(mine)
+    )
+    return tuple(each for each in entries if place in (None, each.entry.place))
 
 
 def try_experiments(
@@ -241,17 +248,16 @@ def try_experiments(
     rows = connection.execute(query.order_by(campaign_experiments.c.place, campaign_experiments.c.workload)).all()
     if place is not None and not rows:
         raise NotFoundError(f"campaign {campaign.id} has no try {place}; register it first")
-    with trust_stored_names():
-        return tuple(
-            TryExperiment(
-                place=row.place,
-                workload=row.workload,
-                spec=ComparisonSpec.model_validate_json(row.spec),
-                number=row.experiment_number,
-                id=row.id,
-            )
-            for row in rows
+    return tuple(
+        TryExperiment(
+            place=row.place,
+            workload=row.workload,
+            spec=_stored(ComparisonSpec, row.spec, campaign.number),
+            number=row.experiment_number,
+            id=row.id,
         )
+        for row in rows
+    )
 
 
 def runs_of(connection: Connection, tried: TryExperiment) -> tuple[RunRecord, ...]:
@@ -283,9 +289,17 @@ def _read(connection: Connection, query: sa.Select[Any], campaign_id: str) -> St
     return _campaign(row)
 
 
+def _stored(kind: type[Stored], content: object, campaign_number: int) -> Stored:
+    try:
+        found: Stored = integrity.stored(kind, content)
+    except DamagedError as error:
+        what = "ledger" if kind is LedgerEntry else "specification"
+        raise DamagedError(f"the stored {what} of campaign number {campaign_number} {error}") from error
+    return found
+
+
 def _campaign(row: sa.Row[Any]) -> StoredCampaign:
-    with trust_stored_names():
-        spec = CampaignSpec.model_validate_json(row.spec)
+    spec = _stored(OpenedCampaign, row.spec, row.number)
     return StoredCampaign(
         number=row.number, id=row.id, name=row.name, spec=spec, created_at=row.created_at, key_id=row.key_id
     )
@@ -296,8 +310,7 @@ def _find_registered(connection: Connection, known: str, tried: TryRequest, key:
     body = connection.execute(query).scalar_one_or_none()
     if body is None:
         return None
-    with trust_stored_names():
-        entry = LedgerEntry.model_validate_json(body)
+    entry: LedgerEntry = integrity.stored(LedgerEntry, body)
     if entry.tried != tried:
         raise IdempotencyError(
             f"the idempotency key {key!r} belongs to try {entry.place}, which is another one; use a new key"
@@ -326,8 +339,7 @@ def _submit(
     by: str | None,
     most_waiting: int | None,
 ) -> str:
-    with trust_stored_names():
-        submittal = Submittal.from_spec(tried.spec, None, by=by)
+    submittal = Submittal.from_spec(tried.spec, None, by=by)
     (answer,) = store_experiments(connection, [submittal], now, most_waiting)
     if isinstance(answer, OrchestratorError):
         raise answer

@@ -147,7 +147,7 @@ def retry_with_half_micro_batch(connection: Connection, run: RunRow, now: float)
     """
     if run.status not in (RunStatus.LEASED, RunStatus.RUNNING):
         return None  # it was asked to stop
-    row = connection.execute(sa.select(*integrity.stored_columns(run_specs)).where(run_specs.c.run_id == run.id)).one()
+    row = connection.execute(sa.select(run_specs).where(run_specs.c.run_id == run.id)).one()
     try:
         spec = integrity.run_spec(row.spec, row.checksum)
     except DamagedError:

@@ -92,7 +92,7 @@ def close(connection: Connection, experiment_id: ExperimentId, now: float) -> No
 
 def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
     """Let experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    query = sa.select(integrity.json_column(experiments.c.spec), experiments.c.id, experiments.c.spec_hash).where(
+    query = sa.select(experiments.c.spec, experiments.c.id, experiments.c.spec_hash).where(
         experiments.c.id.in_(sorted(revived_in)), ~experiments.c.growing
     )
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.

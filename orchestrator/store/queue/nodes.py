@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from orchestrator.activity import DISPATCHER
+from orchestrator.errors import DamagedError
+from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.queue.capacity import Node
 from orchestrator.store.tables import leaders
@@ -28,4 +31,6 @@ def read_largest_nodes(database: Database, connection: Connection) -> tuple[Node
     """The largest nodes, as the dispatcher has seen them; none while nobody dispatches."""
     leads = (leaders.c.role == DISPATCHER) & (leaders.c.expires_at > database.read_clock(connection))
     told = connection.execute(sa.select(leaders.c.nodes).where(leads)).scalar_one_or_none()
-    return tuple(Node(**node) for node in json.loads(told or "[]"))
+    with suppress(DamagedError):  # the dispatcher tells them again
+        return tuple(integrity.stored(tuple[Node, ...], told or "[]"))
+    return ()

@@ -23,8 +23,8 @@ from orchestrator.store.queue import growth
 from orchestrator.store.queue.time_limits import renew_time_limits
 from orchestrator.store.queue.transitions import move
 from orchestrator.store.run_rows import RunRow, lock, lock_run, select_runs, trainable_specs
-from orchestrator.store.tables import attempts, experiments, is_in_sight, run_specs, runs
-from worker.schema import canonical_json
+from orchestrator.store.tables import attempts, experiments, is_in_sight, is_run_in_sight, run_specs, runs
+from worker.schema import canonical_json, first_fault
 from worker.spec.run import RunSpec
 from worker.words import pluralize
 
@@ -50,6 +50,7 @@ def apply_to_run(
             raise reads.missing_run_error(connection, run_id)
         run, now = found
         reads.require_experiment(connection, run.experiment_id)
+        _require_trainable(connection, [run], action)
         after = _outcomes(connection, [run], action, policy, now)[0]
         if after is None:
             raise ConflictError(_refusal(run, action))
@@ -62,7 +63,14 @@ def apply_to_run(
 def apply_to_experiment(
     database: Database, policy: LeasePolicy, experiment_id: str, action: RunAction
 ) -> AnyExperiment:
-    """The action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`."""
+    """The action for every run whose state allows it; what the experiment has become. Raises `NotFoundError`, and
+    `ConflictError` where the specification of one that would begin again would be refused today."""
+    mine = sa.and_(
+        runs.c.experiment_id == validate_id(experiment_id), runs.c.status.in_(ACTIONABLE[action]), is_run_in_sight
+    )
+    with database.reading() as connection:
+        steered = connection.execute(select_runs().where(mine)).all()
+        _require_trainable(connection, [RunRow(**row._mapping) for row in steered], action)
     if action in growth.GROWTH_AFTER:  # committed first: no run can slip in behind those that are found
         with database.writing() as connection:
             growth.steer_growth(connection, experiment_id, action, database.read_clock(connection))
@@ -118,6 +126,17 @@ def _set_processes(connection: Connection, before: RunRow, after: RunRow, proces
     text = f"goes on with {pluralize(processes, 'process', 'processes')} instead of {before.processes}"
     limit_from = after.device_seconds - spent
     return replace(after, cpus=cpus, gpus=gpus, processes=processes, max_seconds_from=limit_from, reason=text)
+
+
+def _require_trainable(connection: Connection, found: Iterable[RunRow], action: RunAction) -> None:
+    if action not in (RunAction.RESUME, RunAction.RETRY):
+        return
+    waiting = [run.id for run in found if run.status in (RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED)]
+    for run_id, spec in trainable_specs(connection, waiting).items():
+        if isinstance(spec, ValidationError):
+            raise ConflictError(
+                f"run {run_id} cannot begin again, its specification would be refused today: {first_fault(spec)}"
+            )
 
 
 def _outcomes(

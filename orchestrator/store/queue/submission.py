@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError, StoreError
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import ExperimentSpec, planned_runs
+from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id
@@ -88,7 +88,7 @@ class Submittal:
             key=key,
             spec_json=content.decode(),
             spec_hash=spec_hash,
-            planned=planned_runs(spec),
+            planned=spec.first_runs(),
             by=by,
             trace_parent=trace_parent,
             cloned_from=cloned_from,

@@ -10,21 +10,40 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.analysis.campaigns import EntryKind, TryRecord, TryState
+from orchestrator.analysis.campaigns import (
+    NO_HASH,
+    DamagedCampaign,
+    EntryKind,
+    LedgerEntry,
+    TryRecord,
+    TryState,
+    entry_hash,
+)
 from orchestrator.analysis.improvement import FIRST_PAIRS, PairsState
 from orchestrator.annotations import AnnotationChange
-from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
+from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, NotFoundError
 from orchestrator.jobs import Lease, RunAction, RunId, RunStatus
 from orchestrator.records import RunFilter
 from orchestrator.services.run_table import read_query
 from orchestrator.store import reads
+from orchestrator.store.admin import maintenance
 from orchestrator.store.outgoing.exports import ExportOutbox
-from orchestrator.store.tables import campaign_entries, campaign_experiments, experiments, held_out_seen, results, runs
+from orchestrator.store.queue import campaigns as stored
+from orchestrator.store.tables import (
+    campaign_entries,
+    campaign_experiments,
+    campaigns,
+    experiments,
+    held_out_seen,
+    results,
+    runs,
+)
 from tests.contract.conftest import Store, open_store, sqlite_file
 from tests.contract.queue.test_races import together
 from tests.factories.campaigns import BAD, EFFECT, GOOD, campaign_spec, loss_of
 from tests.factories.stores import result
 from worker.records.result import Verdict
+from worker.schema import canonical_json
 
 
 def play(store: Store, loss: Callable[[Lease], float] = loss_of, *, most: int = 1_000) -> int:
@@ -279,6 +298,61 @@ def test_the_ledger_says_what_does_not_follow_from_it(store: Store) -> None:
     faults = store.campaigns.ledger(campaign.id).faults
     assert any("entry 2 does not follow the one before it" in each for each in faults)
     assert any("not judged at the level of its place" in each for each in faults)
+
+
+def test_the_ledger_confirms_no_guess_of_what_is_held_out(store: Store) -> None:
+    """Of the very specification, nobody can show from the ledger that it is the one."""
+    spec = campaign_spec()
+    campaign, same = (store.campaigns.open(spec) for _ in range(2))
+    (opened,), (other,) = (store.campaigns.ledger(each.id).entries for each in (campaign, same))
+    assert spec.content_hash() not in (*opened.spec_hashes, *other.spec_hashes)
+    assert opened.spec_hashes != other.spec_hashes
+    with store.database.reading() as connection:
+        salts = [stored.read_campaign(connection, each.id).spec.salt for each in (campaign, same)]
+    told = "".join(
+        answer.model_dump_json()
+        for each in (campaign, same)
+        for answer in (store.campaigns.get(each.id), store.campaigns.ledger(each.id))
+    )
+    assert [len(salt) for salt in salts] == [64, 64]
+    assert not any(salt in told for salt in salts)
+    assert store.campaigns.ledger(campaign.id).faults == ()
+
+
+def test_a_campaign_that_was_opened_without_a_salt_verifies(store: Store) -> None:
+    spec, campaign = campaign_spec(), store.campaigns.open(campaign_spec())
+    old = LedgerEntry(number=1, at=1.0, kind=EntryKind.OPENED, spec_hashes=(spec.content_hash(),)).body()
+    with store.database.writing() as connection:
+        content = canonical_json(spec.model_dump(mode="json")).decode()
+        connection.execute(sa.update(campaigns).values(spec=content))
+        connection.execute(sa.update(campaign_entries).values(body=old, hash=entry_hash(NO_HASH, old)))
+    assert store.campaigns.ledger(campaign.id).faults == ()
+    with store.database.writing() as connection:
+        connection.execute(sa.update(campaigns).values(spec=content.replace('"gain":', '"gain":1')))
+    assert store.campaigns.ledger(campaign.id).faults == (
+        "the campaign's specification is not the one that it was opened with",
+    )
+
+
+@pytest.mark.parametrize("column", [campaign_entries.c.body, campaign_experiments.c.spec, campaigns.c.spec], ids=str)
+def test_a_damaged_campaign_is_listed_and_stops_no_run(store: Store, column: sa.Column[str]) -> None:
+    campaign, whole = store.campaigns.open(campaign_spec(name="bad")), store.campaigns.open(campaign_spec(name="good"))
+    experiment = tried(store, campaign.id).experiment_id
+    with store.database.writing() as connection:
+        number = sa.select(campaigns.c.number).where(campaigns.c.id == campaign.id).scalar_subquery()
+        mine = column.table.c.number if column.table is campaigns else column.table.c.campaign_number
+        connection.execute(sa.update(column.table).where(mine == number).values({column.name: "{"}))
+    assert play(store) >= 2 * FIRST_PAIRS
+    assert {run.status for run in store.runs.page(experiment_id=experiment)} == {RunStatus.SUCCEEDED}
+    listed = store.campaigns.page()
+    assert listed[0] == store.campaigns.get(whole.id)
+    if column is not campaign_experiments.c.spec:  # which the list does not read
+        assert isinstance(listed[1], DamagedCampaign) and "cannot be read" in listed[1].damaged
+        with pytest.raises(DamagedError):
+            store.campaigns.get(campaign.id)
+    with pytest.raises(DamagedError):
+        store.campaigns.tries(campaign.id)
+    assert any(fault.startswith(f"{column.table.name} ") for fault in maintenance.faults(store.database))
 
 
 def test_an_experiment_of_a_try_stays(store: Store) -> None:

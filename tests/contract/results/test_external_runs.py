@@ -40,6 +40,27 @@ def test_the_same_lines_again_change_nothing_and_a_gap_is_not_taken(external: Ex
     assert seen.origin == "external" and seen.state is ExternalState.RUNNING
 
 
+def test_a_damaged_row_fails_alone(external: ExternalRuns, database: Database) -> None:
+    for name in ("bad", "good"):
+        external.append(name, batch({0: 3.0}, run=header(experiment=name)))
+    broken = {"config": "{", "tags": "null", "metrics": '{"a": 1}', "state": "nonsense"}
+    with database.writing() as connection:
+        connection.execute(sa.update(external_runs).where(external_runs.c.id == "bad").values(broken))
+        named = external_experiments.c.name == "bad"
+        connection.execute(sa.update(external_experiments).where(named).values(labels="[1"))
+    good, bad = external.experiments(limit=5)
+    assert (good.damaged, bad.labels) == (None, ()) and "the stored labels" in (bad.damaged or "")
+    (run,) = external.runs("bad")
+    assert (run.config, run.tags, run.metrics, run.state) == ({}, (), {}, ExternalState.FAILED)
+    assert all(f"the stored {name} of external run bad" in (run.damaged or "") for name in broken)
+    with pytest.raises(DamagedError, match=r"the stored metrics of external run bad .* delete the run"):
+        external.append("bad", batch({1: 2.0}, first_line=1, run=header(experiment="bad")))
+    assert external.append("good", batch({1: 2.0}, first_line=1, run=header(experiment="good"))).lines == 2
+    found = " ".join(faults(database))
+    assert all(f"external_runs bad: the stored {name}" in found for name in broken)
+    assert "the stored labels" in found
+
+
 def test_many_who_send_the_same_spool_at_once_make_one_run(external: ExternalRuns) -> None:
     pieces = [batch({step: 5.0 - step / 100 for step in range(first, 50)}, first_line=first) for first in (0, 10, 40)]
     with ThreadPoolExecutor(6) as pool:

@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from optim.catalog.lookup import VARIABLE
+from orchestrator.errors import ConflictError
 from orchestrator.jobs import RunAction, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store import integrity
@@ -80,6 +81,17 @@ def test_it_can_be_read_and_cancelled(store: Store, lost: str) -> None:
     assert run.spec.optimizer.name == LOST
     cancelled = store.experiments.apply(lost, RunAction.CANCEL)
     assert cancelled.counts.by_status == {RunStatus.CANCELLED: 1}
+
+
+@pytest.mark.parametrize("action", [RunAction.RESUME, RunAction.RETRY])
+def test_it_cannot_begin_again(store: Store, lost: str, action: RunAction) -> None:
+    store.experiments.apply(lost, RunAction.PAUSE if action is RunAction.RESUME else RunAction.CANCEL)
+    before = store.runs.page()
+    for again in (lambda: store.experiments.apply(lost, action), lambda: store.runs.apply(f"{lost}-0000", action)):
+        with pytest.raises(ConflictError, match=rf"{lost}-0000 cannot begin again.*{LOST}"):
+            again()
+    assert store.runs.page() == before
+    assert LOST in (store.experiments.get(lost).refused or "")
 
 
 def test_a_newer_rule_does_not_hide_what_is_older() -> None:

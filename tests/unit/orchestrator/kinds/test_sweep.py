@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.registry import ExperimentSpec, planned_runs, read_spec
+from orchestrator.kinds.registry import ExperimentSpec, read_spec
 from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import (
     Spending,
@@ -43,7 +43,7 @@ def test_kinds_are_told_apart_and_a_comparison_needs_none():
     del plain["kind"]
     assert isinstance(read_spec(canonical_json(plain)), ComparisonSpec)
     assert [spec.grows() for spec in (sweep_spec(), comparison_spec())] == [True, False]
-    assert planned_runs(sweep_spec()) == () and len(planned_runs(comparison_spec())) == 2
+    assert sweep_spec().first_runs() == () and len(comparison_spec().first_runs()) == 2
 
 
 def test_without_a_space_the_catalogs_rates_are_searched():

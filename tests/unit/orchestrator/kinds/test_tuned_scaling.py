@@ -7,7 +7,7 @@ import pytest
 from orchestrator.analysis.cells import cell_records, comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import planned_runs, read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import ExperimentRecord, RunRecord
@@ -34,7 +34,7 @@ def told(run: PlannedRun) -> tuple[str, str, int, float, int]:
 
 def grown(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
     """All runs of the experiment, when each has ended with its loss."""
-    found = list(planned_runs(spec))
+    found = list(spec.first_runs())
     for group in sorted(
         {TuningGroup(candidate=name, model=model, steps=steps) for name, model, steps, *_ in map(told, found)}
     ):
@@ -63,7 +63,7 @@ def test_each_size_tunes_by_itself() -> None:
     """The grid on the tuning seed in every cell, then the winner of that cell on the seeds."""
     spec = scaling_spec(tuning=EACH)
     assert spec.grows() and read_spec(spec.model_dump_json()) == spec
-    first = planned_runs(spec)
+    first = spec.first_runs()
     assert len(first) == 3 * 2 * 2 and {run.spec.seed for run in first} == {0}
     runs = grown(spec)
     assert len(runs) == spec.run_count() == 12 + 3 * 2 * 2
@@ -78,7 +78,7 @@ def test_each_size_tunes_by_itself() -> None:
 def test_the_smallest_size_tunes_for_all_by_the_rule_that_is_stated() -> None:
     """At each budget; widths are 48, 80 and 128."""
     spec = scaling_spec(tuning=SMALLEST, budgets=BUDGETS)
-    first = planned_runs(spec)
+    first = spec.first_runs()
     assert [told(run)[1:3] for run in first] == [("gpt2-nano", 40)] * 4 + [("gpt2-nano", 317)] * 4
     runs = grown(spec)
     assert len(runs) == spec.run_count() == 8 + 3 * 2 * 2 * 2
@@ -134,7 +134,7 @@ def test_laws_and_cells_say_how_rates_were_chosen(tuning: dict[str, Any]) -> Non
 
 def test_a_cell_that_waits_for_the_smallest_size_is_not_complete() -> None:
     spec = scaling_spec(tuning=SMALLEST)
-    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(planned_runs(spec)))
+    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(spec.first_runs()))
     experiment = experiment_record(spec, len(runs), growing=True)
     waiting = cell_records(experiment, runs)[-1].comparison
     assert not waiting.complete

@@ -18,7 +18,6 @@ from orchestrator.analysis.laws.targets import Target
 from orchestrator.analysis.laws.verdicts import no_law
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.registry import planned_runs
 from orchestrator.records import ExperimentWithRuns, Interval
 from tests.factories.comparison import Outcome, experiment_record, records, run_record
 from tests.factories.scaling import scaling_spec
@@ -252,7 +251,7 @@ def within(interval: Interval | Estimate) -> bool:
 
 def test_models_of_several_families_in_one_law_are_said() -> None:
     spec = scaling_spec(sizes=[{"model": each} for each in ("gpt2-nano", "llama-tiny", "mixtral-tiny", "gpt2-mini")])
-    planned = planned_runs(spec)
+    planned = spec.first_runs()
     runs = [run_record(each, place, 3.0) for place, each in enumerate(planned)]
     notes = fit_experiments(comparisons(experiment_record(spec, len(runs)), runs), draws=50).notes
     assert any(note.startswith("Models of gpt2, llama, mixtral are in one law") for note in notes)
@@ -660,7 +659,7 @@ def test_a_rate_that_was_taken_over_is_open_where_it_was_tuned() -> None:
     spec = scaling_spec(candidates=grids, tuning=tuning, seeds=[1, 2])
     best = {"adamw": 0.004, "adapm": 0.008}
     counts = {"gpt2-nano": 10**6, "gpt2-micro": 10**7, "gpt2-tiny": 10**8}
-    planned = list(planned_runs(spec))
+    planned = list(spec.first_runs())
     for cell in spec.cells()[1:]:
         rates = spec.comparison(cell, best)
         planned += [rates.planned_run(name, lr=lr, seed=seed) for name, lr in best.items() for seed in (1, 2)]
