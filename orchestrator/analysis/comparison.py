@@ -87,7 +87,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
             update={
                 "time_to_target": _time_to_target(spec, row, each.summary, baseline, curves or {}),
                 "seeds_used": None if row.is_baseline else _seeds_used(spec, row, each.summary, baseline),
-                "verdict": verdict(row, baseline_row, task.loss_unit),
+                "verdict": verdict(row, baseline_row, task.loss_unit, spec.sample()),
             }
         )
         for each, row in zip(standings, concluded, strict=True)
@@ -330,7 +330,7 @@ def _all_pairs(
                 other_title=other_row.title,
                 difference=row.difference,
                 conclusion=row.conclusion,
-                verdict=verdict(row, other_row, spec.workload.task.loss_unit),
+                verdict=verdict(row, other_row, spec.workload.task.loss_unit, spec.sample()),
             )
         )
     return tuple(found)

@@ -290,6 +290,10 @@ class TunedExperiment(Experiment):
         """How many times everything is tuned and judged."""
         return self.tuning.replicates if self.tuning else 1
 
+    def sample(self) -> str:
+        """What is compared pair by pair, in words."""
+        return "replicate" if self.replicates() > 1 else "seed"
+
 
 class ComparisonSpec(TunedExperiment):
     """Which optimizer is best on this workload, at which setting, how sure."""
