@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
-from orchestrator.analysis.verdicts import FAIR_SEEDS, loss_notes, note_on_baseline, signed_text, verdict
+from orchestrator.analysis.verdicts import FAIR_SEEDS, MOST_NOTES, loss_notes, note_on_baseline, signed_text, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
@@ -106,11 +106,7 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         ),
         unchecked=tuple(_unchecked_sentences(runs, judged)),
         rows=tuple(judged),
-        notes=(
-            *chosen,
-            *loss_notes(spec, rows),
-            f"Judged by {metric}, as a loss: less is better.",
-        ),
+        notes=(*chosen, f"Judged by {metric}, as a loss: less is better.", *loss_notes(spec, rows))[:MOST_NOTES],
     )
 
 

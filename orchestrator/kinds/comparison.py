@@ -5,6 +5,7 @@ optimizer first (`orchestrator/tuning/`). Its expansion is a pure function with 
 specification always means the same runs.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -22,7 +23,7 @@ from orchestrator.tuning.line import Grid, LineSearch
 from orchestrator.tuning.random_search import RandomSearch
 from orchestrator.tuning.ranges import AXES, FIELDS, Axis, Prior, axes_in_words, priors
 from orchestrator.tuning.tuner import Setting, Tuner, rate_of
-from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
+from worker.schema import CountOrZero, Flag, Spec, SpecFault, canonical_json, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
     EmaDecay,
@@ -227,15 +228,21 @@ class TunedExperiment(Experiment):
                         self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
                     )
                 ),
-                *_run_count_faults(self.run_count(), self.candidates),
                 *_schedule_faults(self.candidates, self.workload),
             ]
-            raise_faults(type(self).__name__, faults or self.further_faults())
+            # Runs are counted last: sizes and budgets that make no workload have none.
+            raise_faults(type(self).__name__, faults or self.further_faults() or self._run_count_faults())
         return self
 
     def further_faults(self) -> list[SpecFault]:
         """What only this kind refuses, looked for where nothing else is wrong."""
         return []
+
+    def _run_count_faults(self) -> list[SpecFault]:
+        """More runs than one experiment may have."""
+        if (count := self.run_count()) <= MAX_RUNS:
+            return []
+        return [(("candidates",), len(self.candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
     def grows(self) -> bool:
         """Where it tunes first: further trials and the judged runs are added then."""
@@ -285,6 +292,10 @@ class TunedExperiment(Experiment):
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()
+
+    def content_hash(self) -> str:
+        """With a field that all had once: ledgers and published bundles know their specifications by this hash."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json") | {"unequal_grids": False})).hexdigest()
 
     def replicates(self) -> int:
         """How many times everything is tuned and judged."""
@@ -567,13 +578,6 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
         allowed = f"must divide the {len(seeds)} seeds evenly"
         faults.append((("tuning", "replicates"), tuning.replicates, allowed))
     return faults
-
-
-def _run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
-    """More runs than one experiment may have."""
-    if count <= MAX_RUNS:
-        return []
-    return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
 def _schedule_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:

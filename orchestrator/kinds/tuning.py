@@ -49,8 +49,10 @@ class Tuning(Spec):
     @model_validator(mode="before")
     @classmethod
     def _drop_old_fields(cls, fields: Any) -> Any:
-        """Read a specification of the time when grids were extended."""
-        return without_old_fields(fields, "extend_grid")
+        """Read a specification of the time when grids were extended, and no other line was searched."""
+        if is_stored() and isinstance(fields, Mapping) and "extend_grid" in fields:
+            fields = {"method": "grid"} | without_old_fields(fields, "extend_grid")
+        return fields
 
     @model_validator(mode="after")
     def _require_whole_method(self) -> Self:

@@ -279,7 +279,7 @@ def nobody_lower(candidates: Sequence[CandidateOutcome], *, among: str, measures
     )
     if without := [each for each in unknown if each not in compared]:
         sentence += (
-            f"; without an interval, for runs spiked or are missing, or best rates lie at edges: {titles(without)}"
+            f"; without an interval, because runs were lost or are missing: {titles(without)}"
         )
     sentence += "."
     open_or_empty = bool(unknown) or not candidates

@@ -11,7 +11,7 @@ def test_a_run_keeps_the_hash_that_it_had_before_there_were_rules_and_retries() 
     assert run.content_hash() == "f296551457500a277c98024ae81f409de32f5278aecbedcd7e5fa9327db6a45d"
 
 
-def test_a_comparison_keeps_the_hash_that_it_had_before_there_were_limits() -> None:
+def test_a_comparison_keeps_the_hash_that_it_had_before_there_were_limits_and_equal_grids() -> None:
     candidate = Candidate(optimizer="adamw", learning_rates=(1e-3,))
     comparison = ComparisonSpec(name="a comparison", workload=WORKLOAD, candidates=(candidate,), seeds=(1, 2))
     assert comparison.content_hash() == "1c181c89945efa1d8b7c3f807e03c2769049bd0a54e12e6a7ecec1a9aa118760"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.analysis.statistics import mean_interval, paired_difference
+from orchestrator.analysis.estimator import paired_difference
+from orchestrator.analysis.statistics import mean_interval
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.studies.claim_file import (
     ClaimDesign,
@@ -158,11 +159,10 @@ def evidence_of(one: Study, changes: Sequence[float], chance: random.Random) -> 
     for part, change in zip(one.plans[TINY].parts, changes, strict=True):
         base = [2.5 + chance.gauss(0, 0.016) for _ in range(5)]
         lion = [loss + change + chance.gauss(0, 0.005) for loss in base]
+        apart = paired_difference(dict(enumerate(lion)), dict(enumerate(base)))
         outcomes = (
             CandidateOutcome(candidate="adamw", title="AdamW", is_baseline=True, loss=mean_interval(base)),
-            CandidateOutcome(
-                candidate="lion", title="Lion", loss=mean_interval(lion), difference=paired_difference(lion, base)
-            ),
+            CandidateOutcome(candidate="lion", title="Lion", loss=mean_interval(lion), difference=apart),
         )
         parts.append(PartEvidence(name=part.name, spec_hash="", complete=True, candidates=outcomes, runs=()))
     return Evidence(study=one.name, scale=TINY, parts=tuple(parts))
