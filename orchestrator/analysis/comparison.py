@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.analysis.candidates import CandidateSummary, RunGroup, looks_of, summaries
 from orchestrator.analysis.estimator import conclude, half_width, instability, paired_difference
 from orchestrator.analysis.improvement import PairsState, improvement_of
-from orchestrator.analysis.sequential import FUTILE, Array, chances_of_verdict
+from orchestrator.analysis.sequential import FUTILE, Array, chance_of_verdict
 from orchestrator.analysis.statistics import median
 from orchestrator.analysis.targets import crossing_bounds, first_reached, fronts_shown, pareto_front
 from orchestrator.analysis.verdicts import notes, verdict
@@ -248,16 +248,15 @@ def _chance_of_verdict(spec: ComparisonSpec, difference: Difference) -> float:
     levels, most = looks_of(spec, spec.comparison_count()) or {}, len(spec.seeds)
     if difference.sd is None or difference.n >= most or most not in levels:
         return 1.0
-    (chance,) = chances_of_verdict(
+    return chance_of_verdict(
         difference.mean,
-        difference.sd / math.sqrt(difference.n),
+        difference.sd,
         difference.n,
         most,
         levels[most].level,
-        shared_error=difference.evaluation_error,
+        evaluation_error=difference.evaluation_error,
         margin=difference.margin,
     )
-    return float(chance)
 
 
 def _seeds_status_of_try(spec: ComparisonSpec, each: CandidateSummary, baseline: CandidateSummary) -> SeedsStatus:

@@ -115,7 +115,7 @@ def test_a_shipped_claim_of_speed_holds_fails_and_stays_open_where_it_should() -
     assert measured(moved(-2.2)) is ClaimVerdict.HOLDS
     assert measured(moved(-0.4)) is ClaimVerdict.IN_PART
     assert measured(moved(0.3)) is ClaimVerdict.FAILS
-    assert measured([2.5, 2.9, 2.1, 2.7, 2.3]) is ClaimVerdict.UNDECIDED
+    assert measured([1.0, 4.0, 1.5, 3.5, 2.0]) is ClaimVerdict.UNDECIDED
 
 
 @given(
@@ -139,7 +139,7 @@ def test_who_diverged_ends_above_everybody(file: Path) -> None:
     one = read_claim(file).study()
     found = one.judge(made_evidence(one, {"adamw": BASE, "lion": (DIVERGED,)}, state_shares={"lion": 0.5}))
     assert found.measured is ClaimVerdict.FAILS
-    assert "diverged" in found.sentence
+    assert "5 runs lost" in found.sentence
 
 
 MANY = "[gpt2-nano, gpt2-micro, gpt2-tiny, llama-tiny]"
@@ -235,7 +235,6 @@ def test_a_claim_about_bytes_needs_one_run_of_each(tmp_path: Path) -> None:
         ("at_most: 0.51", "at_most: .inf", "/expect/1/at_most"),
         ("[gpt2-tiny]", "[gpt2-tiny], workload: {}", "/scales/tiny"),
         ("[gpt2-tiny]", "[gpt-5]", "gpt-5"),
-        ("[0.001, 0.002, 0.004]", "[0.001]", "/candidates/1/learning_rates"),
         ("source: nobody", "source: nobody\nsource: x", "given twice"),
         ("source: nobody", "proof: none\nsource: x", "unknown field"),
     ],
