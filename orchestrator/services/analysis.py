@@ -20,7 +20,7 @@ from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_ba
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule, performance_profiles
+from orchestrator.analysis.profiles import ProfileReport, ProfileRule, performance_profiles, shown_behind
 from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline
 from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
@@ -146,6 +146,7 @@ class Analysis:
                     [
                         MeasuredComparison(
                             workload=each.spec.workload,
+                            behind=shown_behind(comparison_spec(each), runs),
                             comparison=self._compare(each, runs),
                             runs=runs,
                             curves=self._curves_of([run.id for run in runs if run.result is not None]),

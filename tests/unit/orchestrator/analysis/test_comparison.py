@@ -291,9 +291,7 @@ def test_nobody_is_shown_to_be_behind_the_front_who_may_be_lower_beyond_the_edge
 # Tuning
 
 
-def tuned(
-    ends: dict[str, float], *, at_edge: str = "", noise: float = 0.002, **tuning: Any
-) -> Comparison:
+def tuned(ends: dict[str, float], *, at_edge: str = "", noise: float = 0.002, **tuning: Any) -> Comparison:
     """Tuned by a grid, each lowest at 2e-3, or at 4e-3 who is at the edge; judged there with that loss and noise."""
     of = spec(tuple(ends), tuning={"method": "grid"} | tuning)
     of = of.model_copy(
@@ -420,7 +418,10 @@ def test_every_pair_is_held_against_every_other_where_that_is_asked() -> None:
         interval = bounds.confidence_interval(1 - 0.05 / 3)
         assert of is not None and (of.low, of.high) == pytest.approx((interval.low, interval.high))
         if pair.other == "adamw":
-            assert (of, pair.conclusion) == (row(found, pair.candidate).difference, row(found, pair.candidate).conclusion)
+            assert (of, pair.conclusion) == (
+                row(found, pair.candidate).difference,
+                row(found, pair.candidate).conclusion,
+            )
     assert compared(spec(THREE), dict(losses)).pairs == ()
 
 
@@ -465,7 +466,11 @@ def test_experiments_of_earlier_versions_have_an_answer(tuning: dict[str, Any] |
 
 
 def timed(
-    loss: Callable[[str, int, float], float], *, seeds: int = 5, evaluations: int = 1000, of: ComparisonSpec | None = None
+    loss: Callable[[str, int, float], float],
+    *,
+    seeds: int = 5,
+    evaluations: int = 1000,
+    of: ComparisonSpec | None = None,
 ) -> CandidateRow:
     """AdaPM, where `loss(candidate, seed, share of the steps)` is how each run's curve falls."""
     of = of or spec(seeds=seeds)
@@ -634,7 +639,9 @@ def test_nothing_at_all_is_a_table_without_figures() -> None:
 def test_peak_memory_is_that_of_tensors_on_every_device() -> None:
     """By the allocator on a GPU, by the recorded steps on a CPU; never what the process takes, and if unknown, why."""
     on_gpu = result(device="cuda", allocator_bytes=7, peak_bytes=16_000_000)
-    found = compared(spec(), {"adamw": [result(peak_bytes=45_000_000 + seed) for seed in range(5)], "adapm": [on_gpu] * 5})
+    found = compared(
+        spec(), {"adamw": [result(peak_bytes=45_000_000 + seed) for seed in range(5)], "adapm": [on_gpu] * 5}
+    )
     assert [(row(found, name).peak_memory_bytes, row(found, name).peak_memory_kind) for name in PAIR] == [
         (45_000_004, "tensors"),
         (7, "tensors"),

@@ -31,7 +31,13 @@ def row(title: str, conclusion: Conclusion, found: Difference | None = None, **c
 def difference(mean: float, half: float | None, **changes: Any) -> Difference:
     """A difference with so wide an interval to either side."""
     low, high = (None, None) if half is None else (mean - half, mean + half)
-    fields: dict[str, Any] = {"mean": mean, "low": low, "high": high, "n": 5, "p_value": None if half is None else 0.012}
+    fields: dict[str, Any] = {
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "n": 5,
+        "p_value": None if half is None else 0.012,
+    }
     return Difference.model_validate({"comparisons": 1, "margin": 0.01} | fields | changes)
 
 
