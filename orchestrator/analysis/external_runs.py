@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
-from orchestrator.analysis.verdicts import FAIR_SEEDS, MOST_NOTES, loss_notes, note_on_baseline, signed_text, verdict
+from orchestrator.analysis.verdicts import FAIR_SEEDS, MOST_NOTES, effect_text, loss_notes, note_on_baseline, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
@@ -322,11 +322,7 @@ def _judged_candidate(
         unequal = f"{pluralize(len(found), 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.UNDECIDED
-        side = "below" if difference.mean < 0 else "above"
-        said = (
-            f"Undecided, because the budgets differ: {unequal} of {baseline.title}; "
-            f"{signed_text(abs(difference.mean))[1:]} {side} it."
-        )
+        said = f"Undecided: {unequal} of {baseline.title}'s; {row.title} ends {effect_text(difference, '')}."
         difference = difference.model_copy(
             update={"low": None, "high": None, "p_value": None, "is_within_margin": False, "more_seeds": None}
         )
