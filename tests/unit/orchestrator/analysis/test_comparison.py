@@ -202,7 +202,7 @@ def test_verdict_interval_and_p_value_agree_whatever_an_experiment_comes_to(
             continue
         assert of.p_value is not None
         assert (of.low > 0 or of.high < 0) == (of.p_value < 0.05) == of.decides()
-        assert not decided or of.decides() and (each.conclusion is Conclusion.BETTER) == (of.mean < 0)
+        assert not decided or (of.decides() and (each.conclusion is Conclusion.BETTER) == (of.mean < 0))
         assert each.conclusion is not Conclusion.AS_GOOD or of.is_within_margin
 
 

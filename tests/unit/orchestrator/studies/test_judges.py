@@ -13,7 +13,6 @@ from orchestrator.studies.evidence import CandidateOutcome, Evidence, PartEviden
 from orchestrator.studies.findings import (
     SCALE_WORDS,
     ClaimVerdict,
-    difference,
     figure_sentence,
     finding,
     no_lower,
