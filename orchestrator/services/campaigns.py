@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.analysis.campaigns import (
+from orchestrator.campaigns.improvement import improvement_of
+from orchestrator.campaigns.ledger import (
     CampaignRecord,
     CampaignSpec,
     EntryKind,
@@ -27,7 +28,6 @@ from orchestrator.analysis.campaigns import (
     state_of,
     verdict_sentence,
 )
-from orchestrator.analysis.improvement import improvement_of
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import CLAIMABLE, LIVE, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.registry import ExperimentSpec

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.analysis.campaigns import EntryKind, TryRecord, TryState
-from orchestrator.analysis.improvement import FIRST_PAIRS, PairsState
 from orchestrator.annotations import AnnotationChange
+from orchestrator.campaigns.improvement import FIRST_PAIRS, PairsState
+from orchestrator.campaigns.ledger import EntryKind, TryRecord, TryState
 from orchestrator.errors import ConflictError, IdempotencyError, NotFoundError
 from orchestrator.jobs import Lease, RunAction, RunId, RunStatus
 from orchestrator.records import RunFilter
