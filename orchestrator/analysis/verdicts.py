@@ -226,7 +226,7 @@ def _no_loss(row: CandidateRow) -> str:
     if row.final is not None and not row.final.runs_ended:
         return f"Tuned: learning rate {row.final.lr:.4g}; no judged run has ended yet."
     if row.verdicts:
-        counts = ", ".join(f"{count} {OUTCOMES[kind]}" for kind, count in sorted(row.outcomes.items()))
+        counts = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sorted(row.outcomes.items()))
         return f"No finite validation loss: {counts}."
     return "No run has ended yet." if not ended else "No run ended with a result."
 
@@ -247,13 +247,3 @@ def _loss(row: CandidateRow, unit: str, sample: str) -> str:
 def _plain(value: float) -> str:
     text = signed_text(value)
     return text[1:] if text.startswith("+") else text
-
-
-OUTCOMES = {
-    Outcome.FINISHED: "finished",
-    Outcome.STOPPED_EARLY: "stopped early",
-    Outcome.DIVERGED: "diverged",
-    Outcome.OUT_OF_MEMORY: "ran out of memory",
-    Outcome.FAILED: "failed",
-    Outcome.CANCELLED: "cancelled",
-}

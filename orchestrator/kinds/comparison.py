@@ -230,19 +230,13 @@ class TunedExperiment(Experiment):
                 ),
                 *_schedule_faults(self.candidates, self.workload),
             ]
-            # Runs are counted last: sizes and budgets that make no workload have none.
-            raise_faults(type(self).__name__, faults or self.further_faults() or self._run_count_faults())
+            faults = faults or self.further_faults()  # runs are counted where cells can be trained
+            raise_faults(type(self).__name__, faults or _run_count_faults(self.run_count(), self.candidates))
         return self
 
     def further_faults(self) -> list[SpecFault]:
         """What only this kind refuses, looked for where nothing else is wrong."""
         return []
-
-    def _run_count_faults(self) -> list[SpecFault]:
-        """More runs than one experiment may have."""
-        if (count := self.run_count()) <= MAX_RUNS:
-            return []
-        return [(("candidates",), len(self.candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
     def grows(self) -> bool:
         """Where it tunes first: further trials and the judged runs are added then."""
@@ -578,6 +572,13 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
         allowed = f"must divide the {len(seeds)} seeds evenly"
         faults.append((("tuning", "replicates"), tuning.replicates, allowed))
     return faults
+
+
+def _run_count_faults(count: int, candidates: Sequence[Candidate]) -> list[SpecFault]:
+    """More runs than one experiment may have."""
+    if count <= MAX_RUNS:
+        return []
+    return [(("candidates",), len(candidates), f"makes {count} runs; at most {MAX_RUNS} in one experiment")]
 
 
 def _schedule_faults(candidates: Sequence[Candidate], workload: Workload) -> list[SpecFault]:

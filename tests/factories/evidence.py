@@ -92,10 +92,11 @@ def _ended(spec: ComparisonSpec, ends: Ends, *, experiment: str) -> tuple[Experi
         if run.candidate not in ends:
             return RunStatus.FAILED
         given = ends[run.candidate]
-        if run.spec.seed not in spec.seeds:  # tuning ends at the candidate's own rate
-            return 8.0 + 1e-4 * math.log(run.spec.optimizer.lr / spec.candidate(run.candidate).own_rate()) ** 2
+        if run.spec.seed not in spec.seeds:  # a tuning seed
+            return 8.0 + 1e-4 * math.log(run.spec.optimizer.lr / best[run.candidate]) ** 2
         return given[spec.seeds.index(run.spec.seed) % len(given)]
 
+    best = {each.name(): each.learning_rates[len(each.learning_rates) // 2] for each in spec.candidates}
     return tuned_records(spec, outcome, experiment=experiment)
 
 
