@@ -162,17 +162,12 @@ def test_runs_that_diverged_count_as_not_reached_and_set_no_target() -> None:
 
 
 def test_the_headline_names_a_winner_only_where_the_comparisons_show_one() -> None:
+    def loss_of(gain: float) -> LossOf:
+        return lambda name, seed: 3.3 + 0.001 * seed - gain * (name == "adapm")
+
     def headline(*gains: float) -> str:
-        return profile_headline(
-            performance_profiles(
-                [
-                    measured(
-                        lambda name, seed, gain=gain: 3.3 + 0.001 * seed - gain * (name == "adapm"), steps=1000 + place
-                    )  # type: ignore[misc]
-                    for place, gain in enumerate(gains)
-                ]
-            )
-        )
+        over = [measured(loss_of(gain), steps=1000 + place) for place, gain in enumerate(gains)]
+        return profile_headline(performance_profiles(over))
 
     assert headline(0.05, 0.05, 0.05) == (
         "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target."
