@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from api.client.client import AsyncClient
 from api.client.messages import ClientError
 from optim.catalog import Scalar
-from orchestrator.analysis.campaigns import LONGEST_NOTE, MOST_OPTIONS, AnyCampaign, CampaignRecord, DamagedCampaign
+from orchestrator.campaigns.ledger import LONGEST_NOTE, MOST_OPTIONS, AnyCampaign, CampaignRecord, DamagedCampaign
 
 INSTRUCTIONS = """\
 A gate for ideas that should improve the training of a model. Within a campaign, register an idea before anything of it

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.research_gate --json benchmarks/results/research-gate.json
 
-Whoever tries 500 ideas at 5 % each finds 25 gains that are none. A campaign (`orchestrator.analysis.improvement`) gives
-each try a level of its own when it is registered, so that the chance of any false gain among all of them stays below
+Whoever tries 500 ideas at 5 % each finds 25 gains that are none. A campaign
+(`orchestrator.campaigns.improvement`) gives each try a level of its own when it is registered, so that the chance of any false gain among all of them stays below
 5 %. A try bets on one pair after the other, each on fresh seeds, until the gain is shown, unlikely to be shown, or its
 pairs are used up.
 
@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from scipy.special import nctdtr, stdtrit
 
 from benchmarks.result_file import write_result
-from orchestrator.analysis.improvement import (
+from orchestrator.analysis.sequential import FUTILE, Array
+from orchestrator.campaigns.improvement import (
     CUT,
     FIRST_PAIRS,
     chances_of_improvement,
@@ -36,7 +37,6 @@ from orchestrator.analysis.improvement import (
     most_pairs,
     try_level,
 )
-from orchestrator.analysis.sequential import FUTILE, Array
 
 TOTAL_ERROR = 0.05
 """Of a campaign."""

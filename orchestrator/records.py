@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from optim.catalog import Scalar
 from orchestrator.annotations import Note
@@ -358,6 +358,8 @@ class TestedDifference(Record):
 class Difference(TestedDifference):
     """A paired difference to the baseline, or to another candidate, by the paired t-test; negative is better. Its
     comparisons are all that the specification asks for."""
+
+    model_config = ConfigDict(extra="ignore")  # evidence of earlier versions says what tuning left open, too
 
     mean: float
     low: float | None

@@ -47,7 +47,10 @@ from api.client.streams import StreamState, async_changes, changes, listener
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunTableRow
 from dashboards.files.publication import TableFormat
 from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
-from orchestrator.analysis.campaigns import (
+from orchestrator.analysis.laws.records import FitReport, FormName
+from orchestrator.analysis.profiles import ProfileReport, ProfileRule
+from orchestrator.annotations import AnnotationChange
+from orchestrator.campaigns.ledger import (
     AnyCampaign,
     CampaignRecord,
     CampaignSpec,
@@ -56,9 +59,6 @@ from orchestrator.analysis.campaigns import (
     TryRecord,
     TryRequest,
 )
-from orchestrator.analysis.laws.records import FitReport, FormName
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule
-from orchestrator.annotations import AnnotationChange
 from orchestrator.external_runs import (
     ExternalExperiment,
     ExternalJudgement,

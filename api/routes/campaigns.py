@@ -20,7 +20,7 @@ from api.routes.context import (
     json_response,
     problems,
 )
-from orchestrator.analysis.campaigns import (
+from orchestrator.campaigns.ledger import (
     MOST_TRIES,
     AnyCampaign,
     CampaignRecord,

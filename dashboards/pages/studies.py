@@ -16,7 +16,7 @@ from dashboards.palette import ThemeName
 from dashboards.render import may_administer, or_missing_page, page
 from dashboards.text.study import answer_tone, cost_words, figure_text, interval_text
 from dashboards.text.words import Chip
-from orchestrator.analysis.campaigns import TryState
+from orchestrator.campaigns.ledger import TryState
 from orchestrator.services.campaigns import Campaigns
 from orchestrator.studies.evidence import StudyScale
 from orchestrator.studies.findings import ClaimVerdict

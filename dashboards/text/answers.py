@@ -109,21 +109,19 @@ def device_hours(cells: Sequence[CellRecord]) -> float:
 
 
 def profile_headline(report: "ProfileReport") -> str:
-    """Who has the highest score over the workloads, which is no verdict; empty where no candidate is in all of them."""
+    """Who has the highest score over the workloads; a name only where the comparisons show every other candidate to be
+    worse on more of them. Empty where nothing is scored."""
     if not report.rows or not report.workloads:
         return ""
     first, over = report.rows[0], f"over {pluralize(report.workloads, 'workload')}"
     if first.score_tokens == 0:
         return f"No candidate reached the target {over}."
-    leaders = [row for row in report.rows if f"{row.score_tokens:.3f}" == f"{first.score_tokens:.3f}"]
-    names = " and ".join(filter(None, (", ".join(row.title for row in leaders[:-1]), leaders[-1].title)))
-    have = "has" if len(leaders) == 1 else "share"
-    said = f"{names} {have} the highest score {over}: {first.score_tokens:.3f} by tokens to the target"
-    fewest = min(row.lost_runs for row in report.rows)
-    if unstable := [row for row in leaders if row.lost_runs > fewest]:
-        lost = "; ".join(f"{row.title} lost {row.lost_runs} of its {pluralize(row.runs, 'run')}" for row in unstable)
-        return f"{said}. Not stable: {lost}."
-    return f"{said}. The experiments' own tables say whether that is shown."
+    rivals = [row for row in report.rows if row.behind <= first.behind or row.score_tokens == first.score_tokens]
+    if len(rivals) > 1:
+        scores = ", ".join(f"{row.title} {row.score_tokens:.3f}" for row in rivals)
+        return f"No winner {over}: the comparisons do not decide between {scores} (by tokens to the target)."
+    lost = f"; it lost {first.lost_runs} of its {pluralize(first.runs, 'run')}" if first.lost_runs else ""
+    return f"{first.title} has the highest score {over}: {first.score_tokens:.3f} by tokens to the target{lost}."
 
 
 def target_words(time: "WorkloadTime") -> str:

@@ -89,6 +89,8 @@ class MeasuredComparison:
     runs: Sequence[RunRecord]
     curves: Curves
     """Of all runs that ended."""
+    behind: frozenset[str] = frozenset()
+    """Who is shown to be worse than the best candidate (`profiles.shown_behind`)."""
 
 
 def algoperf_profile(measured: Sequence[MeasuredComparison], *, everybody: bool = False) -> ProfileReport:
@@ -112,7 +114,14 @@ def algoperf_profile(measured: Sequence[MeasuredComparison], *, everybody: bool 
         experiments=tuple(each.comparison.experiment_id for each in measured),
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
-        rows=tuple(ranked_rows(common, times, algoperf_scores)),
+        rows=tuple(
+            ranked_rows(
+                common,
+                times,
+                algoperf_scores,
+                [frozenset[str]().union(*(each.behind for each in group)) for group in groups.values()],
+            )
+        ),
         notes=profile_notes(
             "AlgoPerf's rule: the first evaluation at the target, of the fastest trial of each study, the median over "
             "studies. A study is a seed, its trials are the rates trained on it (AlgoPerf asks for 3 studies of 5); "

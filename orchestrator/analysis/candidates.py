@@ -84,7 +84,7 @@ class CandidateSummary:
     @property
     def chosen(self) -> RunGroup:
         """The best trial."""
-        return min(self.rates, key=lambda each: (each.rank(), each.lr))
+        return _best_trial(self.rates)
 
     @property
     def best(self) -> RunGroup:
@@ -141,7 +141,7 @@ def run_fact(run: RunRecord) -> RunFact:
 
 
 def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecord]) -> CandidateSummary:
-    name, of_looks = candidate.name(), looks_of(spec)
+    of_looks = looks_of(spec)
     trial_runs = [run for run in runs if run.seed not in spec.seeds] if spec.tuning else runs
     judged = [run for run in runs if run.seed in spec.seeds] if spec.tuning else []
     planned = candidate.learning_rates if spec.tuning is None or spec.tuning.method == "grid" else ()
@@ -157,7 +157,7 @@ def _summary(spec: ComparisonSpec, candidate: Candidate, runs: Sequence[RunRecor
         rates=rates,
         final=_group(spec, judged[0].lr, judged, of_looks) if judged else None,
         tuned=spec.tuning is not None,
-        is_at_edge=_is_at_edge(spec, name, trial_runs),
+        is_at_edge=_is_at_edge(spec, candidate.name(), rates),
     )
 
 
@@ -175,16 +175,19 @@ def _group(spec: ComparisonSpec, lr: float, runs: Sequence[RunRecord], of_looks:
     )
 
 
-def _is_at_edge(spec: ComparisonSpec, name: str, trial_runs: Sequence[RunRecord]) -> bool:
-    """Of any replicate's tuning; where a grid is judged by its own seeds, of its best rate."""
-    facts = [run_fact(run) for run in trial_runs if run.result is not None]
+def _is_at_edge(spec: ComparisonSpec, name: str, rates: Sequence[RunGroup]) -> bool:
+    """Of any replicate's tuning; where several rates are judged by their own seeds, of the best one."""
     if spec.tuning is None:
-        rates = {run.lr for run in facts}
-        tried = trials_of(facts)
-        return len(rates) > 1 and min(tried, key=lambda rate: (tried[rate], rate)) in (min(rates), max(rates))
+        tried = [each for each in rates if each.results()]
+        return len(tried) > 1 and _best_trial(tried) in (tried[0], tried[-1])
+    facts = [run_fact(run) for rate in rates for run in rate.runs if run.result is not None]
     return any(
         spec.tuner(name, replicate).is_at_edge(
             trials_of(run for run in facts if run.seed in spec.replicate_seeds(replicate)[0])
         )
         for replicate in range(spec.replicates())
     )
+
+
+def _best_trial(rates: Sequence[RunGroup]) -> RunGroup:
+    return min(rates, key=lambda each: (each.rank(), each.lr))

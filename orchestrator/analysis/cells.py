@@ -3,12 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import compare
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import Outcome
 from orchestrator.kinds.experiment import Cell
-from orchestrator.kinds.scaling import TransferredSpec
 from orchestrator.records import CellRecord, ExperimentRecord, ExperimentWithRuns, Progress, RunRecord, StateCounts
 
 
@@ -61,8 +59,6 @@ def _cell_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord], ce
     mine = tuple(run for run in runs if cell.holds(run.model, run.steps_total))
     comparison = spec.comparison(cell, {run.candidate: run.lr for run in mine})
     assert comparison is not None, f"{experiment.id} has cells that are no comparisons"
-    if isinstance(comparison, TransferredSpec):
-        comparison = comparison.model_copy(update={"at_edge": _open_where_tuned(experiment, runs, cell, comparison)})
     judged = {run.candidate for run in mine if run.seed in spec.seeds}
     growing = experiment.counts.growing and len(judged) < len(spec.candidates)
     ended = [run.ended_at for run in mine]
@@ -85,19 +81,6 @@ def _cell_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord], ce
         }
     )
     return record, mine
-
-
-def _open_where_tuned(
-    experiment: ExperimentRecord, runs: Sequence[RunRecord], cell: Cell, comparison: TransferredSpec
-) -> tuple[str, ...]:
-    """The candidates that have taken over a rate at the edge of its grid."""
-    tuned = next(
-        each for each in experiment.spec.cells() if (each.model, each.budget) == (comparison.rates_from, cell.budget)
-    )
-    spec = experiment.spec.comparison(tuned)
-    assert spec is not None
-    found = summaries(spec, [run for run in runs if tuned.holds(run.model, run.steps_total)])
-    return tuple(each.candidate.name() for each in found if each.is_at_edge)
 
 
 def _progress(runs: Sequence[RunRecord]) -> Progress:

@@ -15,8 +15,7 @@ import numpy as np
 
 from orchestrator.analysis.candidates import CandidateSummary, RunGroup, looks_of, summaries
 from orchestrator.analysis.estimator import conclude, half_width, instability, paired_difference
-from orchestrator.analysis.improvement import PairsState, improvement_of
-from orchestrator.analysis.sequential import FUTILE, Array, chances_of_verdict
+from orchestrator.analysis.sequential import FUTILE, Array, chance_of_verdict
 from orchestrator.analysis.statistics import median
 from orchestrator.analysis.targets import crossing_bounds, first_reached, fronts_shown, pareto_front
 from orchestrator.analysis.verdicts import notes, verdict
@@ -87,7 +86,7 @@ def compare(experiment: ExperimentRecord, runs: Iterable[RunRecord], curves: Cur
             update={
                 "time_to_target": _time_to_target(spec, row, each.summary, baseline, curves or {}),
                 "seeds_used": None if row.is_baseline else _seeds_used(spec, row, each.summary, baseline),
-                "verdict": verdict(row, baseline_row, task.loss_unit),
+                "verdict": verdict(row, baseline_row, task.loss_unit, spec.sample()),
             }
         )
         for each, row in zip(standings, concluded, strict=True)
@@ -221,15 +220,13 @@ def _difference(spec: ComparisonSpec, one: CandidateSummary, other: CandidateSum
 def _seeds_used(
     spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, baseline: CandidateSummary
 ) -> SeedsUsed | None:
-    if spec.sequential is None:
+    if spec.sequential is None or spec.tries_improvement():  # whose seeds follow from another question
         return None
     mine = {run.seed for run in each.runs()} & {*spec.seeds}
     awaited = [*each.runs(), *(run for run in baseline.runs() if run.seed in mine or run.seed not in spec.seeds)]
     difference = row.difference
     if not mine or any(run.status not in TERMINAL for run in awaited):
         status = SeedsStatus.WAITING
-    elif spec.sequential.improvement is not None:
-        status = _seeds_status_of_try(spec, each, baseline)
     elif row.conclusion in (Conclusion.BETTER, Conclusion.WORSE, Conclusion.AS_GOOD):
         status = SeedsStatus.DECIDED
     elif len(mine) == len(spec.seeds):
@@ -248,30 +245,15 @@ def _chance_of_verdict(spec: ComparisonSpec, difference: Difference) -> float:
     levels, most = looks_of(spec, spec.comparison_count()) or {}, len(spec.seeds)
     if difference.sd is None or difference.n >= most or most not in levels:
         return 1.0
-    (chance,) = chances_of_verdict(
+    return chance_of_verdict(
         difference.mean,
-        difference.sd / math.sqrt(difference.n),
+        difference.sd,
         difference.n,
         most,
         levels[most].level,
-        shared_error=difference.evaluation_error,
+        evaluation_error=difference.evaluation_error,
         margin=difference.margin,
     )
-    return float(chance)
-
-
-def _seeds_status_of_try(spec: ComparisonSpec, each: CandidateSummary, baseline: CandidateSummary) -> SeedsStatus:
-    """Of a try all of whose runs have ended; where one of them has no result, a retry of it comes before more seeds."""
-    runs = [*each.runs(), *baseline.runs()]
-    found = improvement_of(spec, runs)
-    if found.state is PairsState.OPEN and found.pairs < len({run.seed for run in runs}):
-        return SeedsStatus.WAITING
-    return {
-        PairsState.OPEN: SeedsStatus.OPEN,
-        PairsState.SHOWN: SeedsStatus.DECIDED,
-        PairsState.FUTILE: SeedsStatus.FUTILE,
-        PairsState.EXHAUSTED: SeedsStatus.ALL_USED,
-    }[found.state]
 
 
 def added_runs(experiment: ExperimentRecord, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
@@ -330,7 +312,7 @@ def _all_pairs(
                 other_title=other_row.title,
                 difference=row.difference,
                 conclusion=row.conclusion,
-                verdict=verdict(row, other_row, spec.workload.task.loss_unit),
+                verdict=verdict(row, other_row, spec.workload.task.loss_unit, spec.sample()),
             )
         )
     return tuple(found)

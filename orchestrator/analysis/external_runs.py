@@ -8,7 +8,6 @@ that are there. Where budgets differ there is no verdict; where tuning differs t
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from pydantic import JsonValue
 
 from orchestrator.analysis.candidates import summaries
 from orchestrator.analysis.comparison import concluded_rows, standings_of
-from orchestrator.analysis.verdicts import FAIR_SEEDS, loss_notes, note_on_baseline, signed_text, verdict
+from orchestrator.analysis.verdicts import FAIR_SEEDS, MOST_NOTES, effect_text, loss_notes, note_on_baseline, verdict
 from orchestrator.errors import ConflictError
 from orchestrator.external_runs import (
     END_UNKNOWN,
@@ -46,11 +45,6 @@ TOKENS = "tokens"
 """The metric that says how much was trained."""
 MOST_CANDIDATES, MOST_RATES, MOST_SEEDS, MOST_TUNING_SEEDS = 64, 64, 256, 64
 """As of a comparison."""
-LESS_IS_BETTER = frozenset(
-    {"bpb", "bpc", "cer", "cost", "divergence", "entropy", "err", "error", "errors", "fid", "kl", "loss", "losses"}
-    | {"mae", "mse", "nll", "perplexity", "ppl", "regret", "risk", "rmse", "wer"}
-)
-"""Words in the names of metrics of which less is better."""
 UNTOLD: Mapping[str, Any] = {
     **dict.fromkeys(("optimizer_state_bytes", "parameter_bytes"), 0),
     **dict.fromkeys(("step_seconds_median", "optimizer_seconds_median", "tokens_per_second")),
@@ -99,7 +93,6 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         baseline=spec.baseline_name(),
         tuning_seeds=spec.tuning.seeds if spec.tuning else (),
         concerns=(
-            *_direction(metric),
             *_concerns(judged, of_row),
             *_unequal_grids(judgeable, names, metric),
             *left_out,
@@ -108,9 +101,9 @@ def judge(experiment: ExternalExperiment, runs: Sequence[ExternalRun], choice: J
         rows=tuple(judged),
         notes=(
             *chosen,
+            f"Judged by {metric}, as a loss: less is better. Log the negative of a metric of which more is better.",
             *loss_notes(spec, rows),
-            f"Judged by {metric}, as a loss: less is better.",
-        ),
+        )[:MOST_NOTES],
     )
 
 
@@ -326,11 +319,7 @@ def _judged_candidate(
         unequal = f"{pluralize(len(found), 'seed')} with other steps or tokens than the same seed"
     if difference is not None and unequal is not None:
         conclusion = Conclusion.UNDECIDED
-        side = "below" if difference.mean < 0 else "above"
-        said = (
-            f"Undecided, because the budgets differ: {unequal} of {baseline.title}; "
-            f"{signed_text(abs(difference.mean))[1:]} {side} it."
-        )
+        said = f"Undecided: {unequal} of {baseline.title}'s; {row.title} ends {effect_text(difference, '')}."
         difference = difference.model_copy(
             update={"low": None, "high": None, "p_value": None, "is_within_margin": False, "more_seeds": None}
         )
@@ -381,16 +370,6 @@ def _tokens(runs: Sequence[ExternalRun]) -> tuple[float, ...]:
     found = [run.metrics[TOKENS].last for run in runs if TOKENS in run.metrics]
     known = {value for value in found if value is not None}
     return tuple(sorted(known)) if len(found) == len(runs) else ()
-
-
-def _direction(metric: str) -> Iterator[str]:
-    """Where the name of a metric does not say that less of it is better."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", metric).lower()
-    if LESS_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", words)):
-        yield (
-            f"{metric} is judged as a loss, of which less is better, and its name does not say that it is one: where "
-            "more is better, log its negative, or an error, and judge by that"
-        )
 
 
 def _concerns(rows: Sequence[JudgedCandidate], of_row: Mapping[str, Sequence[ExternalRun]]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Performance profiles: several comparisons become one score for each candidate (AlgoPerf, arXiv 2306.07179).
 
-    comparisons ─► one target each, the best candidate's loss and the margin ─► time of each run to it ─► those of one
-      workload together, the median over them ─► ratio to the fastest
+    comparisons ─► one target each, which all reach who are not shown to be worse than the best ─► time of each run to
+      it ─► those of one workload together, the median over them ─► ratio to the fastest
       ─► share of workloads within tau times the fastest ─► integrated over tau in [1, 4]
 
 A score of 1 is the fastest on every workload; 0 reaches no target in four times the fastest one's time. Which candidate
@@ -10,15 +10,25 @@ is the baseline changes no score.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from orchestrator.analysis.candidates import loss_of, summaries
-from orchestrator.analysis.comparison import Curves, compare, comparison_spec, device_hours_until, tokens_per_step
+from orchestrator.analysis.comparison import (
+    Curves,
+    compare,
+    comparison_spec,
+    concluded_rows,
+    device_hours_until,
+    standings_of,
+    tokens_per_step,
+)
 from orchestrator.analysis.targets import LARGEST_TAU, first_reached, median_time, profile_scores
-from orchestrator.records import CandidateRow, Comparison, ExperimentRecord, RunRecord
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.records import CandidateRow, Comparison, Conclusion, ExperimentRecord, RunRecord
 from worker.records.result import Record, Verdict
 from worker.spec.run import Evaluation, Execution, Workload
 from worker.words import pluralize
@@ -56,6 +66,8 @@ class ProfileRow(Record):
     score_device_hours: float
     """Of the profile over device-hours to target: it does, and is fair on one kind of device only."""
     times: tuple[WorkloadTime, ...]
+    behind: int = 0
+    """Workloads on which it is shown to be worse than the best candidate there, or unstable."""
     runs: int = 0
     """On the seeds that all candidates have."""
     lost_runs: int = 0
@@ -78,8 +90,6 @@ class ProfileReport(Record):
 AS_USUAL: Final[Mapping[str, Any]] = {"execution": Execution(), "evaluation": Evaluation(), "probes": None}
 """What two experiments of one workload may do differently."""
 
-NO_TEST = "A score describes these runs alone, without the noise of the seeds: the tables' verdicts include that."
-
 Measured = tuple[ExperimentRecord, Sequence[RunRecord], Curves]
 """A comparison, all of its runs, and the curves of those that `compared_runs` names."""
 
@@ -99,24 +109,25 @@ class _Trials:
 
     target: float
     by_name: dict[str, list[_Trial]]
+    behind: frozenset[str]
+    """Who is shown to be worse than the best candidate, or unstable."""
 
 
 def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
-    """The profile of every candidate that all comparisons have; a pure function. Each workload counts once, however
-    many experiments measured it."""
+    """The profile of every candidate; a pure function. Each workload counts once, however many experiments measured it,
+    and a candidate that was not trained on one never gets there."""
     comparisons = [compare(experiment, runs) for experiment, runs, _ in measured]
-    tables = [{row.candidate: row for row in each.rows} for each in comparisons]
-    common = sorted(name for name in tables[0] if all(name in table for table in tables))
+    known = {row.candidate: row for each in reversed(comparisons) for row in each.rows}
     groups: dict[str, list[tuple[Comparison, _Trials]]] = {}
     left_out = []
     for each, comparison in zip(measured, comparisons, strict=True):
-        of = _trials(each, common)
-        if not all(of.by_name.values()):
+        if len((of := _trials(each)).by_name) < 2:
             left_out.append(comparison.name)
             continue
         groups.setdefault(trained_workload(comparison_spec(each[0]).workload), []).append((comparison, of))
     trials = {
-        name: [[trial for _, of in group for trial in of.by_name[name]] for group in groups.values()] for name in common
+        name: [[trial for _, of in group for trial in of.by_name.get(name, ())] for group in groups.values()]
+        for name in sorted(known)
     }
     times = {
         name: [
@@ -130,18 +141,18 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
             )
             for group, own in zip(groups.values(), trials[name], strict=True)
         ]
-        for name in common
+        for name in trials
     }
+    behind = [frozenset[str]().union(*(of.behind for _, of in group)) for group in groups.values()]
     rows = [
         row.model_copy(update={"runs": len(own), "lost_runs": sum(trial.is_lost for trial in own)})
-        for row in ranked_rows([tables[0][name] for name in common], times, profile_scores)
+        for row in ranked_rows([known[name] for name in trials], times, profile_scores, behind)
         for own in [[trial for of_group in trials[row.candidate] for trial in of_group]]
     ]
     found = profile_notes(
-        "Target of each workload: the lowest median final loss of a stable candidate, plus the margin of equivalence. "
-        "It is the same for all candidates, whichever is the baseline.",
+        "Target of each workload: the highest median final loss of the candidates that are not shown to be worse than "
+        "the best one, plus the margin of equivalence.",
         [[comparison for comparison, _ in group] for group in groups.values()],
-        dropped=len(set[str]().union(*tables)) - len(common),
         is_baselines=False,
     )
     lost = [
@@ -149,8 +160,13 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         for row in rows
         if row.lost_runs
     ]
+    untrained = [
+        f"{row.title} was not trained on {pluralize(count, 'workload')}, and counts as not there."
+        for row in rows
+        if (count := sum(not own for own in trials[row.candidate]))
+    ]
     missing = [
-        f"{name} is left out: a candidate has no run there that ended with a curve, on a seed that all have."
+        f"{name} is left out: fewer than two candidates have runs there that ended with a curve, on seeds of both."
         for name in left_out
     ]
     return ProfileReport(
@@ -158,7 +174,7 @@ def performance_profiles(measured: Sequence[Measured]) -> ProfileReport:
         workloads=len(groups),
         largest_tau=LARGEST_TAU,
         rows=tuple(rows),
-        notes=(*missing, *found, *lost, NO_TEST),
+        notes=(*missing, *untrained, *found, *lost),
     )
 
 
@@ -166,8 +182,11 @@ def ranked_rows(
     rows: Iterable[CandidateRow],
     times: Mapping[str, Sequence[WorkloadTime]],
     scores: Callable[[Mapping[str, Sequence[float | None]]], Mapping[str, float]],
+    behind: Iterable[Collection[str]],
 ) -> list[ProfileRow]:
-    """The candidates of these rows of leaderboards, the best first, by their times to target on every workload."""
+    """The candidates of these rows of leaderboards, the best first, by their times to target on every workload.
+    `behind`: of each workload, who is shown to be worse than the best there."""
+    worse = Counter(name for names in behind for name in names)
     tokens = scores({name: [each.tokens for each in mine] for name, mine in times.items()})
     hours = scores({name: [each.device_hours for each in mine] for name, mine in times.items()})
     found = [
@@ -178,36 +197,38 @@ def ranked_rows(
             score_tokens=tokens[row.candidate],
             score_device_hours=hours[row.candidate],
             times=tuple(times[row.candidate]),
+            behind=worse[row.candidate],
         )
         for row in rows
     ]
     return sorted(found, key=lambda row: -row.score_tokens)
 
 
-def _trials(measured: Measured, names: Sequence[str]) -> _Trials:
-    """The judged runs of each candidate, seed by seed, on the seeds that all of them have: more would be an advantage.
+def _trials(measured: Measured) -> _Trials:
+    """The judged runs of each candidate that has some, seed by seed, on the seeds that all of these have: more would be
+    an advantage.
 
-    The target is that of the best candidate, as AlgoPerf's is: of those that lost the fewest runs, the lowest median of
-    the final losses, of two in the middle the higher one. Who ends higher by no more than the margin of equivalence
-    gets there too."""
+    The target is one that everybody reaches who is not shown to be worse than the best: of these the highest median of
+    the final losses, of two in the middle the higher one. So no score tells apart what the verdicts do not. Who ends
+    higher by no more than the margin of equivalence gets there too."""
     experiment, runs, curves = measured
     spec = comparison_spec(experiment)
-    found = {each.candidate.name(): each for each in summaries(spec, runs)}
     ended = {
-        name: {
+        each.candidate.name(): {
             run.seed: run
-            for run in found[name].best.runs
+            for run in each.best.runs
             if run.result is not None and (_has_curve(run, curves) or run.result.verdict is not Verdict.CONVERGED)
         }
-        for name in names
+        for each in summaries(spec, runs)
     }
+    ended = {name: own for name, own in ended.items() if own}
     seeds = sorted(set.intersection(*(set(each) for each in ended.values()))) if ended else []
     stable = {
-        name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in names
+        name: {seed: loss for seed in seeds if (loss := loss_of(ended[name][seed])) is not None} for name in ended
     }
-    most = max(map(len, stable.values()), default=0)
-    medians = [statistics.median_high(of.values()) for of in stable.values() if of and len(of) == most]
-    target = min(medians, default=-math.inf) + (spec.equivalence() or 0.0)
+    behind = shown_behind(spec, runs)
+    medians = [statistics.median_high(of.values()) for name, of in stable.items() if of and name not in behind]
+    target = max(medians, default=-math.inf) + (spec.equivalence() or 0.0)
 
     def trial(name: str, seed: int) -> _Trial:
         run = ended[name][seed]
@@ -219,7 +240,22 @@ def _trials(measured: Measured, names: Sequence[str]) -> _Trials:
             return _Trial()
         return _Trial(tokens=steps * tokens_per_step(run), device_hours=device_hours_until(run, steps))
 
-    return _Trials(target=target, by_name={name: [trial(name, seed) for seed in seeds] for name in names})
+    by_name = {name: [trial(name, seed) for seed in seeds] for name in ended if seeds}
+    return _Trials(target=target, by_name=by_name, behind=behind)
+
+
+def shown_behind(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> frozenset[str]:
+    """The candidates that are worse than the best one, or unstable beside it, whichever is the baseline. The best is
+    that with the lowest loss of those that lost the fewest runs."""
+    found = summaries(spec, runs)
+    losses = {
+        each.candidate.name(): (len(each.best.lost), loss.mean) for each in found if (loss := each.best.val_loss())
+    }
+    if not losses:
+        return frozenset()
+    spec = spec.hold_against(min(losses, key=lambda name: (losses[name], name)))
+    rows = concluded_rows(spec, standings_of(spec, found))
+    return frozenset(row.candidate for row in rows if row.conclusion in (Conclusion.WORSE, Conclusion.UNSTABLE))
 
 
 def _has_curve(run: RunRecord, curves: Curves) -> bool:
@@ -232,7 +268,7 @@ def trained_workload(workload: Workload) -> str:
 
 
 def profile_notes(
-    rule: str, groups: Sequence[Sequence[Comparison]], dropped: int, *, is_baselines: bool = True
+    rule: str, groups: Sequence[Sequence[Comparison]], dropped: int = 0, *, is_baselines: bool = True
 ) -> tuple[str, ...]:
     """What a fair reader must know: the rule, whether its targets are the baselines', and the comparisons, those of one
     workload together."""

@@ -79,49 +79,26 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
     return {n: Look(level=level, all_levels=total) for n, level in levels.items() if level > LEAST_LEVEL}
 
 
-def chances_of_verdict(
-    mean: Array | float,
-    error: Array | float,
-    pairs: int,
-    most: int,
-    level: float,
-    *,
-    below: Array | float = 0.0,
-    above: Array | float = 0.0,
-    shared_error: float = 0.0,
-    margin: float | None = None,
-    can_be_better: bool = True,
-    can_be_worse: bool = True,
-) -> Array:
-    """Of each experiment, the probability that the interval of the last seed decides, if differences go on as the
-    `pairs` so far: it leaves zero out, or lies within the margin. The truth is as likely anywhere that the pairs allow
-    (a flat prior), and the spread is averaged over its chi-square. `below`, `above`: what tuning leaves open; `level`:
-    of the last look; what a rate at an edge leaves open forbids to call the candidate better or worse, and either to
-    call it as good. Differences that do not vary, without an error, are no evidence, and more of them are none either.
-    """
+def chance_of_verdict(
+    mean: float, sd: float, pairs: int, most: int, level: float, *, evaluation_error: float = 0.0, margin: float | None
+) -> float:
+    """The probability that the interval of the last seed, at `level`, leaves zero out or lies within the margin, if
+    differences go on as the `pairs` so far. The truth is as likely anywhere that the pairs allow (a flat prior), and
+    the spread is averaged over its chi-square."""
     from scipy.special import chdtri, ndtr, ndtri, stdtrit  # as above
 
-    mean, error, below, above = (np.atleast_1d(each)[:, None] for each in (mean, error, below, above))
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    degrees = pairs - 1
-    spread = error * math.sqrt(pairs) * np.sqrt(degrees / chdtri(degrees, (1 - nodes) / 2))
-    half = np.hypot(-stdtrit(most - 1, level / 2) * spread / math.sqrt(most), -ndtri(level / 2) * shared_error)
+    spread = sd * np.sqrt((pairs - 1) / chdtri(pairs - 1, (1 - nodes) / 2))
+    half, half_within = (
+        np.hypot(stdtrit(most - 1, 1 - tail) * spread / math.sqrt(most), ndtri(1 - tail) * evaluation_error)
+        for tail in (level / 2, level)
+    )
     moves = spread * math.sqrt((most - pairs) / (most * pairs))
-    better, worse = -half - above, half + below
-
-    def mass_below(value: Array) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(ndtr((value - mean) / moves))
-
-    chance = np.zeros_like(spread)
-    if can_be_better:
-        chance += mass_below(better)
-    if can_be_worse:
-        chance += 1 - mass_below(worse)
-    if margin is not None and can_be_better and can_be_worse:
-        low, high = np.maximum(half + below - margin, better), np.minimum(margin - half - above, worse)
-        chance += np.maximum(mass_below(high) - mass_below(low), 0.0)
-    return np.where(error[:, 0] > 0, chance @ weights / 2, 0.0)
+    chance = ndtr((-half - mean) / moves) + ndtr((mean - half) / moves)
+    if margin is not None:
+        within = np.minimum(margin - half_within, half)
+        chance += np.maximum(ndtr((within - mean) / moves) - ndtr((-within - mean) / moves), 0.0)
+    return float(chance @ weights / 2)
 
 
 def _spent_error(share: float, alpha: float) -> float:

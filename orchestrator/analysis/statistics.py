@@ -17,16 +17,9 @@ FLOAT32 = 2.0**-23
 """Relative spacing of the numbers that losses are computed in."""
 
 
-def t_below(degrees: float, value: float) -> float:
-    """P(t ≤ value) for Student's t with so many degrees of freedom."""
-    from scipy.special import stdtr  # a fifth of a second, of which most requests need nothing
-
-    return float(stdtr(degrees, value))
-
-
 def t_quantile(degrees: float, probability: float) -> float:
     """The value that Student's t is below with that probability."""
-    from scipy.special import stdtrit  # as above
+    from scipy.special import stdtrit  # a fifth of a second, of which most requests need nothing
 
     return float(stdtrit(degrees, probability))
 

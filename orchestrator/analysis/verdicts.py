@@ -14,7 +14,7 @@ from orchestrator.records import SIGNIFICANCE, CandidateRow, Conclusion, Differe
 from worker.words import pluralize
 
 FAIR_SEEDS = 3
-"""Fewer leave a t-interval so wide (12.7 standard errors for two) that it decides nothing."""
+"""Fewer leave a t-interval of 12.7 standard errors."""
 LEAST_P = 0.001
 """Smaller p-values are said to be below it."""
 MOST_P_DIGITS = 6
@@ -33,23 +33,23 @@ WORDS: dict[Conclusion, str] = {
 """The name of each verdict, wherever people read it."""
 
 
-def verdict(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
-    """The verdict on a candidate as a sentence; `unit` follows a loss: " nats", or nothing."""
+def verdict(row: CandidateRow, baseline: CandidateRow, unit: str, sample: str = "seed") -> str:
+    """The verdict on a candidate as a sentence; `unit` follows a loss: " nats", or nothing. `sample`: what is paired,
+    a seed or a replicate."""
     found = row.difference
+    effect = "" if found is None else _effect(found, row, baseline, unit, sample)
     match row.conclusion:
         case Conclusion.BASELINE:
             lost = "" if not row.lost_runs() else f" {_lost(row, None)}."
-            return f"The baseline: {_loss(row, unit)} at {_setting(row)}.{lost}"
+            return f"The baseline: {_loss(row, unit, sample)} at {_setting(row)}.{lost}"
         case Conclusion.BETTER | Conclusion.WORSE if found is not None:
-            return f"{_effect(found, row, baseline, unit)}."
+            return f"{effect}."
         case Conclusion.AS_GOOD if found is not None:
-            return f"As good as {baseline.title} within {found.margin:g}{unit}: {_effect(found, row, baseline, unit)}."
-        case Conclusion.UNSTABLE if found is None:
-            return f"Unstable: {_lost(row, baseline)}."
-        case Conclusion.UNSTABLE if found is not None:
-            return f"Unstable: {_lost(row, baseline)}. {_effect(found, row, baseline, unit)} on the others."
+            return f"As good as {baseline.title} within {found.margin:g}{unit}: {effect}."
+        case Conclusion.UNSTABLE:
+            return f"Unstable: {_lost(row, baseline)}." + (f" {effect} on the others." if effect else "")
         case Conclusion.UNDECIDED if found is not None:
-            return f"Undecided: {_effect(found, row, baseline, unit)}. {_way_to_decide(found, row, baseline)}"
+            return f"Undecided: {effect}. {_way_to_decide(found, row, baseline, sample)}"
         case Conclusion.UNDECIDED:
             return f"Undecided: no seed has a loss both here and for {baseline.title}."
     return _no_loss(row)
@@ -157,17 +157,18 @@ def loss_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[s
     """The notes that rest on losses, settings and seeds alone, whoever measured them."""
     for row in rows:
         if row.edge_of_grid and row.val_loss is not None:
-            place = "highest" if row.best_lr == max(rate.lr for rate in row.learning_rates) else "lowest"
+            tried = {rate.lr: rate.val_loss.mean for rate in row.learning_rates if rate.val_loss and not rate.lost}
+            side = "high" if tried and min(tried, key=lambda lr: tried[lr]) == max(tried) else "low"
             kept = "nothing is called better than it" if row.is_baseline else "it is not called worse"
-            yield f"{row.title}'s best learning rate is the {place} one tried, so {kept}: try {place[:-3]}er ones."
+            yield f"{row.title}'s best learning rate is the {side}est one tried, so {kept}: try {side}er ones."
     for row in rows:
         if row.lost_runs():
             yield f"{row.title}: {stability_text(row.instability, None, '')}; its loss is over the others."
     if spec.tuning is None and any(len(row.learning_rates) > 1 for row in rows):
-        yield "The seeds that chose the learning rates judge them too: `tuning` chooses on seeds of its own."
+        yield "The seeds that chose the learning rates judge them too: tune on other seeds."
     fewest = min((row.val_loss.n for row in rows if row.val_loss is not None), default=FAIR_SEEDS)
     if fewest < FAIR_SEEDS and not any(row.tuning for row in rows):
-        yield f"{pluralize(fewest, 'seed')}: fewer than {FAIR_SEEDS} decide nothing."
+        yield f"{pluralize(fewest, spec.sample())}: fewer than {FAIR_SEEDS} cannot show small differences."
     if (origin := spec.origin_of_rates()) is not None:
         yield origin
 
@@ -187,29 +188,29 @@ def _rivals_evaluation(found: Difference | None) -> bool:
     )
 
 
-def _effect(found: Difference, row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
+def _effect(found: Difference, row: CandidateRow, baseline: CandidateRow, unit: str, sample: str) -> str:
     """`AdaPM ends 0.0600 nats lower than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p = 0.012)`."""
     of = f"as {baseline.title}" if found.mean == 0 else f"than {baseline.title}"
     interval = interval_of_effect(found)
-    evidence = [*([f"95 %: {interval}"] if interval else []), pluralize(found.n, "seed")]
+    evidence = [*([f"95 %: {interval}"] if interval else []), pluralize(found.n, sample)]
     if found.p_value is not None:
         evidence.append(p_text(found.p_value))
     return f"{row.title} ends {effect_text(found, unit)} {of} ({', '.join(evidence)})"
 
 
-def _way_to_decide(found: Difference, row: CandidateRow, baseline: CandidateRow) -> str:
-    if found.decides():
-        at_edge = row.title if found.mean > 0 else baseline.title
-        if (row if found.mean > 0 else baseline).edge_of_grid:
-            return f"{at_edge}'s best learning rate is at the end of what was tried; try further rates."
+def _way_to_decide(found: Difference, row: CandidateRow, baseline: CandidateRow, sample: str) -> str:
+    higher = row if found.mean > 0 else baseline
+    if found.decides() and higher.edge_of_grid:
+        return f"{higher.title}'s best learning rate is at the end of what was tried; try further rates."
+    if found.decides() or found.is_within_margin:
         return f"{baseline.title} lost more runs."
     if found.more_seeds is not None:
-        return f"About {pluralize(found.more_seeds, 'more seed')} would decide."
+        return f"About {pluralize(found.more_seeds, f'more {sample}')} would decide."
     if found.low is None:
-        return "Add seeds."
+        return f"Add {sample}s."
     if 2 * found.evaluation_error > max(abs(found.mean), found.margin or 0.0):
-        return "A larger `evaluation.sequences` would decide; more seeds would not."
-    return "No thousand seeds would decide so small a difference."
+        return f"A larger `evaluation.sequences` would decide; more {sample}s would not."
+    return f"No thousand {sample}s would decide so small a difference."
 
 
 def _lost(row: CandidateRow, baseline: CandidateRow | None) -> str:
@@ -227,7 +228,7 @@ def _no_loss(row: CandidateRow) -> str:
     if row.final is not None and not row.final.runs_ended:
         return f"Tuned: learning rate {row.final.lr:.4g}; no judged run has ended yet."
     if row.verdicts:
-        counts = ", ".join(f"{count} {OUTCOMES[kind]}" for kind, count in sorted(row.outcomes.items()))
+        counts = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sorted(row.outcomes.items()))
         return f"No finite validation loss: {counts}."
     return "No run has ended yet." if not ended else "No run ended with a result."
 
@@ -237,24 +238,14 @@ def _setting(row: CandidateRow) -> str:
     return f"learning rate {best.lr:.4g}" if best is not None else "no setting"
 
 
-def _loss(row: CandidateRow, unit: str) -> str:
+def _loss(row: CandidateRow, unit: str, sample: str) -> str:
     if row.val_loss is None:
         return "no loss"
     half = row.val_loss.half_width()
     spread = "" if half is None else f" ± {half:.4f}"
-    return f"{row.val_loss.mean:.4f}{spread}{unit} ({pluralize(row.val_loss.n, 'seed')})"
+    return f"{row.val_loss.mean:.4f}{spread}{unit} ({pluralize(row.val_loss.n, sample)})"
 
 
 def _plain(value: float) -> str:
     text = signed_text(value)
     return text[1:] if text.startswith("+") else text
-
-
-OUTCOMES = {
-    Outcome.FINISHED: "finished",
-    Outcome.STOPPED_EARLY: "stopped early",
-    Outcome.DIVERGED: "diverged",
-    Outcome.OUT_OF_MEMORY: "ran out of memory",
-    Outcome.FAILED: "failed",
-    Outcome.CANCELLED: "cancelled",
-}

@@ -5,6 +5,7 @@ optimizer first (`orchestrator/tuning/`). Its expansion is a pure function with 
 specification always means the same runs.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -22,7 +23,7 @@ from orchestrator.tuning.line import Grid, LineSearch
 from orchestrator.tuning.random_search import RandomSearch
 from orchestrator.tuning.ranges import AXES, FIELDS, Axis, Prior, axes_in_words, priors
 from orchestrator.tuning.tuner import Setting, Tuner, rate_of
-from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
+from worker.schema import CountOrZero, Flag, Spec, SpecFault, canonical_json, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
     EmaDecay,
@@ -221,10 +222,10 @@ class TunedExperiment(Experiment):
                         self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
                     )
                 ),
-                *_run_count_faults(self.run_count(), self.candidates),
                 *_schedule_faults(self.candidates, self.workload),
             ]
-            raise_faults(type(self).__name__, faults or self.further_faults())
+            faults = faults or self.further_faults()  # runs are counted where cells can be trained
+            raise_faults(type(self).__name__, faults or _run_count_faults(self.run_count(), self.candidates))
         return self
 
     def further_faults(self) -> list[SpecFault]:
@@ -280,9 +281,17 @@ class TunedExperiment(Experiment):
         """The candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()
 
+    def content_hash(self) -> str:
+        """With a field that all had once: ledgers and published bundles know their specifications by this hash."""
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json") | {"unequal_grids": False})).hexdigest()
+
     def replicates(self) -> int:
         """How many times everything is tuned and judged."""
         return self.tuning.replicates if self.tuning else 1
+
+    def sample(self) -> str:
+        """What is compared pair by pair, in words."""
+        return "replicate" if self.replicates() > 1 else "seed"
 
 
 class ComparisonSpec(TunedExperiment):

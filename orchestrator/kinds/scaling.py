@@ -21,7 +21,7 @@ from orchestrator.kinds.tuning import RunFact, Tuning
 from worker.catalog import datasets as data_catalog
 from worker.catalog import presets
 from worker.catalog.presets import parameter_count
-from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, omit_default, raise_faults, require_known
+from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, raise_faults, require_known
 from worker.spec.run import Workload
 
 DIGITS = 12
@@ -71,8 +71,6 @@ class TransferredSpec(ComparisonSpec):
     rates_from: str
     """The model that was tuned."""
     rule: str
-    at_edge: tuple[str, ...] = omit_default(())
-    """Candidates whose best rate was the lowest or highest that was tried there."""
 
     def origin_of_rates(self) -> str | None:
         """Whose rates these are."""

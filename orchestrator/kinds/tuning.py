@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -46,6 +46,13 @@ class Tuning(Spec):
     """Tune and judge so many times. Tuning seeds and judging seeds are dealt to the replicates in turn, and the
     replicates' means are compared: so the luck of tuning is part of the interval."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_old_method(cls, fields: Any) -> Any:
+        """A specification of the time when grids were extended ran its rates, and no other line was searched."""
+        is_old = is_stored() and isinstance(fields, dict) and "extend_grid" in fields
+        return {"method": "grid"} | fields if is_old else fields
+
     @model_validator(mode="after")
     def _require_whole_method(self) -> Self:
         if not is_stored():
@@ -58,7 +65,7 @@ class Tuning(Spec):
                 yield ("search",), list(self.search), f"must be left out: {self.method} tunes the learning rate alone"
             if self.method == "line" and self.trials < 3:
                 yield ("trials",), self.trials, "must be at least 3: the line search begins with three rates"
-            if self.method == "grid" and "trials" in self.model_fields_set:
+            if self.method == "grid" and self.trials != TRIALS:
                 yield ("trials",), self.trials, "must be left out: a grid tries the given learning_rates"
         else:
             if "lr" not in self.search:

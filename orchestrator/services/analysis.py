@@ -20,8 +20,8 @@ from orchestrator.analysis.laws.critical_batch import LEAST_BATCHES, critical_ba
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.laws.targets import target
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule, performance_profiles
-from orchestrator.analysis.verdicts import note_on_baseline
+from orchestrator.analysis.profiles import ProfileReport, ProfileRule, performance_profiles, shown_behind
+from orchestrator.analysis.verdicts import MOST_NOTES, note_on_baseline
 from orchestrator.columns import Columns
 from orchestrator.errors import ConflictError, NotFoundError
 from orchestrator.jobs import TERMINAL
@@ -93,7 +93,7 @@ class Analysis:
             raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
         found = self._compare(experiment.model_copy(update={"spec": spec.hold_against(baseline)}), runs)
         note = note_on_baseline(spec, baseline, f"planned was {spec.baseline_name()}")
-        return found.model_copy(update={"notes": (note, *found.notes)})
+        return found.model_copy(update={"notes": (note, *found.notes)[:MOST_NOTES]})
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:
         """Every size and budget of a scaling experiment with its leaderboard, the smallest first, times to the
@@ -146,6 +146,7 @@ class Analysis:
                     [
                         MeasuredComparison(
                             workload=each.spec.workload,
+                            behind=shown_behind(comparison_spec(each), runs),
                             comparison=self._compare(each, runs),
                             runs=runs,
                             curves=self._curves_of([run.id for run in runs if run.result is not None]),

@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from pydantic import ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.analysis.campaigns import (
+from orchestrator.campaigns.improvement import improvement_of
+from orchestrator.campaigns.ledger import (
     AnyCampaign,
     CampaignRecord,
     CampaignSpec,
@@ -32,7 +33,6 @@ from orchestrator.analysis.campaigns import (
     state_of,
     verdict_sentence,
 )
-from orchestrator.analysis.improvement import improvement_of
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
 from orchestrator.jobs import CLAIMABLE, LIVE, LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.registry import ExperimentSpec

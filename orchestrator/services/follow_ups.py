@@ -11,6 +11,7 @@ import structlog
 
 from orchestrator.analysis.candidates import run_fact
 from orchestrator.analysis.comparison import added_runs
+from orchestrator.campaigns.improvement import added_pairs
 from orchestrator.errors import DamagedError, NotFoundError, StoreError
 from orchestrator.jobs import TERMINAL
 from orchestrator.kinds.comparison import ComparisonSpec
@@ -63,14 +64,16 @@ class FollowUps:
             return
         spec = experiment.spec
         planned = spec.follow_up_runs([run_fact(run) for run in runs])
-        if spec.adds_seeds() and any(run.seed in spec.seeds for run in runs):
+        tried = spec if isinstance(spec, ComparisonSpec) and spec.tries_improvement() else None
+        if tried is not None:
+            planned += added_pairs(tried, runs)
+        elif spec.adds_seeds() and any(run.seed in spec.seeds for run in runs):
             planned += added_runs(experiment, runs)
         open_seeds = [run.seed for run in runs if run.status not in TERMINAL]
         open_seeds += [each.spec.seed for each in planned]
         goes_on = bool(open_seeds) if spec.adds_seeds() else any(seed not in spec.seeds for seed in open_seeds)
         with self._database.writing() as connection:
             now = self._database.read_clock(connection)
-            is_try = isinstance(spec, ComparisonSpec) and spec.tries_improvement()
-            if growth.add_runs(connection, news, spec, planned, now, goes_on=goes_on) and is_try:
+            if growth.add_runs(connection, news, spec, planned, now, goes_on=goes_on) and tried is not None:
                 with suppress(DamagedError):  # what follows is added whatever of its campaign can be read
                     campaigns.follow_try(connection, news.number, now)

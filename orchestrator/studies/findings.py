@@ -278,9 +278,7 @@ def nobody_lower(candidates: Sequence[CandidateOutcome], *, among: str, measures
         f"{titles(compared)}"
     )
     if without := [each for each in unknown if each not in compared]:
-        sentence += (
-            f"; without an interval, for runs spiked or are missing, or best rates lie at edges: {titles(without)}"
-        )
+        sentence += f"; without an interval, because runs were lost or are missing: {titles(without)}"
     sentence += "."
     open_or_empty = bool(unknown) or not candidates
     measured = ClaimVerdict.FAILS if lower else ClaimVerdict.UNDECIDED if open_or_empty else ClaimVerdict.HOLDS

@@ -87,9 +87,9 @@ def best_so_far(trials: Sequence[TrialRow]) -> tuple[float | None, ...]:
 
 def comparison_of_the_best(found: SweepReport, spec: SweepSpec, seed_count: int, *, best: int = 1) -> ComparisonSpec:
     """The comparison of each optimizer's `best` trials, over fresh seeds: the sweep's own seed would flatter what was
-    chosen on it. Raises `ConflictError` before
-    the sweep has ended, as the best may still change, and where an optimizer has no trial that ran the whole budget, or
-    fewer than another: more chances for one of them would be unequal tuning."""
+    chosen on it. Raises `ConflictError` before the sweep has ended, as the best may still change, and where an
+    optimizer has no trial that ran the whole budget, or fewer than another: more chances for one of them would be
+    unequal tuning."""
     if not found.complete:
         ended = sum(trial.status in TERMINAL for trial in found.trials)
         have = "has" if ended == 1 else "have"

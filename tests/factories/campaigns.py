@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from orchestrator.analysis.campaigns import CampaignSpec, TriedOptimizer, TryRequest
+from orchestrator.campaigns.ledger import CampaignSpec, TriedOptimizer, TryRequest
 from orchestrator.jobs import Lease
 from tests.factories.stores import comparison_spec
 from worker.spec.run import Workload

@@ -25,7 +25,7 @@ from api.cli.service import Url, open_client
 from api.client.client import Client
 from api.client.messages import ClientError
 from dashboards.text import formats
-from orchestrator.analysis.campaigns import (
+from orchestrator.campaigns.ledger import (
     AnyCampaign,
     CampaignRecord,
     DamagedCampaign,

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 
-from orchestrator.analysis.campaigns import LedgerEntry, OpenedCampaign
+from orchestrator.campaigns.ledger import LedgerEntry, OpenedCampaign
 from orchestrator.columns import FIELDS
 from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus

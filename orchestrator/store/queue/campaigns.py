@@ -18,7 +18,8 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ValidationError
 from sqlalchemy.engine import Connection
 
-from orchestrator.analysis.campaigns import (
+from orchestrator.campaigns.improvement import PairsState, improvement_of
+from orchestrator.campaigns.ledger import (
     NO_HASH,
     CampaignSpec,
     EntryKind,
@@ -29,7 +30,6 @@ from orchestrator.analysis.campaigns import (
     entry_hash,
     verdict_after,
 )
-from orchestrator.analysis.improvement import PairsState, improvement_of
 from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, NotFoundError, OrchestratorError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import RunFilter, RunRecord

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.analysis.campaigns import (
+from orchestrator.annotations import AnnotationChange
+from orchestrator.campaigns.improvement import FIRST_PAIRS, PairsState
+from orchestrator.campaigns.ledger import (
     NO_HASH,
     DamagedCampaign,
     EntryKind,
@@ -19,8 +21,6 @@ from orchestrator.analysis.campaigns import (
     TryState,
     entry_hash,
 )
-from orchestrator.analysis.improvement import FIRST_PAIRS, PairsState
-from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, NotFoundError
 from orchestrator.jobs import Lease, RunAction, RunId, RunStatus
 from orchestrator.records import RunFilter

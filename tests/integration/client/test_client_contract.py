@@ -15,7 +15,7 @@ import pytest
 
 from api.app import create_app
 from api.client.client import Client
-from orchestrator.analysis.campaigns import TryRequest
+from orchestrator.campaigns.ledger import TryRequest
 from orchestrator.external_runs import LinesBatch, RunHeader
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest

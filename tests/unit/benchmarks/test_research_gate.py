@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from benchmarks.research_gate import POWER, TOTAL_ERROR, conduct, fixed_seeds, null_campaigns, true_gain
-from orchestrator.analysis.improvement import PairsState, judge_improvement, most_pairs, try_level
+from orchestrator.campaigns.improvement import PairsState, judge_improvement, most_pairs, try_level
 
 
 def test_many_tries_at_once_are_one_after_the_other() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from starlette.testclient import TestClient
 
-from orchestrator.analysis.campaigns import TryRequest
+from orchestrator.campaigns.ledger import TryRequest
 from orchestrator.store.tables import results
 from tests.factories.campaigns import GOOD, campaign_spec
 from tests.factories.serving import application, open_services

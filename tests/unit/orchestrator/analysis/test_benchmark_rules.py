@@ -146,7 +146,7 @@ def test_a_diverged_run_is_no_reason_to_leave_it_out() -> None:
 
 
 def test_runs_without_a_result_are_named_and_tuning_seeds_are_not_tested() -> None:
-    spec = made_spec().model_copy(update={"tuning": Tuning(seeds=(7, 8), extend_grid=0)})
+    spec = made_spec().model_copy(update={"tuning": Tuning(method="grid", seeds=(7, 8))})
     planned = (*spec.first_runs(), *second_phase(spec, 2e-3))
 
     def outcome(candidate: str, lr: float, seed: int) -> Outcome:

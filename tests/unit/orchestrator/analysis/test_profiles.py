@@ -1,4 +1,4 @@
-"""Scores over workloads favour nobody: neither whoever is named baseline, nor whose runs spiked, nor luck."""
+"""Scores over workloads agree with verdicts, and favour nobody: neither the baseline, nor who lost runs, nor luck."""
 
 import statistics
 from collections.abc import Callable
@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from dashboards.text.answers import profile_headline, target_words
-from orchestrator.analysis.comparison import ValidationCurve, compare, compared_runs
+from orchestrator.analysis.comparison import ValidationCurve, compare
 from orchestrator.analysis.profiles import Measured, ProfileReport, performance_profiles
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Conclusion
-from tests.factories.comparison import Outcome, records, tuned_records
+from tests.factories.comparison import Outcome, records
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
 from worker.spec.run import Budget, Evaluation
@@ -66,13 +64,43 @@ def test_another_baseline_changes_no_score(seed: int) -> None:
     assert (one.notes, profile_headline(one)) == (other.notes, profile_headline(other))
 
 
-@pytest.mark.parametrize(("noise", "both"), [(0.0035, 0.996), (0.02, 0.74)])
+@pytest.mark.parametrize(("noise", "both"), [(0.0035, 0.996), (0.02, 0.989)])
 def test_equal_optimizers_score_equal_on_average(noise: float, both: float) -> None:
-    """docs/comparisons.md has what both score."""
+    """And near 1: a candidate that is not shown to be worse reaches the target."""
     found = [scores(of_equal_optimizers(seed, noise=noise)) for seed in range(100)]
     apart = [each["adamw"] - each["adapm"] for each in found]
     assert abs(statistics.fmean(apart)) < 3 * statistics.stdev(apart) / 10
     assert statistics.fmean(score for each in found for score in each.values()) == pytest.approx(both, abs=0.005)
+
+
+def test_where_the_tables_show_no_winner_there_is_none() -> None:
+    """AdaPM ends 0.03 lower on average, which its noise explains."""
+    noise = (0.0, 0.08, -0.05, 0.09, -0.01)
+
+    def loss(name: str, seed: int) -> float:
+        return 3.3 - (0.01 + noise[seed]) * (name == "adapm")
+
+    over = [measured(loss, steps=steps) for steps in (1000, 2000)]
+    for experiment, runs, _ in over:
+        assert {row.conclusion for row in compare(experiment, runs).rows} == {
+            Conclusion.BASELINE,
+            Conclusion.UNDECIDED,
+        }
+    report = performance_profiles(over)
+    assert min(scores(report).values()) > 0.9 and [row.behind for row in report.rows] == [0, 0]
+    assert profile_headline(report).startswith("No winner over 2 workloads: the comparisons do not decide between ")
+
+
+def test_who_won_one_comparison_is_scored_though_another_one_lacks_it() -> None:
+    """Lion is lower by 0.9 nats where it was trained, and is not there elsewhere."""
+
+    def loss(name: str, seed: int) -> float:
+        return 3.3 + 0.001 * seed - 0.9 * (name == "lion")
+
+    report = performance_profiles([measured(loss), measured(loss, steps=2000, others=("adapm", "lion"))])
+    assert scores(report) == {"adamw": 0.5, "adapm": 0.5, "lion": 0.5}
+    assert {row.candidate: row.behind for row in report.rows} == {"adamw": 1, "adapm": 1, "lion": 0}
+    assert "Lion was not trained on 1 workload, and counts as not there." in report.notes
 
 
 def test_a_third_candidate_far_behind_moves_no_score() -> None:
@@ -87,50 +115,39 @@ def test_a_third_candidate_far_behind_moves_no_score() -> None:
 
 
 def test_who_ends_as_good_within_the_margin_reaches_the_target() -> None:
-    """0.01 nats: 12.5 of 1,000 steps, as 0.8 nats are all of them."""
+    """0.01 nats above the higher one of two that are not told apart: 12.5 of 1,000 steps, as 0.8 nats are all of
+    them."""
     report = performance_profiles([measured(lambda name, _seed: 3.3 + 0.008 * (name == "adamw"))])
     steps = {row.candidate: (row.times[0].tokens or 0) / 1024 for row in report.rows}
-    assert steps == pytest.approx({"adapm": 987.5, "adamw": 997.5})
+    assert steps == pytest.approx({"adapm": 977.5, "adamw": 987.5})
     (time,) = report.rows[0].times
-    assert time.targets == pytest.approx((3.31,)) and target_words(time) == "target 3.3100"
+    assert time.targets == pytest.approx((3.318,)) and target_words(time) == "target 3.3180"
     behind = performance_profiles([measured(lambda name, _seed: 3.3 + 0.012 * (name == "adamw"))])
     assert scores(behind) == {"adapm": 1.0, "adamw": 0.0}
 
 
-def spiked(place: int, seeds: tuple[int, ...]) -> Measured:
-    """AdaPM is 0.05 nats better, but on these seeds of five it ends 0.6 nats higher."""
-    spec = comparison_spec(
-        optimizers=("adamw", "adapm"), learning_rates=(5e-4, 1e-3, 2e-3, 4e-3, 8e-3), seeds=range(5), steps=100 + place
-    ).model_copy(update={"tuning": Tuning(seeds=(100, 101, 102))})
-    random = np.random.default_rng(place)
-
-    def outcome(run: PlannedRun) -> float:
-        rise = 0.02 * np.log2(run.spec.optimizer.lr / 2e-3) ** 2 + random.normal(0, 0.002)
-        gain = 0.05 - 0.6 * (run.spec.seed in seeds)
-        return float(3.3 + rise - gain * (run.candidate == "adapm"))
-
-    experiment, runs = tuned_records(spec, outcome, experiment=f"e{place}")
-    curves = {
-        run.id: ValidationCurve(steps=(0.0, 50.0, 100.0), losses=(6.0, 3.0, run.result.final_val_loss or 0))
-        for run in runs
-        if run.id in compared_runs(experiment, runs) and run.result
-    }
-    return experiment, runs, curves
-
-
 def test_runs_that_spiked_count_as_not_reached() -> None:
-    """Though their curves went below every target before."""
+    """Though their curves went below every target before. The tables call AdaPM unstable, so it is behind."""
+    spike = result(final_val_loss=3.9).model_copy(update={"lowest_val_loss": 3.2})
+
+    def with_spikes(seeds: tuple[int, ...], steps: int) -> Measured:
+        experiment, runs, curves = measured(
+            lambda name, seed: spike if name == "adapm" and seed in seeds else 3.3 - 0.05 * (name == "adapm"),
+            steps=steps,
+        )
+        early = {run.id: ValidationCurve(steps=(0.0, 1.0, 1000.0), losses=(6.0, 3.0, 3.9)) for run in runs}
+        return experiment, runs, {id: early[id] if curve.losses[-1] > 3.5 else curve for id, curve in curves.items()}
+
     stable, few, many = (
-        performance_profiles([spiked(place, seeds) for place in range(3)]) for seeds in ((), (1, 3), (0, 1, 3))
+        performance_profiles([with_spikes(seeds, steps) for steps in (1000, 2000, 3000)])
+        for seeds in ((), (1, 3), (0, 1, 3))
     )
-    assert scores(stable)["adapm"] == 1 and not any(row.lost_runs for row in stable.rows)
+    assert scores(stable) == {"adapm": 1.0, "adamw": 0.0} and not any(row.lost_runs for row in stable.rows)
     for report, lost in ((few, 6), (many, 9)):
         rows = {row.candidate: row for row in report.rows}
         assert (rows["adapm"].lost_runs, rows["adapm"].runs, rows["adamw"].lost_runs) == (lost, 15, 0)
-        assert any(f"AdaPM: {lost} of 15 runs spiked" in note for note in report.notes)
+        assert (rows["adapm"].behind, rows["adamw"].behind) == (3, 0)
     assert scores(many) == {"adamw": 1.0, "adapm": 0.0}
-    experiment, runs, curves = spiked(0, (1, 3))
-    assert Conclusion.UNSTABLE in {row.conclusion for row in compare(experiment, runs, curves).rows}
 
 
 def test_runs_that_diverged_count_as_not_reached_and_set_no_target() -> None:
@@ -144,31 +161,25 @@ def test_runs_that_diverged_count_as_not_reached_and_set_no_target() -> None:
     assert {row.candidate: row.lost_runs for row in report.rows} == {"adamw": 0, "adapm": 6}
 
 
-def test_the_headline_names_the_highest_score_as_no_verdict() -> None:
-    def loss(name: str, seed: int) -> float:
-        return 3.3 + 0.001 * seed - 0.005 * (name == "adapm")
+def test_the_headline_names_a_winner_only_where_the_comparisons_show_one() -> None:
+    def loss_of(gain: float) -> LossOf:
+        return lambda name, seed: 3.3 + 0.001 * seed - gain * (name == "adapm")
 
-    report = performance_profiles([measured(loss, steps=steps) for steps in (1000, 2000, 3000)])
-    assert profile_headline(report) == (
-        "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target. The experiments' own tables "
-        "say whether that is shown."
+    def headline(*gains: float) -> str:
+        over = [measured(loss_of(gain), steps=1000 + place) for place, gain in enumerate(gains)]
+        return profile_headline(performance_profiles(over))
+
+    assert headline(0.05, 0.05, 0.05) == (
+        "AdaPM has the highest score over 3 workloads: 1.000 by tokens to the target."
     )
-    assert any(note.startswith("A score describes these runs alone.") for note in report.notes)
-
-
-def test_the_headline_names_all_who_share_the_highest_score() -> None:
-    """Each is the only one that gets there on one of two workloads."""
-
-    def loss_of(best: str) -> Callable[[str, int], Outcome]:
-        return lambda name, _seed: 3.2 if name == best else 3.3
-
-    report = performance_profiles([measured(loss_of("adamw"), steps=1000), measured(loss_of("adapm"), steps=1001)])
-    assert profile_headline(report).startswith(
-        "AdamW and AdaPM share the highest score over 2 workloads: 0.500 by tokens to the target."
+    assert headline(0.05, 0.05, -0.05).startswith("AdaPM has the highest score over 3 workloads: 0.667")
+    assert headline(0.05, -0.05) == (
+        "No winner over 2 workloads: the comparisons do not decide between AdamW 0.500, AdaPM 0.500 (by tokens to the "
+        "target)."
     )
 
 
-def test_the_headline_says_where_the_highest_score_is_that_of_who_lost_runs() -> None:
+def test_the_headline_names_nobody_who_lost_more_runs() -> None:
     def loss(name: str, seed: int) -> Outcome:
         if name == "adapm":
             return result(verdict=Verdict.DIVERGED, final_val_loss=None) if seed == 0 else 3.2
@@ -176,7 +187,7 @@ def test_the_headline_says_where_the_highest_score_is_that_of_who_lost_runs() ->
 
     report = performance_profiles([measured(loss, steps=1000 + place, seeds=10) for place in range(3)])
     assert report.rows[0].candidate == "adapm"
-    assert "Not stable: AdaPM lost 3 of its 30 runs." in profile_headline(report)
+    assert profile_headline(report).startswith("No winner over 3 workloads")
 
 
 @pytest.mark.parametrize("outcome", [RunStatus.FAILED, RunStatus.CANCELLED, None])
@@ -190,7 +201,9 @@ def test_a_workload_on_which_a_candidate_never_ran_counts_for_nobody(outcome: Ou
     report = performance_profiles([seen, *(measured(never, steps=1000 + place) for place in range(3))])
     assert (report.workloads, scores(report)) == (1, {"adamw": 1.0, "adapm": 0.0})
     assert [row.runs for row in report.rows] == [5, 5]
-    assert any(note.startswith("1000 steps is left out: a candidate has no run there") for note in report.notes)
+    assert any(
+        note.startswith("1000 steps is left out: fewer than two candidates have runs there") for note in report.notes
+    )
     nothing = performance_profiles([measured(never)])
     assert (nothing.workloads, profile_headline(nothing)) == (0, "")
     experiment, runs, _ = seen

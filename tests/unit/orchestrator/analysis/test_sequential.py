@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orchestrator.analysis.comparison import added_runs, compare
-from orchestrator.analysis.sequential import chances_of_verdict, looks
-from orchestrator.analysis.statistics import paired_difference
+from orchestrator.analysis.estimator import paired_difference
+from orchestrator.analysis.sequential import chance_of_verdict, looks
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import RunRecord, SeedsStatus
+from orchestrator.records import Conclusion, RunRecord, SeedsStatus
 from tests.factories.comparison import Outcome, evaluated_on, experiment_record, run_record, tuned_records
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
@@ -82,40 +82,24 @@ def test_later_looks_have_more_of_alpha_and_none_has_all_of_it(first: int, more:
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.floats(-1, 1), min_size=3, max_size=8),
-    st.integers(1, 9),
-    st.floats(0, 0.2),
-    st.floats(0, 0.2),
-)
-def test_interval_and_p_value_of_a_look_agree(
-    values: list[float], comparisons: int, regret: float, shared: float
-) -> None:
-    found = paired_difference(
-        values,
-        [0.0] * len(values),
-        comparisons,
-        lambda _variance: lambda _level: (regret, regret),
-        shared,
-        looks(3, 8, 0.05 / comparisons),
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=8), st.integers(1, 9), st.floats(0, 0.2))
+def test_interval_and_p_value_of_a_look_agree(values: list[float], comparisons: int, error: float) -> None:
+    """And are no surer than where all seeds ran at once."""
+    mine, theirs = dict(enumerate(values)), dict.fromkeys(range(len(values)), 0.0)
+    at_once, look = (
+        paired_difference(mine, theirs, comparisons=comparisons, evaluation_error=error, looks=each)
+        for each in (None, looks(3, 8, 0.05 / comparisons))
     )
-    once = paired_difference(
-        values, [0.0] * len(values), comparisons, lambda _variance: lambda _level: (regret, regret), shared
-    )
-    assert found is not None
-    assert once is not None
-    if found.low is None or found.high is None or found.p_value is None:
-        assert once.low is None
+    assert at_once is not None and look is not None and at_once.low is not None and at_once.p_value is not None
+    if look.low is None or look.p_value is None:
         return
-    assert found.decides() is (found.p_value < 0.05)
-    assert once.low is not None
-    assert once.p_value is not None
-    assert found.low <= once.low
-    assert found.p_value >= once.p_value or found.p_value == pytest.approx(once.p_value)
+    assert look.decides() is (look.p_value < 0.05)
+    assert look.low <= at_once.low
+    assert look.p_value >= at_once.p_value or look.p_value == pytest.approx(at_once.p_value)
 
 
 def test_without_a_look_at_so_many_pairs_there_is_no_test() -> None:
-    found = paired_difference([1.0, 1.1], [0.0, 0.0], looks=looks(3, 8, 0.05))
+    found = paired_difference({0: 1.0, 1: 1.1}, {0: 0.0, 1: 0.0}, looks=looks(3, 8, 0.05))
     assert found is not None
     assert found.mean == pytest.approx(1.05)
     assert (found.low, found.p_value) == (None, None)
@@ -132,8 +116,8 @@ def test_the_chance_of_a_verdict_is_that_of_simulated_seeds(mean: float, margin:
     half = stats.t.isf(level / 2, most - 1) * spread / most**0.5
     decided = np.abs(last) > half
     if margin is not None:
-        decided |= np.abs(last) + half < margin
-    (found,) = chances_of_verdict(mean, 0.006 / pairs**0.5, pairs, most, level, margin=margin)
+        decided |= np.abs(last) + stats.t.isf(level, most - 1) * spread / most**0.5 < margin
+    found = chance_of_verdict(mean, 0.006, pairs, most, level, margin=margin)
     assert found == pytest.approx(decided.mean(), abs=0.01)
 
 
@@ -202,11 +186,15 @@ def test_a_hopeless_candidate_gets_no_more_seeds() -> None:
     assert statuses(spec, records)["adapm"] == (SeedsStatus.FUTILE, 3, 1)
 
 
-def test_a_lost_run_ends_it_without_a_verdict() -> None:
+def test_a_lost_run_is_left_out_of_the_looks_and_forbids_no_further_seed() -> None:
+    """Two pairs of three seeds are too few for a look; then the differences decide that it is worse."""
     spec = sequential()
-    lost: tuple[Outcome, ...] = (result(final_val_loss=None, verdict=Verdict.DIVERGED), *off_by(0)[1:])
+    lost: tuple[Outcome, ...] = (result(final_val_loss=None, verdict=Verdict.DIVERGED), *off_by(0.05)[1:])
     records = played(spec, {"adamw": off_by(0, 0), "adapm": lost})
-    assert statuses(spec, records)["adapm"] == (SeedsStatus.NO_VERDICT, 3, 1)
+    status, seeds, _ = statuses(spec, records)["adapm"]
+    assert status is SeedsStatus.DECIDED and seeds > 3
+    row = next(each for each in compare(experiment_record(spec, len(records)), records).rows if not each.is_baseline)
+    assert row.conclusion is Conclusion.WORSE and row.difference is not None and row.difference.n == seeds - 1
 
 
 def test_fewer_pairs_than_a_look_needs_are_no_reason_to_stop() -> None:
@@ -214,12 +202,6 @@ def test_fewer_pairs_than_a_look_needs_are_no_reason_to_stop() -> None:
     failing: tuple[Outcome, ...] = (*off_by(0.02)[:2], RunStatus.FAILED, *off_by(-1)[3:])
     records = played(sequential(), {"adamw": off_by(0, 0), "adapm": failing})
     assert len({run.seed for run in records if run.candidate == "adapm"}) > 3
-    spec = comparison_spec(optimizers=("adamw", "adapm"), learning_rates=(1e-3,), seeds=range(64))
-    first = spec.model_copy(update={"sequential": Sequential(first_seeds=3)}).first_runs()
-    spec = spec.model_copy(update={"sequential": Sequential(first_seeds=3)})
-    two = [run_record(each, i, 3.0 + 0.01 * each.spec.seed) for i, each in enumerate(first) if each.spec.seed < 2]
-    row = next(each for each in compare(experiment_record(spec, len(two)), two).rows if not each.is_baseline)
-    assert "2 seeds are too few for a look" in row.verdict
 
 
 def test_no_look_spends_what_is_only_rounding() -> None:
@@ -253,16 +235,6 @@ def test_what_a_look_adds_is_added_once() -> None:
     assert added_runs(experiment_record(spec, len(records)), records) == ()
 
 
-def test_the_page_says_how_many_looks_and_why_it_stopped() -> None:
-    spec = sequential()
-    records = played(spec, {"adamw": off_by(0, 0), "adapm": off_by(-1)})
-    answer = compare(experiment_record(spec, len(records)), records)
-    row = next(each for each in answer.rows if not each.is_baseline)
-    assert "(sequential 95 % interval" in row.verdict
-    assert any("3 seeds and 1 look, decided" in note for note in answer.notes)
-    assert not any("of its 8 seeds" in note for note in answer.notes)
-
-
 @pytest.mark.parametrize(
     ("update", "where"),
     [
@@ -270,6 +242,7 @@ def test_the_page_says_how_many_looks_and_why_it_stopped() -> None:
         ({"seeds": (1, 2, 3)}, "^1 validation error .*\nseeds"),
         ({"seeds": tuple(range(65))}, "^1 validation error .*\nseeds"),
         ({"candidates": [{"optimizer": "adamw", "learning_rates": [1e-3]}]}, "needs a second candidate"),
+        ({"tuning": {"seeds": [101, 102], "replicates": 2}}, "each further replicate would have to be tuned first"),
     ],
 )
 def test_what_looks_cannot_go_with_is_refused(update: dict[str, object], where: str) -> None:

@@ -119,7 +119,7 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
         ({"budgets": [{"tokens_per_parameter": True}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
         ({"budgets": [{"tokens_per_parameter": "3"}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
         ({"warmup_share": 1}, "/warmup_share", "must be less than 1"),
-        ({"unequal_grids": 0}, "/unequal_grids", "must be a valid boolean"),
+        ({"unequal_grids": True}, "/unequal_grids", "unknown field"),
         ({"warmup_share": False}, "/warmup_share", "must be a valid number"),
         ({"warmup_share": "0.1"}, "/warmup_share", "must be a valid number"),
         ({"tuning": {"seeds": [1]}}, "/tuning/seeds", "must share no seed with seeds, which has 1 too"),

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
+
 from orchestrator.analysis.comparison import ValidationCurve
+from orchestrator.errors import NotFoundError
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import ExperimentRecord, RunRecord
 from orchestrator.services.analysis import Analysis
@@ -26,12 +29,14 @@ class OneExperiment:
         return {}
 
 
-def test_of_a_baseline_chosen_later_nobody_is_told_that_its_open_verdicts_get_seeds() -> None:
-    at_once = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini"), learning_rates=(2e-3,), seeds=range(10))
-    in_turn = ComparisonSpec.model_validate(at_once.model_dump() | {"sequential": {}})
-
-    def note(spec: ComparisonSpec) -> str:
-        return Analysis(cast(Any, OneExperiment(spec)), cast(Any, None)).compare("e", baseline="adapm").notes[0]
-
-    assert note(in_turn).endswith("; seeds are added by differences to adamw, whatever is open here.")
-    assert "seeds are added" not in note(at_once)
+def test_a_baseline_that_is_chosen_later_is_noted_before_anything_else() -> None:
+    spec = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini"), learning_rates=(2e-3,), seeds=range(2))
+    analysis = Analysis(cast(Any, OneExperiment(spec)), cast(Any, None))
+    planned, chosen = analysis.compare("e"), analysis.compare("e", baseline="adapm")
+    assert (planned.baseline, chosen.baseline) == ("adamw", "adapm")
+    assert chosen.notes[0] == (
+        "The baseline adapm was chosen after the fact, planned was adamw; 3 differences count as tested instead of 2."
+    )
+    assert len(chosen.notes) <= 3 and analysis.compare("e", baseline="adamw") == planned
+    with pytest.raises(NotFoundError, match="no candidate 'lion'; it has adamw, adapm, adapm-mini"):
+        analysis.compare("e", baseline="lion")

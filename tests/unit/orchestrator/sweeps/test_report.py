@@ -4,17 +4,19 @@ import math
 from random import Random
 
 import pytest
+from scipy import stats
 
-from benchmarks.kept_rates import Sweep, simulate_sweep
 from optim.catalog.records import Scalar
+from orchestrator.analysis.comparison import compare
 from orchestrator.errors import ConflictError
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.sweep import Algorithm, SweepSpec
+from orchestrator.kinds.sweep import SweepSpec
 from orchestrator.kinds.trials import trial_run
-from orchestrator.records import RunRecord
+from orchestrator.records import Conclusion, RunRecord
 from orchestrator.sweeps.importance import FEWEST_TRIALS, importances
 from orchestrator.sweeps.report import best_so_far, comparison_of_the_best, outline, report
 from orchestrator.tuning.search_spaces import draw
+from tests.factories.comparison import evaluated_on, records
 from tests.factories.stores import comparison_spec, result
 from tests.factories.sweep import RATES, sweep_record, sweep_spec
 from worker.records.result import Result, Verdict
@@ -105,7 +107,7 @@ def test_a_sweep_that_goes_on_has_no_comparison_of_its_best():
     with pytest.raises(ConflictError, match=r"1 of 4 trials of sweep s0 has ended, .* adapm-bench cancel s0"):
         comparison_of_the_best(found, ONE, 3)
     ended_early = report(sweep_record(ONE, 2), four(result(), result())[:2])
-    assert comparison_of_the_best(ended_early, ONE, 3).kept_rates is not None
+    assert len(comparison_of_the_best(ended_early, ONE, 3).seeds) == 3
 
 
 def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameters():
@@ -127,32 +129,20 @@ def test_the_comparison_of_the_best_has_fresh_seeds_and_each_ones_hyperparameter
     assert made.workload.execution.memory_cap_gib == 2.0
 
 
-def test_the_comparison_of_the_best_holds_what_the_sweep_may_have_missed() -> None:
-    """Two of four trials are the two worst ones in one of six cases; the better of these lies 0.5 above. Of a best
-    rate at the end of its range, and of one trial alone, nothing is known."""
-    losses = (2.6, 2.4, 2.9, 3.0)
-    spec = sweep_spec(candidates=[{"optimizer": "adamw", "space": {"lr": RATES}}], trials=4)
-    rates = (6e-4, 2e-3, 1e-3, 9.9e-2)
-
-    def left_open(*ended: Result | None) -> float | None:
-        runs = tuple(run(spec, number, {"lr": rates[number]}, each) for number, each in enumerate(ended))
-        kept = comparison_of_the_best(report(sweep_record(spec, 4), runs), spec, 3).kept_rates
-        assert kept is not None and kept.experiment == "s0"
-        return kept.regrets["adamw"]
-
-    assert left_open(*(result(final_val_loss=each) for each in losses)) == pytest.approx(1.5 * (2.9 - 2.4))
-    at_edge = (*(result(final_val_loss=each) for each in losses[:3]), result(final_val_loss=2.0))
-    assert left_open(*at_edge) is None
-    assert left_open(EARLY, result(final_val_loss=2.4), EARLY, DIVERGED) is None
-
-
-@pytest.mark.parametrize("algorithm", ["random", "tpe", "asha"])
-def test_equal_optimizers_of_a_sweep_are_seldom_told_apart(algorithm: Algorithm) -> None:
-    """At most 5 % of experiments, within three standard errors; the settings alone, in many."""
-    sweep, experiments = Sweep(algorithm=algorithm, axes=3, trials=16), 12
-    found = simulate_sweep(sweep, experiments, seed=1)
-    assert found["false_20"] <= 0.05 + 3 * (0.05 * 0.95 / experiments) ** 0.5
-    assert found["at_rates_20"] > 0.25
+def test_the_best_of_a_sweep_over_fresh_seeds_is_an_ordinary_comparison() -> None:
+    """At one setting each, without tuning: the paired t-test of these losses, and no word of the sweep."""
+    spec = sweep_spec(candidates=[{"optimizer": name, "space": {"lr": RATES}} for name in ("adamw", "adapm")], trials=1)
+    trials = tuple(
+        run(spec, number, {"lr": 1e-3}, result(final_val_loss=loss)) for number, loss in enumerate((2.5, 2.4))
+    )
+    made = evaluated_on(comparison_of_the_best(report(sweep_record(spec, 2), trials), spec, 4))
+    assert made.tuning is None and not made.grows() and made.run_count() == 8
+    losses = {"adamw": (2.41, 2.43, 2.42, 2.40), "adapm": (2.37, 2.38, 2.39, 2.35)}
+    found = compare(*records(made, lambda name, _lr, seed: losses[name][made.seeds.index(seed)]))
+    adapm = next(row for row in found.rows if row.candidate == "adapm")
+    test = stats.ttest_rel(losses["adapm"], losses["adamw"])
+    assert adapm.conclusion is Conclusion.BETTER and adapm.difference is not None
+    assert adapm.difference.p_value == pytest.approx(test.pvalue, rel=1e-4)
 
 
 def test_lists_show_a_sweep_by_its_best_trials_without_a_claim():

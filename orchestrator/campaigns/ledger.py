@@ -15,8 +15,8 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from optim.catalog import Scalar
-from orchestrator.analysis.improvement import CUT, FIRST_PAIRS, Improvement, PairsState, most_pairs, try_level
 from orchestrator.annotations import plain_note
+from orchestrator.campaigns.improvement import CUT, FIRST_PAIRS, Improvement, PairsState, most_pairs, try_level
 from orchestrator.kinds.comparison import MOST_TRY_SEEDS, Candidate, ComparisonSpec, ImprovementTest, Sequential
 from orchestrator.kinds.fields import LimitSeconds, Priority
 from orchestrator.names import Name

@@ -34,6 +34,7 @@ import numpy as np
 
 from orchestrator.analysis.sequential import FUTILE, Array
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.records import RunRecord
 from worker.records.result import Record, Result, Verdict
 
@@ -158,6 +159,19 @@ def improvement_of(spec: ComparisonSpec, runs: Iterable[RunRecord]) -> Improveme
             break
         differences.append(_difference(mine, theirs))
     return judge_improvement(differences, level=test.level, gain=test.gain, most=len(spec.seeds))
+
+
+def added_pairs(spec: ComparisonSpec, runs: Sequence[RunRecord]) -> tuple[PlannedRun, ...]:
+    """The next pairs of a try that is open, once all pairs so far have results."""
+    assert spec.sequential is not None
+    found, seeds = improvement_of(spec, runs), {run.seed for run in runs}
+    if found.state is not PairsState.OPEN or found.pairs < len(seeds):
+        return ()
+    return tuple(
+        spec.planned_run(each.name(), seed=seed, setting={"lr": each.own_rate()})
+        for seed in spec.seeds[len(seeds) : len(seeds) + spec.sequential.seeds_per_look]
+        for each in spec.candidates
+    )
 
 
 def _difference(mine: Result, theirs: Result) -> float:

@@ -2,8 +2,8 @@
 
 import math
 
-from orchestrator.analysis.campaigns import TryRecord, TryRequest, TryState, verdict_sentence
-from orchestrator.analysis.improvement import PairsState, judge_improvement
+from orchestrator.campaigns.improvement import PairsState, judge_improvement
+from orchestrator.campaigns.ledger import TryRecord, TryRequest, TryState, verdict_sentence
 
 
 def test_pairs_that_were_cut_are_said_however_few() -> None:

@@ -8,16 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.analysis.improvement import (
+from orchestrator.analysis.comparison import added_runs
+from orchestrator.campaigns.improvement import (
     CUT,
     FIRST_PAIRS,
     STAKES,
     PairsState,
+    added_pairs,
     judge_improvement,
     log_purses,
     most_pairs,
     try_level,
 )
+from orchestrator.jobs import RunStatus
+from orchestrator.kinds.comparison import ComparisonSpec
+from tests.factories.comparison import Outcome, records
+from tests.factories.stores import comparison_spec
 
 LEVEL = 0.02
 
@@ -96,3 +102,22 @@ def test_the_purse_covers_the_mean_that_skewed_differences_have() -> None:
     differences = (random.lognormal(0, 0.5, (20_000, 40)) - mean) / 0.604
     shown = (log_purses(differences, CUT) >= math.log(1 / 0.001)).any(axis=1).mean()
     assert shown <= 0.001
+
+
+def test_pairs_are_added_to_an_open_try_once_all_of_its_runs_have_results() -> None:
+    fields = comparison_spec(optimizers=("adamw", "adapm"), seeds=range(20)).model_dump()
+    spec = ComparisonSpec.model_validate(
+        fields | {"sequential": {"first_seeds": 4, "seeds_per_look": 2, "improvement": {"level": 0.01, "gain": 0.02}}}
+    )
+
+    def added(gain: float, last: Outcome = 2.5) -> set[tuple[str, int]]:
+        def outcome(name: str, _lr: float, seed: int) -> Outcome:
+            return last if (name, seed) == ("adapm", 3) else 2.5 - (gain + 0.01 * (seed % 2)) * (name == "adapm")
+
+        experiment, runs = records(spec, outcome)
+        assert added_runs(experiment, runs) == (), "looks at the comparison's own verdict add none"
+        return {(run.candidate, run.spec.seed) for run in added_pairs(spec, runs)}
+
+    assert added(0.01) == {(name, seed) for name in ("adamw", "adapm") for seed in (4, 5)}
+    assert added(-1.0) == set(), "given up"
+    assert added(0.01, None) == added(0.01, RunStatus.FAILED) == set()
