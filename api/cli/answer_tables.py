@@ -315,7 +315,8 @@ def _predictions(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
 
 def _loss_differences(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
     for each in fit.loss_differences:
-        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(each.difference, 4)
+        found = Estimate(value=each.difference.mean, low=each.difference.low, high=each.difference.high)
+        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(found, 4)
 
 
 def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:

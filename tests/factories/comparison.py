@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from orchestrator.analysis.candidates import run_fact
 from orchestrator.analysis.comparison import ValidationCurve, compare
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import Experiment, PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
-from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import Comparison, ExperimentRecord, Progress, RunRecord, StateCounts
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result
@@ -94,29 +94,11 @@ def tuned_records(
 ) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
     """The experiment and its runs, each ended as `outcome` says: those of phase 1, and what follows from them."""
     runs: list[RunRecord] = []
-    for name in spec.names():
-        group = TuningGroup(candidate=name, model=spec.workload.model, steps=spec.workload.budget.steps)
-        tried: list[TuningRun] = []
-        pending = tuple(run for run in spec.first_runs() if run.candidate == name)
-        while pending:
-            ended = [
-                run_record(each, len(runs) + place, outcome(each), experiment) for place, each in enumerate(pending)
-            ]
-            runs += ended
-            tried += [_tuning_run(each) for each in ended]
-            pending = spec.follow_up_runs(group, tried) if spec.tuning else ()
+    pending = spec.first_runs()
+    while pending:
+        runs += [run_record(each, len(runs) + place, outcome(each), experiment) for place, each in enumerate(pending)]
+        pending = spec.follow_up_runs([run_fact(run) for run in runs])
     return experiment_record(spec, len(runs), experiment), tuple(runs)
-
-
-def _tuning_run(run: RunRecord) -> TuningRun:
-    found = run.result
-    return TuningRun(
-        lr=run.lr,
-        seed=run.seed,
-        ended=True,
-        verdict=found.verdict if found else None,
-        loss=found.final_val_loss if found else None,
-    )
 
 
 def falling(run: RunRecord, evaluations: int = 1000) -> ValidationCurve:

@@ -19,15 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.candidates import CandidateSummary, summaries
-from orchestrator.analysis.comparison import Curves, ValidationCurve, comparison_spec, tokens_per_step
+from orchestrator.analysis.candidates import CandidateSummary, loss_of, summaries
+from orchestrator.analysis.comparison import Curves, comparison_spec, tokens_per_step
 from orchestrator.analysis.laws.records import BatchPoint, CriticalBatch, CriticalBatches, Estimate
 from orchestrator.analysis.laws.verdicts import critical_batch_notes, critical_batch_verdict
 from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import t_quantile
 from orchestrator.analysis.targets import first_reached, geometric_mean, reached_between
-from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns, RunRecord
-from worker.records.result import Verdict
+from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
 
 LEAST_BATCHES = 4
 """Two coefficients and two degrees of freedom; with one an interval is 12.7 standard errors."""
@@ -127,8 +126,8 @@ def critical_batches(
 ) -> CriticalBatches | None:
     """Each common candidate's critical batch over experiments of one model with several batches; None for others.
 
-    `target`: the loss that is to be reached; null takes the highest final loss of all judged runs that were trained,
-    which all of them reach. Of two experiments with one batch the seeds of both count.
+    `target`: the loss that is to be reached; null takes the highest final loss of all judged runs that were not
+    lost, which all of them reach. Of two experiments with one batch the seeds of both count.
     """
     specs = [comparison_spec(experiment) for experiment, _ in measured]
     sizes = [each.workload.budget.batch_sequences * each.workload.data.sequence_length_tokens for each in specs]
@@ -145,23 +144,14 @@ def critical_batches(
         for name in names
         for of_size in found[name].values()
         for each in of_size.values()
-        for run in each.best.runs
-        if _is_trained(run) and (loss := each.best.losses().get(run.seed)) is not None
+        for loss in each.best.losses().values()
     ]
     if baseline not in names or not finals:
         return None
     wanted = max(finals) if target is None else target
     comparisons = max(len(names) - 1, 1)
-    is_open = {
-        name: {size for size, of_size in found[name].items() if any(each.rate_is_open() for each in of_size.values())}
-        for name in names
-    }
     reached = {
-        name: {
-            size: {} if size in is_open[name] else _tokens_to(each, wanted, curves)
-            for size, each in sorted(found[name].items())
-        }
-        for name in names
+        name: {size: _tokens_to(each, wanted, curves) for size, each in sorted(found[name].items())} for name in names
     }
     rows = []
     for name in sorted(names, key=lambda each: each != baseline):
@@ -183,8 +173,7 @@ def critical_batches(
                 title=found[name][sizes[0]][0].candidate.title(),
                 is_baseline=name == baseline,
                 points=points,
-                not_reached=tuple(size for size, of in mine.items() if not of and size not in is_open[name]),
-                open_batches=tuple(sorted(is_open[name])),
+                not_reached=tuple(size for size, of in mine.items() if not of),
                 least_tokens=law.least_tokens if law else None,
                 critical_batch_tokens=law.critical if law else None,
                 to_baseline=ratio,
@@ -209,27 +198,20 @@ Tokens = Mapping[tuple[int, int], float]
 def _tokens_to(
     of_size: Mapping[int, CandidateSummary], target: float, curves: Callable[[Sequence[str]], Curves]
 ) -> Tokens:
-    """Of every judged run with one batch; empty where one did not get there, or nobody saw when."""
+    """Of every judged run with one batch; empty where one was lost or did not get there, or nobody saw when."""
     runs = [(place, run) for place, each in of_size.items() for run in each.best.runs]
     seen = curves([run.id for _, run in runs if run.result is not None])
     found: dict[tuple[int, int], float] = {}
     for place, run in runs:
         curve = seen.get(run.id)
-        steps = first_reached(curve.steps, curve.losses, target) if curve and _is_trained(run) else None
-        if not curve or not steps or not _is_fine(curve, target):
+        if curve is None or loss_of(run) is None:
+            return {}
+        steps = first_reached(curve.steps, curve.losses, target)
+        first, last = reached_between(curve.steps, curve.losses, target) or (0.0, math.inf)
+        if not steps or last - first > FINE * last:
             return {}
         found[place, run.seed] = steps * tokens_per_step(run)
     return found
-
-
-def _is_fine(curve: ValidationCurve, target: float) -> bool:
-    """Whether evaluations were near enough to tell when a loss was reached."""
-    first, last = reached_between(curve.steps, curve.losses, target) or (0.0, math.inf)
-    return last - first <= FINE * last
-
-
-def _is_trained(run: RunRecord) -> bool:
-    return run.result is not None and run.result.verdict is Verdict.CONVERGED
 
 
 def _geometric_mean(tokens: Tokens) -> float:

@@ -7,7 +7,6 @@ from scipy.optimize import curve_fit
 from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.analysis.laws.critical_batch import critical_batches, fit_batch_law, ratio_of_critical_batches
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.records import ExperimentWithRuns
 from tests.factories.comparison import Outcome, records
 from tests.factories.stores import comparison_spec, result
@@ -124,32 +123,6 @@ def test_a_batch_of_which_a_run_did_not_get_there_is_left_out_and_said() -> None
     assert adapm.verdict.startswith("No critical batch: 3 batches of use, 4 are needed. Not reached by every")
     highest = critical_batches(experiments, lambda ids: {id: curves[id] for id in ids})
     assert highest is not None and highest.target_loss == pytest.approx(2.902) and not highest.target_given
-
-
-def test_a_batch_whose_best_rate_lies_at_the_edge_of_its_grid_is_left_out_and_said() -> None:
-    """Best rates rise with the batch: one grid for all makes large batches look dear, and critical ones small."""
-    experiments, curves = measured()
-    opened = []
-    for place, (experiment, runs) in enumerate(experiments):
-        further = [
-            run.model_copy(update={"id": f"{run.id}-low", "lr": run.lr / 2, "result": result(final_val_loss=3.5)})
-            for run in runs
-            if place == 3
-        ]
-        spec = experiment.spec
-        assert isinstance(spec, ComparisonSpec)
-        if further:
-            candidates = tuple(
-                each.model_copy(update={"learning_rates": (each.learning_rates[0] / 2, *each.learning_rates)})
-                for each in spec.candidates
-            )
-            spec = spec.model_copy(update={"candidates": candidates})
-        opened.append((experiment.model_copy(update={"spec": spec}), (*runs, *further)))
-    found = critical_batches(opened, lambda ids: {id: curves[id] for id in ids if id in curves}, 3.0)
-    assert found is not None
-    for row in found.rows:
-        assert (len(row.points), row.critical_batch_tokens, row.not_reached, len(row.open_batches)) == (3, None, (), 1)
-        assert "Left out, for the best learning rate lies at the edge of its grid: batches of" in row.verdict
 
 
 def test_one_batch_or_several_models_are_no_such_law() -> None:
