@@ -64,13 +64,8 @@ def size_title(one: Prediction) -> str:
 
 
 def memory_words(memory: MemoryPrediction) -> str:
-    """How sure a predicted memory is."""
-    if memory.exact:
-        return "exact"
-    low, high = memory.state_bytes.low, memory.state_bytes.high
-    if low is None or high is None:
-        return "from the trained sizes"
-    return f"[{formats.size(low)}, {formats.size(high)}]"
+    """Where a predicted memory comes from."""
+    return "exact" if memory.exact else "from the trained sizes"
 
 
 def law_headline(report: FitReport) -> str:

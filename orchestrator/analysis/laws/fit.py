@@ -20,8 +20,18 @@ from orchestrator.analysis.candidates import CandidateSummary, summaries
 from orchestrator.analysis.comparison import comparison_spec, evaluation_error
 from orchestrator.analysis.estimator import JudgedRuns, conclude, instability
 from orchestrator.analysis.laws.memory import count_state, extrapolate_state
-from orchestrator.analysis.laws.model import FORMS, Cell, Law, LawForm, effective_tokens, fit, interval
-from orchestrator.analysis.laws.model import richest_form as richest
+from orchestrator.analysis.laws.model import (
+    FORMS,
+    SIZE,
+    TOKENS,
+    Cell,
+    Law,
+    LawForm,
+    effective_tokens,
+    fit,
+    interval,
+    richest_form,
+)
 from orchestrator.analysis.laws.records import (
     CandidateFit,
     CurvePoint,
@@ -45,8 +55,6 @@ from worker.records.footprint import Footprint
 
 DRAWS = 500
 """Percentiles of 2.5 % rest on 12 draws at each end: an interval's end varies by 6 % of its distance."""
-SIZE, TOKENS = 0, 1
-"""The places of N and D in a cell, and among a form's variables."""
 
 Key = tuple[int, int, int, int]
 """Parameters, tokens, seed and place of the experiment of a run: of two experiments with one cell, the runs of the same
@@ -126,14 +134,13 @@ class FittedLaw:
 
     def estimate(self, quantity: Callable[[Law], Array], *, positive: bool = False) -> Estimate:
         """A quantity of the law with its interval; one that is positive by nature in logarithms."""
-        value, drawn = float(quantity(self.law)), quantity(self.draws)
-        if positive:
-            with np.errstate(divide="ignore", over="ignore"):
-                low, high = interval(float(np.log(value)), np.log(drawn), self.degrees())
-                low, high = _exp(low), _exp(high)
+        value, drawn = quantity(self.law), quantity(self.draws)
+        if not positive:
+            low, high = interval(float(value), drawn, self.degrees())
         else:
-            low, high = interval(value, drawn, self.degrees())
-        return Estimate(value=value, low=low, high=high)
+            with np.errstate(divide="ignore"):
+                low, high = map(_exp, interval(float(np.log(value)), np.log(drawn), self.degrees()))
+        return Estimate(value=float(value), low=low, high=high)
 
     def loss_at(self, parameters: int, tokens: int) -> Estimate:
         """The predicted loss."""
@@ -149,17 +156,26 @@ class FittedLaw:
             found["E"] = floor.model_copy(update={"low": max(0.0, floor.low)})
         return found
 
+    def relative_error(self) -> float:
+        """Root mean square of the cells' log residuals."""
+        found = [np.log(fmean(losses) / self.law.losses(*cell)) for cell, losses in self.sample.cells().items()]
+        return float(np.sqrt(np.mean(np.square(found))))
+
     def tokens_at(self, wanted: Target) -> int:
         """The tokens that a prediction is of."""
         return self.sample.tokens_at(wanted.parameters, self.law.form, wanted.tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
-    """How candidates are compared with the baseline."""
+class Question:
+    """What is asked of every candidate."""
 
+    form: LawForm
+    predict: Sequence[Target]
+    needs: Mapping[tuple[str, str], Footprint]
+    draws: int
     comparisons: int
-    """How many are."""
+    """How many candidates are compared with the baseline."""
     margin: float | None
     evaluation_error: float
     """Standard error of a difference of losses by the validation text, nats."""
@@ -191,30 +207,21 @@ def fit_experiments(
         raise FitError(
             f"the baseline {spec.baseline_name()!r} is not a candidate of every experiment; common ones: {names}"
         )
-    chosen = FORMS[form] if form else richest(min(([*each.cells()] for each in samples), key=len))
+    chosen = FORMS[form] if form else richest_form(min(([*each.cells()] for each in samples), key=len))
     asked = tuple(Target(*each) for each in predict)
-    trained = {cell[0] for each in samples for cell in each.cells()}
-    wanted = [each for each in asked if SIZE in chosen.variables or each.parameters in trained]
-    rules = Rules(
+    trained = {cell[SIZE] for each in samples for cell in each.cells()}
+    question = Question(
+        form=chosen,
+        predict=[each for each in asked if SIZE in chosen.variables or each.parameters in trained],
+        needs=needs or {},
+        draws=draws,
         comparisons=max(len(samples) - 1, 1),
         margin=spec.equivalence(),
         evaluation_error=max(evaluation_error(each.spec.workload) for each in experiments),
     )
-    fitted = {each.candidate: _fit_law(each, chosen, draws) for each in samples}
-    rows = [
-        _row(
-            each,
-            fitted[each.candidate],
-            baseline,
-            fitted[baseline.candidate],
-            chosen,
-            wanted,
-            needs or {},
-            rules,
-            draws,
-        )
-        for each in sorted(samples, key=lambda each: each is not baseline)
-    ]
+    of_baseline = _fit_law(baseline, chosen, draws)
+    rows = [_row(baseline, baseline, of_baseline, question)]
+    rows += [_row(each, baseline, of_baseline, question) for each in samples if each is not baseline]
     return FitReport(
         experiments=tuple(dict.fromkeys(each.id for each in experiments)),
         form=chosen.name,
@@ -226,7 +233,7 @@ def fit_experiments(
             measured,
             rows,
             chosen,
-            unsaid=[each for each in asked if each not in wanted],
+            unsaid=[each for each in asked if each not in question.predict],
             at_edge=[each.title for each in samples if each.judged.is_at_edge],
         ),
     )
@@ -296,80 +303,64 @@ def _law_only(fitted: FittedLaw | None) -> FittedLaw | None:
     return None if fitted is None or no_law(fitted.coefficients()) else fitted
 
 
-def _row(
-    sample: Sample,
-    fitted: FittedLaw | None,
-    baseline: Sample,
-    fitted_baseline: FittedLaw | None,
-    form: LawForm,
-    predict: Sequence[Target],
-    needs: Mapping[tuple[str, str], Footprint],
-    rules: Rules,
-    draws: int,
-) -> CandidateFit:
-    law, coefficients = _law_only(fitted), fitted.coefficients() if fitted else {}
-    is_baseline = sample is baseline
-    row = CandidateFit(
+def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, question: Question) -> CandidateFit:
+    form, is_baseline = question.form, sample is baseline
+    fitted = of_baseline if is_baseline else _fit_law(sample, form, question.draws)
+    law, other, coefficients = _law_only(fitted), _law_only(of_baseline), fitted.coefficients() if fitted else {}
+    against: dict[str, Any] = {"conclusion": conclude(None, sample.judged, baseline.judged)}
+    if is_baseline:
+        against = {"conclusion": Conclusion.BASELINE}
+    elif law and other:
+        common = law.sample.losses.keys() & other.sample.losses.keys()
+        mine, theirs = (
+            each
+            if each.sample.losses.keys() <= common
+            else _law_only(_fit_law(each.sample.restrict(common), form, question.draws))
+            for each in (law, other)
+        )
+        if mine and theirs:
+            against = _against(mine, theirs, question)
+            last = against["loss_differences"][-1].difference
+            against["conclusion"] = conclude(last, sample.judged, baseline.judged)
+    return CandidateFit(
         candidate=sample.candidate,
         title=sample.title,
         is_baseline=is_baseline,
         points=_points(sample, law, form),
         coefficients=coefficients,
         no_law=NO_COMMON_BUDGET if sample.law_cells(form) is None else no_law(coefficients),
-        relative_error=_relative_error(fitted) if fitted else None,
+        relative_error=fitted.relative_error() if fitted else None,
         held_out=_check_largest(law.sample, form) if law else None,
-        predictions=tuple(_prediction(law, each, needs) for each in predict) if law else (),
-        data_efficiency=(),
-        curves=_curves(law, predict) if law else (),
-        instability=instability(sample.judged, None if is_baseline else baseline.judged, rules.comparisons),
-        conclusion=Conclusion.BASELINE if is_baseline else conclude(None, sample.judged, baseline.judged),
+        predictions=tuple(_prediction(law, each, question.needs) for each in question.predict) if law else (),
+        curves=_curves(law, question.predict) if law else (),
+        instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
         verdict="",
+        **against,
     )
-    other = _law_only(fitted_baseline)
-    if is_baseline or law is None or other is None:
-        return row
-    common = law.sample.losses.keys() & other.sample.losses.keys()
-    mine, theirs = (
-        each if each.sample.losses.keys() <= common else _law_only(_fit_law(each.sample.restrict(common), form, draws))
-        for each in (law, other)
-    )
-    if mine is None or theirs is None:
-        return row
-    against = _against(mine, theirs, rules)
-    conclusion = conclude(against["loss_differences"][-1].difference, sample.judged, baseline.judged)
-    return row.model_copy(update=against | {"conclusion": conclusion})
 
 
-def _against(mine: FittedLaw, theirs: FittedLaw, rules: Rules) -> dict[str, Any]:
+def _against(mine: FittedLaw, theirs: FittedLaw, question: Question) -> dict[str, Any]:
     """The fields of a row that compare two laws of the same cells and seeds, by draws in common."""
-    cells, form = [*mine.sample.cells()], mine.law.form
-    axis = form.variables[0]
-    places = [*{cell[axis]: cell for cell in sorted(cells, key=lambda cell: (cell[axis], cell[1 - axis]))}.values()]
+    cells, axis, error = [*mine.sample.cells()], mine.law.form.variables[0], question.evaluation_error
 
-    def apart(quantity: Callable[[Law, Law], Array], error: float = 0.0, factor: float = 1.0) -> Estimate:
+    def apart(quantity: Callable[[Law, Law], Array], shared_error: float = 0.0, factor: float = 1.0) -> Estimate:
         value, drawn = float(quantity(mine.law, theirs.law)), quantity(mine.draws, theirs.draws)
-        tests = factor * rules.comparisons
-        low, high = interval(value, drawn, mine.degrees(), comparisons=tests, shared_error=error)
+        tests = factor * question.comparisons
+        low, high = interval(value, drawn, mine.degrees(), comparisons=tests, shared_error=shared_error)
         return Estimate(value=value, low=low, high=high)
 
     def losses_apart(cell: Cell) -> Callable[[Law, Law], Array]:
         return lambda one, other: np.asarray(one.losses(*cell) - other.losses(*cell))
 
     def loss_difference(cell: Cell) -> LossDifference:
-        found = apart(losses_apart(cell), rules.evaluation_error)
-        one_sided = apart(losses_apart(cell), rules.evaluation_error, 0.5)  # both one-sided tests at 0.05 (TOST)
-        ends, margin = (one_sided.low, one_sided.high), rules.margin
+        found, margin = apart(losses_apart(cell), error), question.margin
+        one_sided = apart(losses_apart(cell), error, 0.5)  # two one-sided tests at 0.05 each (TOST)
+        ends = (one_sided.low, one_sided.high)
         difference = Difference(
-            mean=found.value,
-            low=found.low,
-            high=found.high,
-            n=len(cells),
-            p_value=None,
-            comparisons=rules.comparisons,
-            evaluation_error=rules.evaluation_error,
-            margin=margin,
+            mean=found.value, low=found.low, high=found.high, n=len(cells), p_value=None,
+            comparisons=question.comparisons, evaluation_error=error, margin=margin,
             is_within_margin=margin is not None and all(end is not None and abs(end) < margin for end in ends),
-        )
+        )  # fmt: skip
         return LossDifference(parameters=cell[SIZE], tokens=cell[TOKENS], difference=difference)
 
     def efficiency(cell: Cell) -> DataEfficiency:
@@ -379,45 +370,37 @@ def _against(mine: FittedLaw, theirs: FittedLaw, rules: Rules) -> dict[str, Any]
         value = float(log_ratio(mine.law, theirs.law))
         found = Estimate(value=value, low=None, high=None)
         if np.isfinite(value):
-            # A loss that other text would raise is reached with fewer tokens.
-            found = apart(log_ratio, value - float(log_ratio(mine.law, theirs.law, rules.evaluation_error)))
+            found = apart(log_ratio, value - float(log_ratio(mine.law, theirs.law, error)))
         ratio, low, high = map(_exp, (found.value, found.low, found.high))
         return DataEfficiency(parameters=cell[SIZE], tokens=cell[TOKENS], ratio=ratio, low=low, high=high)
 
+    # At each step of the law's axis, with the most of the other.
+    places = [*{cell[axis]: cell for cell in sorted(cells, key=lambda cell: (cell[axis], cell[1 - axis]))}.values()]
     first, last = losses_apart(places[0]), losses_apart(places[-1])
     return {
         "loss_differences": tuple(map(loss_difference, places)),
         "change": apart(lambda one, other: last(one, other) - first(one, other)),  # of the same validation text
-        "data_efficiency": tuple(map(efficiency, cells)) if TOKENS in form.variables else (),
+        "data_efficiency": tuple(map(efficiency, cells)) if TOKENS in mine.law.form.variables else (),
     }
-
-
-def _relative_error(fitted: FittedLaw) -> float:
-    cells = fitted.sample.cells()
-    return float(
-        np.sqrt(np.mean([np.log(fmean(losses) / fitted.law.losses(*cell)) ** 2 for cell, losses in cells.items()]))
-    )
 
 
 def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[ScalingPoint, ...]:
     of_law = sample.law_cells(form)
     in_law = of_law.cells().keys() if of_law else ()
-    found = []
-    for cell, losses in sample.cells().items():
-        over_seeds = mean_interval(losses)
-        found.append(
-            ScalingPoint(
-                parameters=cell[0],
-                tokens=cell[1],
-                loss=fmean(losses),
-                low=over_seeds and over_seeds.low,
-                high=over_seeds and over_seeds.high,
-                n=len(losses),
-                is_in_law=cell in in_law,
-                fitted=float(fitted.law.losses(*cell)) if fitted and cell in in_law else None,
-            )
+    return tuple(
+        ScalingPoint(
+            parameters=cell[SIZE],
+            tokens=cell[TOKENS],
+            loss=fmean(losses),
+            low=over_seeds and over_seeds.low,
+            high=over_seeds and over_seeds.high,
+            n=len(losses),
+            is_in_law=cell in in_law,
+            fitted=float(fitted.law.losses(*cell)) if fitted and cell in in_law else None,
         )
-    return tuple(found)
+        for cell, losses in sample.cells().items()
+        for over_seeds in [mean_interval(losses)]
+    )
 
 
 def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
@@ -469,16 +452,14 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
 
 def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
-    axis = form.variables[0]
-    cells = sample.cells()
-    largest = max((cell for cell in cells), key=lambda cell: (cell[axis], cell[1 - axis]))
+    axis, cells = form.variables[0], sample.cells()
+    largest = max(cells, key=lambda cell: (cell[axis], cell[1 - axis]))
     rest = sample.restrict({key for key in sample.losses if key[axis] < largest[axis]})
     if (fitted := _fit_law(rest, form, DRAWS // 4)) is None:
         return None
     measured, predicted = fmean(cells[largest]), fitted.loss_at(*largest)
-    return HeldOutPrediction(
-        parameters=largest[SIZE], measured=measured, predicted=predicted, error=predicted.value - measured
-    )
+    error = predicted.value - measured
+    return HeldOutPrediction(parameters=largest[SIZE], measured=measured, predicted=predicted, error=error)
 
 
 def _exp(value: float | None) -> float | None:

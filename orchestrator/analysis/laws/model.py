@@ -66,6 +66,8 @@ LETTERS = (("A", "alpha"), ("B", "beta"))
 """What the coefficient and the exponent of N and of D are called."""
 Cell = tuple[int, int]
 """Parameters and tokens."""
+SIZE, TOKENS = 0, 1
+"""The places of N and D in a cell, and among a form's variables."""
 
 
 def richest_form(cells: Sequence[Cell]) -> LawForm:

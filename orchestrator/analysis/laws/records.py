@@ -186,7 +186,7 @@ class CandidateFit(Record):
     change: Estimate | None = None
     """Nats by which the last of these differences exceeds the first: above zero the candidate loses ground as models
     grow. Null without both laws."""
-    data_efficiency: tuple[DataEfficiency, ...]
+    data_efficiency: tuple[DataEfficiency, ...] = ()
     curves: tuple[LawCurve, ...] = ()
     instability: Instability | None = None
     """Of its judged runs in all cells; null while none has ended."""

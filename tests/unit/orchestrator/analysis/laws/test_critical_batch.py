@@ -33,8 +33,7 @@ def test_a_law_is_the_one_that_an_independent_optimizer_finds() -> None:
     )
     found = fit_batch_law(BATCHES, measured)
     assert found is not None
-    assert found.critical.value == pytest.approx(np.exp(critical), rel=0.01)
-    assert found.least_tokens.value == pytest.approx(np.exp(least), rel=0.01)
+    assert [each.value for each in found] == pytest.approx([np.exp(least), np.exp(critical)], rel=0.01)
 
 
 @pytest.mark.parametrize("error", [0.03, 0.15])
@@ -45,9 +44,8 @@ def test_intervals_hold_what_was_planted(error: float) -> None:
         measured = noisy(random, error)
         found = fit_batch_law(BATCHES, measured)
         assert found is not None
-        critical, least = found.critical, found.least_tokens
-        held.append((critical.low or 0) <= CRITICAL <= (critical.high or np.inf))
-        held_least.append((least.low or 0) <= 1e6 <= (least.high or np.inf))
+        for each, planted, of in zip(found, (1e6, CRITICAL), (held_least, held), strict=True):
+            of.append((each.low or 0) <= planted <= (each.high or np.inf))
         if number < 100:
             ratio = ratio_of_critical_batches(BATCHES, measured, noisy(random, error, 2 * CRITICAL))
             assert ratio is not None
@@ -62,9 +60,9 @@ def test_bounds_that_the_tokens_do_not_tell_are_open() -> None:
     flat = fit_batch_law(BATCHES, noisy(random, critical=1e9))
     proportional = fit_batch_law(BATCHES, noisy(random, critical=1.0))
     assert flat is not None and proportional is not None
-    assert flat.critical.high is None and flat.critical.low is not None and flat.critical.low > BATCHES[-1]
-    assert proportional.critical.low is None and (proportional.critical.high or np.inf) < BATCHES[0]
-    assert proportional.least_tokens.low is None
+    assert flat[1].high is None and flat[1].low is not None and flat[1].low > BATCHES[-1]
+    assert proportional[1].low is None and (proportional[1].high or np.inf) < BATCHES[0]
+    assert proportional[0].low is None
     assert fit_batch_law(BATCHES[:3], noisy(random)[:3]) is None
 
 
