@@ -227,10 +227,10 @@ class TunedExperiment(Experiment):
                         self.workload, one.optimizer, one.options, ("candidates", place, "optimizer")
                     )
                 ),
-                *_run_count_faults(self.run_count(), self.candidates),
                 *_schedule_faults(self.candidates, self.workload),
             ]
-            raise_faults(type(self).__name__, faults or self.further_faults())
+            faults = faults or self.further_faults()  # runs are counted where cells can be trained
+            raise_faults(type(self).__name__, faults or _run_count_faults(self.run_count(), self.candidates))
         return self
 
     def further_faults(self) -> list[SpecFault]:

@@ -330,7 +330,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         coefficients=coefficients,
         no_law=NO_COMMON_BUDGET if sample.law_cells(form) is None else no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
-        held_out=_check_largest(law.sample, form) if law else None,
+        held_out=_check_largest(law.sample, form, question.draws // 2) if law else None,
         predictions=tuple(_prediction(law, each, question.needs) for each in question.predict) if law else (),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
@@ -450,12 +450,12 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     return tuple(curve(f"{budget:,} tokens", lambda _, budget=budget: budget) for budget in budgets[:MOST_CURVES])
 
 
-def _check_largest(sample: Sample, form: LawForm) -> HeldOutPrediction | None:
+def _check_largest(sample: Sample, form: LawForm, draws: int) -> HeldOutPrediction | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis, cells = form.variables[0], sample.cells()
     largest = max(cells, key=lambda cell: (cell[axis], cell[1 - axis]))
     rest = sample.restrict({key for key in sample.losses if key[axis] < largest[axis]})
-    if (fitted := _fit_law(rest, form, DRAWS // 4)) is None:
+    if (fitted := _fit_law(rest, form, draws)) is None:
         return None
     measured, predicted = fmean(cells[largest]), fitted.loss_at(*largest)
     error = predicted.value - measured

@@ -119,12 +119,12 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
         ({"budgets": [{"tokens_per_parameter": True}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
         ({"budgets": [{"tokens_per_parameter": "3"}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
         ({"warmup_share": 1}, "/warmup_share", "must be less than 1"),
-        ({"unequal_grids": 0}, "/unequal_grids", "must be a valid boolean"),
         ({"warmup_share": False}, "/warmup_share", "must be a valid number"),
         ({"warmup_share": "0.1"}, "/warmup_share", "must be a valid number"),
         ({"tuning": {"seeds": [1]}}, "/tuning/seeds", "must share no seed with seeds, which has 1 too"),
         ({"tuning": {"at": "smallest-size"}}, "/tuning/transfer", "must be kept or inverse-width: larger sizes need"),
         ({"tuning": {"transfer": "kept"}}, "/tuning/transfer", "must be null: each size is tuned"),
+        ({"tuning": {"method": "grid", "trials": 5}}, "/tuning/trials", "must be left out: a grid tries the given"),
         ({"tuning": {"at": "everywhere"}}, "/tuning/at", "must be 'each-size'"),
         (
             {"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-tiny", "learning_rates": {"adamw": [0.1, 0.2]}}],
