@@ -86,7 +86,7 @@ def _follows(mine: CandidateFit) -> ClaimVerdict:
         exponents = [mine.coefficients[name] for name in EXPONENTS if name in mine.coefficients]
         rises = any(each.high is not None and each.high < 0 for each in exponents)
         return ClaimVerdict.FAILS if rises else ClaimVerdict.UNDECIDED
-    return all_hold(
+    together = all_hold(
         lies_within(
             (each.loss if each.low is None else each.low, each.loss if each.high is None else each.high),
             (1 - TOLERANCE) * each.fitted,
@@ -95,6 +95,7 @@ def _follows(mine: CandidateFit) -> ClaimVerdict:
         for each in mine.points
         if each.fitted is not None
     )
+    return ClaimVerdict.FAILS if together is ClaimVerdict.IN_PART else together
 
 
 def _keeps_up(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:

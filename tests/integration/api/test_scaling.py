@@ -185,7 +185,7 @@ def test_where_no_law_is_found_nothing_is_predicted(service: Service, client: Cl
     for text in (page, (tmp_path / "flat.html").read_text(), cli("fit", flat, "--predict", "1e9").stdout):
         told = " ".join(text.split())
         assert "No law found: the loss is not shown to fall with size: alpha = " in told
-        assert "Nothing is predicted." in told
+        assert "Nothing is predicted; train more sizes or budgets." in told
         assert "Predictions" not in told
     assert "AdamW: no law found, the loss is not shown to fall with size" in page
 
