@@ -309,7 +309,7 @@ def _predictions(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
         state = memory = formats.UNKNOWN  # state, and everything that training keeps; activations come on top
         if each.memory is not None:
             state = two_lines(formats.size(each.memory.state_bytes.value), memory_words(each.memory))
-            memory = formats.size(each.memory.total().value)
+            memory = formats.size(each.memory.total_bytes())
         yield size, formats.compact(each.tokens), estimate_text(each.loss, 4), state, memory
 
 

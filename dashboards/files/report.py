@@ -235,7 +235,7 @@ def _predictions(law: FitReport) -> Table:
             memory = one.memory
             state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
             how = "" if memory is None else f" ({answers.memory_words(memory)})"
-            total = formats.UNKNOWN if memory is None else formats.size(memory.total().value)
+            total = formats.UNKNOWN if memory is None else formats.size(memory.total_bytes())
             tokens = formats.compact(one.tokens)
             rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
     return Table(

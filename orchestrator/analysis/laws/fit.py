@@ -46,7 +46,7 @@ from orchestrator.analysis.laws.records import (
     ScalingPoint,
 )
 from orchestrator.analysis.laws.targets import Target
-from orchestrator.analysis.laws.verdicts import NO_COMMON_BUDGET, fit_notes, fit_verdict, no_law, too_few
+from orchestrator.analysis.laws.verdicts import fit_notes, fit_verdict, no_law, too_few
 from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import mean_interval
 from orchestrator.errors import ConflictError
@@ -89,25 +89,11 @@ class Sample:
             found[key[:2]].append(loss)
         return dict(found)
 
-    def law_cells(self, form: LawForm) -> "Sample | None":
-        """The cells of a law of this form. In a law of sizes alone each size counts once: with the one budget that it
-        has, else at the largest budget that all sizes have, in tokens or in tokens for each parameter; None without
-        one. A law of tokens alone likewise."""
-        axis, cells = form.variables[0], self.cells()
-        values = {cell[axis] for cell in cells}
-        if len(form.variables) > 1 or len(values) == len(cells):
-            return self
-
-        def shared(level: Callable[[Cell], float]) -> list[list[Cell]]:
-            groups: dict[float, list[Cell]] = defaultdict(list)
-            for cell in cells:
-                groups[level(cell)].append(cell)
-            return [group for _, group in sorted(groups.items()) if {cell[axis] for cell in group} == values]
-
-        in_numbers = shared(lambda cell: cell[1 - axis])
-        in_ratios = shared(lambda cell: float(f"{cell[1 - axis] / cell[axis]:.2g}"))
-        found = max(in_numbers, in_ratios, key=len)
-        return self.restrict({key for key in self.losses if key[:2] in found[-1]}) if found else None
+    def law_cells(self, form: LawForm) -> "Sample":
+        """The cells of a law of this form: in a law of sizes alone each size at its largest budget, in one of tokens
+        alone each budget at its largest size."""
+        kept = self.cells() if len(form.variables) > 1 else _largest(self.cells(), form.variables[0])
+        return self.restrict({key for key in self.losses if key[:2] in kept})
 
     def tokens_at(self, parameters: int, form: LawForm, asked: int | None = None) -> int:
         """The tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each parameter
@@ -239,6 +225,11 @@ def fit_experiments(
     )
 
 
+def _largest(cells: Iterable[Cell], axis: int) -> list[Cell]:
+    """The cell at each step of an axis, ascending: the one with the most of the other."""
+    return [*{cell[axis]: cell for cell in sorted(cells, key=lambda cell: (cell[axis], cell[1 - axis]))}.values()]
+
+
 def _require_nats(experiments: Iterable[ExperimentRecord]) -> None:
     """A power law with a floor is one of cross-entropies: an excess risk has no floor, a reward may be negative."""
     for each in experiments:
@@ -289,10 +280,10 @@ def _sample(cells: Sequence[CandidateSummary]) -> Sample:
     )
 
 
-def _fit_law(sample: Sample | None, form: LawForm, draws: int) -> FittedLaw | None:
-    """None where there are fewer cells than coefficients and one more, or no budget that a law of sizes is one at."""
-    sample = sample and sample.law_cells(form)
-    if sample is None or too_few(cells := sample.cells(), form):
+def _fit_law(sample: Sample, form: LawForm, draws: int) -> FittedLaw | None:
+    """None where there are fewer cells than coefficients and one more."""
+    sample = sample.law_cells(form)
+    if too_few(cells := sample.cells(), form):
         return None
     law, drawn = fit(form, [*cells], [fmean(losses) for losses in cells.values()], draws)
     return FittedLaw(sample=sample, law=law, draws=drawn)
@@ -328,7 +319,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         is_baseline=is_baseline,
         points=_points(sample, law, form),
         coefficients=coefficients,
-        no_law=NO_COMMON_BUDGET if sample.law_cells(form) is None else no_law(coefficients),
+        no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
         held_out=_check_largest(law.sample, form, question.draws // 2) if law else None,
         predictions=tuple(_prediction(law, each, question.needs) for each in question.predict) if law else (),
@@ -341,7 +332,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
 
 def _against(mine: FittedLaw, theirs: FittedLaw, question: Question) -> dict[str, Any]:
     """The fields of a row that compare two laws of the same cells and seeds, by draws in common."""
-    cells, axis, error = [*mine.sample.cells()], mine.law.form.variables[0], question.evaluation_error
+    cells, error = [*mine.sample.cells()], question.evaluation_error
 
     def apart(quantity: Callable[[Law, Law], Array], shared_error: float = 0.0, factor: float = 1.0) -> Estimate:
         value, drawn = float(quantity(mine.law, theirs.law)), quantity(mine.draws, theirs.draws)
@@ -374,8 +365,7 @@ def _against(mine: FittedLaw, theirs: FittedLaw, question: Question) -> dict[str
         ratio, low, high = map(_exp, (found.value, found.low, found.high))
         return DataEfficiency(parameters=cell[SIZE], tokens=cell[TOKENS], ratio=ratio, low=low, high=high)
 
-    # At each step of the law's axis, with the most of the other.
-    places = [*{cell[axis]: cell for cell in sorted(cells, key=lambda cell: (cell[axis], cell[1 - axis]))}.values()]
+    places = _largest(cells, mine.law.form.variables[0])
     first, last = losses_apart(places[0]), losses_apart(places[-1])
     return {
         "loss_differences": tuple(map(loss_difference, places)),
@@ -385,8 +375,7 @@ def _against(mine: FittedLaw, theirs: FittedLaw, question: Question) -> dict[str
 
 
 def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[ScalingPoint, ...]:
-    of_law = sample.law_cells(form)
-    in_law = of_law.cells().keys() if of_law else ()
+    in_law = sample.law_cells(form).cells()
     return tuple(
         ScalingPoint(
             parameters=cell[SIZE],
@@ -453,7 +442,7 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
 def _check_largest(sample: Sample, form: LawForm, draws: int) -> HeldOutPrediction | None:
     """Fit without the largest models (or, for laws in D, the largest budgets) and predict them."""
     axis, cells = form.variables[0], sample.cells()
-    largest = max(cells, key=lambda cell: (cell[axis], cell[1 - axis]))
+    largest = _largest(cells, axis)[-1]
     rest = sample.restrict({key for key in sample.losses if key[axis] < largest[axis]})
     if (fitted := _fit_law(rest, form, draws)) is None:
         return None

@@ -32,7 +32,7 @@ class ScalingPoint(Record):
     n: int = Field(ge=1)
     """Seeds."""
     is_in_law: bool = True
-    """Whether a law is sought along it; not along cells of another budget than the largest that all sizes have."""
+    """Whether the law has it; a law of sizes alone has each at its largest budget."""
     fitted: float | None = None
     """The law's loss there; null where no law is known, and where it is not in it."""
 
@@ -50,15 +50,9 @@ class MemoryPrediction(Record):
     """Of the optimizer: to the byte where `exact`, else from the states of the trained sizes."""
     exact: bool
 
-    def total(self) -> Estimate:
+    def total_bytes(self) -> float:
         """Parameters, gradients and state together."""
-        rest = self.parameter_bytes + self.gradient_bytes
-        low, high = self.state_bytes.low, self.state_bytes.high
-        return Estimate(
-            value=rest + self.state_bytes.value,
-            low=None if low is None else rest + low,
-            high=None if high is None else rest + high,
-        )
+        return self.parameter_bytes + self.gradient_bytes + self.state_bytes.value
 
 
 class Prediction(Record):

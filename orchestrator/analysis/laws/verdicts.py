@@ -19,8 +19,6 @@ SAME_BUDGET = 1.1
 """Budgets within this factor are one: whole steps make them differ by less."""
 FAR = 10.0
 """So many times the largest size a prediction is called far: a decade is what the smallest published fits span."""
-NO_COMMON_BUDGET = "no budget is one of all model sizes, so sizes and budgets cannot be separated"
-"""Why there is no law of sizes alone, nor one of tokens alone."""
 
 
 def too_few(cells: Iterable[Cell], form: LawForm) -> str | None:
@@ -181,14 +179,11 @@ def _notes_on_budgets(rows: Sequence[CandidateFit], form: LawForm) -> Iterator[s
     if len(form.variables) > 1:
         return
     axis = form.variables[0]
-    kept = {point.place() for row in rows for point in row.points if point.is_in_law}
-    if left_out := {point.place() for row in rows for point in row.points} - kept:
-        noun = ("budget", "size")[axis]
-        yield (
-            f"The law is that of the largest {noun} that all have, without {pluralize(len(left_out), 'other cell')}. "
-            "Three sizes at three budgets tell a law of both."
-        )
-    others = [cell[1 - axis] for cell in kept]
+    if left_out := {point.place() for row in rows for point in row.points if not point.is_in_law}:
+        each = ("size at its largest budget", "budget at its largest size")[axis]
+        cells = pluralize(len(left_out), "other cell")
+        yield f"The law has each {each}, without {cells}; three sizes at three budgets tell one of both."
+    others = [point.place()[1 - axis] for row in rows for point in row.points if point.is_in_law]
     if others and max(others) > SAME_BUDGET * min(others):
         yield ("Tokens change with the model: alpha", "The model changes with the tokens: beta")[axis] + (
             " is the exponent of both together."

@@ -82,7 +82,7 @@ def test_one_experiment_is_enough_for_a_law_with_predictions(client: Client, id:
     named, numbered = adamw.predictions
     exact = footprint("gpt2-124m", ["adamw"])
     assert named.memory is not None and named.memory.exact
-    assert named.memory.total().value == exact.parameter_bytes + exact.gradient_bytes + (exact.baseline_bytes or 0)
+    assert named.memory.total_bytes() == exact.parameter_bytes + exact.gradient_bytes + (exact.baseline_bytes or 0)
     assert numbered.memory is not None and not numbered.memory.exact
     assert numbered.memory.state_bytes.value == pytest.approx(8e9)
     assert numbered.loss.low is not None and numbered.loss.high is not None

@@ -11,7 +11,7 @@ def test_states_in_proportion_to_the_size_go_on_so() -> None:
     found = extrapolate_state([(10**6, 8 * 10**6), (10**7, 8 * 10**7), (10**8, 8 * 10**8)], 10**9)
     assert found is not None and not found.exact
     assert found.state_bytes.value == pytest.approx(8e9)
-    assert found.total().value == pytest.approx(16e9)
+    assert found.total_bytes() == pytest.approx(16e9)
 
 
 @pytest.mark.parametrize(
