@@ -61,9 +61,8 @@ class World:
 
     def loss(self, parameters: float, tokens: float, candidate: str = "adamw") -> float:
         """Nats."""
-        found = self.law.get("E", 0.0) + self.law["A"] * parameters ** -self.law["alpha"]
-        if "B" in self.law:
-            found += self.law["B"] * tokens ** -self.law["beta"]
+        of_tokens = self.law["B"] * tokens ** -self.law["beta"] if "B" in self.law else 0.0
+        found = float(self.law.get("E", 0.0) + self.law["A"] * parameters ** -self.law["alpha"] + of_tokens)
         smallest, largest = (np.log(pick(size for size, _ in self.cells)) for pick in (min, max))
         return found + (candidate == "adapm") * self.gap * float((np.log(parameters) - smallest) / (largest - smallest))
 
@@ -122,15 +121,15 @@ def held(report: FitReport, world: World) -> Iterator[tuple[str, bool]]:
 
     for name, each in adamw.coefficients.items():
         yield name, holds(each.low, world.law[name], each.high)
-    for each in adamw.predictions:
-        yield "predicted loss", holds(each.loss.low, world.loss(each.parameters, each.tokens), each.loss.high)
-    for each in adapm.loss_differences:
-        true = world.loss(each.parameters, each.tokens, "adapm") - world.loss(each.parameters, each.tokens)
-        yield "difference", holds(each.difference.low, true, each.difference.high)
+    for said in adamw.predictions:
+        yield "predicted loss", holds(said.loss.low, world.loss(said.parameters, said.tokens), said.loss.high)
+    for apart in adapm.loss_differences:
+        true = world.loss(apart.parameters, apart.tokens, "adapm") - world.loss(apart.parameters, apart.tokens)
+        yield "difference", holds(apart.difference.low, true, apart.difference.high)
     if adapm.change is not None:
         yield "change", holds(adapm.change.low, world.gap, adapm.change.high)
-    for each in adapm.data_efficiency if not world.gap else ():
-        yield "token multiplier", holds(each.low, 1.0, each.high)
+    for multiplier in adapm.data_efficiency if not world.gap else ():
+        yield "token multiplier", holds(multiplier.low, 1.0, multiplier.high)
 
 
 def covered(world: World, datasets: int, draws: int, seed: int = 0) -> dict[str, Any]:

@@ -124,8 +124,8 @@ def critical_batches(
         points = tuple(_point(size, of, theirs[size], comparisons) for size, of in mine.items() if of)
         law = fit_batch_law([each.batch_tokens for each in points], [each.tokens for each in points])
         both = [size for size, of in mine.items() if of and theirs[size]]
-        means = ([_mean(reached[each][size]) for size in both] for each in (name, baseline))
-        ratio = None if name == baseline else ratio_of_critical_batches(both, *means, comparisons)
+        means = [[_mean(of[size]) for size in both] for of in (mine, theirs)]
+        ratio = None if name == baseline else ratio_of_critical_batches(both, means[0], means[1], comparisons)
         rows.append(
             CriticalBatch(
                 candidate=name,

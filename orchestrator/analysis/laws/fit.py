@@ -118,9 +118,8 @@ class FittedLaw:
         """Degrees of freedom: cells, and not runs, less the coefficients."""
         return len(self.sample.cells()) - self.law.form.size()
 
-    def estimate(self, quantity: Callable[[Law], Array], *, positive: bool = False) -> Estimate:
+    def estimate(self, value: Array, drawn: Array, *, positive: bool = False) -> Estimate:
         """A quantity of the law with its interval; one that is positive by nature in logarithms."""
-        value, drawn = quantity(self.law), quantity(self.draws)
         if not positive:
             low, high = interval(float(value), drawn, self.degrees())
         else:
@@ -130,13 +129,14 @@ class FittedLaw:
 
     def loss_at(self, parameters: int, tokens: int) -> Estimate:
         """The predicted loss."""
-        return self.estimate(lambda law: law.losses(parameters, tokens), positive=True)
+        return self.estimate(*(each.losses(parameters, tokens) for each in (self.law, self.draws)), positive=True)
 
     def coefficients(self) -> dict[str, Estimate]:
         """Each with its interval; no loss is below zero, and neither is E."""
+        drawn = self.draws.coefficients()
         found = {
-            name: self.estimate(lambda law, name=name: law.coefficients()[name], positive=name in "AB")
-            for name in self.law.coefficients()
+            name: self.estimate(value, drawn[name], positive=name in "AB")
+            for name, value in self.law.coefficients().items()
         }
         if (floor := found.get("E")) is not None and floor.low is not None:
             found["E"] = floor.model_copy(update={"low": max(0.0, floor.low)})
@@ -422,21 +422,23 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     asked = [(each.parameters, fitted.tokens_at(each))[axis] for each in predict]
     grid = [round(each) for each in np.geomspace(min(along), max([BEYOND * max(along), *asked]), STEPS)]
 
-    def curve(label: str, tokens: Callable[[int], int]) -> LawCurve:
-        places = [(max(cells)[SIZE], step) if axis == TOKENS else (step, tokens(step)) for step in grid]
-        points = tuple(CurvePoint(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places)
-        return LawCurve(label=label, points=points)
-
-    if len(form.variables) == 1:
-        return (curve("", lambda size: fitted.sample.tokens_at(size, form)),)
     budgets = sorted({tokens for _, tokens in cells})
     ratios = sorted({float(f"{tokens / parameters:.2g}") for parameters, tokens in cells})
-    if len(ratios) < len(budgets):
-        return tuple(
-            curve(f"{ratio:g} tokens per parameter", lambda size, ratio=ratio: max(1, round(ratio * size)))
-            for ratio in ratios[:MOST_CURVES]
+    if form.variables == (TOKENS,):
+        curves = [("", [(max(cells)[SIZE], step) for step in grid])]
+    elif form.variables == (SIZE,):
+        curves = [("", [(step, fitted.sample.tokens_at(step, form)) for step in grid])]
+    elif len(ratios) < len(budgets):
+        curves = [(f"{x:g} tokens per parameter", [(step, max(1, round(x * step))) for step in grid]) for x in ratios]
+    else:
+        curves = [(f"{budget:,} tokens", [(step, budget) for step in grid]) for budget in budgets]
+    return tuple(
+        LawCurve(
+            label=label,
+            points=tuple(CurvePoint(parameters=n, tokens=d, loss=fitted.loss_at(n, d)) for n, d in places),
         )
-    return tuple(curve(f"{budget:,} tokens", lambda _, budget=budget: budget) for budget in budgets[:MOST_CURVES])
+        for label, places in curves[:MOST_CURVES]
+    )
 
 
 def _check_largest(sample: Sample, form: LawForm, draws: int) -> HeldOutPrediction | None:

@@ -39,7 +39,9 @@ def test_a_law_is_the_one_that_an_independent_optimizer_finds() -> None:
 @pytest.mark.parametrize("error", [0.03, 0.15])
 def test_intervals_hold_what_was_planted(error: float) -> None:
     random = np.random.default_rng(0)
-    held, held_least, held_ratio = [], [], []
+    held: list[bool] = []
+    held_least: list[bool] = []
+    held_ratio: list[bool] = []
     for number in range(400):
         measured = noisy(random, error)
         found = fit_batch_law(BATCHES, measured)

@@ -99,7 +99,8 @@ def test_units_change_nothing_but_coefficients() -> None:
 
 def test_the_same_cells_give_the_same_draws_and_those_without_noise_no_spread() -> None:
     losses = law_losses(CELLS, {"A": 12.0, "alpha": 0.08}, noise=0.002)
-    assert np.array_equal(*(fitted("n0", CELLS, losses, draws=5)[1].theta for _ in range(2)))
+    once, again = (fitted("n0", CELLS, losses, draws=5)[1].theta for _ in range(2))
+    assert np.array_equal(once, again)
     _, drawn = fitted("n0", CELLS, law_losses(CELLS, {"A": 12.0, "alpha": 0.08}), draws=20)
     assert float(np.ptp(drawn.coefficients()["alpha"])) < 1e-6
 
