@@ -77,14 +77,14 @@ def test_one_cell_far_off_moves_the_law_little() -> None:
 
 
 def test_intervals_cover_the_planted_exponent() -> None:
-    """150 data sets of five cells: 95 %, within three standard errors."""
+    """100 data sets of five cells: 95 %, within three standard errors."""
     cells = [(round(n), round(20 * n)) for n in np.logspace(6, 9, 5)]
     covered = 0
-    for seed in range(150):
+    for seed in range(100):
         law, drawn = fitted("n0", cells, law_losses(cells, {"A": 12.0, "alpha": 0.08}, noise=0.003, seed=seed), 80)
         low, high = interval(float(law.coefficients()["alpha"]), drawn.coefficients()["alpha"], 3)
         covered += low is not None and high is not None and low <= 0.08 <= high
-    assert abs(covered / 150 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 150)
+    assert abs(covered / 100 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 100)
 
 
 def test_units_change_nothing_but_coefficients() -> None:
