@@ -95,16 +95,6 @@ class Sample:
         kept = self.cells() if len(form.variables) > 1 else _largest(self.cells(), form.variables[0])
         return self.restrict({key for key in self.losses if key[:2] in kept})
 
-    def tokens_at(self, parameters: int, form: LawForm, asked: int | None = None) -> int:
-        """The tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each parameter
-        as the largest model had; else what budgets its cells have, drawn on to that size."""
-        if TOKENS in form.variables:
-            largest = max(self.losses)
-            return asked or max(1, round(parameters * largest[1] / largest[0]))
-        sizes, budgets = np.log(np.array([*self.cells()], dtype=np.float64)).T
-        slope, intercept = np.polyfit(sizes, budgets, 1)
-        return max(1, round(float(np.exp(intercept + slope * np.log(parameters)))))
-
 
 @dataclass(frozen=True, kw_only=True)
 class FittedLaw:
@@ -147,9 +137,16 @@ class FittedLaw:
         found = [np.log(fmean(losses) / self.law.losses(*cell)) for cell, losses in self.sample.cells().items()]
         return float(np.sqrt(np.mean(np.square(found))))
 
-    def tokens_at(self, wanted: Target) -> int:
-        """The tokens that a prediction is of."""
-        return self.sample.tokens_at(wanted.parameters, self.law.form, wanted.tokens)
+    def tokens_at(self, parameters: int, asked: int | None = None) -> int:
+        """The tokens that a prediction at that size is of. With a law in tokens `asked`, or as many for each parameter
+        as the largest model had; else what budgets its cells have, drawn on to that size."""
+        cells = [*self.sample.cells()]
+        if TOKENS in self.law.form.variables:
+            largest = max(cells)
+            return asked or max(1, round(parameters * largest[TOKENS] / largest[SIZE]))
+        sizes, budgets = np.log(np.array(cells, dtype=np.float64)).T
+        slope, intercept = np.polyfit(sizes, budgets, 1)
+        return max(1, round(float(np.exp(intercept + slope * np.log(parameters)))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -393,7 +390,10 @@ def _points(sample: Sample, fitted: FittedLaw | None, form: LawForm) -> tuple[Sc
 
 
 def _prediction(fitted: FittedLaw, wanted: Target, needs: Mapping[tuple[str, str], Footprint]) -> Prediction:
-    tokens, need = fitted.tokens_at(wanted), needs.get((fitted.sample.candidate, wanted.model or ""))
+    tokens, need = (
+        fitted.tokens_at(wanted.parameters, wanted.tokens),
+        needs.get((fitted.sample.candidate, wanted.model or "")),
+    )
     exact = count_state(need) if need is not None and need.parameters == wanted.parameters else None
     return Prediction(
         parameters=wanted.parameters,
@@ -419,7 +419,7 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     form, cells = fitted.law.form, [*fitted.sample.cells()]
     axis = form.variables[0]
     along = [cell[axis] for cell in cells]
-    asked = [(each.parameters, fitted.tokens_at(each))[axis] for each in predict]
+    asked = [(each.parameters, fitted.tokens_at(each.parameters, each.tokens))[axis] for each in predict]
     grid = [round(each) for each in np.geomspace(min(along), max([BEYOND * max(along), *asked]), STEPS)]
 
     budgets = sorted({tokens for _, tokens in cells})
@@ -427,7 +427,7 @@ def _curves(fitted: FittedLaw, predict: Sequence[Target]) -> tuple[LawCurve, ...
     if form.variables == (TOKENS,):
         curves = [("", [(max(cells)[SIZE], step) for step in grid])]
     elif form.variables == (SIZE,):
-        curves = [("", [(step, fitted.sample.tokens_at(step, form)) for step in grid])]
+        curves = [("", [(step, fitted.tokens_at(step)) for step in grid])]
     elif len(ratios) < len(budgets):
         curves = [(f"{x:g} tokens per parameter", [(step, max(1, round(x * step))) for step in grid]) for x in ratios]
     else:
