@@ -53,8 +53,8 @@ from orchestrator.errors import ConflictError
 from orchestrator.records import Conclusion, Difference, ExperimentRecord, ExperimentWithRuns
 from worker.records.footprint import Footprint
 
-DRAWS = 500
-"""Percentiles of 2.5 % rest on 12 draws at each end: an interval's end varies by 6 % of its distance."""
+DRAWS = 400
+"""Percentiles of 2.5 % rest on 10 draws at each end: an interval's end varies by 7 % of its distance."""
 
 Key = tuple[int, int, int, int]
 """Parameters, tokens, seed and place of the experiment of a run: of two experiments with one cell, the runs of the same
@@ -318,7 +318,7 @@ def _row(sample: Sample, baseline: Sample, of_baseline: FittedLaw | None, questi
         coefficients=coefficients,
         no_law=no_law(coefficients),
         relative_error=fitted.relative_error() if fitted else None,
-        held_out=_check_largest(law.sample, form, question.draws // 2) if law else None,
+        held_out=_check_largest(law.sample, form, question.draws // 4) if law else None,
         predictions=tuple(_prediction(law, each, question.needs) for each in question.predict) if law else (),
         curves=_curves(law, question.predict) if law else (),
         instability=instability(sample.judged, None if is_baseline else baseline.judged, question.comparisons),
