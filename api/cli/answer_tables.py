@@ -308,13 +308,14 @@ def _predictions(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
         state = memory = formats.UNKNOWN  # state, and everything that training keeps; activations come on top
         if each.memory is not None:
             state = two_lines(formats.size(each.memory.state_bytes.value), memory_words(each.memory))
-            memory = formats.size(each.memory.total().value)
+            memory = formats.size(each.memory.total_bytes())
         yield size, formats.compact(each.tokens), estimate_text(each.loss, 4), state, memory
 
 
 def _loss_differences(fit: CandidateFit) -> Iterator[tuple[str, ...]]:
     for each in fit.loss_differences:
-        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(each.difference, 4)
+        found = Estimate(value=each.difference.mean, low=each.difference.low, high=each.difference.high)
+        yield formats.compact(each.parameters), formats.compact(each.tokens), estimate_text(found, 4)
 
 
 def _efficiencies(fit: CandidateFit) -> Iterator[tuple[str, ...]]:

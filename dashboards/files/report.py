@@ -235,7 +235,7 @@ def _predictions(law: FitReport) -> Table:
             memory = one.memory
             state = formats.UNKNOWN if memory is None else formats.size(memory.state_bytes.value)
             how = "" if memory is None else f" ({answers.memory_words(memory)})"
-            total = formats.UNKNOWN if memory is None else formats.size(memory.total().value)
+            total = formats.UNKNOWN if memory is None else formats.size(memory.total_bytes())
             tokens = formats.compact(one.tokens)
             rows.append((size.title, fit.title, tokens, _estimate(one.loss, 4), state + how, total))
     return Table(
@@ -316,9 +316,8 @@ def _statistics(spec: ExperimentSpec) -> str:
     if spec.answer is not AnswerKind.LAW:
         return common
     return (
-        "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3), at each size's "
-        "best learning rate, each size at each budget counted once, whatever its seeds; residual bootstrap, "
-        "percentiles stretched by t. Exponents are tested against the baseline's on common draws, all at once "
-        "(Bonferroni). "
+        "Power laws by Huber loss of the log residuals (Hoffmann et al., arXiv 2203.15556, approach 3); each size at "
+        "each budget counts once, as the mean of its seeds; bootstrap over these cells, with Student's t. Two laws are "
+        "compared on common draws, over the optimizers at once (Bonferroni). "
         f"Within one size: {common[0].lower()}{common[1:]}"
     )

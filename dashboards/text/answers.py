@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dashboards.text import formats
-from orchestrator.analysis.laws.records import CandidateFit, Drift, FitReport, FormName, MemoryPrediction, Prediction
+from orchestrator.analysis.laws.records import CandidateFit, Estimate, FitReport, FormName, MemoryPrediction, Prediction
 from orchestrator.jobs import state_word
 from orchestrator.records import CellRecord
 from orchestrator.sweeps.records import SweepReport, TrialRow, Value
@@ -64,13 +64,8 @@ def size_title(one: Prediction) -> str:
 
 
 def memory_words(memory: MemoryPrediction) -> str:
-    """How sure a predicted memory is."""
-    if memory.exact:
-        return "exact"
-    low, high = memory.state_bytes.low, memory.state_bytes.high
-    if low is None or high is None:
-        return "from the trained sizes"
-    return f"[{formats.size(low)}, {formats.size(high)}]"
+    """Where a predicted memory comes from."""
+    return "exact" if memory.exact else "from the trained sizes"
 
 
 def law_headline(report: FitReport) -> str:
@@ -84,12 +79,10 @@ def law_headline(report: FitReport) -> str:
     return formats.sentence(f"{'; '.join(parts)}.")
 
 
-def drift_words(drift: Drift) -> str:
-    """How the difference to the baseline changes with size: `drift +0.0123 [+0.0020, +0.0226] p = 0.031`."""
-    change = drift.change
+def change_words(change: Estimate) -> str:
+    """How the difference to the baseline changes with size: `changes by +0.0123 [+0.0020, +0.0226]`."""
     interval = formats.interval(change.low, change.high, formats.difference)
-    words = ("drift", formats.difference(change.value), interval, formats.p_value(drift.p_value))
-    return " ".join(filter(None, words))
+    return " ".join(filter(None, ("changes by", formats.difference(change.value), interval)))
 
 
 def _exponents(fit: CandidateFit) -> str:

@@ -1,4 +1,4 @@
-"""Scaling laws in the slow, readable way: one scipy minimisation per start, to hold the batched descent against."""
+"""A scaling law fitted in the plain, readable way: the objective of the paper, one L-BFGS minimisation per start."""
 
 from itertools import product
 

@@ -6,93 +6,66 @@ Below B_crit a larger batch costs few tokens more and saves steps, beyond it cos
 both are twice their minimum (S. McCandlish et al., "An Empirical Model of Large-Batch Training", arXiv 1812.06162,
 eq. 2.11; H. Zhang et al., "How Does Critical Batch Size Scale in Pre-training?", arXiv 2410.21676).
 
-What is observed is a batch, as the mean logarithm over its seeds: they share what its tuning missed. Given B_crit the
-logarithm of T is linear in what is left, so that the interval holds the values that an F-test of n - 2 degrees does not
-reject. It is open to above where the tokens are not shown to rise with the batch, and to below where they are not shown
-to rise by less than it.
+A batch counts once, as the mean logarithm over its seeds. Given B_crit the logarithm of T is linear in T_min's, so the
+interval holds the values that an F-test of n - 2 degrees does not reject. It is open to above where the tokens are not
+shown to rise with the batch, and to below where they are not shown to rise by less than it.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.candidates import CandidateSummary, summaries
-from orchestrator.analysis.comparison import Curves, ValidationCurve, comparison_spec, tokens_per_step
+from orchestrator.analysis.candidates import CandidateSummary, loss_of, summaries
+from orchestrator.analysis.comparison import Curves, comparison_spec, tokens_per_step
 from orchestrator.analysis.laws.records import BatchPoint, CriticalBatch, CriticalBatches, Estimate
 from orchestrator.analysis.laws.verdicts import critical_batch_notes, critical_batch_verdict
 from orchestrator.analysis.sequential import Array
 from orchestrator.analysis.statistics import t_quantile
 from orchestrator.analysis.targets import first_reached, geometric_mean, reached_between
-from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns, RunRecord
-from worker.records.result import Verdict
+from orchestrator.records import SIGNIFICANCE, ExperimentWithRuns
 
 LEAST_BATCHES = 4
 """Two coefficients and two degrees of freedom; with one an interval is 12.7 standard errors."""
 REACH = 1e4
-"""Critical batches are looked for as far below the smallest batch, and above the largest."""
+"""Critical batches are looked for as far below the smallest batch, and above the largest …"""
+PLACES = 1000
+"""… at so many places: a bound is found to 3 %."""
 FINE = 0.05
 """Two evaluations this far apart, as a share of the later one, tell when a loss was reached: straight lines between
-them miss by half of that at most. Large batches have few steps: evaluated more seldom, they look dear or cheap, and
-the interval does not hold B_crit."""
-PLACES = 1000
-"""Of the logarithm in that range: a bound is found to 3 %."""
+them miss by half of that at most."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchLaw:
-    """T(B) = T_min (1 + B / B_crit), as far as n batches tell it."""
-
-    least_tokens: Estimate
-    critical: Estimate
-    """A bound is null where the tokens do not tell it."""
-
-
-def fit_batch_law(batches: Sequence[float], tokens: Sequence[float]) -> BatchLaw | None:
-    """The law through the tokens that each batch took; None for fewer than `LEAST_BATCHES`."""
+def fit_batch_law(batches: Sequence[float], tokens: Sequence[float]) -> tuple[Estimate, Estimate] | None:
+    """T_min and B_crit by the tokens that each batch took; None for fewer than `LEAST_BATCHES`."""
     if len(batches) < LEAST_BATCHES:
         return None
     places, squares, levels = _profile(batches, tokens)
-    degrees = len(batches) - 2
-    limit = _limit(float(squares.min()), degrees)
-    best = int(squares.argmin())
+    limit, best = _limit(squares, len(batches) - 2), int(squares.argmin())
     kept = squares <= limit
     wide = np.sqrt(np.maximum(limit - squares, 0.0) / len(batches))[kept]
-    return BatchLaw(
-        least_tokens=Estimate(
-            value=float(np.exp(levels[best])),
-            low=float(np.exp((levels[kept] - wide).min())) if not kept[0] else None,
-            high=float(np.exp((levels[kept] + wide).max())),
-        ),
-        critical=_estimate(places, kept, best),
+    least_tokens = Estimate(
+        value=float(np.exp(levels[best])),
+        low=None if kept[0] else float(np.exp((levels[kept] - wide).min())),
+        high=float(np.exp((levels[kept] + wide).max())),
     )
+    return least_tokens, _estimate(places, kept, best)
 
 
 def ratio_of_critical_batches(
     batches: Sequence[float], tokens: Sequence[float], baseline_tokens: Sequence[float], comparisons: int = 1
 ) -> Estimate | None:
     """A candidate's critical batch by the baseline's, over the batches that both have; one of so many comparisons. The
-    errors of the two are taken for independent: what a batch's seeds share makes the interval too wide, not too
-    narrow."""
+    errors of the two are taken for independent: what a batch's seeds share makes the interval too wide."""
     if len(batches) < LEAST_BATCHES:
         return None
-    _, mine, _ = _profile(batches, tokens)
-    _, theirs, _ = _profile(batches, baseline_tokens)
-    count = len(mine)
-    apart = range(1 - count, count)
+    (places, mine, _), (_, theirs, _) = _profile(batches, tokens), _profile(batches, baseline_tokens)
     # The least sum over all pairs of places that lie so far apart.
-    least = np.array(
-        [
-            float(np.min(mine[max(by, 0) : count + min(by, 0)] + theirs[max(-by, 0) : count - max(by, 0)]))
-            for by in apart
-        ]
-    )
-    step = 2 * math.log(REACH) + math.log(max(batches) / min(batches))
-    ratios = np.exp(np.array(apart) * step / (count - 1))
-    limit = _limit(float(least.min()), 2 * len(batches) - 4, comparisons)
-    return _estimate(ratios, least <= limit, int(least.argmin()))
+    apart = range(1 - PLACES, PLACES)
+    least = np.array([(mine[max(by, 0) : PLACES + by] + theirs[max(-by, 0) : PLACES - by]).min() for by in apart])
+    ratios = (places[1] / places[0]) ** np.array(apart, dtype=np.float64)
+    return _estimate(ratios, least <= _limit(least, 2 * len(batches) - 4, comparisons), int(least.argmin()))
 
 
 def _profile(batches: Sequence[float], tokens: Sequence[float]) -> tuple[Array, Array, Array]:
@@ -104,20 +77,16 @@ def _profile(batches: Sequence[float], tokens: Sequence[float]) -> tuple[Array, 
     return places, np.asarray(((rest - levels[:, None]) ** 2).sum(axis=1)), np.asarray(levels)
 
 
-def _limit(least: float, degrees: int, comparisons: int = 1) -> float:
+def _limit(squares: Array, degrees: int, comparisons: int = 1) -> float:
     """Squares up to which an F-test of one coefficient rejects nothing."""
-    return least * (1 + t_quantile(degrees, 1 - SIGNIFICANCE / comparisons / 2) ** 2 / degrees) + np.finfo(float).tiny
+    t = t_quantile(degrees, 1 - SIGNIFICANCE / comparisons / 2)
+    return float(squares.min()) * (1 + t**2 / degrees) + np.finfo(float).tiny
 
 
 def _estimate(values: Array, kept: NDArray[np.bool_], best: int) -> Estimate:
     """The hull of what is kept; without a bound where that goes on to the end."""
-    inside = np.flatnonzero(kept)
-    first, last = int(inside[0]), int(inside[-1])
-    return Estimate(
-        value=float(values[best]),
-        low=None if first == 0 else float(values[first]),
-        high=None if last == len(values) - 1 else float(values[last]),
-    )
+    low, high = (None if kept[end] else float(values[kept][end]) for end in (0, -1))
+    return Estimate(value=float(values[best]), low=low, high=high)
 
 
 def critical_batches(
@@ -127,8 +96,8 @@ def critical_batches(
 ) -> CriticalBatches | None:
     """Each common candidate's critical batch over experiments of one model with several batches; None for others.
 
-    `target`: the loss that is to be reached; null takes the highest final loss of all judged runs that were trained,
-    which all of them reach. Of two experiments with one batch the seeds of both count.
+    `target`: the loss that is to be reached; null takes the highest final loss of all judged runs that were not
+    lost, which all of them reach. Of two experiments with one batch the seeds of both count.
     """
     specs = [comparison_spec(experiment) for experiment, _ in measured]
     sizes = [each.workload.budget.batch_sequences * each.workload.data.sequence_length_tokens for each in specs]
@@ -140,28 +109,14 @@ def critical_batches(
             found.setdefault(each.candidate.name(), {}).setdefault(size, {})[place] = each
     names = [each.name() for each in specs[0].candidates if sum(map(len, found[each.name()].values())) == len(measured)]
     baseline = specs[0].baseline_name()
-    finals = [
-        loss
-        for name in names
-        for of_size in found[name].values()
-        for each in of_size.values()
-        for run in each.best.runs
-        if _is_trained(run) and (loss := each.best.losses().get(run.seed)) is not None
-    ]
+    summed = [each for name in names for of_size in found[name].values() for each in of_size.values()]
+    finals = [loss for each in summed for loss in each.best.losses().values()]
     if baseline not in names or not finals:
         return None
     wanted = max(finals) if target is None else target
     comparisons = max(len(names) - 1, 1)
-    is_open = {
-        name: {size for size, of_size in found[name].items() if any(each.rate_is_open() for each in of_size.values())}
-        for name in names
-    }
     reached = {
-        name: {
-            size: {} if size in is_open[name] else _tokens_to(each, wanted, curves)
-            for size, each in sorted(found[name].items())
-        }
-        for name in names
+        name: {size: _tokens_to(each, wanted, curves) for size, each in sorted(found[name].items())} for name in names
     }
     rows = []
     for name in sorted(names, key=lambda each: each != baseline):
@@ -169,24 +124,17 @@ def critical_batches(
         points = tuple(_point(size, of, theirs[size], comparisons) for size, of in mine.items() if of)
         law = fit_batch_law([each.batch_tokens for each in points], [each.tokens for each in points])
         both = [size for size, of in mine.items() if of and theirs[size]]
-        ratio = None
-        if name != baseline:
-            ratio = ratio_of_critical_batches(
-                both,
-                [_geometric_mean(mine[size]) for size in both],
-                [_geometric_mean(theirs[size]) for size in both],
-                comparisons,
-            )
+        means = [[_mean(of[size]) for size in both] for of in (mine, theirs)]
+        ratio = None if name == baseline else ratio_of_critical_batches(both, means[0], means[1], comparisons)
         rows.append(
             CriticalBatch(
                 candidate=name,
                 title=found[name][sizes[0]][0].candidate.title(),
                 is_baseline=name == baseline,
                 points=points,
-                not_reached=tuple(size for size, of in mine.items() if not of and size not in is_open[name]),
-                open_batches=tuple(sorted(is_open[name])),
-                least_tokens=law.least_tokens if law else None,
-                critical_batch_tokens=law.critical if law else None,
+                not_reached=tuple(size for size, of in mine.items() if not of),
+                least_tokens=law and law[0],
+                critical_batch_tokens=law and law[1],
                 to_baseline=ratio,
                 comparisons=comparisons,
                 verdict="",
@@ -209,34 +157,27 @@ Tokens = Mapping[tuple[int, int], float]
 def _tokens_to(
     of_size: Mapping[int, CandidateSummary], target: float, curves: Callable[[Sequence[str]], Curves]
 ) -> Tokens:
-    """Of every judged run with one batch; empty where one did not get there, or nobody saw when."""
+    """Of every judged run with one batch; empty where one was lost or did not get there, or nobody saw when."""
     runs = [(place, run) for place, each in of_size.items() for run in each.best.runs]
     seen = curves([run.id for _, run in runs if run.result is not None])
     found: dict[tuple[int, int], float] = {}
     for place, run in runs:
         curve = seen.get(run.id)
-        steps = first_reached(curve.steps, curve.losses, target) if curve and _is_trained(run) else None
-        if not curve or not steps or not _is_fine(curve, target):
+        if curve is None or loss_of(run) is None:
+            return {}
+        steps = first_reached(curve.steps, curve.losses, target)
+        first, last = reached_between(curve.steps, curve.losses, target) or (0.0, math.inf)
+        if not steps or last - first > FINE * last:
             return {}
         found[place, run.seed] = steps * tokens_per_step(run)
     return found
 
 
-def _is_fine(curve: ValidationCurve, target: float) -> bool:
-    """Whether evaluations were near enough to tell when a loss was reached."""
-    first, last = reached_between(curve.steps, curve.losses, target) or (0.0, math.inf)
-    return last - first <= FINE * last
-
-
-def _is_trained(run: RunRecord) -> bool:
-    return run.result is not None and run.result.verdict is Verdict.CONVERGED
-
-
-def _geometric_mean(tokens: Tokens) -> float:
+def _mean(tokens: Tokens) -> float:
     return float(np.exp(np.mean(np.log([*tokens.values()]))))
 
 
 def _point(size: int, mine: Tokens, theirs: Tokens, comparisons: int) -> BatchPoint:
     seeds = sorted(mine.keys() & theirs.keys())
     ratio = geometric_mean([mine[seed] / theirs[seed] for seed in seeds], comparisons) if mine is not theirs else None
-    return BatchPoint(batch_tokens=size, tokens=_geometric_mean(mine), n=len(mine), to_baseline=ratio)
+    return BatchPoint(batch_tokens=size, tokens=_mean(mine), n=len(mine), to_baseline=ratio)

@@ -1,11 +1,10 @@
 """Scaling-law fits as records: what was fitted, how sure it is, and a verdict in a sentence."""
 
-import math
 from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.records import Instability, Interval, TestedDifference
+from orchestrator.records import Conclusion, Difference, Instability, Interval
 from worker.records.result import Record
 
 FormName = Literal["n", "n0", "d", "d0", "nd"]
@@ -32,23 +31,14 @@ class ScalingPoint(Record):
     """The mean's 95 % t-interval over the seeds; null with one seed. The law's intervals do not rest on it."""
     n: int = Field(ge=1)
     """Seeds."""
-    open_lr: float | None = None
-    """Its best learning rate, where that lies at the edge of its grid or no basin is known about it: at a better one
-    its loss may be lower by any amount. Null elsewhere."""
-    regret: float | None = 0.0
-    """How much lower its loss may be at a better rate, nats, as far as its grid left that open; null with `open_lr`."""
     is_in_law: bool = True
-    """Whether a law is sought along it; not along cells of another budget than the largest that all sizes have."""
+    """Whether the law has it; a law of sizes alone has each at its largest budget."""
     fitted: float | None = None
     """The law's loss there; null where no law is known, and where it is not in it."""
 
     def place(self) -> tuple[int, int]:
         """Parameters and tokens."""
         return self.parameters, self.tokens
-
-    def largest_regret(self) -> float:
-        """The regret; infinite where the best rate is open."""
-        return math.inf if self.regret is None else self.regret
 
 
 class MemoryPrediction(Record):
@@ -60,15 +50,9 @@ class MemoryPrediction(Record):
     """Of the optimizer: to the byte where `exact`, else from the states of the trained sizes."""
     exact: bool
 
-    def total(self) -> Estimate:
+    def total_bytes(self) -> float:
         """Parameters, gradients and state together."""
-        rest = self.parameter_bytes + self.gradient_bytes
-        low, high = self.state_bytes.low, self.state_bytes.high
-        return Estimate(
-            value=rest + self.state_bytes.value,
-            low=None if low is None else rest + low,
-            high=None if high is None else rest + high,
-        )
+        return self.parameter_bytes + self.gradient_bytes + self.state_bytes.value
 
 
 class Prediction(Record):
@@ -109,49 +93,14 @@ class HeldOutPrediction(Record):
     """Predicted minus measured, nats."""
 
 
-class ExponentDifference(TestedDifference):
-    """An exponent against the baseline's, for the hypothesis that they are equal; one of all candidates and exponents
-    of the report."""
-
-    exponent: str
-    difference: Estimate
-
-
 class LossDifference(Record):
-    """The law's loss minus the baseline's at a size that both were trained at; negative is better."""
+    """The law's loss minus the baseline's at a size that both were trained at (of a law in tokens: at a budget)."""
 
     parameters: int
     tokens: int
-    difference: Estimate
-    """Nats, on common bootstrap draws. The intervals of all sizes hold together, at 95 %, with what tuning left open; a
-    bound is null where a better rate could move it by any amount."""
-
-
-class Drift(TestedDifference):
-    """How the difference to the baseline changes from the smallest size to the largest, by both laws; for the
-    hypothesis that it is the same at both, one of all candidates of the report."""
-
-    change: Estimate
-    """Nats, difference at the largest minus difference at the smallest: above zero the candidate loses ground."""
-    rate_is_open: bool = False
-    """Whether better rates than those of the grids could turn it; there is no test then."""
-
-
-class TypicalDifference(Record):
-    """What a candidate's losses differ by from the baseline's at a typical size, beside the differences at each."""
-
-    difference: Interval
-    """Nats; mean over sizes (of a law in tokens: budgets) with its 95 % t-interval, of which sizes are the sample, and
-    what tuning left open; a bound is null where a better rate could move it by any amount."""
-    comparisons: int = 1
-    """How many candidates' intervals hold at once."""
-    spread: float | None
-    """Standard deviation of the true differences between sizes, nats: what is left without the seeds' noise, 0 where
-    sizes are not shown to differ; null where a size has fewer than two seeds with all that is averaged there."""
-    cells_left_out: int = 0
-    """Sizes at budgets that other sizes lack (of a law in tokens: budgets at sizes): they are not in it."""
-    in_common: bool = True
-    """Whether every size is averaged over the same budgets; else each over its own, having none in common."""
+    difference: Difference
+    """Nats, on common bootstrap draws; of all candidates the intervals hold together, each size by itself. `n` counts
+    cells."""
 
 
 class BatchPoint(Record):
@@ -175,9 +124,6 @@ class CriticalBatch(Record):
     not_reached: tuple[int, ...]
     """Batches, in tokens, of which a judged run did not get to the target, or was evaluated too seldom to tell when:
     they are not among the points."""
-    open_batches: tuple[int, ...] = ()
-    """Batches, in tokens, of which the best learning rate lies at the edge of its grid: at a better one they may need
-    fewer tokens by any number, so that they are not among the points either."""
     least_tokens: Estimate | None
     """T_min; null below four points."""
     critical_batch_tokens: Estimate | None
@@ -201,8 +147,8 @@ class CriticalBatches(Record):
 
 
 class DataEfficiency(Record):
-    """How much data the baseline would need for a candidate's loss, both by their laws, as a multiple of what that one
-    had. The interval has the errors of both laws, and what tuning left open."""
+    """The token multiplier: how much data the baseline would need for a candidate's loss, both by their laws, as a
+    multiple of what that one had. The interval is that of common bootstrap draws."""
 
     parameters: int
     tokens: int
@@ -228,18 +174,18 @@ class CandidateFit(Record):
     held_out: HeldOutPrediction | None
     """Null where the law needs the largest models."""
     predictions: tuple[Prediction, ...]
-    against_baseline: tuple[ExponentDifference, ...]
     loss_differences: tuple[LossDifference, ...] = ()
     """To the baseline at each size (of a law in tokens: each budget), by the laws of the seeds that both have there;
     empty without both laws."""
-    drift: Drift | None = None
-    """Null without both laws."""
-    typical_difference: TypicalDifference | None = None
-    """By the measured losses, with a law or without; null for the baseline, and with fewer than three sizes."""
-    data_efficiency: tuple[DataEfficiency, ...]
+    change: Estimate | None = None
+    """Nats by which the last of these differences exceeds the first: above zero the candidate loses ground as models
+    grow. Null without both laws."""
+    data_efficiency: tuple[DataEfficiency, ...] = ()
     curves: tuple[LawCurve, ...] = ()
     instability: Instability | None = None
-    """Of the runs at its best rates, in all cells; null while none has ended."""
+    """Of its judged runs in all cells; null while none has ended."""
+    conclusion: Conclusion = Conclusion.NO_LOSS
+    """On the difference at the largest size."""
     verdict: str
     """One sentence or a few."""
 

@@ -1,7 +1,6 @@
 """`scaling-law`: whether AdaPM's loss falls with size as AdamW's does, by the laws fitted over several comparisons."""
 
 from orchestrator.analysis.laws.records import CandidateFit
-from orchestrator.analysis.statistics import widen
 from orchestrator.studies import scales
 from orchestrator.studies.evidence import Evidence, StudyScale
 from orchestrator.studies.findings import (
@@ -10,7 +9,6 @@ from orchestrator.studies.findings import (
     Judgement,
     Measure,
     all_hold,
-    all_hold_together,
     figure_sentence,
     incomplete,
     is_on_par,
@@ -53,14 +51,14 @@ def judge(evidence: Evidence) -> Judgement:
     differences = [
         Measure(
             name=f"AdaPM − AdamW at {each.parameters:,}",
-            value=each.difference.value,
+            value=each.difference.mean,
             low=each.difference.low,
             high=each.difference.high,
             note="nats, by both laws",
         )
         for each in mine.loss_differences
     ]
-    follows, kept = _follows(evidence, mine), _keeps_up(evidence, mine)
+    follows, kept = _follows(mine), _keeps_up(evidence, mine)
     told = {
         ClaimVerdict.HOLDS: "does not fall behind AdamW with size",
         ClaimVerdict.FAILS: "falls behind AdamW with size",
@@ -82,44 +80,35 @@ def judge(evidence: Evidence) -> Judgement:
     )
 
 
-def _follows(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:
+def _follows(mine: CandidateFit) -> ClaimVerdict:
     """Whether every point of AdaPM lies on its law, to within the tolerance: the whole interval over its seeds."""
     if mine.no_law:
         exponents = [mine.coefficients[name] for name in EXPONENTS if name in mine.coefficients]
         rises = any(each.high is not None and each.high < 0 for each in exponents)
         return ClaimVerdict.FAILS if rises else ClaimVerdict.UNDECIDED
-    pairs = [
-        (point.fitted or 0.0, found.loss)
-        for point in mine.points
-        for part in evidence.parts
-        if (found := part.candidate("adapm")) is not None
-        and found.loss is not None
-        and any(run.parameters == point.parameters and run.tokens == point.tokens for run in part.runs)
-    ]
-
-    def answers(tests: int) -> list[ClaimVerdict]:
-        found = []
-        for fitted, mean in pairs:
-            loss = widen(mean, tests)
-            low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
-            found.append(lies_within((low, high), (1 - TOLERANCE) * fitted, (1 + TOLERANCE) * fitted))
-        return found
-
-    together = all_hold_together(answers, len(pairs))
+    together = all_hold(
+        lies_within(
+            (each.loss if each.low is None else each.low, each.loss if each.high is None else each.high),
+            (1 - TOLERANCE) * each.fitted,
+            (1 + TOLERANCE) * each.fitted,
+        )
+        for each in mine.points
+        if each.fitted is not None
+    )
     return ClaimVerdict.FAILS if together is ClaimVerdict.IN_PART else together
 
 
 def _keeps_up(evidence: Evidence, mine: CandidateFit) -> ClaimVerdict:
     """Whether AdaPM loses no more than the margin to AdamW from the smallest size to the largest, or is on par at each;
-    it falls behind where the drift is shown, and ends above the margin. Laws are those of the runs that were trained:
+    it falls behind where the change is shown, and ends above the margin. Laws are those of the runs that were trained:
     where it lost some at a size and AdamW none, it does not keep up."""
     found = [each for part in evidence.parts if (each := part.candidate("adapm")) is not None and each.lost]
     if found:
         fails = any(is_on_par(each) is ClaimVerdict.FAILS for each in found)
         return ClaimVerdict.FAILS if fails else ClaimVerdict.UNDECIDED
-    if mine.drift is None:
+    if mine.change is None:
         return ClaimVerdict.UNDECIDED
-    low, high = mine.drift.change.low, mine.drift.change.high
+    low, high = mine.change.low, mine.change.high
     over = [each.difference.high for each in mine.loss_differences]
     if (high is not None and high <= MARGIN_NATS) or all(each is not None and each <= MARGIN_NATS for each in over):
         return ClaimVerdict.HOLDS

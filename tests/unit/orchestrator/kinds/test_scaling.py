@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.registry import ExperimentSpec, read_spec
+from orchestrator.kinds.registry import ExperimentSpec, planned_runs, read_spec
 from orchestrator.kinds.scaling import ScalingSpec, TokenBudget
 from orchestrator.specs.faults import faults
 from orchestrator.specs.text import TextForm, parse
@@ -60,7 +60,7 @@ def test_a_cell_is_a_comparison_with_its_sizes_rates_micro_batch_and_warm_up() -
 
 def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -> None:
     spec = scaling_spec()
-    runs = spec.first_runs()
+    runs = planned_runs(spec)
     assert len(runs) == spec.run_count() == 3 * 2 * 2 * 2
     assert [run.spec.seed for run in runs] == [1] * 12 + [2] * 12
     assert [run.spec.workload.model for run in runs[:12:4]] == ["gpt2-nano", "gpt2-micro", "gpt2-tiny"]
@@ -119,12 +119,12 @@ def test_an_experiment_without_a_kind_is_a_comparison() -> None:
         ({"budgets": [{"tokens_per_parameter": True}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
         ({"budgets": [{"tokens_per_parameter": "3"}]}, "/budgets/0/tokens_per_parameter", "must be a valid number"),
         ({"warmup_share": 1}, "/warmup_share", "must be less than 1"),
-        ({"unequal_grids": True}, "/unequal_grids", "unknown field"),
         ({"warmup_share": False}, "/warmup_share", "must be a valid number"),
         ({"warmup_share": "0.1"}, "/warmup_share", "must be a valid number"),
         ({"tuning": {"seeds": [1]}}, "/tuning/seeds", "must share no seed with seeds, which has 1 too"),
         ({"tuning": {"at": "smallest-size"}}, "/tuning/transfer", "must be kept or inverse-width: larger sizes need"),
         ({"tuning": {"transfer": "kept"}}, "/tuning/transfer", "must be null: each size is tuned"),
+        ({"tuning": {"method": "grid", "trials": 5}}, "/tuning/trials", "must be left out: a grid tries the given"),
         ({"tuning": {"at": "everywhere"}}, "/tuning/at", "must be 'each-size'"),
         (
             {"sizes": [{"model": "gpt2-nano"}, {"model": "gpt2-tiny", "learning_rates": {"adamw": [0.1, 0.2]}}],

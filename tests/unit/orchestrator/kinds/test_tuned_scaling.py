@@ -1,5 +1,6 @@
 """What follows in tuned scaling experiments: each cell's own winner, or that of the smallest size for all."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,16 +9,16 @@ from orchestrator.analysis.candidates import run_fact
 from orchestrator.analysis.cells import cell_records, comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import read_spec
+from orchestrator.kinds.registry import planned_runs, read_spec
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import ExperimentRecord, RunRecord
-from tests.factories.comparison import experiment_record, run_record
+from tests.factories.comparison import Outcome, experiment_record, run_record
 from tests.factories.scaling import scaling_spec
 from tests.factories.stores import result
 from worker.records.result import Verdict
 
 EACH: dict[str, Any] = {"seeds": [0], "method": "grid"}
-SMALLEST: dict[str, Any] = {"seeds": [0], "method": "grid", "at": "smallest-size", "transfer": "inverse-width"}
+SMALLEST: dict[str, Any] = {**EACH, "at": "smallest-size", "transfer": "inverse-width"}
 BUDGETS = [{"tokens": 10_240}, {"tokens_per_parameter": 1.0}]
 
 
@@ -28,33 +29,38 @@ def loss(run: PlannedRun) -> float:
     return size + 20 * abs(run.spec.optimizer.lr - best) + 0.003 * run.spec.seed
 
 
+def measured(
+    spec: ScalingSpec, ends: Callable[[PlannedRun], Outcome] = loss
+) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    """The experiment when every run has ended so, those that followed too."""
+    runs: list[RunRecord] = []
+    planned = planned_runs(spec)
+    while planned:
+        runs += [run_record(run, len(runs) + place, ends(run)) for place, run in enumerate(planned)]
+        planned = spec.follow_up_runs([run_fact(run) for run in runs])
+    return experiment_record(spec, len(runs)), tuple(runs)
+
+
 def told(run: PlannedRun) -> tuple[str, str, int, float, int]:
     work, optimizer = run.spec.workload, run.spec.optimizer
     return run.candidate, work.model, work.budget.steps, optimizer.lr, run.spec.seed
 
 
-def grown(spec: ScalingSpec) -> tuple[PlannedRun, ...]:
-    """All runs of the experiment, when each has ended with its loss."""
-    found = list(spec.first_runs())
-    while more := spec.follow_up_runs([run_fact(run_record(run, 0, loss(run))) for run in found]):
-        found += more
-    return tuple(found)
-
-
-def measured(spec: ScalingSpec) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
-    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(grown(spec)))
-    return experiment_record(spec, len(runs)), runs
+def grown(spec: ScalingSpec) -> list[tuple[str, str, int, float, int]]:
+    """All runs, as `told`."""
+    _, runs = measured(spec)
+    return [(run.candidate, run.model, run.steps_total, run.lr, run.seed) for run in runs]
 
 
 def test_each_size_tunes_by_itself() -> None:
     """The grid on the tuning seed in every cell, then the winner of that cell on the seeds."""
     spec = scaling_spec(tuning=EACH)
     assert spec.grows() and read_spec(spec.model_dump_json()) == spec
-    first = spec.first_runs()
+    first = planned_runs(spec)
     assert len(first) == 3 * 2 * 2 and {run.spec.seed for run in first} == {0}
     runs = grown(spec)
     assert len(runs) == spec.run_count() == 12 + 3 * 2 * 2
-    assert {told(run) for run in runs[12:]} == {
+    assert set(runs[12:]) == {
         (name, size.model, 40, lr, seed)
         for size in spec.sizes
         for name, lr in (("adamw", 0.004), ("adapm", 0.008))
@@ -65,12 +71,11 @@ def test_each_size_tunes_by_itself() -> None:
 def test_the_smallest_size_tunes_for_all_by_the_rule_that_is_stated() -> None:
     """At each budget; widths are 48, 80 and 128."""
     spec = scaling_spec(tuning=SMALLEST, budgets=BUDGETS)
-    first = spec.first_runs()
+    first = planned_runs(spec)
     assert [told(run)[1:3] for run in first] == [("gpt2-nano", 40)] * 4 + [("gpt2-nano", 317)] * 4
     runs = grown(spec)
     assert len(runs) == spec.run_count() == 8 + 3 * 2 * 2 * 2
-    larger = [run for run in runs if run.spec.workload.model != "gpt2-nano"]
-    assert {told(run)[:4] for run in larger} == {
+    assert {run[:4] for run in runs if run[1] != "gpt2-nano"} == {
         (name, model, steps, rate)
         for model, steps_of, rates in (
             ("gpt2-micro", (40, 1073), (0.0024, 0.0048)), ("gpt2-tiny", (40, 3355), (0.0015, 0.003))
@@ -79,28 +84,23 @@ def test_the_smallest_size_tunes_for_all_by_the_rule_that_is_stated() -> None:
         for name, rate in zip(("adamw", "adapm"), rates, strict=True)
     }  # fmt: skip
     kept = grown(scaling_spec(tuning={**SMALLEST, "transfer": "kept"}))
-    assert {told(run)[3] for run in kept if run.candidate == "adapm" and run.spec.seed} == {0.008}
+    assert {rate for name, _, _, rate, seed in kept if name == "adapm" and seed} == {0.008}
 
 
-def test_a_line_is_searched_to_its_end_before_anything_is_taken_over() -> None:
-    """AdaPM goes on to 0.016 before the larger sizes begin, at its setting times their width's share."""
-    spec = scaling_spec(tuning={"seeds": [0], "trials": 4, "at": "smallest-size", "transfer": "inverse-width"})
-    mine = [run for run in spec.first_runs() if run.candidate == "adapm"]
-    more = list(spec.follow_up_runs([run_fact(run_record(run, 0, -run.spec.optimizer.lr)) for run in mine]))
-    assert [told(run) for run in more] == [("adapm", "gpt2-nano", 40, 0.032, 0)]
-    ended = [run_fact(run_record(run, 0, -run.spec.optimizer.lr)) for run in (*mine, *more)]
-    judged = spec.follow_up_runs(ended)
-    assert {(told(run)[1], told(run)[3]) for run in judged} == {
-        ("gpt2-nano", 0.032),
-        ("gpt2-micro", 0.0192),
-        ("gpt2-tiny", 0.012),
-    }
+def test_a_line_search_ends_before_anything_is_taken_over() -> None:
+    """Three rates about the own one, further ones one after another, then the setting for all sizes."""
+    spec = scaling_spec(tuning={"seeds": [0], "trials": 5, "at": "smallest-size", "transfer": "kept"})
+    runs = grown(spec)
+    assert len(runs) == spec.run_count() == 2 * 5 + 3 * 2 * 2
+    assert {run[1] for run in runs[:10]} == {"gpt2-nano"} and {run[4] for run in runs[:10]} == {0}
+    judged = {(name, rate) for name, _, _, rate, seed in runs if seed}
+    assert len(judged) == 2, "one rate for each candidate, at every size"
 
 
 def test_a_candidate_that_never_learned_is_taken_over_nowhere() -> None:
-    spec = scaling_spec(tuning=SMALLEST)
     diverged = result(final_val_loss=None, verdict=Verdict.DIVERGED)
-    assert spec.follow_up_runs([run_fact(run_record(run, 0, diverged)) for run in spec.first_runs()]) == ()
+    _, runs = measured(scaling_spec(tuning=SMALLEST), lambda run: diverged if run.candidate == "adapm" else loss(run))
+    assert {run.model for run in runs if run.candidate == "adapm"} == {"gpt2-nano"}
 
 
 @pytest.mark.parametrize("tuning", [EACH, SMALLEST])
@@ -116,13 +116,14 @@ def test_laws_and_cells_say_how_rates_were_chosen(tuning: dict[str, Any]) -> Non
     assert any(note.startswith(origin) for note in largest.notes) is (tuning is SMALLEST)
     assert not any(note.startswith(origin) for note in cells[0].comparison.notes)
     report = fit_experiments(comparisons(experiment, runs), draws=50)
+    assert any(note.startswith("Best learning rate at the edge") for note in report.notes), "one of two rates is"
     assert any(note.startswith(origin) for note in report.notes) is (tuning is SMALLEST)
     assert all(sum(point.n for point in fit.points) == 9 for fit in report.fits)
 
 
 def test_a_cell_that_waits_for_the_smallest_size_is_not_complete() -> None:
     spec = scaling_spec(tuning=SMALLEST)
-    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(spec.first_runs()))
+    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(planned_runs(spec)))
     experiment = experiment_record(spec, len(runs), growing=True)
     waiting = cell_records(experiment, runs)[-1].comparison
     assert not waiting.complete
