@@ -177,6 +177,8 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
     """What `reads.experiment` says of an experiment that has just been stored."""
     spec, runs_total = submittal.spec, len(submittal.planned)
     steps_total = sum(run.spec.workload.budget.steps for run in submittal.planned)
+    if spec.grows():
+        steps_total = max(steps_total, spec.step_count())
     queued = {RunStatus.QUEUED: runs_total} if runs_total else {}
     with trust_stored_names():  # its specification was looked through when it was read
         return ExperimentRecord(

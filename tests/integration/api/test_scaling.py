@@ -239,15 +239,15 @@ def test_an_experiment_without_a_trained_model_is_sentences_everywhere(service: 
 
 def test_rates_of_the_smallest_size_are_taken_over_in_sight(service: Service, client: Client, cli) -> None:
     """Before anything ended, between the phases and after them: numbers of runs, pages, notes and the report agree."""
-    tuning = {"seeds": [0], "extend_grid": 0, "at": "smallest-size", "transfer": "inverse-width"}
+    tuning = {"seeds": [0], "trials": 3, "at": "smallest-size", "transfer": "inverse-width"}
     id = client.submit(scaling_spec(name="tuned", tuning=tuning)).experiment.id
     origin = "Learning rates were tuned at gpt2-nano alone; larger sizes have them times their width"
-    for runs in (4, 4 + 3 * 2 * 2):
+    for runs in (6, 6 + 3 * 2 * 2):
         assert client.experiment(id).counts.total == runs
         for path in (f"/experiments/{id}", f"/experiments/{id}?cell=gpt2-tiny-40", f"/v1/experiments/{id}/report"):
             answer = get(service, path)
             assert answer.status_code == 200 and "NaN" not in answer.text
-        if runs == 4:
+        if runs == 6:
             assert not any(cell.comparison.complete for cell in client.cells(id))
             play(service)
     assert client.experiment(id).counts.done()
@@ -255,7 +255,8 @@ def test_rates_of_the_smallest_size_are_taken_over_in_sight(service: Service, cl
     assert (tiny.runs, tiny.comparison.complete) == (4, True)
     assert {row.best_lr for row in tiny.comparison.rows} == {0.0015}
     (said,) = (note for note in client.compare(id, "gpt2-tiny-40").notes if note.startswith(origin))
-    assert said.endswith("The best one there lay at the edge of its grid: adamw, adapm."), "of two rates, one is"
+    assert said.endswith("The best one there was the lowest or highest tried: adamw, adapm."), "of three rates"
+    assert all(row.edge_of_grid for row in tiny.comparison.rows)
     assert any(note.startswith(origin) for note in client.fit([id]).notes)
     assert origin in get(service, f"/v1/experiments/{id}/report").text
     assert "no run of the seeds" not in cli("compare", id, "--cell", "gpt2-tiny-40").output
