@@ -94,6 +94,12 @@ def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
     return _read(_experiment_spec, text)
 
 
+def hash_as_read(content: object) -> str:
+    """The hash of an experiment's intact specification as it is read now: where an earlier version had fields that are
+    dropped, another one than its checksum. Raises `DamagedError`."""
+    return _hash_as_read(_intact_text(content, None))
+
+
 def chunk(content: object, expected: int | None) -> bytes:
     """The bytes of a chunk of a series."""
     if not isinstance(content, bytes):
@@ -171,6 +177,11 @@ def _own_part(text: str) -> Any:
 @lru_cache(maxsize=RECORDS_KEPT)
 def _experiment_spec(text: str) -> ExperimentSpec:
     return registry.read_stored_spec(text)
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _hash_as_read(text: str) -> str:
+    return _read(_experiment_spec, text).content_hash()
 
 
 @lru_cache(maxsize=RECORDS_KEPT)

@@ -399,6 +399,7 @@ def _experiment_record(
         known["progress"] = _progress(totals, growing=row.growing)
         return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
     progress = _progress(totals, growing=row.growing, steps_planned=spec.step_count())
+    known["spec_hash"] = integrity.hash_as_read(row.spec)
     return ExperimentRecord(**known, spec=spec, progress=progress)
 
 

@@ -90,16 +90,25 @@ def close(connection: Connection, experiment_id: ExperimentId, now: float) -> No
     tell_closed(connection, experiment_id, now)
 
 
-def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
+def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
     """Let experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    query = sa.select(integrity.json_column(experiments.c.spec), experiments.c.id, experiments.c.spec_hash).where(
+    names = ("id", "number", "spec_hash", "created_at")
+    query = sa.select(integrity.json_column(experiments.c.spec), *(experiments.c[name] for name in names)).where(
         experiments.c.id.in_(sorted(revived_in)), ~experiments.c.growing
     )
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
     for row in connection.execute(query.order_by(experiments.c.number).with_for_update(key_share=True)).all():
         with suppress(DamagedError):
-            if integrity.experiment_spec(row.spec, row.spec_hash).grows():
+            spec = integrity.experiment_spec(row.spec, row.spec_hash)
+            if spec.grows() and (not spec.has_driver or _may_get_trials(connection, row, spec, now)):
                 connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
+
+
+def _may_get_trials(connection: Connection, row: sa.Row[Any], spec: ExperimentSpec, now: float) -> bool:
+    """Whether a sweep has trials left, and time."""
+    deadline_at = run_limits(spec, row.created_at)["deadline_at"]
+    count = sa.select(sa.func.count()).where(runs.c.experiment_number == row.number)
+    return (deadline_at is None or now < deadline_at) and connection.execute(count).scalar_one() < spec.run_count()
 
 
 def steer_growth(connection: Connection, experiment_id: str, action: RunAction, now: float) -> None:

@@ -493,15 +493,18 @@ def write_as_earlier_version(store: Store, id: str, change: Callable[[dict[str, 
 
 def grid_of_earlier_version(spec: dict[str, Any]) -> None:
     spec["tuning"] = {"seeds": [0], "extend_grid": 6}
+    spec["unequal_grids"] = False
 
 
 def test_an_experiment_of_an_earlier_version_in_the_middle_of_its_grid_goes_on_and_ends(store: Store) -> None:
-    spec = comparison_spec(learning_rates=RATES, seeds=(1, 2), tuning=Tuning(method="grid", seeds=(0,)))
-    experiment = store.experiments.submit(spec).experiment
+    spec = comparison_spec(learning_rates=RATES, seeds=(1, 2), tuning=Tuning(seeds=(0,)))
+    experiment = store.experiments.submit(spec, "once").experiment
     leases = begin(store, 3)
     finish(store, leases[0])
     write_as_earlier_version(store, experiment.id, grid_of_earlier_version)
     planned = store.experiments.get(experiment.id).runs_planned()
+    assert store.experiments.get(experiment.id).spec_hash == spec.content_hash(), "what bundles and others check"
+    assert not store.experiments.submit(spec, "once").created, "its key is known by what it means today"
     for lease in leases[1:]:
         finish(store, lease)
     while more := begin(store, 9):
@@ -528,7 +531,7 @@ def test_an_experiment_of_an_earlier_version_that_ended_keeps_its_verdict_at_the
     before = store.analysis.compare(experiment.id)
     write_as_earlier_version(store, experiment.id, grid_of_earlier_version)
     with store.database.writing() as connection:
-        connection.execute(sa.update(runs).where(runs.c.seed > 0).values(lr=2.5e-3))
+        connection.execute(sa.update(runs).where(runs.c.seed > 0).values(lr=2.5e-3, version=runs.c.version + 1))
     assert store.follow() == 0
     after = store.analysis.compare(experiment.id)
     assert [row.conclusion for row in after.rows] == [Conclusion.BETTER, Conclusion.BASELINE]

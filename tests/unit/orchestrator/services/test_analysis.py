@@ -26,12 +26,11 @@ class OneExperiment:
         return {}
 
 
-def test_of_a_baseline_chosen_later_nobody_is_told_that_its_open_verdicts_get_seeds() -> None:
-    at_once = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini"), learning_rates=(2e-3,), seeds=range(10))
-    in_turn = ComparisonSpec.model_validate(at_once.model_dump() | {"sequential": {}})
-
-    def note(spec: ComparisonSpec) -> str:
-        return Analysis(cast(Any, OneExperiment(spec)), cast(Any, None)).compare("e", baseline="adapm").notes[0]
-
-    assert note(in_turn).endswith("; seeds are added by differences to adamw, whatever is open here.")
-    assert "seeds are added" not in note(at_once)
+def test_a_baseline_chosen_later_widens_the_intervals_and_is_said_first() -> None:
+    spec = comparison_spec(optimizers=("adamw", "adapm", "adapm-mini"), learning_rates=(2e-3,), seeds=range(10))
+    answers = Analysis(cast(Any, OneExperiment(spec)), cast(Any, None))
+    planned, chosen = answers.compare("e"), answers.compare("e", baseline="adapm")
+    assert (planned.baseline, chosen.baseline) == ("adamw", "adapm")
+    assert {row.difference.comparisons for row in planned.rows if row.difference} == {2}
+    assert {row.difference.comparisons for row in chosen.rows if row.difference} == {3}
+    assert "adapm" in chosen.notes[0] and chosen.notes[1:] == planned.notes

@@ -88,7 +88,7 @@ def example(name):
 
 def test_a_scaling_experiment_counts_the_runs_of_all_of_its_cells(footprints):
     found = look(example("example-scaling.yaml"), footprints)
-    assert (found.kind, found.runs, found.growing) == ("scaling", 66, True)
+    assert (found.kind, found.runs, found.growing) == ("scaling", 66, False)
     assert found.models == ("gpt2-nano", "gpt2-micro", "gpt2-tiny")
     assert found.steps == 22 * (293 + 586 + 1172)  # 150,000, 300,000 and 600,000 tokens in steps of 8 × 64
     assert found.tokens == found.steps * 8 * 64
