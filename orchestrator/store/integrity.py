@@ -22,7 +22,7 @@ from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
-from worker.schema import Spec, trust_stored_names
+from worker.schema import Spec, canonical_json, trust_stored_names
 from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
@@ -181,7 +181,7 @@ def _experiment_spec(text: str) -> ExperimentSpec:
 
 @lru_cache(maxsize=RECORDS_KEPT)
 def _hash_as_read(text: str) -> str:
-    return _read(_experiment_spec, text).content_hash()
+    return hashlib.sha256(canonical_json(_read(_experiment_spec, text).model_dump(mode="json"))).hexdigest()
 
 
 @lru_cache(maxsize=RECORDS_KEPT)
