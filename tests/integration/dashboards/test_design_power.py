@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from api.cli import main
 from orchestrator.analysis.comparison import evaluation_error
 from orchestrator.analysis.design import NOISE_UNKNOWN
-from orchestrator.analysis.power import chance_shown, chance_within, least_difference, least_seeds, level_of
+from orchestrator.analysis.power import chance_shown, chance_within, least_difference, least_seeds
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -46,18 +46,20 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         found = http.post("/v1/experiments/validate", json=fields).json()["power"]
         assert found["paired_sd"] == pytest.approx(SD, rel=1e-6)
         assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
-        noise = found["paired_sd"], level_of(1), evaluation_error(ComparisonSpec.model_validate(fields).workload)
-        assert found["detectable_difference"] == pytest.approx(least_difference(3, *noise), rel=1e-6)
-        assert found["seeds_for_difference"] == least_seeds(lambda n: chance_shown(0.01, n, *noise))
-        assert found["seeds_for_margin"] == least_seeds(lambda n: chance_within(0.01, n, *noise))
+        error = evaluation_error(ComparisonSpec.model_validate(fields).workload)
+        found_at_once = found["detectable_difference"]
+        assert found_at_once == pytest.approx(least_difference(3, SD, 0.05, error), rel=1e-6)
+        assert found["seeds_for_margin"] == least_seeds(lambda n: chance_within(0.01, n, SD, 0.05, error))
+        assert found["seeds_for_difference"] == least_seeds(lambda n: chance_shown(0.01, n, SD, 0.05, error))
 
         longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
         assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None
         alone = dict(fields, candidates=CANDIDATES[:1])
         nothing = http.post("/v1/experiments/validate", json=alone).json()
         assert (nothing["power"], nothing["power_unknown"]) == (None, None), "one candidate is compared with nobody"
-        tuned = http.post("/v1/experiments/validate", json=dict(fields, tuning={"trials": 4})).json()["power"]
-        assert tuned == found, "the verdict is about the settings that tuning finds"
+        tuned = http.post("/v1/experiments/validate", json=dict(fields, tuning={})).json()
+        assert (tuned["runs"], tuned["growing"]) == (2 * (8 * 3 + 3), False), "exactly: trials × tuning seeds + seeds"
+        assert tuned["power"]["detectable_difference"] == found_at_once
         one_seed = http.post("/v1/experiments/validate", json=dict(fields, seeds=[1])).json()["power"]
         assert one_seed["detectable_difference"] is None
 
