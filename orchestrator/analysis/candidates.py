@@ -179,9 +179,9 @@ def _is_at_edge(spec: ComparisonSpec, name: str, trial_runs: Sequence[RunRecord]
     """Of any replicate's tuning; where a grid is judged by its own seeds, of its best rate."""
     facts = [run_fact(run) for run in trial_runs if run.result is not None]
     if spec.tuning is None:
+        rates = {run.lr for run in facts}
         tried = trials_of(facts)
-        is_edge = len(tried) > 1 and min(tried, key=lambda rate: (tried[rate], rate)) in (min(tried), max(tried))
-        return is_edge or spec.has_edge_rate(name)
+        return len(rates) > 1 and min(tried, key=lambda rate: (tried[rate], rate)) in (min(rates), max(rates))
     return any(
         spec.tuner(name, replicate).is_at_edge(
             trials_of(run for run in facts if run.seed in spec.replicate_seeds(replicate)[0])

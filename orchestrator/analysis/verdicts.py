@@ -160,7 +160,7 @@ def _all_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[C
 def loss_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
     """The notes that rest on losses, settings and seeds alone, whoever measured them."""
     for row in rows:
-        if row.edge_of_grid and row.val_loss is not None and not spec.has_edge_rate(row.candidate):
+        if row.edge_of_grid and row.val_loss is not None:
             place = "highest" if row.best_lr == max(rate.lr for rate in row.learning_rates) else "lowest"
             kept = "nothing is called better than it" if row.is_baseline else "it is not called worse"
             yield f"{row.title}'s best learning rate is the {place} one tried, so {kept}: try {place[:-3]}er ones."

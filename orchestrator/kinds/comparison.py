@@ -520,10 +520,6 @@ class ComparisonSpec(TunedExperiment):
         tested, since any of them could have been chosen."""
         return self.model_copy(update={"baseline": name, "all_pairs": True})
 
-    def has_edge_rate(self, name: str) -> bool:
-        """Whether a candidate's one rate was the lowest or highest that was tried elsewhere."""
-        return False
-
     def candidate(self, name: str) -> Candidate:
         """The candidate of that name."""
         return next(each for each in self.candidates if each.name() == name)

@@ -76,14 +76,7 @@ class TransferredSpec(ComparisonSpec):
 
     def origin_of_rates(self) -> str | None:
         """Whose rates these are."""
-        found = _origin_of_rates(self.rates_from, self.rule)
-        if self.at_edge:
-            found += f" The best one there was the lowest or highest tried: {', '.join(self.at_edge)}."
-        return found
-
-    def has_edge_rate(self, name: str) -> bool:
-        """Whether it was there."""
-        return name in self.at_edge
+        return _origin_of_rates(self.rates_from, self.rule)
 
 
 class Size(Spec):
