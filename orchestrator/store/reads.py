@@ -42,6 +42,7 @@ from orchestrator.store.tables import (
 )
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
+from worker.schema import trust_stored_names
 
 Found = TypeVar("Found")
 Record = TypeVar("Record", bound=BaseModel)
@@ -400,7 +401,8 @@ def _experiment_record(
         return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
     progress = _progress(totals, growing=row.growing, steps_planned=spec.step_count())
     known["spec_hash"] = integrity.hash_as_read(row.spec)
-    return ExperimentRecord(**known, spec=spec, progress=progress)
+    with trust_stored_names():  # a record looks through its specification once more
+        return ExperimentRecord(**known, spec=spec, progress=progress)
 
 
 def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: int = 0) -> Progress:
