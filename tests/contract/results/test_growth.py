@@ -187,7 +187,8 @@ def test_of_two_that_follow_the_same_news_exactly_one_adds_runs(store: Store) ->
 
 def test_whoever_comes_late_with_old_news_adds_nothing(store: Store) -> None:
     """Meanwhile another one followed it, and as many runs have ended again: their news is not lost either."""
-    experiment = store.experiments.submit(tuned(trials=5)).experiment
+    spec = tuned(trials=5)
+    experiment = store.experiments.submit(spec).experiment
     first, second, third = begin(store, 3)
     finish(store, first)
     finish(store, second)
@@ -197,7 +198,6 @@ def test_whoever_comes_late_with_old_news_adds_nothing(store: Store) -> None:
         (old,) = growth.read_news(connection)
     finish_all(store, 1)
     with store.database.writing() as connection:
-        spec = experiment.spec
         again = (spec.planned_run("adamw", seed=0, setting={"lr": 3e-3}),)
         assert not growth.add_runs(connection, old, spec, again, store.database.read_clock(connection), goes_on=True)
     store.follow()
