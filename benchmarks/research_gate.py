@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.research_gate --json benchmarks/results/research-gate.json
 
 Whoever tries 500 ideas at 5 % each finds 25 gains that are none. A campaign
-(`orchestrator.campaigns.improvement`) gives each try a level of its own when it is registered, so that the chance of any false gain among all of them stays below
+(`orchestrator.campaigns.improvement`) gives each try a level of its own when it is
+registered, so that the chance of any false gain among all of them stays below
 5 %. A try bets on one pair after the other, each on fresh seeds, until the gain is shown, unlikely to be shown, or its
 pairs are used up.
 

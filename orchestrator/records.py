@@ -52,6 +52,7 @@ class Progress(Record):
 
     steps_done: int
     steps_total: int
+    """Of all runs, while the experiment grows also of those that are still to come, at most."""
     tokens_per_second: float | None
     """Sum over the runs that are training now."""
     seconds_left: float | None
@@ -106,7 +107,7 @@ class ExperimentRecord(ExperimentSummary):
     def runs_planned(self) -> int:
         """How many runs there will be, those not begun yet among them."""
         if self.counts.growing:
-            return self.spec.run_count()
+            return max(self.spec.run_count(), self.counts.total)
         return self.counts.total
 
 

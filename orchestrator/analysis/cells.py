@@ -77,16 +77,17 @@ def _cell_experiment(experiment: ExperimentRecord, runs: Sequence[RunRecord], ce
                 ),
                 growing=growing,
             ),
-            "progress": _progress(mine),
+            "progress": _progress(mine, comparison.step_count() if growing else 0),
         }
     )
     return record, mine
 
 
-def _progress(runs: Sequence[RunRecord]) -> Progress:
+def _progress(runs: Sequence[RunRecord], steps_planned: int) -> Progress:
     done = sum(run.result.steps if run.result else run.step for run in runs)
     speeds = [run.tokens_per_second for run in runs if run.ended_at is None and run.tokens_per_second]
     total = sum(run.step if run.ended_at is not None and not run.result else run.steps_total for run in runs)
+    total = max(total, steps_planned)
     return Progress(
         steps_done=min(done, total), steps_total=total, tokens_per_second=sum(speeds) or None, seconds_left=None
     )

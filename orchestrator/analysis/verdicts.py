@@ -8,8 +8,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from orchestrator.analysis.candidates import run_fact
 from orchestrator.jobs import TERMINAL, Outcome
 from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.tuning import trials_of
 from orchestrator.records import SIGNIFICANCE, CandidateRow, Conclusion, Difference, Instability, RunRecord
 from worker.words import pluralize
 
@@ -133,6 +135,8 @@ def _all_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[C
     if len({result.data_hash for result in results}) > 1:
         yield "The runs did not read the same data: their losses do not compare."
     yield from loss_notes(spec, rows)
+    if chosen_earlier := [row.title for row in rows if _is_chosen_earlier(spec, runs, row)]:
+        yield f"{', '.join(chosen_earlier)}: judged at a setting chosen earlier; the trials give another one now."
     if missing := sum(run.outcome() in (Outcome.FAILED, Outcome.CANCELLED) for run in runs):
         yield f"{pluralize(missing, 'run')} failed or {'was' if missing == 1 else 'were'} cancelled, without a result."
     if rivalled := next((row.difference for row in rows if _rivals_evaluation(row.difference)), None):
@@ -171,6 +175,15 @@ def loss_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[s
         yield f"{pluralize(fewest, spec.sample())}: fewer than {FAIR_SEEDS} cannot show small differences."
     if (origin := spec.origin_of_rates()) is not None:
         yield origin
+
+
+def _is_chosen_earlier(spec: ComparisonSpec, runs: Sequence[RunRecord], row: CandidateRow) -> bool:
+    """Whether tuning finds another setting than the judged one: an earlier version chose it, or a trial was retried."""
+    if spec.tuning is None or row.final is None or spec.replicates() > 1:
+        return False
+    trials = [run_fact(run) for run in runs if run.candidate == row.candidate and run.seed not in spec.seeds]
+    found = spec.tuner(row.candidate).setting(trials_of(trials))
+    return found is not None and found["lr"] != row.final.lr
 
 
 def note_on_baseline(spec: ComparisonSpec, baseline: str, without_choice: str) -> str:

@@ -121,6 +121,10 @@ class Experiment(Spec):
         """The `ComparisonSpec` as which its runs are judged, or those of one of its cells; None where nothing can be
         compared. `rates`: what candidates have taken over, where the cell tries none itself."""
 
+    def step_count(self) -> int:
+        """How many steps all of its runs have, at most where it grows."""
+        return sum(share.runs * share.workload.budget.steps for share in self.shares())
+
     def grows(self) -> bool:
         """Whether runs are added after the submission."""
         return False

@@ -25,6 +25,9 @@ from worker.schema import trust_stored_names
 
 log = structlog.get_logger(__name__)
 
+MOST_FOLLOWED = 16
+"""Experiments in one round; the others wait for the next one."""
+
 
 class FollowUps:
     """The follow-ups of one database. For one thread."""
@@ -35,11 +38,11 @@ class FollowUps:
         """Experiment → the news that could not be followed: it is tried again when there is more."""
 
     def follow(self) -> int:
-        """Follow all news there is; returns how many experiments had some."""
+        """Follow the news that there is; returns how many experiments had some."""
         with self._database.reading() as connection:
             found = growth.read_news(connection)
         pending = [each for each in found if self._failed.get(each.experiment_id) != each.count]
-        for news in pending:
+        for news in pending[:MOST_FOLLOWED]:
             try:
                 with held_out_seen(), trust_stored_names():
                     self._follow(news)

@@ -173,7 +173,7 @@ def preview(
         runs=sum(part.runs for part in parts),
         growing=spec.may_need_less(),
         models=spec.models(),
-        steps=sum(part.runs * part.workload.budget.steps for part in parts),
+        steps=spec.step_count(),
         tokens=sum(part.tokens() for part in parts),
         batch_unit=spec.workload.task.batch_unit,
         cost=_limit_hours(estimate_cost(parts, measured), budget),

@@ -18,7 +18,7 @@ from orchestrator.errors import DamagedError
 from orchestrator.kinds import registry
 from orchestrator.kinds.registry import ExperimentSpec
 from worker.records.result import Result
-from worker.schema import Spec, read_stored
+from worker.schema import Spec, canonical_json, read_stored
 from worker.spec.run import RunSpec, Workload
 
 Read = TypeVar("Read")
@@ -65,6 +65,12 @@ def experiment_spec(content: object, spec_hash: str) -> ExperimentSpec:
 def refusal(content: object) -> str | None:
     """Why an experiment's specification would be refused today; None where it would be taken."""
     return _refusal(_intact_text(content, None))
+
+
+def hash_as_read(content: object) -> str:
+    """The hash of an experiment's intact specification as it is read now: where an earlier version had fields that are
+    dropped, another one than its checksum. Raises `DamagedError`."""
+    return _hash_as_read(_intact_text(content, None))
 
 
 def chunk(content: object, expected: int | None) -> bytes:
@@ -147,6 +153,11 @@ def _experiment_spec(text: str) -> ExperimentSpec:
 @lru_cache(maxsize=RECORDS_KEPT)
 def _refusal(text: str) -> str | None:
     return registry.refusal(text)
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _hash_as_read(text: str) -> str:
+    return hashlib.sha256(canonical_json(_read(_experiment_spec, text).model_dump(mode="json"))).hexdigest()
 
 
 @lru_cache(maxsize=RECORDS_KEPT)

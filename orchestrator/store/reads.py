@@ -390,7 +390,6 @@ def _experiment_record(
         created_at=row.created_at,
         ended_at=max((total.ended_at for total in totals), default=None) if counts.done() else None,
         counts=counts,
-        progress=_progress(totals, growing=row.growing),
         key_id=row.key_id,
         labels=written.labels,
         note=written.note,
@@ -401,19 +400,25 @@ def _experiment_record(
     )
     try:
         spec, refused = integrity.experiment_spec(row.spec, row.spec_hash), integrity.refusal(row.spec)
-        with trust_stored_names():
-            return ExperimentRecord(**known, spec=spec, refused=refused)
     except DamagedError as error:
+        known["progress"] = _progress(totals, growing=row.growing)
         return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
+    progress = _progress(totals, growing=row.growing, steps_planned=spec.step_count())
+    known["spec_hash"] = integrity.hash_as_read(row.spec)
+    with trust_stored_names():  # a record looks through its specification once more
+        return ExperimentRecord(**known, spec=spec, progress=progress, refused=refused)
 
 
-def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool) -> Progress:
-    """How far and how fast. Steps that an ended run never took (diverged, cancelled) are no longer to be done."""
+def _progress(totals: Iterable[sa.Row[Any]], *, growing: bool, steps_planned: int = 0) -> Progress:
+    """How far and how fast. Steps that an ended run never took (diverged, cancelled) are no longer to be done; the
+    planned steps of an experiment that grows count, so that its share never falls as runs are added."""
     by_status = {RunStatus(total.status): total for total in totals}
     done = sum(int(total.steps) for total in by_status.values())
     steps_total = sum(
         int(total.steps if status in TERMINAL else total.steps_total) for status, total in by_status.items()
     )
+    if growing:
+        steps_total = max(steps_total, steps_planned)
     running = by_status.get(RunStatus.RUNNING)
     return Progress(
         steps_done=done,

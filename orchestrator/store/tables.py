@@ -62,7 +62,7 @@ experiments = Table(
     Column("spec_hash", sa.Text, nullable=False),
     Column("idempotency_key", sa.Text, nullable=True, unique=True),
     Column("created_at", sa.Double, nullable=False),
-    # Whether `queue/growth.py` may add runs, and how many transactions ended runs since it last looked.
+    # Whether `queue/growth.py` may add runs, and how many transactions ended some; negative once that was followed.
     Column("growing", sa.Boolean, nullable=False, server_default=sa.false()),
     Column("news", sa.BigInteger, nullable=False, server_default="0"),
     Column("paused", sa.Boolean, nullable=False, server_default=sa.false()),  # whether those wait for a resume

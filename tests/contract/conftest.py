@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.jobs import Lease, LeasePolicy
 from orchestrator.services.composition import Services
+from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
@@ -23,8 +24,12 @@ class Store(Services):
 
     queue: Queue
 
+    def follow(self) -> int:
+        """Queue what follows from the runs that have ended, as the dispatcher does each round."""
+        return FollowUps(self.database).follow()
+
     def claim(self, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
-        """Claim for a cluster of one node."""
+        """Queue what follows, then claim for a cluster of one node."""
         return claim(self.queue, cpus=cpus, gpus=gpus, limit=limit)
 
     def pass_time(self, seconds: float) -> None:

@@ -20,6 +20,7 @@ import pytest
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
+from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database
 from orchestrator.store.queue.capacity import FreeCapacity, Node, NodeId
 from orchestrator.store.queue.queue import Queue
@@ -113,7 +114,8 @@ def result(
 
 
 def claim(queue: Queue, *, cpus: int, limit: int, gpus: int = 0) -> tuple[Lease, ...]:
-    """Claim for a cluster of one node with so much free."""
+    """One round of the dispatcher: queue what follows, then claim for a cluster of one node with so much free."""
+    FollowUps(queue._database).follow()
     room = FreeCapacity([Node(id=NodeId("here"), cpus=cpus, gpus=gpus)])
     return tuple(lease for lease, _ in queue.claim(room, limit))
 

@@ -155,7 +155,7 @@ def submit_try(database: Database, campaign_id: str, place: int, *, by: str | No
 
 def follow_try(connection: Connection, experiment_number: int, now: float) -> None:
     """Judge a try on a workload once its pairs decide, and let the next workload begin; nothing where it is none, or
-    judged already. Part of the transaction that ended a run, which sees what is held out."""
+    judged already. Part of the transaction that follows its runs, which sees what is held out."""
     query = sa.select(
         campaign_experiments.c.campaign_number, campaign_experiments.c.place, campaign_experiments.c.workload
     )

@@ -4,8 +4,9 @@
     `orchestrator/services/follow_ups.py` ─► reads what has news ─► asks what follows ─► `add_runs`, where there is no
                                                                                           other news by now
 
-Of two processes that follow the same news one adds runs; one that is killed has added none, and the news remains. Locks
-are taken in one order: runs, then the experiment.
+The news of an experiment is a number that only grows, in absolute value; it is negative once it was followed. Of two
+processes that follow the same news one adds runs, however late the other one comes; one that is killed has added none,
+and the news remains. Locks are taken in one order: runs, then the experiment.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,8 +29,7 @@ from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
 from orchestrator.store.tables import experiments, is_in_sight, runs
 
-MOST_FOLLOWED = 16
-"""Experiments whose news is read at once; the others wait for the next round."""
+FOLLOWED = -sa.func.abs(experiments.c.news)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +45,13 @@ def note_ended(connection: Connection, ended: Iterable[RunRow]) -> None:
     """Take down that experiments have news, whose runs have just ended, locked by this transaction."""
     ids = sorted({run.experiment_id for run in ended})
     query = sa.update(experiments).where(experiments.c.id.in_(ids), experiments.c.growing & ~HAS_DRIVER)
-    connection.execute(query.values(news=experiments.c.news + 1))
+    connection.execute(query.values(news=sa.func.abs(experiments.c.news) + 1))
 
 
 def read_news(connection: Connection) -> tuple[News, ...]:
     """The experiments with news, the oldest first."""
     query = sa.select(experiments.c.id, experiments.c.number, experiments.c.news).where(experiments.c.news > 0)
-    found = connection.execute(query.order_by(experiments.c.number).limit(MOST_FOLLOWED))
+    found = connection.execute(query.order_by(experiments.c.number))
     return tuple(News(experiment_id=ExperimentId(row.id), number=row.number, count=row.news) for row in found)
 
 
@@ -67,7 +67,7 @@ def add_runs(
     """Queue what follows from this news; False, and nothing is done, where there is other news by now or the experiment
     was cancelled. Where nothing goes on after it, the experiment is closed and whoever follows it is told."""
     mine = sa.update(experiments).where(experiments.c.id == news.experiment_id, experiments.c.news == news.count)
-    if connection.execute(mine.values(news=0)).rowcount != 1:
+    if connection.execute(mine.values(news=FOLLOWED)).rowcount != 1:
         return False
     columns = [experiments.c[name] for name in ("id", "number", "paused", "created_at", "trace_parent", "growing")]
     row = connection.execute(sa.select(*columns).where(experiments.c.id == news.experiment_id)).one()
@@ -86,20 +86,29 @@ def add_runs(
 def close(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
     """Let an experiment get no more runs."""
     mine = sa.update(experiments).where(experiments.c.id == experiment_id)
-    connection.execute(mine.values(growing=False, news=0))
+    connection.execute(mine.values(growing=False, news=FOLLOWED))
     tell_closed(connection, experiment_id, now)
 
 
-def reopen(connection: Connection, revived_in: Iterable[ExperimentId]) -> None:
+def reopen(connection: Connection, revived_in: Iterable[ExperimentId], now: float) -> None:
     """Let experiments that were closed go on: some of their runs, locked by this transaction, are retried."""
-    query = sa.select(experiments.c.spec, experiments.c.id, experiments.c.spec_hash).where(
+    names = ("id", "number", "spec_hash", "created_at")
+    query = sa.select(experiments.c.spec, *(experiments.c[name] for name in names)).where(
         experiments.c.id.in_(sorted(revived_in)), ~experiments.c.growing
     )
     # NO KEY: other transactions refer to the row by foreign keys meanwhile, and must not wait nor deadlock for that.
     for row in connection.execute(query.order_by(experiments.c.number).with_for_update(key_share=True)).all():
         with suppress(DamagedError):
-            if integrity.experiment_spec(row.spec, row.spec_hash).grows():
+            spec = integrity.experiment_spec(row.spec, row.spec_hash)
+            if spec.grows() and (not spec.has_driver or _may_get_trials(connection, row, spec, now)):
                 connection.execute(sa.update(experiments).where(experiments.c.id == row.id).values(growing=True))
+
+
+def _may_get_trials(connection: Connection, row: sa.Row[Any], spec: ExperimentSpec, now: float) -> bool:
+    """Whether a sweep has trials left, and time."""
+    deadline_at = run_limits(spec, row.created_at)["deadline_at"]
+    count = sa.select(sa.func.count()).where(runs.c.experiment_number == row.number)
+    return (deadline_at is None or now < deadline_at) and connection.execute(count).scalar_one() < spec.run_count()
 
 
 def steer_growth(connection: Connection, experiment_id: str, action: RunAction, now: float) -> None:
@@ -119,7 +128,7 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
 
 
 GROWTH_AFTER: dict[RunAction, dict[str, object]] = {
-    RunAction.CANCEL: {"growing": False, "paused": False, "news": 0},
+    RunAction.CANCEL: {"growing": False, "paused": False, "news": FOLLOWED},
     RunAction.PAUSE: {"paused": experiments.c.growing},
     RunAction.RESUME: {"paused": False},
 }

@@ -17,11 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from orchestrator.errors import ConflictError, IdempotencyError, OrchestratorError, StoreError
+from orchestrator.errors import ConflictError, DamagedError, IdempotencyError, OrchestratorError, StoreError
 from orchestrator.jobs import ExperimentId, RunStatus
 from orchestrator.kinds.experiment import PlannedRun
 from orchestrator.kinds.registry import ExperimentSpec
 from orchestrator.records import ExperimentRecord, Progress, StateCounts
+from orchestrator.store import integrity
 from orchestrator.store.database import Database
 from orchestrator.store.ids import new_id
 from orchestrator.store.integrity import checksum
@@ -177,6 +178,8 @@ def _new_record(experiment_id: ExperimentId, submittal: Submittal, now: float) -
     """What `reads.experiment` says of an experiment that has just been stored."""
     spec, runs_total = submittal.spec, len(submittal.planned)
     steps_total = sum(run.spec.workload.budget.steps for run in submittal.planned)
+    if spec.grows():
+        steps_total = max(steps_total, spec.step_count())
     queued = {RunStatus.QUEUED: runs_total} if runs_total else {}
     with trust_stored_names():  # its specification was looked through when it was read
         return ExperimentRecord(
@@ -234,9 +237,17 @@ def _room_of_keys(
     return {key_id: max(most_waiting - waiting.get(key_id, 0), 0) for key_id in key_ids}
 
 
+def _is_read_as(stored: object, spec_hash: str) -> bool:
+    """Whether an earlier version stored the same specification."""
+    try:
+        return integrity.hash_as_read(stored) == spec_hash
+    except DamagedError:
+        return False
+
+
 def _find_submitted(connection: Connection, submittal: Submittal) -> Submitted | IdempotencyError:
     known = connection.execute(_BY_KEY, {"key": submittal.key}).one()
-    if known.spec_hash != submittal.spec_hash:
+    if known.spec_hash != submittal.spec_hash and not _is_read_as(known.spec, submittal.spec_hash):
         return IdempotencyError(
             f"the idempotency key {submittal.key!r} belongs to experiment {known.id} with another specification; "
             "use a new key for a new experiment"
@@ -348,7 +359,7 @@ _INSERT_EXPERIMENTS = {
     .returning(experiments.c.id, experiments.c.number)
     for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
 }
-_BY_KEY = sa.select(experiments.c.id, experiments.c.spec_hash, experiments.c.deleted_at).where(
+_BY_KEY = sa.select(experiments.c.spec, *(experiments.c[name] for name in ("id", "spec_hash", "deleted_at"))).where(
     experiments.c.idempotency_key == sa.bindparam("key")
 )
 _SERVED = (

@@ -67,7 +67,7 @@ def move(connection: Connection, changes: Iterable[tuple[RunRow, RunRow]], now: 
     if ended:
         tell_ended(connection, ended, now)
     if revived:
-        growth.reopen(connection, revived)
+        growth.reopen(connection, revived, now)
     if ended:
         growth.note_ended(connection, ended)
     count_change(connection)

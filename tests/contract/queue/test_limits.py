@@ -8,6 +8,8 @@ import re
 import pytest
 
 from orchestrator.jobs import AttemptOutcome, Lease, RunAction, RunStatus, TimeLimit
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
 from tests.contract.conftest import POLICY, Store
 from tests.factories.stores import comparison_spec, result
 from worker.records.protocol import Command, Heartbeat, Stopped
@@ -134,28 +136,44 @@ def test_a_retry_has_its_time_anew(store: Store, limit: str) -> None:
 
 
 def test_a_tuned_comparison_gets_nothing_after_its_deadline(store: Store) -> None:
-    from orchestrator.kinds.tuning import Tuning
-
-    spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
-    experiment = store.experiments.submit(spec).experiment
+    experiment = store.experiments.submit(tuned()).experiment
     store.pass_time(10)
-    assert len(store.queue.stop_late()) == 1
+    assert len(store.queue.stop_late()) == 3
+    store.follow()
     done = store.experiments.get(experiment.id)
-    assert (done.counts.total, done.counts.growing, done.counts.done()) == (1, False, True)
+    assert (done.counts.total, done.counts.growing, done.counts.done()) == (3, False, True)
+
+
+def test_what_follows_has_the_limits_of_its_experiment(store: Store) -> None:
+    spec = tuned().model_copy(update={"deadline_seconds": 100.0, "max_run_seconds": 50.0})
+    store.experiments.submit(spec)
+    finish_trials(store)
+    lease = start(store)
+    live_for(store, lease, 60)
+    assert store.queue.stop_late() == ((lease.run_id, TimeLimit.MAX_RUN_SECONDS),)
+    assert store.runs.get(lease.run_id).seed == 0
+    assert live_for(store, lease, 50) is Command.CANCEL
 
 
 def test_what_follows_from_a_retry_beyond_the_deadline_has_none(store: Store) -> None:
-    from orchestrator.kinds.tuning import Tuning
-
-    spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
-    experiment = store.experiments.submit(spec).experiment
+    experiment = store.experiments.submit(tuned()).experiment
     store.pass_time(10)
     store.queue.stop_late()
     store.experiments.apply(experiment.id, RunAction.RETRY)
-    lease = start(store)
-    store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
+    finish_trials(store)
     assert store.queue.stop_late() == ()
-    assert store.experiments.get(experiment.id).counts.by_status == {
-        RunStatus.SUCCEEDED: 1,
-        RunStatus.QUEUED: 1,
-    }
+    store.follow()
+    assert store.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.QUEUED: 1}
+    assert store.queue.stop_late() == ()
+
+
+def tuned() -> ComparisonSpec:
+    """Tuned by trials after a first three, with a deadline."""
+    return comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,))).model_copy(update={"deadline_seconds": 5.0})
+
+
+def finish_trials(store: Store) -> None:
+    """The first three."""
+    for _ in range(3):
+        lease = start(store)
+        store.attempts.finish(lease.run_id, lease.attempt, lease.token, result())

@@ -10,11 +10,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from orchestrator.errors import StoreError
+from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
+from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import metadata
 from tests.factories.services import make_services
-from tests.factories.stores import PostgresqlServer, comparison_spec
+from tests.factories.stores import PostgresqlServer, claim, comparison_spec, result
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -80,6 +84,25 @@ def test_migrating_again_changes_nothing(empty: Database) -> None:
     experiment = services.experiments.submit(comparison_spec()).experiment
     empty.migrate()
     assert services.experiments.get(experiment.id) == experiment
+
+
+def test_what_grew_before_follow_ups_had_news_is_followed_once(empty: Database) -> None:
+    """The schema of 0024 knew no news: its runs had ended and queued what follows in one transaction."""
+    empty.migrate()
+    services, queue = make_services(empty), Queue(empty, LeasePolicy())
+    spec = comparison_spec(seeds=(1,), tuning=Tuning(seeds=(0,), trials=3))
+    experiment, ended = services.experiments.submit(spec).experiment, services.experiments.submit(comparison_spec())
+    services.experiments.apply(ended.experiment.id, RunAction.CANCEL)
+    for lease in claim(queue, cpus=3, limit=3):
+        services.attempts.hello(lease.run_id, lease.attempt, lease.token)
+        services.attempts.finish(lease.run_id, lease.attempt, lease.token, result())
+    with empty.writing() as connection:
+        connection.exec_driver_sql("ALTER TABLE experiments DROP COLUMN news")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0024'")
+    empty.migrate()
+    follow_ups = FollowUps(empty)
+    assert [follow_ups.follow(), follow_ups.follow()] == [1, 0]
+    assert services.experiments.get(experiment.id).counts.by_status == {RunStatus.SUCCEEDED: 3, RunStatus.QUEUED: 1}
 
 
 def test_a_migration_that_breaks_leaves_the_database_as_it_was(

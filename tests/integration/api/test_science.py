@@ -11,7 +11,7 @@ import pytest
 from api.client.client import Client
 from orchestrator.jobs import RunAction
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.records import Comparison
+from orchestrator.records import Comparison, Conclusion
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
 from worker.records.protocol import PointsBatch
@@ -38,9 +38,8 @@ def play(service: Service, parameters: int) -> None:
 
 
 def fields(name: str) -> dict[str, Any]:
-    rates = [0.001, 0.002, 0.004]
-    candidates = [{"optimizer": "adamw", "learning_rates": rates}, {"optimizer": "adapm", "learning_rates": rates}]
-    return comparison_fields(name=name, candidates=candidates, seeds=[1, 2, 3], tuning={"seeds": [0], "extend_grid": 1})
+    candidates = [{"optimizer": each, "learning_rates": [0.002]} for each in ("adamw", "adapm")]
+    return comparison_fields(name=name, candidates=candidates, seeds=[1, 2, 3], tuning={"seeds": [0], "trials": 3})
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,8 @@ def test_a_tuned_comparison_ends_with_a_verdict_and_times_to_the_baselines_loss(
     adapm, adamw = comparison.rows
     assert client.experiment(ids[0]).counts.total == 2 * 3 + 2 * 3
     assert comparison.complete
-    assert adapm.verdict.startswith("Better than AdamW by 0.03")
+    assert adapm.conclusion is Conclusion.BETTER
+    assert adapm.difference is not None and adapm.difference.mean == pytest.approx(-0.04, abs=0.001)
     assert adapm.time_to_target is not None and adamw.time_to_target is not None
     assert (adapm.time_to_target.reached, adamw.time_to_target.reached) == (3, 3)
     assert adapm.time_to_target.steps and adapm.time_to_target.speed_up
@@ -69,13 +69,13 @@ def test_a_tuned_comparison_ends_with_a_verdict_and_times_to_the_baselines_loss(
 
 
 def test_unequal_budgets_are_refused_with_the_way_out(service: Service) -> None:
-    unequal = fields("unequal")
+    unequal = fields("unequal") | {"tuning": {"seeds": [0], "method": "grid"}}
     unequal["candidates"][1]["learning_rates"] = [0.001, 0.002]
     answer = httpx2.post(f"{service.url}/v1/experiments", json=unequal, trust_env=False)
     assert answer.status_code == 422
     (fault,) = answer.json()["errors"]
-    assert fault["pointer"] == "/candidates/1/learning_rates"
-    assert fault["allowed"] == "has 2 of the 3 rates that others get; give all the same, or set unequal_grids"
+    assert fault["pointer"] == "/candidates/0/learning_rates"
+    assert fault["allowed"] == "has 1 of the 2 rates that others get; give all the same number"
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("latex", "tex"), ("markdown", "md"), ("csv", "csv")])

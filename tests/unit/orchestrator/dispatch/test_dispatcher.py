@@ -12,11 +12,14 @@ from orchestrator.dispatch.dispatcher import Dispatcher, EndedAttempt
 from orchestrator.errors import StoreError
 from orchestrator.jobs import AttemptOutcome, Lease, LeasePolicy, LiveAttempt, RunAction, RunId, RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database
 from orchestrator.store.leadership import LEADER_TTL_SECONDS, Leadership
 from orchestrator.store.queue.capacity import Node, NodeId
 from orchestrator.store.queue.queue import Queue
 from tests.factories.services import make_services
+from tests.factories.stores import result
 from worker.spec.run import Budget, Resources, Workload
 
 
@@ -80,10 +83,21 @@ class Desk:
         dispatch_blocker: Callable[[], str | None] = lambda: None,
     ) -> Dispatcher:
         return Dispatcher(
-            self.queue, runner or self.runner, Leadership(self.database, holder), answers, dispatch_blocker
+            self.queue,
+            runner or self.runner,
+            Leadership(self.database, holder),
+            answers,
+            dispatch_blocker,
+            FollowUps(self.database).follow,
         )
 
-    def submit(self, seeds: int = 1, resources: Resources | None = None, deadline_seconds: float | None = None) -> None:
+    def submit(
+        self,
+        seeds: int = 1,
+        resources: Resources | None = None,
+        deadline_seconds: float | None = None,
+        tuning: Tuning | None = None,
+    ) -> None:
         self.services.experiments.submit(
             ComparisonSpec(
                 name="dispatch",
@@ -92,6 +106,7 @@ class Desk:
                 seeds=tuple(range(seeds)),
                 resources=resources or Resources(),
                 deadline_seconds=deadline_seconds,
+                tuning=tuning,
             )
         )
 
@@ -119,6 +134,21 @@ def test_starts_no_more_than_fits(desk: Desk) -> None:
         desk.dispatcher.tick()
     assert len(desk.runner.running) == 2
     assert desk.statuses() == [RunStatus.LEASED, RunStatus.LEASED, RunStatus.QUEUED]
+
+
+def test_the_leader_queues_what_follows_and_starts_it_in_the_same_round(desk: Desk) -> None:
+    """A standby queues nothing; a run's end alone adds no run."""
+    standby = desk.new_dispatcher("another")
+    desk.submit(tuning=Tuning(method="grid", seeds=(7, 8)))
+    desk.dispatcher.tick()
+    for run_id, lease in [*desk.runner.running.items()]:
+        desk.services.attempts.hello(run_id, lease.attempt, lease.token)
+        desk.services.attempts.finish(run_id, lease.attempt, lease.token, result())
+        desk.runner.dies(run_id)
+    assert not standby.tick()
+    assert desk.statuses() == [RunStatus.SUCCEEDED] * 2
+    desk.dispatcher.tick()
+    assert desk.statuses() == [RunStatus.SUCCEEDED] * 2 + [RunStatus.LEASED]
 
 
 def test_a_dead_process_frees_its_place_and_its_run_is_tried_again(desk: Desk) -> None:
