@@ -49,7 +49,9 @@ class Tuning(Spec):
     @model_validator(mode="before")
     @classmethod
     def _drop_old_fields(cls, fields: Any) -> Any:
-        """Read a specification of the time when grids were extended."""
+        """Read a specification of the time when grids were extended: what it trained is a grid."""
+        if is_stored() and isinstance(fields, Mapping) and "extend_grid" in fields:
+            fields = {"method": "grid", **fields}
         return without_old_fields(fields, "extend_grid")
 
     @model_validator(mode="after")
@@ -64,7 +66,7 @@ class Tuning(Spec):
                 yield ("search",), list(self.search), f"must be left out: {self.method} tunes the learning rate alone"
             if self.method == "line" and self.trials < 3:
                 yield ("trials",), self.trials, "must be at least 3: the line search begins with three rates"
-            if self.method == "grid" and "trials" in self.model_fields_set:
+            if self.method == "grid" and self.trials != TRIALS:  # a whole specification has the default
                 yield ("trials",), self.trials, "must be left out: a grid tries the given learning_rates"
         else:
             if "lr" not in self.search:

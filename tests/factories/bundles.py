@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from api.bundles.layout import Bundle, derive_document, raw_files
 from api.bundles.signing import sign
+from orchestrator.analysis.candidates import run_fact
 from orchestrator.analysis.comparison import added_runs
 from orchestrator.columns import Columns, columns_of
 from orchestrator.export.document import ExperimentDocument, provenance
@@ -20,7 +21,6 @@ from orchestrator.export.files import Format, write_series
 from orchestrator.jobs import AttemptOutcome, RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import TuningGroup, TuningRun
 from orchestrator.records import AttemptRecord, ExperimentRecord, Progress, RunRecord, StateCounts
 from worker.records.result import Result
 from worker.reporting.reporter import MemoryReporter
@@ -37,11 +37,11 @@ SPEC: Mapping[str, Any] = {
         "evaluation": {"every_steps": 5},
     },
     "candidates": [
-        {"optimizer": "sgd", "learning_rates": [0.01, 0.02, 0.04]},
-        {"optimizer": "asgd", "learning_rates": [0.01, 0.02, 0.04]},
+        {"optimizer": "sgd", "learning_rates": [0.02]},
+        {"optimizer": "asgd", "learning_rates": [0.02]},
     ],
     "seeds": [1, 2, 3],
-    "tuning": {"seeds": [7], "extend_grid": 2},
+    "tuning": {"seeds": [7], "trials": 5},
 }
 BEGAN = 1_767_225_600.0
 
@@ -75,7 +75,9 @@ class Content:
             comparison=None,
             runs=self.runs,
         )
-        return derive_document(Bundle(document=raw, attempts=self.attempts, points=self.points, point_keys={}))
+        return derive_document(
+            Bundle(document=raw, attempts=self.attempts, points=self.points, point_keys={}, spec_fields={})
+        )
 
 
 EXPERIMENT = "k3v9m2x710"
@@ -98,24 +100,11 @@ def trained_content(experiment_id: str = EXPERIMENT) -> Content:
     """Every run that the specification plans and its tuning rule adds, trained once in this process; of another id once
     more, as another installation would, which takes other times to the same losses."""
     spec = ComparisonSpec.model_validate(SPEC)
-    planned = list(spec.first_runs())
     trained: list[Trained] = []
-    while len(trained) < len(planned):
-        trained += [(each, *_train(each)) for each in planned[len(trained) :]]
-        for candidate in spec.names():
-            group = TuningGroup(candidate=candidate, model=spec.workload.model, steps=STEPS)
-            known = [
-                TuningRun(
-                    lr=each.spec.optimizer.lr,
-                    seed=each.spec.seed,
-                    ended=True,
-                    verdict=result.verdict,
-                    loss=result.final_val_loss,
-                )
-                for each, result, _ in trained
-                if each.candidate == candidate
-            ]
-            planned += [each for each in spec.follow_up_runs(group, known) if each not in planned]
+    added: Sequence[PlannedRun] = spec.first_runs()
+    while added:
+        trained += [(each, *_train(each)) for each in added]
+        added = spec.follow_up_runs([run_fact(run) for run in _content(spec, experiment_id, trained).runs])
     return _content(spec, experiment_id, trained)
 
 
@@ -132,7 +121,7 @@ def grown_content(*, beyond: int = 0) -> Content:
         added = added_runs(found.experiment, found.runs)
     used = len({run.seed for run in found.runs})
     more = [
-        spec.planned_run(each.name(), lr=each.learning_rates[0], seed=seed)
+        spec.planned_run(each.name(), setting={"lr": each.learning_rates[0]}, seed=seed)
         for seed in spec.seeds[used : used + beyond]
         for each in spec.candidates
     ]
