@@ -189,9 +189,10 @@ def raw_files(of_experiment: ExperimentDocument, attempts: Sequence[AttemptRecor
 def without_sentences(of_experiment: ExperimentDocument) -> ExperimentDocument:
     """The same with figures alone in its answers."""
     fields = of_experiment.model_dump(mode="json")
-    return ExperimentDocument.model_validate_json(
-        json.dumps(fields | {name: _without_sentences(fields[name]) for name in ANSWERS})
-    )
+    with trust_stored_names():
+        return ExperimentDocument.model_validate_json(
+            json.dumps(fields | {name: _without_sentences(fields[name]) for name in ANSWERS})
+        )
 
 
 def _without_sentences(value: Any) -> Any:

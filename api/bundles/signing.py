@@ -109,7 +109,9 @@ def check_signature(files: Mapping[str, bytes], trusted: frozenset[str]) -> tupl
         raise BundleError("statement", f"the payload is no statement of {STATEMENT_TYPE}")
     version = said.get("schema_version")
     if type(version) is not int or about != PREDICATE_TYPES.get(version):
-        raise BundleError("statement", f"it is of another schema ({about}); this reads {' and '.join(PREDICATE_TYPES.values())}")
+        raise BundleError(
+            "statement", f"it is of another schema ({about}); this reads {' and '.join(PREDICATE_TYPES.values())}"
+        )
     wanted = [
         {"name": name, "digest": {"sha256": hashlib.sha256(files[name]).hexdigest()}}
         for name in sorted(files)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from api.records import Problem
 from orchestrator.records import AnyExperiment
 from orchestrator.specs.faults import Fault, pointer
+from worker.schema import trust_stored_names
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item", bound=str | int)
@@ -65,7 +66,8 @@ def read(response: httpx2.Response, answer: type[Answer]) -> Answer:
     """The record that an answer holds; raises `ClientError` where it is a refusal."""
     if response.is_success:
         try:
-            return TypeAdapter(answer).validate_json(response.content)
+            with trust_stored_names():
+                return TypeAdapter(answer).validate_json(response.content)
         except ValidationError as error:
             raise ClientError(
                 f"the answer of {response.url} is not understood; are client and service of the same version?",

@@ -279,7 +279,11 @@ def form_of(fields: Mapping[str, Any]) -> tuple[SubmitForm, tuple[str, ...]]:
         for name, field in _tuning_fields(method).items():
             values[field] = _take(rest, field, ("tuning", name))
         axes = rest.get("tuning", {}).get("search")
-        if method in SEARCHES and isinstance(axes, list) and axes == ["lr", *(axis for axis in AXES[1:] if axis in axes)]:
+        if (
+            method in SEARCHES
+            and isinstance(axes, list)
+            and axes == ["lr", *(axis for axis in AXES[1:] if axis in axes)]
+        ):
             searched = frozenset(axes) - {"lr"}
             del rest["tuning"]["search"]
     if is_sequential:

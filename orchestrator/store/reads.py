@@ -42,6 +42,7 @@ from orchestrator.store.tables import (
 )
 from worker.records.protocol import CheckpointNotice
 from worker.records.result import Verdict
+from worker.schema import trust_stored_names
 
 Found = TypeVar("Found")
 Record = TypeVar("Record", bound=BaseModel)
@@ -395,7 +396,8 @@ def _experiment_record(
         undo_until=row.undo_until,
     )
     try:
-        return ExperimentRecord(**known, spec=integrity.experiment_spec(row.spec, row.spec_hash))
+        with trust_stored_names():  # a record looks through its specification once more
+            return ExperimentRecord(**known, spec=integrity.experiment_spec(row.spec, row.spec_hash))
     except DamagedError as error:
         return DamagedExperiment(**known, damaged=f"the stored specification of experiment {row.id} {error}")
 

@@ -431,7 +431,9 @@ TABLE = (
         "plan",
         "nothing asks for",
     ),
-    Tampering("another seed trained", change_run_spec(lambda spec: spec.update(seed=9), seed=9), "plan", "nothing asks"),
+    Tampering(
+        "another seed trained", change_run_spec(lambda spec: spec.update(seed=9), seed=9), "plan", "nothing asks"
+    ),
     Tampering(
         "an option that others have not",
         change_run_spec(lambda spec: spec["optimizer"]["options"].update(beta=0.3)),

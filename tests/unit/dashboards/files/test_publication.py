@@ -119,6 +119,6 @@ def test_all_pairs_are_a_table_below_in_markdown() -> None:
     shift = {"adamw": 0.0, "adapm": -0.05, "lion": 0.2}
     text = markdown(compare(*records(of, lambda name, lr, seed: 2.3 + shift[name] * (1 + 0.01 * seed))))
     assert "| Pair | Δ | p | Verdict |" in text
-    assert "| AdaPM − Lion |" in text and "Better than Lion by" in text
+    assert "| AdaPM − Lion |" in text.replace("\\", "") and "lower than Lion" in text
     assert "both for all 3 differences at once" in text
     assert "| Pair |" not in markdown(made_comparison())
