@@ -4,10 +4,11 @@ All times are seconds since 1970 on the database's clock; null means not yet.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from optim.catalog import Scalar
 from orchestrator.annotations import Note
@@ -374,6 +375,13 @@ class Difference(TestedDifference):
     more_seeds: int | None = None
     """Of an undecided difference, the further pairs that would decide it with a chance of 80 %, if it is as large and
     as noisy as it looks; null where that takes more than a thousand."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_old_fields(cls, fields: Any) -> Any:
+        """Read a difference that an earlier procedure left in a study's results."""
+        old = {"regret", "baseline_regret", "spiked", "baseline_spiked", "most_spiked", "rate_is_open", "at_look"}
+        return {name: fields[name] for name in fields if name not in old} if isinstance(fields, Mapping) else fields
 
     def bounds(self) -> tuple[float, float]:
         """The ends of the interval, infinite where there is none."""

@@ -231,7 +231,7 @@ def _mark(one: PricedLoss, price: Price, unit: str, side: str | None) -> dict[st
     cost = formats.size(one.cost) if price == "memory" else f"{formats.hours(one.cost)} {unit}"
     is_sure, place = one.is_front_shown or price != "memory", ""
     if price == "memory":
-        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not significant'}"
+        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"
     beside = {"text": [plain(one.title)], "textposition": side, "textfont": {"size": 11, "color": one.colour}}
     return trace(
         "markers+text" if side else "markers",

@@ -6,16 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
+import zstandard
 from pydantic import ValidationError
 
 from orchestrator.annotations import LabelChange
 from orchestrator.errors import ConflictError, DamagedError, NotFoundError
-from orchestrator.external_runs import ExternalState, LinesBatch, RunHeader, SpoolLine
+from orchestrator.external_runs import LONGEST_SUMMARY, ExternalState, LinesBatch, RunHeader, SpoolLine
 from orchestrator.services.external_runs import ExternalRuns
 from orchestrator.store.admin.maintenance import faults
 from orchestrator.store.database import Database
-from orchestrator.store.tables import attempts, events, external_chunks, runs
+from orchestrator.store.external_runs import FULL_CHARACTERS, ROWS_AT_ONCE
+from orchestrator.store.tables import attempts, events, external_chunks, external_experiments, external_runs, runs
 from tests.factories.external_runs import BEGAN, batch, header
+from tests.factories.statements import counted_work
 
 
 @pytest.fixture
@@ -88,6 +91,7 @@ def test_a_run_stays_what_it_was_said_to_be(external: ExternalRuns, field: dict[
         ('{"a": "\\ud800"}', "half of a surrogate pair"),
         ('{"\\udfff": 1}', "half of a surrogate pair"),
         ("{" + '"a": [{' * 20 + '"a": 1' + "}]" * 20 + "}", "nested at most 32 deep"),
+        (json.dumps({"a": "x" * LONGEST_SUMMARY}), "at most 524,288 characters as JSON, not 524,297"),
     ],
 )
 def test_a_configuration_that_no_answer_could_hold_is_refused(config: str, fault: str) -> None:
@@ -166,6 +170,107 @@ def test_there_is_room_for_so_many_runs_and_for_more_of_those_that_are_there(ext
     assert external.append("run-3", batch({0: 1.0, 1: 0.5})).lines == 2 and len(external.experiments()) == 1
     external.delete_run("run-3")
     assert external.append("one-more", batch({0: 1.0})).lines == 1
+
+
+@pytest.mark.parametrize("what", ["config", "tags", "metrics"])
+def test_many_requests_make_a_row_no_longer_than_it_may_be(
+    external: ExternalRuns, database: Database, what: str
+) -> None:
+    """Each is small; every further one would rewrite what all have brought."""
+
+    def piece(number: int) -> LinesBatch:
+        names = [f"{number}-{index}-{'x' * 110}" for index in range(100)]
+        settings = {"config": {"config": dict.fromkeys(names, 1)}, "tags": {"tags": names}}.get(what, {})
+        part = batch({0: 1.0}, part=f"part-{number}", run=header(**settings))  # type: ignore[arg-type]
+        lines = (SpoolLine(at=BEGAN, step=0, metrics=dict.fromkeys(names if what == "metrics" else ["loss"], 1.0)),)
+        return part.model_copy(update={"lines": lines})
+
+    taken = 0
+    with pytest.raises(ConflictError, match=f"external run one would have .*{what} .*, of at most 524,288"):
+        for taken in range(100):  # noqa: B007  # how many were taken
+            external.append("one", piece(taken))
+    assert taken > 5
+    with database.reading() as connection:
+        (row,) = connection.execute(sa.select(external_runs))
+    assert len(row.config) + len(row.tags) + len(row.metrics) <= LONGEST_SUMMARY and row.lines == taken
+    assert external.append("one", piece(0)).lines == 1, "what came before may come again"
+
+
+def test_a_batch_rewrites_no_more_than_one_chunk_of_the_lines_before(external: ExternalRuns, database: Database) -> None:
+    metrics = {f"{index}-{'x' * 100}": 1.0 for index in range(200)}
+    lines = [SpoolLine(at=BEGAN + step, step=step, metrics=metrics) for step in range(60)]
+    longest = len(lines[-1].model_dump_json())
+    for number, line in enumerate(lines):
+        external.append("one", LinesBatch(run=header(), part="first", first_line=number, lines=(line,)))
+    with database.reading() as connection:
+        chunks = connection.execute(sa.select(external_chunks.c.data)).scalars().all()
+    assert all(len(zstandard.decompress(data)) < FULL_CHARACTERS + longest for data in chunks)
+    assert all(steps == tuple(range(60)) for steps in external.series("one").steps.values())
+
+
+def test_an_experiment_goes_with_its_last_run(external: ExternalRuns) -> None:
+    """Else experiments would be made without end: only runs are counted."""
+    external.append("one", batch({0: 1.0}))
+    external.append("two", batch({0: 1.0}))
+    external.append("other", batch({0: 1.0}, run=header(experiment="another")))
+    external.delete_run("one")
+    assert [one.runs for one in external.experiments()] == [1, 1]
+    external.delete_run("two")
+    assert [one.name for one in external.experiments()] == ["another"]
+    assert external.append("two", batch({0: 1.0})).lines == 1
+
+
+def test_a_deletion_holds_others_up_for_a_few_rows_at_a_time(external: ExternalRuns, database: Database) -> None:
+    external.append("run-0", batch({0: 1.0}))
+    external.append("other", batch({0: 1.0}, run=header(experiment="another")))
+    with database.writing() as connection:
+        (run,) = connection.execute(sa.select(external_runs).where(external_runs.c.id == "run-0")).mappings()
+        (chunk,) = connection.execute(sa.select(external_chunks).where(external_chunks.c.run_id == "run-0")).mappings()
+        ids = [f"run-{number}" for number in range(1, 700)]
+        connection.execute(sa.insert(external_runs), [{**run, "id": id} for id in ids])
+        connection.execute(sa.insert(external_chunks), [{**chunk, "run_id": id} for id in ids])
+        parts = [f"part-{number}" for number in range(700)]
+        connection.execute(sa.insert(external_chunks), [{**chunk, "part": part} for part in parts])
+    with counted_work() as work:
+        external.delete_run("run-0")
+        assert len(external.runs("a study")) == 699
+        external.delete_experiment("a study")
+    assert sum(work.changed_rows) >= 2 * 700 + 701
+    assert max(work.changed_rows) < ROWS_AT_ONCE + 5, "with the experiment and the count of changes"
+    assert [one.name for one in external.experiments()] == ["another"]
+    assert external.series("other").values == {"val_loss": (1.0,)}
+
+
+def test_experiments_and_runs_come_in_pages(external: ExternalRuns, database: Database) -> None:
+    with database.writing() as connection:
+        rows = [{"id": f"id-{number:04}", "name": f"{number}", "created_at": BEGAN} for number in range(1_200)]
+        connection.execute(sa.insert(external_experiments), rows)
+    for number in range(5):
+        external.append(f"run-{number}", batch({0: 1.0}, run=header(experiment="7")))
+    external.change_labels("7", LabelChange(add=("paper",)))
+    external.change_labels("9", LabelChange(add=("paper",)))
+    with counted_work() as work:
+        first = external.experiments(limit=100)
+        second = external.experiments(limit=100, before=first[-1].id)
+    assert [one.name for one in (*first, *second)] == [str(number) for number in range(1_199, 999, -1)]
+    assert max(work.parameters) <= 101
+    assert [one.name for one in external.experiments(limit=1, labels=("paper",))] == ["9"]
+    assert [one.name for one in external.experiments(limit=9, labels=("paper",), before="id-0009")] == ["7"]
+    with pytest.raises(NotFoundError, match="begin with the first page"):
+        external.experiments(before="gone")
+    found, everything = external.runs("7", limit=2), external.runs("7")
+    assert found + external.runs("7", limit=9, after=found[-1].id) == everything and len(everything) == 5
+
+
+def test_series_are_those_that_are_asked_for_and_no_more_than_an_answer_may_have(external: ExternalRuns) -> None:
+    metrics = {"val_loss": 1.0, "lr": 0.1, "tokens": 7.0}
+    lines = tuple(SpoolLine(at=BEGAN + step, step=step, metrics=metrics) for step in range(10))
+    external.append("one", LinesBatch(run=header(), part="first", lines=lines))
+    with pytest.raises(ConflictError, match=r"has 30 values of these 3 metrics, and one answer at most 20; ask for few"):
+        external.series("one", most_values=20)
+    some = external.series("one", ("lr", "val_loss", "none"), most_values=20)
+    assert some.steps == {"lr": tuple(range(10)), "val_loss": tuple(range(10))}
+    assert set(external.series("one", most_values=30).values) == set(metrics)
 
 
 def test_a_damaged_chunk_is_found_and_named(external: ExternalRuns, database: Database) -> None:

@@ -302,4 +302,4 @@ def test_a_place_that_intervals_do_not_show_is_called_not_significant():
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
     made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "memory")
     told = [trace["hovertemplate"] for trace in made["data"] if "the front" in trace.get("hovertemplate", "")]
-    assert len(told) == len(rows) and all("the front, not significant<extra>" in each for each in told)
+    assert len(told) == len(rows) and all("the front, not shown<extra>" in each for each in told)

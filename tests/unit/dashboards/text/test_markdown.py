@@ -1,5 +1,7 @@
 """Notes as HTML: what they may look like, and that whatever is written, nothing else comes out."""
 
+import sys
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
@@ -70,6 +72,33 @@ def test_a_note_has_headings_lists_links_tables_and_code() -> None:
 def test_lines_end_where_they_were_ended() -> None:
     """A note from before, in plain text, still looks as it was written."""
     assert markdown("one\ntwo") == "<p>one<br>\ntwo</p>\n"
+
+
+ROWS = "|" + "a|" * 500 + "\n|" + "-|" * 500 + "\n" + "a\n" * 4_000
+
+
+@pytest.mark.parametrize("text", ["[" * 10_000, "![[" * 3_333, "*[" * 5_000, "[a](" * 2_500, ROWS])
+def test_a_note_costs_in_proportion_to_its_length(text: str) -> None:
+    calls: Counter[str] = Counter()
+    markdown("read once")
+    sys.setprofile(lambda _frame, event, _argument: calls.update([event]))
+    try:
+        html = markdown(text)
+    finally:
+        sys.setprofile(None)
+    assert calls["call"] < 150 * len(text)
+    assert len(html) < 20 * len(text)
+    assert Elements(html).text.count("a") == text.count("a")
+
+
+def test_a_list_is_twenty_lists_deep() -> None:
+    html = markdown("\n".join("  " * depth + f"- level {depth}" for depth in range(20)))
+    assert "level 19" in html
+
+
+def test_a_long_table_is_a_table() -> None:
+    html = markdown("| a | b | c | d |\n|---|---|---|---|\n" + "| 1 | 2 | 3 | 4 |\n" * 500)
+    assert html.count("<tr>") == 501
 
 
 PIECES = st.sampled_from(
