@@ -13,6 +13,7 @@ from api.cli import main
 from api.client.client import Client, ClientError
 from orchestrator.annotations import AnnotationChange
 from orchestrator.jobs import RunAction
+from orchestrator.services.follow_ups import FollowUps
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields
 
@@ -150,40 +151,37 @@ def test_a_clone_is_made_once_for_each_key(http: httpx2.Client, service: Service
     assert provenance["cloned_from"] == experiment_id
 
 
-def test_a_clone_may_have_fresh_seeds(http: httpx2.Client, service: Service, cli: Cli) -> None:
-    """The next numbers, by REST, by the command line and from the page, each after those of the clone before; a number
-    that is none is said on the page."""
+def test_a_clone_may_have_fresh_seeds(http: httpx2.Client, service: Service) -> None:
+    """The next numbers, each after those of the clone before."""
     experiment_id = submit(service)
     last = max(http.get(f"/v1/experiments/{experiment_id}").json()["spec"]["seeds"])
-    path = f"/experiments/{experiment_id}/clone"
-    made = http.post(f"/v1{path}", json={"fresh_seeds": 3}).json()["experiment"]
+    path = f"/v1/experiments/{experiment_id}/clone"
+    made = http.post(path, json={"fresh_seeds": 3}).json()["experiment"]
     assert (made["spec"]["seeds"], made["cloned_from"]) == ([last + 1, last + 2, last + 3], experiment_id)
-    copy = json.loads(cli("clone", experiment_id, "--fresh-seeds", "3", "--json").stdout)["experiment"]
-    assert copy["spec"]["seeds"] == [last + 4, last + 5, last + 6]
-    assert http.post(f"/v1{path}", json={"fresh_seeds": 0}).status_code == 422
-    refused = http.post(path, data={"nonce": "a", "fresh_seeds": "many"})
-    assert (refused.status_code, "a number from 1 to 256" in refused.text) == (422, True)
-    answer = http.post(path, data={"nonce": "b", "fresh_seeds": "3"})
-    assert answer.status_code == 303
-    shown = http.get(f"/v1{answer.headers['Location']}").json()
-    assert shown["spec"]["seeds"] == [last + 7, last + 8, last + 9]
+    again = http.post(path, json={"fresh_seeds": 2}).json()["experiment"]
+    assert again["spec"]["seeds"] == [last + 4, last + 5]
+    assert http.post(path, json={"fresh_seeds": 0}).status_code == 422
 
 
 def end_all(service: Service) -> None:
-    """Until nothing more is queued: 0.002 is the best rate of all."""
+    """Until nothing more is queued or follows: 0.002 is the best rate of all, and AdamW's seeds are the better ones."""
     while leases := claim(service.queue, cpus=64, limit=64):
         for lease in leases:
             optimizer, seed = lease.spec.optimizer, lease.spec.seed
             loss = 3.0 + math.log2(optimizer.lr / 0.002) ** 2 + 0.01 * seed * (1 + (optimizer.name == "adapm"))
             service.attempts.hello(lease.run_id, lease.attempt, lease.token)
             service.attempts.finish(lease.run_id, lease.attempt, lease.token, result(final_val_loss=loss))
+        FollowUps(service.database).follow()
 
 
-def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: Service, cli: Cli) -> None:
-    """Without another tuning, once the rates are known; by REST, client, command line and page."""
+def test_more_seeds_train_each_candidate_at_its_judged_setting(
+    http: httpx2.Client, service: Service, cli: Cli
+) -> None:
+    """Without another tuning, once the settings are known; by REST, command line and page. The verdict is about these
+    seeds alone."""
     fields = comparison_fields(
-        candidates=[{"optimizer": name, "learning_rates": [0.001, 0.002, 0.004]} for name in ("adamw", "adapm")],
-        tuning={"seeds": [7], "extend_grid": 0},
+        candidates=[{"optimizer": name, "learning_rates": [0.002]} for name in ("adamw", "adapm")],
+        tuning={"seeds": [7], "trials": 5},
         seeds=[1, 2],
     )
     experiment_id = http.post("/v1/experiments", json=fields).json()["experiment"]["id"]
@@ -191,51 +189,40 @@ def test_more_seeds_at_the_rates_that_were_found(http: httpx2.Client, service: S
     wanted = {"fresh_seeds": 2, "keep_rates": True}
     early = http.post(f"/v1{path}", json=wanted)
     assert (early.status_code, "has not ended" in early.text) == (409, True)
+    assert "Can show" not in http.get(path, params={"more_seeds": "5"}).text
     end_all(service)
     made = http.post(f"/v1{path}", json=wanted).json()["experiment"]
     assert [each["learning_rates"] for each in made["spec"]["candidates"]] == [[0.002], [0.002]]
     assert (made["spec"]["seeds"], made["spec"]["tuning"], made["counts"]["total"]) == ([8, 9], None, 4)
-    kept = made["spec"]["kept_rates"]
-    assert kept["experiment"] == experiment_id and kept["regrets"].keys() == {"adamw", "adapm"}
-    assert all(regret > 0 for regret in kept["regrets"].values()), "a better rate may lie between those of the grid"
     end_all(service)
     answer = http.get(f"/v1/experiments/{made['id']}/comparison").json()
-    assert f"What was tuned was chosen by experiment {experiment_id}, and kept." in answer["notes"]
-    assert any(note.startswith("The intervals are wider for what a better learning rate") for note in answer["notes"])
-    assert f'href="{path}?fresh_seeds=2&amp;keep_rates=true"' in http.get(f"/experiments/{experiment_id}").text
-    asked = http.get(path, params={"fresh_seeds": "2", "keep_rates": "true"}).text
-    assert 'name="fresh_seeds" value="2"' in asked and 'name="keep_rates" checked' in asked
-    copy = json.loads(cli("clone", experiment_id, "--fresh-seeds", "2", "--keep-rates", "--json").stdout)["experiment"]
-    assert copy["spec"] == made["spec"] | {"seeds": [10, 11]}
-    page = http.post(path, data={"nonce": "c", "fresh_seeds": "2", "keep_rates": "on"})
-    assert http.get(f"/v1{page.headers['Location']}").json()["spec"] == made["spec"] | {"seeds": [12, 13]}
-    refused = http.post(path, data={"nonce": "d", "keep_rates": "on"})
-    assert (refused.status_code, "needs fresh_seeds" in refused.text) == (409, True)
+    assert {row["difference"]["n"] for row in answer["rows"] if row["difference"]} == {2}
+    assert f'href="{path}?more_seeds=2"' in http.get(f"/experiments/{experiment_id}").text
+    asked = http.get(path, params={"more_seeds": "2"}).text
+    assert 'name="more_seeds" value="2"' in asked and "a new question" in asked and "Can show: with 2 seeds" in asked
+    shown = json.loads(cli("clone", experiment_id, "--more-seeds", "2", "--json").stdout)["experiment"]
+    assert shown["spec"] == made["spec"] | {"seeds": [10, 11]}
+    assert "can show:     with 5 seeds" in cli("clone", experiment_id, "--more-seeds", "5").stdout
+    page = http.post(path, data={"nonce": "c", "more_seeds": "2"})
+    assert http.get(f"/v1{page.headers['Location']}").json()["spec"] == made["spec"] | {"seeds": [17, 18]}
+    refused = http.post(path, data={"nonce": "d", "more_seeds": "many"})
+    assert (refused.status_code, "a number from 1 to 256" in refused.text) == (422, True)
+    alone = http.post(f"/v1{path}", json={"keep_rates": True})
+    assert (alone.status_code, "needs fresh_seeds" in alone.text) == (409, True)
 
 
-def test_a_clone_at_kept_rates_says_what_no_number_of_seeds_shows(
-    http: httpx2.Client, service: Service, cli: Cli
-) -> None:
-    """The best rate of both lies at the edge of its grid: on the page before, on the command line, over REST."""
+def test_a_grid_is_cloned_as_it_stands(http: httpx2.Client, service: Service) -> None:
+    """A whole specification has the default of `trials`, which a grid does not ask for."""
+    rates = [0.001, 0.002, 0.004]
     fields = comparison_fields(
-        candidates=[{"optimizer": name, "learning_rates": [0.002, 0.004, 0.008]} for name in ("adamw", "adapm")],
-        tuning={"seeds": [7], "extend_grid": 0},
-        seeds=[1, 2, 3],
+        candidates=[{"optimizer": name, "learning_rates": rates} for name in ("adamw", "adapm")],
+        tuning={"seeds": [7], "method": "grid"},
     )
-    experiment_id = http.post("/v1/experiments", json=fields).json()["experiment"]["id"]
-    path = f"/experiments/{experiment_id}/clone"
-    asked = {"fresh_seeds": "5", "keep_rates": "true"}
-    assert "Can show" not in http.get(path, params=asked).text, "it has not ended"
-    end_all(service)
-    said = "nothing, with any number of seeds: better rates than the kept ones could turn any difference"
-    assert f"Can show: {said}" in http.get(path, params=asked).text
-    shown = cli("clone", experiment_id, "--fresh-seeds", "5", "--keep-rates").stdout
-    assert f"can show:     {said}" in shown
-    assert "adapm can be called neither better, worse nor as good with any number of seeds" in shown
-    spec = http.get("/v1/experiments").json()["items"][0]["spec"]
-    power = http.post("/v1/experiments/validate", json=spec).json()["power"]
-    assert power["out_of_reach"] == {"adapm": ["better", "worse", "as_good"]}
-    assert (power["detectable_difference"], power["seeds_for_difference"]) == (None, None)
+    source = http.post("/v1/experiments", json=fields).json()["experiment"]
+    answer = http.post(f"/v1/experiments/{source['id']}/clone", json={})
+    assert (answer.status_code, answer.json()["experiment"]["spec"]) == (201, source["spec"])
+    refused = http.post("/v1/experiments", json=fields | {"tuning": {"seeds": [7], "method": "grid", "trials": 5}})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/tuning/trials")
 
 
 def test_the_client_adds_and_removes_labels_whoever_else_edits(client: Client, cancelled: str) -> None:
