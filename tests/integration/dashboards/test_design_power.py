@@ -1,6 +1,5 @@
 """What `validate` says of a design after an experiment on the same workload has ended: REST, page and command line."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from typer.testing import CliRunner
 
 from api.cli import main
 from orchestrator.analysis.comparison import evaluation_error
-from orchestrator.analysis.power import NOISE_UNKNOWN, FixedDesign, detectable_difference, least_seeds
+from orchestrator.analysis.design import NOISE_UNKNOWN
+from orchestrator.analysis.power import chance_shown, chance_within, least_difference, least_seeds
 from orchestrator.kinds.comparison import ComparisonSpec
 from tests.factories.stores import claim, result
 from tests.integration.api_service import Service, comparison_fields, serving
@@ -44,29 +44,22 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
         end_all(service)
 
         found = http.post("/v1/experiments/validate", json=fields).json()["power"]
-        assert found["paired_sd"] == pytest.approx(SD / math.sqrt(math.log(2)), rel=1e-6), "median of chi-square / 2"
+        assert found["paired_sd"] == pytest.approx(SD, rel=1e-6)
         assert (found["seeds"], found["comparisons"], found["experiments"], found["margin"]) == (3, 1, 1, 0.01)
-        spec = ComparisonSpec.model_validate(fields)
-        design = FixedDesign(noise_sd=found["paired_sd"], evaluation_error=evaluation_error(spec.workload))
+        error = evaluation_error(ComparisonSpec.model_validate(fields).workload)
         found_at_once = found["detectable_difference"]
-        assert found_at_once == pytest.approx(detectable_difference(design, 3), rel=1e-6)
-        assert found["seeds_for_margin"] == least_seeds(lambda n: design.is_within(0.01, n))
-        assert found["seeds_for_difference"] == least_seeds(lambda n: design.is_shown(0.01, n))
-
-        looked_at = dict(fields, seeds=[1, 2, 3, 4, 5, 6], sequential={})
-        found = http.post("/v1/experiments/validate", json=looked_at).json()["power"]
-        assert (found["most_runs"], found["expected_runs"]) == (12, 6), "so little noise: all end at the first look"
-        assert found["detectable_difference"] > (detectable_difference(design, 6) or 0.0)
+        assert found_at_once == pytest.approx(least_difference(3, SD, 0.05, error), rel=1e-6)
+        assert found["seeds_for_margin"] == least_seeds(lambda n: chance_within(0.01, n, SD, 0.05, error))
+        assert found["seeds_for_difference"] == least_seeds(lambda n: chance_shown(0.01, n, SD, 0.05, error))
 
         longer = dict(fields, workload=dict(fields["workload"], budget={"steps": 20}))
         assert http.post("/v1/experiments/validate", json=longer).json()["power"] is None
         alone = dict(fields, candidates=CANDIDATES[:1])
         nothing = http.post("/v1/experiments/validate", json=alone).json()
         assert (nothing["power"], nothing["power_unknown"]) == (None, None), "one candidate is compared with nobody"
-        searched = dict(fields, tuning={"search": ["lr", "warmup"], "method": "random", "trials": 4})
-        of_search = http.post("/v1/experiments/validate", json=searched).json()["power"]
-        assert (of_search["searches"], of_search["left_open"]) == (0, None)
-        assert of_search["detectable_difference"] == found_at_once, "and what the search leaves open on top"
+        tuned = http.post("/v1/experiments/validate", json=dict(fields, tuning={})).json()
+        assert (tuned["runs"], tuned["growing"]) == (2 * (8 * 3 + 3), False), "exactly: trials × tuning seeds + seeds"
+        assert tuned["power"]["detectable_difference"] == found_at_once
         one_seed = http.post("/v1/experiments/validate", json=dict(fields, seeds=[1])).json()["power"]
         assert one_seed["detectable_difference"] is None
 
@@ -76,4 +69,4 @@ def test_a_design_is_told_what_it_can_show_once_its_workload_was_measured(servic
     path.write_text(yaml.safe_dump(fields))
     said = CliRunner().invoke(main, ["validate", str(path), "--url", service.url], catch_exceptions=False).stdout
     assert "can show:     with 3 seeds, a difference of 0.0" in said
-    assert "from 1 earlier experiment" in said
+    assert "by 1 earlier experiment" in said
