@@ -137,8 +137,8 @@ def loss_by_price(
     *,
     narrow: bool = False,
 ) -> Figure:
-    """A mark a candidate at its loss and what that cost, with the interval of its difference; a line joins the Pareto front, whose
-    marks are the first to be named where marks crowd."""
+    """A mark a candidate at its loss and what that cost, with the interval of its difference; a line joins the Pareto
+    front, whose marks are the first to be named where marks crowd."""
     placed = [each for each in _priced_losses(comparison, styles, theme, price) if each.candidate not in view.hidden]
     is_short = price == "hours" and max((each.cost for each in placed), default=1.0) < FEWEST_HOURS
     if is_short:

@@ -174,9 +174,7 @@ def end_all(service: Service) -> None:
         FollowUps(service.database).follow()
 
 
-def test_more_seeds_train_each_candidate_at_its_judged_setting(
-    http: httpx2.Client, service: Service, cli: Cli
-) -> None:
+def test_more_seeds_train_each_candidate_at_its_judged_setting(http: httpx2.Client, service: Service, cli: Cli) -> None:
     """Without another tuning, once the settings are known; by REST, command line and page. The verdict is about these
     seeds alone."""
     fields = comparison_fields(

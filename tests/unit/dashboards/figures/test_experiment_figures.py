@@ -16,7 +16,6 @@ from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import HUES, ThemeName, style
 from dashboards.view_state import ViewState
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import Interval
 from tests.factories.comparison import made_comparison
 from worker.records.result import Verdict
 
