@@ -614,6 +614,20 @@ class Comparison(Record):
     notes: tuple[str, ...]
     """At most three, the gravest first: what would change what a reader does."""
 
+    def losses_beside_baseline(self) -> dict[str, Interval]:
+        """Candidate → the baseline's mean loss plus the difference to it, with the interval of that difference; the
+        mean alone of the baseline and of whoever has no difference. Candidates without a loss are left out."""
+        baseline = next((row.val_loss for row in self.rows if row.is_baseline), None)
+        found = {}
+        for row in self.rows:
+            shift = row.difference
+            if baseline is not None and shift is not None:
+                low, high = (None if end is None else baseline.mean + end for end in (shift.low, shift.high))
+                found[row.candidate] = Interval(mean=baseline.mean + shift.mean, low=low, high=high, n=shift.n)
+            elif row.val_loss is not None:
+                found[row.candidate] = row.val_loss.model_copy(update={"low": None, "high": None})
+        return found
+
 
 class CellRecord(Record):
     """One model size at one token budget of a scaling experiment: a comparison by itself."""

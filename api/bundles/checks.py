@@ -1,27 +1,32 @@
 """What raw figures owe each other: the checks of a bundle's content that need no second opinion.
 
-    specification ─► its hash
+    specification ─► its hash ─► the runs that it plans, and those that its tuning asks for ─► no other, and none less
     run ─► its specification ─► its result, whose figures follow from its points ─► its attempts
 
 Who changes one of them and signs again is refused here; who changes all of them alike has written another training,
 which only training it again shows (`rerun.py`). Each check raises `BundleError` with its name and the reason.
 """
 
+import hashlib
 import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from api.bundles.layout import Bundle, BundleError
+from orchestrator.analysis.candidates import run_fact
+from orchestrator.analysis.comparison import added_runs
 from orchestrator.columns import Columns
 from orchestrator.jobs import TERMINAL, AttemptOutcome, RunStatus
-from orchestrator.kinds.experiment import AnswerKind
+from orchestrator.kinds.comparison import TunedExperiment
+from orchestrator.kinds.experiment import AnswerKind, PlannedRun
 from orchestrator.records import AttemptRecord, RunRecord
 from worker.records.result import Result, Verdict
+from worker.schema import canonical_json
 
 MEDIANS = ("step_seconds", "data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 """Series of a run of which a result has the median."""
@@ -38,7 +43,10 @@ def check_experiment(bundle: Bundle) -> None:
     experiment, runs = bundle.experiment, bundle.runs
     check = _checker("experiment")
     check(re.fullmatch(ID, experiment.id) is not None, f"{experiment.id!r} is no id")
-    check(experiment.spec_hash == experiment.spec.content_hash(), "the specification has another hash than is said")
+    found = hashlib.sha256(canonical_json(bundle.spec_fields)).hexdigest()
+    check(experiment.spec_hash == found, "the specification has another hash than is said")
+    if isinstance(experiment.spec, TunedExperiment) and experiment.spec.tuning is not None:
+        check(not {*experiment.spec.tuning.seeds} & {*experiment.spec.seeds}, "its tuning seeds judge")
     check(experiment.name == experiment.spec.name, f"it is called {experiment.name!r}, its specification another name")
     check(experiment.kind == experiment.spec.kind, f"it is a {experiment.spec.kind}, not a {experiment.kind}")
     check(experiment.counts.done(), "it has not ended")
@@ -273,12 +281,44 @@ def check_attempts(bundle: Bundle) -> None:
 
 
 def check_plan(bundle: Bundle) -> None:
-    """No run is there twice. Which trials followed one another is not replayed."""
+    """The runs are those that the specification plans, its tuning asks for and its looks add: no candidate was tuned
+    on more, and no run was left out. A sweep's driver draws its trials, and an earlier procedure had other rules: their
+    specifications are checked, not their choice."""
     if not is_planned(bundle):
         return
-    here = Counter((run.candidate, run.spec.content_hash()) for run in bundle.runs if run.spec is not None)
+    keys = [(run.candidate, run.spec.content_hash()) for run in bundle.runs if run.spec is not None]
+    here = Counter(keys)
     if twice := [run for run, count in here.items() if count > 1]:
         raise BundleError("plan", f"{twice[0][0]} has one run {here[twice[0]]} times")
+    if bundle.is_earlier:
+        return
+    planned, asked = set[tuple[str, str]](), _keys(bundle.experiment.spec.first_runs())
+    if lacking := asked - here.keys():
+        raise BundleError("plan", f"{min(lacking)[0]} lacks a run that is planned")
+    incomplete = set[str]()
+    while asked := asked - planned:
+        for name in {name for name, _ in asked}:
+            mine = {key for key in asked if key[0] == name}
+            # What is asked for at once is queued at once: all of it is here, or none, behind a run that failed.
+            is_whole = all_succeeded(run for run in bundle.runs if run.candidate == name)
+            if mine - here.keys() and (is_whole or mine & here.keys()):
+                incomplete.add(name)
+        planned |= asked
+        asked = _follow_ups(bundle, [run for run, key in zip(bundle.runs, keys, strict=True) if key in planned])
+    if extra := sorted(here.keys() - planned):
+        raise BundleError("plan", f"{extra[0][0]} has a run that nothing asks for")
+    if incomplete:
+        raise BundleError("plan", f"{min(incomplete)} lacks a run that its tuning or a look asks for")
+
+
+def _follow_ups(bundle: Bundle, runs: Sequence[RunRecord]) -> set[tuple[str, str]]:
+    spec = bundle.experiment.spec
+    found = _keys(spec.follow_up_runs([run_fact(run) for run in runs]))
+    return found | _keys(added_runs(bundle.experiment, runs)) if spec.adds_seeds() and not found else found
+
+
+def _keys(planned: Iterable[PlannedRun]) -> set[tuple[str, str]]:
+    return {(each.candidate, each.spec.content_hash()) for each in planned}
 
 
 def is_planned(bundle: Bundle) -> bool:

@@ -1,16 +1,18 @@
-"""What a bundle is made of: its files, read strictly, and the figures that follow from the raw ones. Schema 1.
+"""What a bundle is made of: its files, read strictly, and the figures that follow from the raw ones. Schema 2.
 
-    document.json          raw: specification, state, every run with its result; and the answers that follow
+    document.json          raw: specification, state, every run with its result; and the figures that follow
     attempts.json          raw: every execution of every run
     points.parquet         raw: every point of every run, as `adapm-bench export` writes it
-    comparison.{csv,md,tex}  the answer as tables; where there is a leaderboard
     signer.pem             the public key of who published it
     statement.dsse.json    the signed statement: the digest of each file above (`signing.py`)
 
-Records are those of REST, in one form of JSON alone: what is written otherwise, or has a field more, is refused.
+Records are those of REST without their sentences, in one form of JSON alone: what is written otherwise, or has a field
+more, is refused. Schema 1 had sentences, tables of them (`comparison.{csv,md,tex}`) and the answers of an earlier
+procedure: of it everything is read but the answers.
 """
 
 import io
+import json
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,6 @@ from typing import Any, Final
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from dashboards.files.publication import SUFFIXES, publish
 from orchestrator.analysis.comparison import ValidationCurve
 from orchestrator.columns import FIELDS, STEP, WHOLE_NUMBERS, Columns
 from orchestrator.errors import NotFoundError
@@ -28,9 +29,10 @@ from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.records import AttemptRecord, ExperimentRecord, RunRecord
 from orchestrator.services.analysis import NO_CURVE, Analysis, ExperimentSource, validation_curve
 from orchestrator.specs.footprints import Footprints
-from worker.schema import first_fault
+from worker.schema import first_fault, trust_stored_names
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+EARLIER_SCHEMA: Final = 1
 DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
     "document.json",
     "attempts.json",
@@ -38,9 +40,16 @@ DOCUMENT, ATTEMPTS, POINTS, SIGNER, STATEMENT = (
     "signer.pem",
     "statement.dsse.json",
 )
-TABLES: Final = tuple(f"comparison.{suffix}" for suffix in SUFFIXES.values())
+EARLIER_TABLES: Final = ("comparison.tex", "comparison.md", "comparison.csv")
+"""Of schema 1: signed, and not read."""
+ANSWERS: Final = ("comparison", "sweep", "cells", "fit")
+"""Fields of a document that follow from the others."""
+SENTENCES: Final = frozenset({"verdict", "notes", "no_law", "peak_memory_note"})
+"""Fields of answers that are made of their figures last, and may be worded otherwise tomorrow."""
+OLD_FIELDS: Final = frozenset({"unequal_grids", "kept_rates", "extend_grid"})
+"""Of specifications of an earlier procedure, which today's do not have."""
 MOST_BYTES: Final = {DOCUMENT: 1 << 30, ATTEMPTS: 1 << 28, POINTS: 1 << 32, SIGNER: 1 << 12, STATEMENT: 1 << 20}
-"""Larger files are not read; of a table as much as of a statement."""
+"""Larger files are not read; of any other as much as of a statement."""
 MOST_POINTS: Final = 10_000_000
 """In one bundle: a Parquet file may claim any number. With all columns these take 2 GB."""
 MOST_UNPACKED_BYTES: Final = 1 << 32
@@ -72,6 +81,10 @@ class Bundle:
     """Run → its series; runs without points are left out."""
     point_keys: Mapping[str, tuple[Any, ...]]
     """Run → `KEYS` as its rows have them."""
+    spec_fields: Mapping[str, Any]
+    """The specification as it stands in the file: what its hash is of."""
+    is_earlier: bool = False
+    """Whether it is of schema 1, whose answers are of an earlier procedure."""
 
     @property
     def experiment(self) -> ExperimentRecord:
@@ -96,7 +109,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
             kind = path.lstat()
             if not stat.S_ISREG(kind.st_mode):
                 raise BundleError("files", f"{path.name} is no plain file")
-            if path.name not in (*MOST_BYTES, *TABLES):
+            if path.name not in (*MOST_BYTES, *EARLIER_TABLES):
                 raise BundleError("files", f"{path.name} belongs to no bundle")
             if kind.st_size > MOST_BYTES.get(path.name, MOST_BYTES[STATEMENT]):
                 raise BundleError("files", f"{path.name} is larger than any such file")
@@ -109,36 +122,85 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def read_bundle(files: Mapping[str, bytes]) -> Bundle:
-    """The raw content. Raises `BundleError` for anything that `write_files` would not have written."""
+def read_bundle(files: Mapping[str, bytes], schema: int = SCHEMA_VERSION) -> Bundle:
+    """The raw content. Raises `BundleError` for anything that `raw_files` would not have written."""
+    is_earlier = schema == EARLIER_SCHEMA
     try:
-        of_experiment = ExperimentDocument.model_validate_json(files[DOCUMENT])
+        read = _read_earlier_document if is_earlier else ExperimentDocument.model_validate_json
+        of_experiment = read(files[DOCUMENT])
         attempts = ATTEMPT_LIST.validate_json(files[ATTEMPTS])
     except ValidationError as error:
         raise BundleError("schema", f"{error.title}, {first_fault(error)}") from error
     for name, record in ((DOCUMENT, of_experiment), (ATTEMPTS, attempts)):
-        if record_bytes(record) != files[name]:
+        if not is_earlier and record_bytes(record) != files[name]:
             raise BundleError("schema", f"{name} is not written as its records are: something in it is not read")
     points, keys = _read_points(files[POINTS])
-    return Bundle(document=of_experiment, attempts=attempts, points=points, point_keys=keys)
+    return Bundle(
+        document=of_experiment,
+        attempts=attempts,
+        points=points,
+        point_keys=keys,
+        spec_fields=json.loads(files[DOCUMENT])["experiment"]["spec"],
+        is_earlier=is_earlier,
+    )
+
+
+def _read_earlier_document(content: bytes) -> ExperimentDocument:
+    """The raw part of a document of schema 1, without the answers, which today's records cannot hold."""
+    try:
+        fields = json.loads(content, parse_constant=_refuse_constant)
+        raw = {name: value for name, value in fields.items() if name not in ANSWERS}
+        with trust_stored_names():
+            found = ExperimentDocument.model_validate_json(json.dumps({**raw, "comparison": None}))
+    except (ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, ValidationError):
+            raise
+        raise BundleError("schema", f"{DOCUMENT} is no JSON of a document") from error
+    if not _is_read(raw, found.model_dump(mode="json")):
+        raise BundleError("schema", f"{DOCUMENT} is not written as its records are: something in it is not read")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _is_read(written: object, read: object) -> bool:
+    """Whether all of what is written was read; records have fields more today."""
+    match written, read:
+        case dict(), dict():
+            return all(
+                name in OLD_FIELDS or (name in read and _is_read(value, read[name])) for name, value in written.items()
+            )
+        case list(), list():
+            return len(written) == len(read) and all(map(_is_read, written, read))
+    return written == read
 
 
 def raw_files(of_experiment: ExperimentDocument, attempts: Sequence[AttemptRecord], points: bytes) -> dict[str, bytes]:
     """All files but the key and the statement."""
-    tables = (
-        {}
-        if of_experiment.comparison is None
-        else {
-            f"comparison.{suffix}": publish(of_experiment.comparison, form).encode()
-            for form, suffix in SUFFIXES.items()
-        }
-    )
     return {
-        DOCUMENT: record_bytes(of_experiment),
+        DOCUMENT: record_bytes(without_sentences(of_experiment)),
         ATTEMPTS: record_bytes(tuple(attempts)),
         POINTS: points,
-        **tables,
     }
+
+
+def without_sentences(of_experiment: ExperimentDocument) -> ExperimentDocument:
+    """The same with figures alone in its answers."""
+    fields = of_experiment.model_dump(mode="json")
+    with trust_stored_names():
+        return ExperimentDocument.model_validate_json(
+            json.dumps(fields | {name: _without_sentences(fields[name]) for name in ANSWERS})
+        )
+
+
+def _without_sentences(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _without_sentences(held) if name not in SENTENCES else _emptied(held) for name, held in value.items()
+        }
+    return [*map(_without_sentences, value)] if isinstance(value, list) else value
 
 
 def record_bytes(record: BaseModel | tuple[AttemptRecord, ...]) -> bytes:
@@ -146,6 +208,13 @@ def record_bytes(record: BaseModel | tuple[AttemptRecord, ...]) -> bytes:
     if isinstance(record, BaseModel):
         return record.model_dump_json(indent=1).encode() + b"\n"
     return ATTEMPT_LIST.dump_json(record, indent=1) + b"\n"
+
+
+def _emptied(sentences: Any) -> Any:
+    """Of a text nothing, but for a trial's verdict, which is one word; of several none."""
+    if isinstance(sentences, str):
+        return "" if " " in sentences else sentences
+    return [] if isinstance(sentences, list) else sentences
 
 
 class BundleSource(ExperimentSource):
@@ -167,7 +236,7 @@ class BundleSource(ExperimentSource):
 
 
 def derive_document(bundle: Bundle) -> ExperimentDocument:
-    """Every figure and sentence once more, from the raw content alone. When it was written nobody can derive."""
+    """The whole answer once more, from the raw content alone. When it was written nobody can derive."""
     said = bundle.document.provenance
     analysis = Analysis(
         BundleSource(bundle), Footprints(Path("/nonexistent"))

@@ -112,7 +112,7 @@ class RuleSet(Spec):
         if row.val_loss is None:
             return "it has no finite loss"
         if lost := row.lost_runs():
-            return f"{lost} of its runs at that rate diverged or ran out of memory"
+            return f"{lost} of its judged runs {'was' if lost == 1 else 'were'} lost"
         record = self.record
         if isinstance(record, TargetRecord):
             return None  # the rule itself says whether it is shown
@@ -123,7 +123,7 @@ class RuleSet(Spec):
             return f"it was judged on {pluralize(row.val_loss.n, 'seed')}, and {record.least_seeds} are asked for"
         if rates < record.least_rates:
             return f"it was trained at {pluralize(rates, 'learning rate')}, and {record.least_rates} are asked for"
-        return "its best rate is at the edge of its grid, so that it is not tuned" if row.edge_of_grid else None
+        return "its best learning rate is at the end of what was tried" if row.edge_of_grid else None
 
     def _forbidden_choice(self, spec: ComparisonSpec, name: str) -> str | None:
         candidate = spec.candidate(name)

@@ -24,13 +24,13 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from api.bundles.layout import SCHEMA_VERSION, SIGNER, STATEMENT, BundleError
+from api.bundles.layout import EARLIER_SCHEMA, SCHEMA_VERSION, SIGNER, STATEMENT, BundleError
 from orchestrator.export.document import ExperimentDocument
 from worker.files import create_once
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE: Final = f"urn:adapm-bench:bundle:{SCHEMA_VERSION}"
+PREDICATE_TYPES: Final = {schema: f"urn:adapm-bench:bundle:{schema}" for schema in (EARLIER_SCHEMA, SCHEMA_VERSION)}
 KEY_NAME: Final = "bundles.pem"
 
 
@@ -68,7 +68,7 @@ def sign(files: Mapping[str, bytes], of_experiment: ExperimentDocument, key: Ed2
         "subject": [
             {"name": name, "digest": {"sha256": hashlib.sha256(subject[name]).hexdigest()}} for name in sorted(subject)
         ],
-        "predicateType": PREDICATE_TYPE,
+        "predicateType": PREDICATE_TYPES[SCHEMA_VERSION],
         "predicate": predicate(of_experiment),
     }
     payload = _payload(statement)
@@ -76,11 +76,11 @@ def sign(files: Mapping[str, bytes], of_experiment: ExperimentDocument, key: Ed2
     return {SIGNER: signer, STATEMENT: _envelope(payload, fingerprint(public), signature)}
 
 
-def predicate(of_experiment: ExperimentDocument) -> dict[str, Any]:
+def predicate(of_experiment: ExperimentDocument, schema: int = SCHEMA_VERSION) -> dict[str, Any]:
     """What the statement says of the files: what was measured, on what, by which code."""
     said = of_experiment.provenance
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": schema,
         "experiment_id": said.experiment_id,
         "name": said.name,
         "kind": said.kind,
@@ -108,8 +108,10 @@ def check_signature(files: Mapping[str, bytes], trusted: frozenset[str]) -> tupl
     if len(payload) != 4 or kind != STATEMENT_TYPE:
         raise BundleError("statement", f"the payload is no statement of {STATEMENT_TYPE}")
     version = said.get("schema_version")
-    if about != PREDICATE_TYPE or type(version) is not int or version != SCHEMA_VERSION:
-        raise BundleError("statement", f"it is of another schema ({about}); this reads {PREDICATE_TYPE}")
+    if type(version) is not int or about != PREDICATE_TYPES.get(version):
+        raise BundleError(
+            "statement", f"it is of another schema ({about}); this reads {' and '.join(PREDICATE_TYPES.values())}"
+        )
     wanted = [
         {"name": name, "digest": {"sha256": hashlib.sha256(files[name]).hexdigest()}}
         for name in sorted(files)

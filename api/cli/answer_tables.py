@@ -70,7 +70,7 @@ class Leaderboard:
         # With the kind of device: hours on a CPU are never called GPU-hours.
         hours = formats.device_hours_title(self.comparison.device).lower().replace("hours", "h").replace(" ", "\n")
         figures = ("state", "not\nstable", "peak memory", "step\n(opt.)", hours)
-        return ["optimizer", "best lr", "validation loss", delta, *figures, "runs"]
+        return ["optimizer", "lr", "validation loss", delta, *figures, "runs"]
 
     def _table(self, titles: list[str]) -> Table:
         table = plain_table(titles[0])
@@ -86,13 +86,13 @@ class Leaderboard:
 
 
 def loss_memory_chart(comparison: Comparison) -> Text:
-    """Loss (with its 95 % interval) against optimizer state, in characters; empty without two points.
+    """Loss against optimizer state, in characters; empty without two points.
 
-    Below and to the left is better: ● is a mean over the seeds, │ its interval.
+    Below and to the left is better: ● is a mean over the seeds, │ the 95 % interval of its difference to the baseline.
     """
-    spots = []
+    spots, losses = [], comparison.losses_beside_baseline()
     for row in comparison.rows:
-        if (loss := row.val_loss) is not None and row.optimizer_state_bytes is not None:
+        if (loss := losses.get(row.candidate)) is not None and row.optimizer_state_bytes is not None:
             low, high = (loss.mean if edge is None else edge for edge in (loss.low, loss.high))
             spots.append((row.optimizer_state_bytes, low, loss.mean, high, plain(row.candidate)[:24]))
     if len(spots) < 2:
@@ -125,7 +125,7 @@ def loss_memory_chart(comparison: Comparison) -> Text:
     right = formats.size(largest)
     lines.append(f"{'':>{width}} └{'─' * CHART_COLUMNS}")
     lines.append(f"{'':>{width}}  0{right:>{CHART_COLUMNS - 1}}")
-    title = f"{comparison.loss_name} against optimizer state: ● mean over seeds, │ 95 % interval"
+    title = f"{comparison.loss_name} against optimizer state: ● mean, │ 95 % interval of difference"
     return Text("\n".join((f"\n{title}", *(each.rstrip() for each in lines))))
 
 

@@ -61,8 +61,8 @@ LOSS_MEMORY: FigureEntry[[ExperimentView]] = FigureEntry(
     name="loss-memory",
     title="Loss and optimizer state",
     page=AnswerKind.COMPARISON,
-    caption="Final loss by optimizer state; bars are 95 % t-intervals over seeds. The dotted line is the Pareto front. "
-    "Filled marks are on it, or behind it, by their intervals; of hollow ones neither is significant.",
+    caption="Final loss by optimizer state; bars are 95 % intervals of the difference to the baseline. The dotted line "
+    "is the Pareto front. Filled marks are on it, or behind it, by their intervals; of hollow ones neither is shown.",
     draw=lambda view: loss_by_price(*_comparison_view(view), "memory", narrow=view.narrow),
 )
 COMPARISON_FIGURES: tuple[FigureEntry[[ExperimentView]], ...] = (

@@ -121,6 +121,7 @@ class PricedLoss:
     symbol: str
     cost: float
     loss: Interval
+    """With the interval of its difference to the baseline."""
     is_on_front: bool
     """Of loss and memory, as the leaderboard names it: whatever is hidden, and without unstable candidates."""
     is_front_shown: bool
@@ -136,13 +137,13 @@ def loss_by_price(
     *,
     narrow: bool = False,
 ) -> Figure:
-    """A mark a candidate at its loss and what that cost, with the loss's interval; a line joins the Pareto front, whose
-    marks are the first to be named where marks crowd."""
+    """A mark a candidate at its loss and what that cost, with the interval of its difference; a line joins the Pareto
+    front, whose marks are the first to be named where marks crowd."""
     placed = [each for each in _priced_losses(comparison, styles, theme, price) if each.candidate not in view.hidden]
     is_short = price == "hours" and max((each.cost for each in placed), default=1.0) < FEWEST_HOURS
     if is_short:
         placed = [replace(each, cost=SECONDS_PER_HOUR * each.cost) for each in placed]
-    time = f"device-{'seconds' if is_short else 'hours'} per run at the best learning rate"
+    time = f"device-{'seconds' if is_short else 'hours'} per run at the setting found"
     x_title = "bytes of optimizer state" if price == "memory" else time
     layout = layout_of(theme, x_title=x_title, y_title=final_loss_title(comparison))
     layout["margin"] |= {"r": RIGHT_PIXELS}
@@ -173,15 +174,15 @@ def _priced_losses(
     comparison: Comparison, styles: Mapping[str, Style], theme: ThemeName, price: Price
 ) -> list[PricedLoss]:
     """The candidates with a loss and a known cost."""
-    found = []
+    found, losses = [], comparison.losses_beside_baseline()
     for row in comparison.rows:
         cost = row.optimizer_state_bytes if price == "memory" else row.run_device_hours
-        if row.val_loss is not None and cost is not None:
+        if row.candidate in losses and cost is not None:
             style = styles[row.candidate]
             found.append(
                 PricedLoss(
                     candidate=row.candidate, title=row.title, colour=style.colour(theme), symbol=style.symbol,
-                    cost=cost, loss=row.val_loss, is_on_front=row.on_pareto_front,
+                    cost=cost, loss=losses[row.candidate], is_on_front=row.on_pareto_front,
                     is_front_shown=row.pareto_front_shown,
                 )
             )  # fmt: skip
@@ -230,7 +231,7 @@ def _mark(one: PricedLoss, price: Price, unit: str, side: str | None) -> dict[st
     cost = formats.size(one.cost) if price == "memory" else f"{formats.hours(one.cost)} {unit}"
     is_sure, place = one.is_front_shown or price != "memory", ""
     if price == "memory":
-        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not significant'}"
+        place = f", {'on' if one.is_on_front else 'behind'} the front{'' if is_sure else ', not shown'}"
     beside = {"text": [plain(one.title)], "textposition": side, "textfont": {"size": 11, "color": one.colour}}
     return trace(
         "markers+text" if side else "markers",

@@ -135,15 +135,14 @@ class CurationPages:
     def ask_to_clone(
         self,
         experiment_id: str,
-        fresh_seeds: Annotated[int | None, Query(ge=1, le=MOST_SEEDS)] = None,
-        keep_rates: bool = False,
+        more_seeds: Annotated[int | None, Query(ge=1, le=MOST_SEEDS)] = None,
     ) -> Response:
-        """What a clone would be, begun with what the address says, and what it could show at kept rates."""
+        """What a clone would be, begun with what the address says, and what more seeds could show."""
         power = None
-        if keep_rates and fresh_seeds:
+        if more_seeds:
             with suppress(ConflictError, NotFoundError):
-                power = self._experiments.preview_clone(experiment_id, fresh_seeds=fresh_seeds, keep_rates=True).power
-        asked: dict[str, Any] = {"name": None, "fresh_seeds": fresh_seeds, "keep_rates": keep_rates, "power": power}
+                power = self._experiments.preview_clone(experiment_id, fresh_seeds=more_seeds, keep_rates=True).power
+        asked: dict[str, Any] = {"name": None, "more_seeds": more_seeds, "power": power}
         return self._ask("curation/clone.html", experiment_id, **asked)
 
     def clone(self, experiment_id: str, pairs: Sent) -> Response:
@@ -151,17 +150,15 @@ class CurationPages:
         sent = dict(pairs)
         name, nonce = sent.get("name", "").strip() or None, sent.get("nonce", "")
         key = f"clone-{nonce[:32]}-{experiment_id}" if nonce.isascii() and nonce.isalnum() else None
-        count = sent.get("fresh_seeds", "").strip()
-        asked: dict[str, Any] = {
-            "name": name, "fresh_seeds": count, "keep_rates": "keep_rates" in sent, "power": None,
-        }  # fmt: skip
+        count = sent.get("more_seeds", "").strip()
+        asked: dict[str, Any] = {"name": name, "more_seeds": count, "power": None}
         if count and not (count.isdecimal() and 1 <= int(count) <= MOST_SEEDS):
-            trouble = f"Fresh seeds must be a number from 1 to {MOST_SEEDS}."
+            trouble = f"More seeds must be a number from 1 to {MOST_SEEDS}."
             return self._ask("curation/clone.html", experiment_id, **asked, trouble=trouble, status=422)
         try:
-            fresh_seeds = int(count) if count else None
+            more_seeds = int(count) if count else None
             made = self._experiments.clone(
-                experiment_id, name, key, fresh_seeds=fresh_seeds, keep_rates=asked["keep_rates"], by=visitor_id()
+                experiment_id, name, key, fresh_seeds=more_seeds, keep_rates=bool(count), by=visitor_id()
             )
         except (ConflictError, MissingDataError) as error:
             return self._ask("curation/clone.html", experiment_id, **asked, trouble=str(error), status=409)

@@ -149,7 +149,7 @@ def _labels() -> dict[str, str]:
         found |= {".".join(place[start:]): TITLES[name] for start in range(max(len(place) - 1, 1))}
     for group, fields in (("tuning", TUNING), ("sequential", SEQUENTIAL)):
         found |= {f"{group}.{name}": TITLES[field] for name, field in fields.items()}
-    names = {name: TITLES[name] for name in ("extend_grid", *SEQUENTIAL)}
+    names = {name: TITLES[name] for name in SEQUENTIAL}
     return {name: title for name, title in (found | names).items() if "." in name or "_" in name}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from optim import catalog
 from optim.catalog import OptimizerEntry, Option, Scalar
+from orchestrator.kinds.tuning import TRIALS, TUNING_SEEDS
 from orchestrator.tuning.ranges import AXES
 from worker.catalog import presets
 
@@ -44,18 +45,21 @@ DEFAULTS: dict[str, str] = {
     "name": "New comparison", "model": "gpt2-nano", "dataset": "python-stdlib", "tokenizer": "byte", "sequence": "128",
     "steps": "150", "batch": "8", "shape": "cosine", "warmup": "15", "every": "50", "held_out": "128",
     "precision": "fp32",
-    "seeds": "1, 2, 3, 4, 5", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
-    "tuning_seeds": "1001, 1002, 1003", "extend_grid": "6", "method": "", "trials": "16", "first_seeds": "3",
-    "seeds_per_look": "1",
+    "seeds": "1, 2, 3, 4, 5, 6, 7, 8, 9, 10", "baseline": "adamw", "cpus": "1", "gpus": "0", "priority": "0",
+    "method": "line", "trials": str(TRIALS), "tuning_seeds": ", ".join(map(str, TUNING_SEEDS)), "replicates": "1",
+    "first_seeds": "3", "seeds_per_look": "1",
 }  # fmt: skip
-"""A workload that trains in seconds on a CPU, and on which the suggested grids have their best rate inside."""
+"""A workload that trains in seconds on a CPU."""
 CHOSEN = ("adamw", "adapm", "adapm-mini")
 METHODS = (
-    ("", "Learning-rate grids"),
+    ("line", "Line search over the learning rate"),
     ("random", "Random search"),
     ("coordinate", "Coordinate descent"),
+    ("grid", "The given learning rates"),
 )
-TUNING = {"seeds": "tuning_seeds", "extend_grid": "extend_grid", "method": "method", "trials": "trials"}
+SEARCHES = frozenset({"random", "coordinate"})
+"""Methods that tune more than the learning rate."""
+TUNING = {"method": "method", "trials": "trials", "seeds": "tuning_seeds", "replicates": "replicates"}
 SEQUENTIAL = {"first_seeds": "first_seeds", "seeds_per_look": "seeds_per_look"}
 """Field of the specification → field of the form."""
 LEFT = "left"
@@ -67,14 +71,14 @@ GRID = (0.5, 1.0, 2.0)
 NARROW = 256
 """Hidden size below which a model is one of our own small ones, which train for some hundred steps."""
 NARROW_RATE = 4e-3
-"""The centre for optimizers whose steps have Adam's size on such a model: on gpt2-nano over 150 steps AdamW, AdaPM and
+"""For optimizers whose steps have Adam's size on such a model: on gpt2-nano over 150 steps AdamW, AdaPM and
 AdaPM-mini are best within half and twice of it. The catalog's is for models from 100 M parameters on."""
 TITLES: dict[str, str] = {
     "name": "Name", "model": "Model", "dataset": "Dataset", "tokenizer": "Tokenizer", "sequence": "Tokens per sequence",
     "steps": "Steps", "batch": "Sequences per step", "warmup": "Warm-up steps", "shape": "Schedule",
     "every": "Steps between validations", "held_out": "Held-out sequences", "precision": "Precision", "seeds": "Seeds",
-    "baseline": "Baseline", "method": "Tuned by", "tuning_seeds": "Tuning seeds", "extend_grid": "Extend the grid by",
-    "trials": "Settings of each candidate", "first_seeds": "Seeds at the first look",
+    "baseline": "Baseline", "method": "Tuned by", "trials": "Trials of each candidate", "tuning_seeds": "Tuning seeds",
+    "replicates": "Replicates", "first_seeds": "Seeds at the first look",
     "seeds_per_look": "Seeds for each further look", "cpus": "CPUs", "gpus": "GPUs", "priority": "Priority",
 }  # fmt: skip
 """Field of the form → its label."""
@@ -111,7 +115,7 @@ class SubmitForm:
 
     def searches(self) -> bool:
         """Whether more than the rate is tuned."""
-        return self.tuning and bool(self.value("method"))
+        return self.tuning and self.value("method") in SEARCHES
 
     def value(self, name: str) -> str:
         """The text of a field; its default where nothing was sent."""
@@ -122,9 +126,10 @@ class SubmitForm:
         return self.values.get(f"rates:{entry.name}", "")
 
     def suggested_rates(self, entry: OptimizerEntry) -> str:
-        """Those that are taken where none are written, by the model that is chosen: of a search its middle."""
-        grid = suggested_grid(entry, self.value("model"))
-        return LIST.split(grid)[len(GRID) // 2] if self.searches() else grid
+        """Those that are taken where none are written, by the model that is chosen: three of a grid, else one."""
+        centre = suggested_rate(entry, self.value("model"))
+        is_grid = self.tuning and self.value("method") == "grid"
+        return ", ".join(f"{factor * centre:g}" for factor in (GRID if is_grid else (1.0,)))
 
     def option(self, entry: OptimizerEntry, name: str) -> str:
         """An option's text; empty is its default."""
@@ -162,12 +167,11 @@ def searched_words(entry: OptimizerEntry) -> str:
     return f"{entry.name} {entry.title} {entry.summary} {entry.paper}".lower()
 
 
-def suggested_grid(entry: OptimizerEntry, model: str) -> str:
-    """The learning rates that are suggested for a model: a centre, half of it and twice as much."""
+def suggested_rate(entry: OptimizerEntry, model: str) -> float:
+    """The learning rate that is suggested for a model."""
     is_narrow = model in presets.names() and presets.preset(model).hidden_size < NARROW
     is_adams = entry.learning_rate == catalog.entry("adamw").learning_rate
-    centre = NARROW_RATE if is_narrow and is_adams else entry.learning_rate
-    return ", ".join(f"{factor * centre:g}" for factor in GRID)
+    return NARROW_RATE if is_narrow and is_adams else entry.learning_rate
 
 
 def read_form(pairs: Iterable[tuple[str, str]]) -> SubmitForm:
@@ -193,13 +197,17 @@ def fields_of(form: SubmitForm) -> dict[str, Any]:
     fields["workload"].setdefault("budget", {})  # not it, but its steps are missing
     fields["candidates"] = [_candidate(form, entry) for entry in chosen_entries(form)]
     if form.tuning:
-        unused = {"extend_grid"} if form.searches() else {"method", "trials"}
-        fields["tuning"] = _parse_fields(form, {name: TUNING[name] for name in TUNING if name not in unused})
+        fields["tuning"] = _parse_fields(form, _tuning_fields(form.value("method")))
         if form.searches():
             fields["tuning"]["search"] = [axis for axis in AXES if axis == "lr" or axis in form.searched]
     if form.sequential:
         fields["sequential"] = _parse_fields(form, SEQUENTIAL)
     return fields
+
+
+def _tuning_fields(method: str) -> dict[str, str]:
+    """Those of `TUNING` that a method has: a grid's rates are its trials."""
+    return {name: field for name, field in TUNING.items() if (name, method) != ("trials", "grid")}
 
 
 def _parse_fields(form: SubmitForm, names: Mapping[str, str]) -> dict[str, Any]:
@@ -267,12 +275,15 @@ def form_of(fields: Mapping[str, Any]) -> tuple[SubmitForm, tuple[str, ...]]:
     is_tuned, is_sequential = isinstance(rest.get("tuning"), dict), isinstance(rest.get("sequential"), dict)
     searched: frozenset[str] = frozenset()
     if is_tuned:
-        values["method"] = _take(rest, "method", ("tuning", "method"))
-        unused = {"extend_grid"} if values["method"] else {"trials"}
-        for name in TUNING.keys() - unused - {"method"}:
-            values[TUNING[name]] = _take(rest, TUNING[name], ("tuning", name))
+        method = rest["tuning"].get("method", DEFAULTS["method"])
+        for name, field in _tuning_fields(method).items():
+            values[field] = _take(rest, field, ("tuning", name))
         axes = rest.get("tuning", {}).get("search")
-        if values["method"] and isinstance(axes, list) and axes == ["lr", *(axis for axis in AXES[1:] if axis in axes)]:
+        if (
+            method in SEARCHES
+            and isinstance(axes, list)
+            and axes == ["lr", *(axis for axis in AXES[1:] if axis in axes)]
+        ):
             searched = frozenset(axes) - {"lr"}
             del rest["tuning"]["search"]
     if is_sequential:

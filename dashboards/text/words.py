@@ -1,6 +1,6 @@
 """What templates show that no record says: sentences, tones and the geometry of small bars. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 from typing import Literal, assert_never
@@ -21,6 +21,7 @@ from orchestrator.records import (
     Comparison,
     Conclusion,
     DamagedExperiment,
+    Interval,
     RunRecord,
     StateCounts,
 )
@@ -52,7 +53,8 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True)
 class Whisker:
-    """A mean with its interval on a scale of 0 to 100 that all rows share; an arrow where the interval leaves it."""
+    """A mean with the interval of its difference to the baseline, on a scale of 0 to 100 that all rows share; an arrow
+    where the interval leaves it."""
 
     middle: float
     low: float
@@ -168,7 +170,7 @@ def state_segments(counts: StateCounts) -> tuple[Segment, ...]:
 
 def leaderboard(comparison: Comparison, styles: dict[str, Style]) -> tuple[LeaderboardLine, ...]:
     """The leaderboard's lines; only candidates with a finite loss have a rank."""
-    whiskers = _whiskers(comparison.rows)
+    whiskers = _whiskers(comparison.losses_beside_baseline())
     baseline = next((row.optimizer_state_bytes for row in comparison.rows if row.is_baseline), None)
     return tuple(
         LeaderboardLine(
@@ -217,7 +219,7 @@ def speed_words(row: CandidateRow) -> str:
 
 
 def unstable_runs(row: CandidateRow) -> tuple[str, str]:
-    """How many of the judged runs diverged, ran out of memory or spiked (`2 of 10`), and the 95 % interval of their
+    """How many of the judged runs were lost (`2 of 10`), and the 95 % interval of their
     share with the p-value against the baseline's (`3 to 56 %, p = 0.5 against baseline`), where that says anything."""
     found = row.instability
     if found is None:
@@ -352,10 +354,10 @@ def step_share(run: RunRecord) -> float:
     return round(min(100.0, 100 * done / max(1, run.steps_total)), 1)
 
 
-def _whiskers(rows: Sequence[CandidateRow]) -> dict[str, Whisker]:
+def _whiskers(by_candidate: Mapping[str, Interval]) -> dict[str, Whisker]:
     """One scale for all rows, which holds the intervals, so that a wide one looks wider than a narrow one. Cut are
     those that are much wider than others, and those beside which the means would lie on top of one another."""
-    losses = [row.val_loss for row in rows if row.val_loss is not None]
+    losses = [*by_candidate.values()]
     if not losses:
         return {}
     low, high = min(loss.mean for loss in losses), max(loss.mean for loss in losses)
@@ -364,18 +366,16 @@ def _whiskers(rows: Sequence[CandidateRow]) -> dict[str, Whisker]:
     reach = min(max(halves), 2 * median_low(halves), 10 * spread) if halves else 0.0
     margin = max(0.6 * spread, reach)
     left, width = low - margin, high - low + 2 * margin
-    return {row.candidate: _whisker(row, left, width) for row in rows if row.val_loss is not None}
+    return {candidate: _whisker(loss, left, width) for candidate, loss in by_candidate.items()}
 
 
-def _whisker(row: CandidateRow, left: float, width: float) -> Whisker:
-    assert row.val_loss is not None
-
+def _whisker(loss: Interval, left: float, width: float) -> Whisker:
     def place(value: float) -> float:
         return 100 * (value - left) / width
 
-    middle = place(row.val_loss.mean)
-    low = middle if row.val_loss.low is None else place(row.val_loss.low)
-    high = middle if row.val_loss.high is None else place(row.val_loss.high)
+    middle = place(loss.mean)
+    low = middle if loss.low is None else place(loss.low)
+    high = middle if loss.high is None else place(loss.high)
     return Whisker(
         middle=round(middle, 1),
         low=round(max(low, 0.0), 1),

@@ -39,9 +39,9 @@ def design_power(spec: ComparisonSpec, earlier: Iterable[ExperimentWithRuns] = (
 
 def few_tuning_seeds(spec: ComparisonSpec) -> str | None:
     """A sentence where tuning has so few seeds beside the judging ones that its luck would rival their noise."""
-    if spec.tuning is None or 3 * len(spec.tuning.seeds) >= len(spec.seeds):
+    needed = round(len(spec.seeds) / 3)
+    if spec.tuning is None or len(spec.tuning.seeds) >= needed:
         return None
-    needed = -(-len(spec.seeds) // 3)
     return (
         f"{len(spec.tuning.seeds)} tuning seeds for {len(spec.seeds)} judging ones: the luck of tuning would rival the "
         f"noise of judging. Use {needed} tuning seeds or more."

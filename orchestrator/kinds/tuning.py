@@ -65,7 +65,7 @@ class Tuning(Spec):
                 yield ("search",), list(self.search), f"must be left out: {self.method} tunes the learning rate alone"
             if self.method == "line" and self.trials < 3:
                 yield ("trials",), self.trials, "must be at least 3: the line search begins with three rates"
-            if self.method == "grid" and self.trials != TRIALS:
+            if self.method == "grid" and self.trials != TRIALS:  # a whole specification has the default
                 yield ("trials",), self.trials, "must be left out: a grid tries the given learning_rates"
         else:
             if "lr" not in self.search:

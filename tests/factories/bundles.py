@@ -37,8 +37,8 @@ SPEC: Mapping[str, Any] = {
         "evaluation": {"every_steps": 5},
     },
     "candidates": [
-        {"optimizer": "sgd", "learning_rates": [0.01, 0.02, 0.04]},
-        {"optimizer": "asgd", "learning_rates": [0.01, 0.02, 0.04]},
+        {"optimizer": "sgd", "learning_rates": [0.02]},
+        {"optimizer": "asgd", "learning_rates": [0.02]},
     ],
     "seeds": [1, 2, 3],
     "tuning": {"seeds": [7], "trials": 5},
@@ -75,7 +75,9 @@ class Content:
             comparison=None,
             runs=self.runs,
         )
-        return derive_document(Bundle(document=raw, attempts=self.attempts, points=self.points, point_keys={}))
+        return derive_document(
+            Bundle(document=raw, attempts=self.attempts, points=self.points, point_keys={}, spec_fields={})
+        )
 
 
 EXPERIMENT = "k3v9m2x710"
@@ -99,12 +101,11 @@ def trained_content(experiment_id: str = EXPERIMENT) -> Content:
     more, as another installation would, which takes other times to the same losses."""
     spec = ComparisonSpec.model_validate(SPEC)
     trained: list[Trained] = []
-    planned = spec.first_runs()
-    while planned:
-        trained += [(each, *_train(each)) for each in planned]
-        found = _content(spec, experiment_id, trained)
-        planned = spec.follow_up_runs([run_fact(run) for run in found.runs])
-    return found
+    added: Sequence[PlannedRun] = spec.first_runs()
+    while added:
+        trained += [(each, *_train(each)) for each in added]
+        added = spec.follow_up_runs([run_fact(run) for run in _content(spec, experiment_id, trained).runs])
+    return _content(spec, experiment_id, trained)
 
 
 @cache

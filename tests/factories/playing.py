@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from orchestrator.jobs import Lease
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.services.composition import Services
+from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.queue.attempts import Attempts
 from orchestrator.store.queue.queue import Queue
 from tests.factories.stores import claim
@@ -261,4 +262,5 @@ class Player:
         left = math.inf if number is None else number
         while left > 0 and (leases := claim(self.queue, cpus=64, gpus=0, limit=1)):
             PlayedRun(self.services.attempts, leases[0]).finish()
+            FollowUps(self.services.database).follow()
             left -= 1

@@ -182,8 +182,8 @@ class Environment(Record):
 
 SPIKE_SHARE = 0.05
 """A run that gives back more than this share of what its validation loss had fallen by is lost. Of 120 runs of
-gpt2-nano (AdamW, AdaPM, AdaPM-mini and Lion at half to eight times their best rates, 300 steps, 30 evaluations) none gave back
-more than 0.0054; ten times that is no noise."""
+gpt2-nano (AdamW, AdaPM, AdaPM-mini and Lion at half to eight times their best rates, 300 steps, 30 evaluations) none
+gave back more than 0.0054; ten times that is no noise."""
 LARGEST_LOSS = 1e100
 """Sums of squares of larger ones overflow."""
 

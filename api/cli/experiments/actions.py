@@ -25,16 +25,14 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 External = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name, for good.")]
 ExternalLabels = Annotated[bool, typer.Option("--external", help="An experiment of external runs, by id or name.")]
 Name = Annotated[str | None, typer.Option("--name", help="The clone's name; default: the original's.")]
-FreshSeeds = Annotated[
+MoreSeeds = Annotated[
     int | None,
-    typer.Option("--fresh-seeds", min=1, max=256, help="So many seeds that it has not used, instead of its own."),
-]
-KeepRates = Annotated[
-    bool,
     typer.Option(
-        "--keep-rates",
-        help="With --fresh-seeds, of a comparison that has ended: each candidate only at the rate that it was judged "
-        "at, without another tuning, and all seeds at once.",
+        "--more-seeds",
+        min=1,
+        max=256,
+        help="Of a comparison that has ended: each candidate at its judged setting on so many fresh seeds, without "
+        "another tuning. The verdict is about these seeds alone.",
     ),
 ]
 Processes = Annotated[
@@ -141,16 +139,16 @@ def restore(id: Id, url: Url = None, json: Json = False) -> None:
 def clone(
     id: Id,
     name: Name = None,
-    fresh_seeds: FreshSeeds = None,
-    keep_rates: KeepRates = False,
+    more_seeds: MoreSeeds = None,
     key: Key = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Queue an experiment's specification again, as a new experiment that names the original."""
     with open_client(url) as client:
-        submission = client.clone_experiment(id, name, key, fresh_seeds=fresh_seeds, keep_rates=keep_rates)
-        found = client.validate(submission.experiment.spec) if keep_rates and not json else None
+        keeps = more_seeds is not None
+        submission = client.clone_experiment(id, name, key, fresh_seeds=more_seeds, keep_rates=keeps)
+        found = client.validate(submission.experiment.spec) if keeps and not json else None
         print_hindrance(client)
     if json:
         print_json(submission)

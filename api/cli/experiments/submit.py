@@ -15,9 +15,11 @@ from api.cli.service import URL_VARIABLE, Url, environment_settings, open_client
 from api.client.messages import ClientError
 from api.processes.data_folder import read_note
 from dashboards.text import formats, words
+from orchestrator.analysis.design import few_tuning_seeds
 from orchestrator.analysis.laws.verdicts import law_warnings, planned_law
 from orchestrator.jobs import RunStatus
-from orchestrator.kinds.registry import KINDS
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.registry import KINDS, ExperimentSpec
 from orchestrator.records import Submission
 from orchestrator.specs.faults import count_faults
 from orchestrator.specs.footprints import Footprints
@@ -89,12 +91,18 @@ def _preview(fields: dict[str, Any], url: str | None) -> Preview:
     return preview(
         fields,
         missing=lambda spec: missing_data(spec.workload, datasets),
-        warnings=law_warnings,  # of its cluster only a service knows
+        warnings=_warnings,
         measured=lambda _: (),
         footprints=Footprints(settings.data_folder.resolve() / "footprints"),
         power=lambda _: None,
         law=planned_law,
     )
+
+
+def _warnings(spec: ExperimentSpec) -> list[str]:
+    """Without those of its cluster, which only a service knows."""
+    few = few_tuning_seeds(spec) if isinstance(spec, ComparisonSpec) else None
+    return [*law_warnings(spec), *([few] if few else [])]
 
 
 def _print(found: Preview) -> None:

@@ -51,7 +51,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         Candidate(optimizer="adapm", learning_rates=(2e-3, 4e-3), label=HOSTILE),
     )
     with open_services(folder) as (services, player):
-        spec = DEMO.model_copy(update={"candidates": candidates, "name": HOSTILE, "unequal_grids": True})
+        spec = DEMO.model_copy(update={"candidates": candidates, "name": HOSTILE})
         experiment = services.experiments.submit(spec).experiment
         player.finish()
     return folder / "bench.sqlite3", experiment.id

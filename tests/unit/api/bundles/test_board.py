@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     publish(folder / "theirs/two", theirs, THEIRS)
     publish(folder / "theirs/copies/one", ours, THEIRS)
     publish(folder / "theirs/bad", theirs, THEIRS)
-    (folder / "theirs/bad/comparison.md").write_text("<script>")
+    (folder / "theirs/bad/attempts.json").write_text("<script>")
     (folder / "theirs/loop").symlink_to(folder / "theirs")
     return folder
 
@@ -77,7 +77,7 @@ def site(folder: Path) -> Path:
     assert printed.exit_code == 0
     answer = json.loads(printed.stdout)
     assert answer["submissions"] == 2
-    assert answer["refused"] == {str(folder / "theirs/bad"): "digest: comparison.md is not the file that was signed"}
+    assert answer["refused"] == {str(folder / "theirs/bad"): "digest: attempts.json is not the file that was signed"}
     assert {out["reason"] for out in answer["rules"]["demo"][0]["not_ranked"]} == {
         "workload.task.kind is regression, not pretrain"
     }
@@ -101,7 +101,7 @@ def test_both_installations_keep_their_provenance(site: Path) -> None:
         tuple(sorted((OURS_SHORT, THEIRS_SHORT))),
         (THEIRS_SHORT,),
     }
-    assert "digest: comparison.md is not the file that was signed" in index
+    assert "digest: attempts.json is not the file that was signed" in index
     pages = sorted(page.name for page in site.iterdir())
     assert len(pages) == 3 and pages[-1] == f"{OTHER}-{THEIRS_SHORT}.html"
     both = next(page for page in site.iterdir() if page.name.startswith(EXPERIMENT)).read_text()
@@ -111,7 +111,7 @@ def test_both_installations_keep_their_provenance(site: Path) -> None:
 
 def test_a_submissions_page_says_what_was_verified(site: Path) -> None:
     page = next(site.glob(f"{EXPERIMENT}-*.html")).read_text()
-    assert "every figure and sentence follows from the raw content, byte for byte" in page
+    assert "every figure of the answer follows from the raw content" in page
     assert trained_content().experiment.spec_hash in page
     assert page.count('media="(prefers-color-scheme: dark)"') == 2
     assert "workload.task.kind is regression, not pretrain" in page
@@ -165,7 +165,7 @@ def test_a_bundle_that_is_published_again_is_one_submission(tmp_path: Path) -> N
     assert len(found.publications) == 2 and set(found.signers) == {OURS_SHORT, THEIRS_SHORT}
 
 
-EDGE = "its best rate is at the edge of its grid, so that it is not tuned"
+EDGE = "its best learning rate is at the end of what was tried"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_who_lost_a_run_has_no_place_and_is_no_record(folder: Path, tmp_path: Pa
     (whole,) = rankings_by_workload(write_board([folder / "ours"], tmp_path, rules=[]).submissions)
     first, second = (place.entry for place in whole.places)
     assert first.row.final is not None
-    lost = first.row.model_copy(update={"final": first.row.final.model_copy(update={"diverged": 1})})
+    lost = first.row.model_copy(update={"final": first.row.final.model_copy(update={"lost": 1})})
     places = places_of([replace(first, row=lost), second], 0.0)
     assert [(each.place, each.entry.row.candidate) for each in places] == [
         (1, second.row.candidate),

@@ -16,7 +16,6 @@ from dashboards.figures.tradeoffs import loss_by_price
 from dashboards.palette import HUES, ThemeName, style
 from dashboards.view_state import ViewState
 from orchestrator.kinds.tuning import Tuning
-from orchestrator.records import Interval
 from tests.factories.comparison import made_comparison
 from worker.records.result import Verdict
 
@@ -217,20 +216,27 @@ def test_no_part_of_memory_has_the_colour_of_an_optimizer(reader, finished, them
 
 
 def with_half_width(half: float, seeds: int = 3):
-    """The made comparison with every loss's interval that wide."""
+    """The made comparison with an interval of the difference that wide."""
     comparison = made_comparison()
     rows = [
         row.model_copy(
             update={
-                "val_loss": Interval(
-                    mean=row.val_loss.mean, low=row.val_loss.mean - half, high=row.val_loss.mean + half, n=seeds
+                "difference": row.difference
+                and row.difference.model_copy(
+                    update={"low": row.difference.mean - half, "high": row.difference.mean + half, "n": seeds}
                 )
             }
         )
         for row in comparison.rows
-        if row.val_loss is not None
     ]
     return comparison.model_copy(update={"rows": tuple(rows)})
+
+
+def drawn_intervals(comparison):
+    """Those that are drawn: of the differences to the baseline, about its loss."""
+    found = [each for each in comparison.losses_beside_baseline().values() if each.low is not None]
+    assert len(found) == len(comparison.rows) - 1
+    return found
 
 
 @pytest.mark.parametrize("price", ["memory", "hours"])
@@ -241,8 +247,8 @@ def test_intervals_are_drawn_to_their_ends(price, spreads):
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
     made = loss_by_price(comparison, looks, ViewState(), "light", price)
     low, high = made["layout"]["yaxis"]["range"]
-    for row in comparison.rows:
-        assert low < row.val_loss.low and row.val_loss.high < high
+    for interval in drawn_intervals(comparison):
+        assert low < interval.low and interval.high < high
     assert not [trace for trace in made["data"] if "interval extends" in trace.get("hovertemplate", "")]
 
 
@@ -270,9 +276,9 @@ def test_an_interval_beyond_the_border_ends_there_in_an_arrow():
     assert [(trace["y"][0], trace["marker"]["symbol"]) for trace in arrows] == [
         (border[0], "triangle-down"),
         (border[1], "triangle-up"),
-    ] * len(comparison.rows)
-    for row in comparison.rows:
-        assert any(f"extends to {row.val_loss.high:.4g}" in trace["hovertemplate"] for trace in arrows)
+    ]
+    for interval in drawn_intervals(comparison):
+        assert any(f"extends to {interval.high:.4g}" in trace["hovertemplate"] for trace in arrows)
 
 
 @pytest.mark.parametrize(("hours", "title", "drawn"), [(2e-4, "device-seconds", 0.72), (0.5, "device-hours", 0.5)])
@@ -295,4 +301,4 @@ def test_a_place_that_intervals_do_not_show_is_called_not_significant():
     looks = {row.candidate: style(row.optimizer) for row in comparison.rows}
     made = loss_by_price(comparison.model_copy(update={"rows": rows}), looks, ViewState(), "light", "memory")
     told = [trace["hovertemplate"] for trace in made["data"] if "the front" in trace.get("hovertemplate", "")]
-    assert len(told) == len(rows) and all("the front, not significant<extra>" in each for each in told)
+    assert len(told) == len(rows) and all("the front, not shown<extra>" in each for each in told)

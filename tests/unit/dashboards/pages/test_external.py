@@ -80,6 +80,6 @@ def test_a_run_that_diverged_has_its_curve_though_no_rate_was_judged(tmp_path: P
         services.external_runs.append("run-1", told.model_copy(update={"lines": (*told.lines, end)}))
         found = services.external_runs.experiment("a study")
         page = browser.get(f"/external/{found.id}").text
-        assert "</bdi> of 1 run</p>" in page and "diverged" in page and "with a finite loss: adamw 0" in page
+        assert "</bdi> of 1 run</p>" in page and "1 of 1 run was lost" in page and "with a finite loss: adamw 0" in page
         figure = browser.get(f"/external/{found.id}/figures/curves.json?metric=val_loss").json()
         assert [each["x"] for each in figure["data"]] == [[0.0, 50.0, 100.0]]

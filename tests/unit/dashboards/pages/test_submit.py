@@ -13,12 +13,13 @@ from dashboards.pages.submit_form import (
     form_of,
     read_form,
     searched_words,
-    suggested_grid,
+    suggested_rate,
 )
 from optim import catalog
 from orchestrator.jobs import LeasePolicy
 from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.kinds.registry import validate_spec
+from orchestrator.kinds.tuning import Tuning
 from orchestrator.specs.faults import Fault
 from orchestrator.specs.footprints import footprint_question
 from orchestrator.specs.text import parse, to_yaml
@@ -45,7 +46,7 @@ def nonce_of(page: str) -> str:
 def test_the_form_offers_the_whole_catalog(client):
     page = client.get("/new").text
     assert page.count('name="use"') == 24
-    assert 'value="" placeholder="0.002, 0.004, 0.008"' in page
+    assert 'value="" placeholder="0.004"' in page
     assert "rank of low-rank momentum" in page
 
 
@@ -85,7 +86,7 @@ def test_submitting_the_form_leads_to_the_experiments_page(client, services):
     assert made.spec.workload.schedule == Schedule(shape="wsd", warmup_steps=2)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/experiments/{made.id}")
     assert made.name == "from the form"
-    assert made.counts.total == 12
+    assert made.counts.total == 4
 
 
 def test_the_same_page_sent_twice_makes_one_experiment_and_an_edited_one_another(client, services):
@@ -100,7 +101,7 @@ def test_the_same_page_sent_twice_makes_one_experiment_and_an_edited_one_another
 def test_a_check_stores_nothing_and_says_what_it_would_be(client, services):
     page = client.post("/new", data=FORM | {"action": "check"}).text
     assert services.experiments.page() == ()
-    assert "<b>12</b>" in page
+    assert "<b>4</b>" in page
     assert "no run of this model has been measured here yet" in page
 
 
@@ -150,7 +151,7 @@ def test_hostile_text_comes_back_as_text(client):
 def test_the_form_becomes_yaml_that_says_the_same(client, services):
     page = client.post("/new", data=FORM | {"action": "yaml"}).text
     assert "name: from the form" in page
-    assert "learning_rates: [0.002, 0.004, 0.008]" in page
+    assert "learning_rates: [0.004]" in page
 
 
 def example(name: str) -> str:
@@ -193,47 +194,50 @@ def test_there_is_no_copy_of_what_is_not_there(client):
     assert client.get("/new?from=nothing").status_code == 404
 
 
-def test_the_form_as_it_is_first_shown_is_a_valid_comparison():
+def test_the_form_as_it_is_first_shown_is_a_line_search_judged_on_fresh_seeds():
     spec = ComparisonSpec.model_validate(fields_of(EMPTY))
     assert [one.optimizer for one in spec.candidates] == ["adamw", "adapm", "adapm-mini"]
-    assert {one.learning_rates for one in spec.candidates} == {(0.002, 0.004, 0.008)}, "the optimum lies inside of it"
+    assert {one.learning_rates for one in spec.candidates} == {(0.004,)}
     assert spec.workload.model == "gpt2-nano" and spec.workload.budget.steps == 150
-    assert spec.tuning is not None and not {*spec.tuning.seeds} & {*spec.seeds}, "tuned first, compared on fresh seeds"
-    assert len(spec.seeds) == 5
+    assert spec.tuning == Tuning() and spec.tuning.method == "line"
+    assert (spec.tuning.trials, len(spec.tuning.seeds), len(spec.seeds)) == (8, 3, 10)
+    assert spec.run_count() == 3 * (8 * 3 + 10)
 
 
-def test_rates_that_are_not_written_follow_the_model():
+def test_rates_that_are_not_written_follow_the_model_and_the_method():
     adamw, lion = catalog.entry("adamw"), catalog.entry("lion")
     for model, rates in (("gpt2-124m", (0.0003, 0.0006, 0.0012)), ("gpt2-nano", (0.002, 0.004, 0.008))):
-        form = read_form([("use", "adamw"), ("model", model), ("rates:adamw", "")])
-        assert form.suggested_rates(adamw) == ", ".join(f"{rate:g}" for rate in rates)
-        assert ComparisonSpec.model_validate(fields_of(form)).candidates[0].learning_rates == rates
-    assert suggested_grid(lion, "gpt2-nano") == suggested_grid(lion, "gpt2-124m"), (
+        sent = [("use", "adamw"), ("model", model), ("rates:adamw", "")]
+        one, grid = read_form(sent), read_form([*sent, ("tuning", "on"), ("method", "grid")])
+        assert one.suggested_rates(adamw) == f"{rates[1]:g}"
+        assert grid.suggested_rates(adamw) == ", ".join(f"{rate:g}" for rate in rates)
+        assert ComparisonSpec.model_validate(fields_of(one)).candidates[0].learning_rates == rates[1:2]
+        spec = ComparisonSpec.model_validate(fields_of(grid))
+        assert spec.candidates[0].learning_rates == rates and "trials" not in fields_of(grid)["tuning"]
+    assert suggested_rate(lion, "gpt2-nano") == suggested_rate(lion, "gpt2-124m"), (
         "its steps have another size than Adam's"
     )
-    assert suggested_grid(adamw, "no such model") == suggested_grid(adamw, "gpt2-124m")
+    assert suggested_rate(adamw, "no such model") == suggested_rate(adamw, "gpt2-124m")
 
 
 @pytest.mark.parametrize("entry", catalog.CATALOG, ids=lambda entry: entry.name)
-def test_every_optimizer_of_the_catalog_can_be_chosen_with_the_grid_that_is_suggested(entry):
+def test_every_optimizer_of_the_catalog_can_be_chosen_at_the_rate_that_is_suggested(entry):
     form = read_form([("use", entry.name), ("baseline", entry.name), ("model", "gpt2-124m"), ("tokenizer", "gpt2")])
     candidate = ComparisonSpec.model_validate(fields_of(form)).candidates[0]
-    assert candidate.learning_rates == pytest.approx(
-        [0.5 * entry.learning_rate, entry.learning_rate, 2 * entry.learning_rate]
-    )
-    assert suggested_grid(entry, "gpt2-124m").count(",") == 2
+    assert candidate.learning_rates == pytest.approx([entry.learning_rate])
 
 
 def test_options_seeds_and_tuning_take_the_types_of_the_specification():
     sent = [
         ("use", "adamw"), ("use", "adapm"), ("seeds", "4 5;6"), ("tuning", "on"), ("tuning_seeds", "0, 1"),
+        ("trials", "5"),
         ("option:adapm:rank_ratio", "0.1"), ("option:adapm:bias_correction", "false"), ("option:adapm:clip", "null"),
         ("option:adapm:solver", "svd"), ("name", "1e5"), ("rates:adapm", "1e-3, 2e-3, 4e-3"),
     ]  # fmt: skip
     spec = ComparisonSpec.model_validate(fields_of(read_form(sent)))
     assert spec.name == "1e5"
     assert spec.seeds == (4, 5, 6)
-    assert spec.tuning is not None and spec.tuning.seeds == (0, 1)
+    assert spec.tuning == Tuning(seeds=(0, 1), trials=5)
     assert spec.candidates[1].options == {"rank_ratio": 0.1, "bias_correction": False, "clip": None, "solver": "svd"}
     assert spec.candidates[1].learning_rates == (0.001, 0.002, 0.004)
 
@@ -250,15 +254,18 @@ def test_a_search_and_looks_are_fields_of_the_form():
     assert (spec.sequential.first_seeds, spec.sequential.seeds_per_look) == (2, 1)
 
 
-def test_what_a_search_cannot_be_is_said_at_its_fields(client):
-    data = {
-        "use": "adamw", "tuning": "on", "method": "coordinate", "search": ["clip", "beta2"], "trials": "7"
-    }  # fmt: skip
+def test_what_tuning_cannot_be_is_said_at_its_fields(client):
+    data = {"use": "adamw", "tuning": "on", "method": "line", "trials": "2", "search": ["clip"]}
     page = html.unescape(client.post("/new", data=data).text)
-    assert re.search(r'id="fault-trials"[^>]*>must be at least 10 with method coordinate', page)
-    page = html.unescape(client.post("/new", data=data | {"trials": "10"}).text)
+    assert re.search(r'id="fault-trials"[^>]*>must be at least 3', page)
+    page = html.unescape(client.post("/new", data=data | {"method": "coordinate"}).text)
     assert '<span class="chip good">valid</span>' in page
-    assert "at most" in page
+
+
+def test_few_tuning_seeds_beside_the_judging_ones_are_warned_of(client):
+    data = {"use": "adamw", "tuning": "on", "tuning_seeds": "1001, 1002"}
+    assert "Use 3 tuning seeds or more." in client.post("/new", data=data).text
+    assert "tuning seeds or more" not in client.post("/new", data=data | {"tuning_seeds": "1001, 1002, 1003"}).text
 
 
 def test_what_is_no_number_stays_text_for_its_fault_to_name():
@@ -297,7 +304,7 @@ def listed_faults(page: str) -> list[str]:
 
 def test_faults_of_the_form_speak_of_its_labels_and_lead_to_its_fields(client):
     sent = {
-        "use": ["adamw", "adapm"], "seeds": "1, x", "batch": "0", "steps": "", "tuning": "on", "extend_grid": "-1",
+        "use": ["adamw", "adapm"], "seeds": "1, x", "batch": "0", "steps": "", "tuning": "on", "trials": "0",
         "rates:adamw": "0.01 0.02 fast", "baseline": "adamw",
     }  # fmt: skip
     page = client.post("/new", data=sent).text
@@ -306,9 +313,9 @@ def test_faults_of_the_form_speak_of_its_labels_and_lead_to_its_fields(client):
         "Sequences per step: must be greater than or equal to 1",
         "Learning rates of AdamW: “fast” must be a valid number",
         "Seeds: “x” must be a valid integer",
-        "Extend the grid by: must be greater than or equal to 0",
+        "Trials of each candidate: must be greater than or equal to 2",
     ]
-    for target in ("field-steps", "field-batch", "rates:adamw", "field-seeds", "field-extend_grid"):
+    for target in ("field-steps", "field-batch", "rates:adamw", "field-seeds", "field-trials"):
         assert f'<a href="#{target}">' in page
         (tag,) = re.findall(rf'<(?:input|select) id="{target}"[^>]*>', page)
         assert 'aria-invalid="true"' in tag

@@ -13,6 +13,7 @@ from orchestrator.records import (
     CandidateRow,
     Comparison,
     Conclusion,
+    Difference,
     Interval,
     OpenInterval,
     StateCounts,
@@ -22,18 +23,21 @@ from worker.records.result import Verdict
 
 
 def row(name: str, mean: float | None, *, half: float | None = 0.02, state_bytes: int = 100, **fields) -> CandidateRow:
-    """A leaderboard line."""
-    interval = None
+    """A leaderboard line; its difference to a baseline of 2.4, with an interval that wide."""
+    interval = difference = None
     if mean is not None:
         low, high = (None, None) if half is None else (mean - half, mean + half)
         interval = Interval(mean=mean, low=low, high=high, n=1 if half is None else 3)
+        if name != "adamw":
+            low, high = (None, None) if half is None else (mean - 2.4 - half, mean - 2.4 + half)
+            difference = Difference(mean=mean - 2.4, low=low, high=high, n=interval.n, p_value=None)
     values = {
         "candidate": name, "optimizer": name, "title": name.title(), "is_baseline": name == "adamw", "best_lr": 0.004,
-        "edge_of_grid": False, "val_loss": interval, "difference": None, "optimizer_state_bytes": state_bytes,
+        "edge_of_grid": False, "val_loss": interval, "difference": difference, "optimizer_state_bytes": state_bytes,
         "parameter_bytes": 50, "peak_memory_bytes": None, "peak_memory_kind": None, "step_seconds": None,
         "optimizer_seconds": None, "tokens_per_second": None, "device_hours": 0.1, "verdict": f"Verdict on {name}.",
         "learning_rates": (), "verdicts": {},
-        "conclusion": Conclusion.BASELINE if name == "adamw" else Conclusion.NOT_COMPARED,
+        "conclusion": Conclusion.BASELINE if name == "adamw" else Conclusion.UNDECIDED,
     }  # fmt: skip
     return CandidateRow(**values | fields)
 
@@ -54,27 +58,30 @@ def counts(*, by_verdict: dict[Verdict, int] | None = None, **by_status: int) ->
     )
 
 
-def test_headline_names_loss_memory_and_verdict_of_the_first():
-    found = words.headline(comparison(row("adapm", 2.3, state_bytes=56), row("adamw", 2.4)))
-    assert found == (
-        "ranks first: validation loss 2.3000 ±\N{NO-BREAK SPACE}0.0200, with 44 % less optimizer state than Adamw. "
-        "Verdict on adapm."
+@pytest.mark.parametrize(
+    ("conclusion", "begins"),
+    [
+        (Conclusion.BETTER, ""),
+        (Conclusion.WORSE, ""),
+        (Conclusion.AS_GOOD, "as good within 0.01 nats, "),
+        (Conclusion.UNDECIDED, "undecided, "),
+        (Conclusion.UNSTABLE, "unstable, 0 runs lost, "),
+    ],
+)
+def test_headline_is_one_sentence_on_the_best_candidate_beside_the_baseline(conclusion, begins):
+    found = row("adapm", 2.3, state_bytes=56, step_seconds=0.117, conclusion=conclusion)
+    found = found.model_copy(update={"difference": found.difference.model_copy(update={"margin": 0.01})})
+    of = comparison(row("adamw", 2.4, step_seconds=0.1), found, row("lion", 2.5))
+    assert words.headline_row(of) is found, "though the baseline may rank first"
+    effect = "0.1000 nats lower than Adamw (0.0800 to 0.1200), 56 % of its optimizer state, 17 % slower steps"
+    assert words.headline(of) == f"{begins}{effect}."
+    assert words.headline(of.model_copy(update={"complete": False})) == (
+        f"{begins}{effect} so far; some runs are still in progress."
     )
 
 
-def test_headline_of_an_open_experiment_claims_nothing_but_the_order():
-    found = words.headline(comparison(row("adapm", 2.3), row("adamw", None), complete=False))
-    assert "leads so far" in found
-    assert "Verdict" not in found
-
-
-def test_headline_says_when_the_baseline_wins():
-    assert "is the baseline" in words.headline(comparison(row("adamw", 2.3), row("adapm", 2.4)))
-
-
-def test_headline_of_a_winning_baseline_says_whom_it_may_not_have_beaten():
-    alike = row("adapm", 2.4, conclusion=Conclusion.UNDECIDED)
-    assert words.headline(comparison(row("adamw", 2.3), alike)).endswith("No significant difference to Adapm.")
+def test_headline_of_a_baseline_alone_is_its_loss():
+    assert words.headline(comparison(row("adamw", 2.4), row("adapm", None))) == "a validation loss of 2.4000."
 
 
 def test_no_result_has_no_headline_and_no_rank():
@@ -85,27 +92,23 @@ def test_no_result_has_no_headline_and_no_rank():
     assert [leader.whisker for leader in leaders] == [None, None]
 
 
-def test_whiskers_share_one_scale_and_mark_what_leaves_it():
-    rows = comparison(row("adapm", 2.0, half=0.1), row("adamw", 3.0, half=50.0), row("lion", 2.5, half=None))
+def test_whiskers_are_the_intervals_of_the_differences_on_one_scale():
+    rows = comparison(row("adamw", 2.4, half=0.1), row("adapm", 2.3, half=0.05), row("lion", 2.5, half=50.0))
     first, second, third = (
-        leader.whisker for leader in words.leaderboard(rows, {n: style(n) for n in ("adapm", "adamw", "lion")})
+        leader.whisker for leader in words.leaderboard(rows, {n: style(n) for n in ("adamw", "adapm", "lion")})
     )
-    assert first is not None
-    assert second is not None
-    assert third is not None
-    assert first.middle < third.middle < second.middle
-    assert (first.cut_low, first.cut_high) == (False, False)
-    assert (second.cut_low, second.cut_high, second.low, second.high) == (True, True, 0.0, 100.0)
-    assert third.low == third.middle == third.high
+    assert first is not None and second is not None and third is not None
+    assert second.low < second.middle < second.high < first.middle < third.middle, "AdaPM's leaves zero out"
+    assert first.low == first.middle == first.high, "the baseline differs from itself by nothing"
+    assert (third.cut_low, third.cut_high, third.low, third.high) == (True, True, 0.0, 100.0)
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.01, 0.1, 1.0])
 def test_whiskers_of_different_widths_look_different(apart):
     """However near the means are: three that were all cut at both ends told nothing."""
-    halves = (0.08, 0.14, 0.09)
-    rows = [row(f"a{place}", 2.0 + place * apart, half=half) for place, half in enumerate(halves)]
+    rows = [row("adamw", 2.4), *(row(f"a{n}", 2.0 + n * apart, half=half) for n, half in enumerate((0.08, 0.14, 0.09)))]
     found = words.leaderboard(comparison(*rows), {each.candidate: style("adamw") for each in rows})
-    drawn = [each.whisker for each in found if each.whisker is not None]
+    drawn = [each.whisker for each in found if each.whisker is not None][1:]
     wide = [each.high - each.low for each in drawn]
     assert wide[0] < wide[2] < wide[1]
     assert not any(each.cut_low or each.cut_high for each in drawn)

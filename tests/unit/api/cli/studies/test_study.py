@@ -38,9 +38,7 @@ def test_show_says_claim_cost_and_finding(folder: Path) -> None:
     assert "no result yet" in told
     fields = json.loads(cli("show", "block-partition", "--json", "--data", folder).stdout)
     (experiment,) = fields["scales"]["tiny"]["experiments"]
-    assert fields["scales"]["tiny"]["runs"] == 4 * (3 * 3 + 6 * 3 + 5), (
-        "at most: four variants, three rates and six more each on three seeds, then five seeds"
-    )
+    assert fields["scales"]["tiny"]["runs"] == 4 * (8 * 3 + 5), "eight trials on three seeds, then five seeds"
     assert experiment["key"].startswith("study-")
     assert experiment["spec"]["kind"] == "comparison"
     refused = cli("show", "nothing")
