@@ -14,8 +14,8 @@ Basins above their lowest point, in nats:
     chance -0.01 x, and runs diverge by chance, 5 % of them at zero, with odds that rise by e each tenth of a doubling
 
 A candidate's best rate lies anywhere within a factor of two of the one that it begins with, or, `beyond`, a factor of
-4 to 16 above it. Noise of one run has the standard deviation 0.0035 nats, or 0.014: the 108 comparisons of the stored
-studies have 0.0085 at the median. Printed, in per cent: experiments of equal candidates in which any was called better
+4 to 16 above it. Noise of one run has the standard deviation 0.0035 nats, or 0.014: comparisons of the stored studies
+have 0.0078 at the median. Printed, in per cent: experiments of equal candidates in which any was called better
 or worse, candidates better by 0.005, 0.01 and 0.02 nats that were called better, equal ones called as good within 0.01
 nats, those off by exactly 0.01 called so, experiments that lost a judged run; and the runs of an experiment.
 """

@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python -m benchmarks.speed_ups --json benchmarks/results/speed-ups.json
 
 Experiments are those of `benchmarks/error_rates.py`: its seeds and its noise (standard deviations of 0.016 nats, and of
-0.0035 of one run), its optimizers and how they are tuned and judged, here in a flat basin. A candidate with a speed-up of r runs
-down the baseline's own curve r times as fast: it reaches the baseline's final loss after 1 / r of the tokens. By the
-share x of the tokens the baseline's loss falls as -0.15 log x ("flattening"), or as -0.5 x ("straight", as at the end
-of a schedule that decays). At each evaluation but the last one a run lies off its curve by 0.002 nats more.
+0.0035 of one run), its optimizers and how they are tuned and judged, here in a flat basin. A candidate with a speed-up
+of r runs down the baseline's own curve r times as fast: it reaches the baseline's final loss after 1 / r of the tokens.
+By the share x of the tokens the baseline's loss falls as -0.15 log x ("flattening"), or as -0.5 x ("straight", as at
+the end of a schedule that decays). At each evaluation but the last one a run lies off its curve by 0.002 nats more.
 
 Printed for each world, in per cent of experiments: the intervals that hold the truth; those that leave it out below
 and above; experiments that claim a speed-up (the interval leaves 1 out), which are all false where the truth is 1;

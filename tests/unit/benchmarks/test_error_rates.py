@@ -1,6 +1,7 @@
-"""Simulated comparisons, small: equal optimizers are seldom told apart, a true difference is found, runs are counted."""
+"""Simulated comparisons, small: equal optimizers are seldom told apart, and all is as the service would do it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,26 +29,34 @@ def test_equal_optimizers_are_seldom_told_apart_and_a_true_difference_is_found(w
     assert found["runs"] == 2 * (8 * 3 + 10)
 
 
-def test_the_verdicts_are_those_of_the_leaderboard() -> None:
+class RememberedRuns(Runs):
+    """The same losses whenever they are asked for."""
+
+    def __init__(self, world: World, random: np.random.Generator) -> None:
+        super().__init__(world, random)
+        self._known: dict[tuple[int, float, int], float] = {}
+
+    def losses(self, index: int, rate: float, seeds: Sequence[int]) -> list[float]:
+        for seed in seeds:
+            if (index, rate, seed) not in self._known:
+                self._known[index, rate, seed] = super().losses(index, rate, [seed])[0]
+        return [self._known[index, rate, seed] for seed in seeds]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_the_verdicts_are_those_of_the_leaderboard(number: int) -> None:
     """The same losses through `compare`, with all that a service stores of runs."""
-    for number in range(5):
-        world, random = replace(USUAL, run_sd=0.014), np.random.default_rng(number)
-        spec, runs = evaluated_on(world.specification()), Runs(world, random)
-        losses: dict[tuple[str, float, int], float] = {}
+    world = replace(USUAL, run_sd=0.014)
+    spec, runs = evaluated_on(world.specification()), RememberedRuns(world, np.random.default_rng(number))
+    judged = [judged_runs(world, spec, index, runs) for index in range(2)]
 
-        def loss(run: PlannedRun, runs: Runs = runs, losses: dict[tuple[str, float, int], float] = losses) -> float:
-            key = run.candidate, run.spec.optimizer.lr, run.spec.seed
-            index = spec.names().index(run.candidate)
-            return losses.setdefault(key, runs.losses(index, key[1], [key[2]])[0])
+    def loss(run: PlannedRun) -> float:
+        return runs.losses(spec.names().index(run.candidate), run.spec.optimizer.lr, [run.spec.seed])[0]
 
-        class Replayed(Runs):
-            def losses(self, index: int, rate: float, seeds: tuple[int, ...]) -> list[float]:
-                return [losses[spec.names()[index], rate, seed] for seed in seeds]
-
-        experiment, records = tuned_records(spec, loss)
-        rows = {row.candidate: row.conclusion for row in compare(experiment, records).rows}
-        judged = [judged_runs(world, spec, index, Replayed(world, random)) for index in range(2)]
-        assert verdicts(spec, judged, 0.0) == [rows["candidate-1"]]
+    experiment, records = tuned_records(spec, loss)
+    rows = {row.candidate: row.conclusion for row in compare(experiment, records).rows}
+    assert len(records) == spec.run_count()
+    assert verdicts(spec, judged, 0.0) == [rows["candidate-1"]]
 
 
 def test_replicates_are_judged_by_their_means() -> None:
