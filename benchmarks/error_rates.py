@@ -33,6 +33,7 @@ import numpy as np
 
 from benchmarks.result_file import write_result
 from orchestrator.analysis.estimator import JudgedRuns, conclude, paired_difference
+from orchestrator.analysis.sequential import Array
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Conclusion
@@ -124,7 +125,7 @@ class Runs:
         risk = 1 / (1 + (1 / RISK - 1) * math.exp(-max(x / RISK_WIDTH, -50.0))) if basin == "chance" else 0.0
         sd = self._world.run_sd * (self._world.noisier if index else 1.0)
         found = []
-        for seed, noise in zip(seeds, _noise(self._world.noise, self._random, len(seeds)), strict=True):
+        for seed, noise in zip(seeds, _noise(self._world.noise, self._random, len(seeds)).tolist(), strict=True):
             if seed not in self._seed_effects:
                 self._seed_effects[seed] = self._random.normal(0, SEED_SD)
             is_lost = risk > 0 and self._random.random() < risk
@@ -132,23 +133,23 @@ class Runs:
         return found
 
 
-def _noise(kind: str, random: np.random.Generator, size: int) -> list[float]:
+def _noise(kind: str, random: np.random.Generator, size: int) -> Array:
     """Of mean 0 and variance 1."""
     match kind:
         case "t3":
-            return (random.standard_t(3, size) / math.sqrt(3)).tolist()
+            return np.asarray(random.standard_t(3, size) / math.sqrt(3))
         case "log-normal":
             variance = math.expm1(0.75**2) * math.exp(0.75**2)
-            return ((random.lognormal(0, 0.75, size) - math.exp(0.75**2 / 2)) / math.sqrt(variance)).tolist()
+            return np.asarray((random.lognormal(0, 0.75, size) - math.exp(0.75**2 / 2)) / math.sqrt(variance))
         case _:
-            return random.standard_normal(size).tolist()
+            return random.standard_normal(size)
 
 
-def tune(tuner: Tuner, mean_loss: Callable[[float], float]) -> dict[float, float]:
+def tune(tuner: Tuner, runs: Runs, index: int, seeds: Sequence[int]) -> dict[float, float]:
     """All trials of a candidate, with their mean losses."""
     tried: dict[float, float] = {}
     while asked := tuner.ask(tried):
-        tried |= {rate: mean_loss(rate) for rate in map(rate_of, asked)}
+        tried |= {rate: fmean(runs.losses(index, rate, seeds)) for rate in map(rate_of, asked)}
     return tried
 
 
@@ -162,7 +163,7 @@ def judged_runs(world: World, spec: ComparisonSpec, index: int, runs: Runs) -> J
         rate: float | None = OWN_RATE
         if spec.tuning is not None:
             tuner = spec.tuner(spec.names()[index], replicate)
-            tried = tune(tuner, lambda rate, seeds=tuning_seeds: fmean(runs.losses(index, rate, seeds)))
+            tried = tune(tuner, runs, index, tuning_seeds)
             setting = tuner.setting(tried)
             rate = best_rate(tried) if world.judges_best_trial or setting is None else rate_of(setting)
             is_at_edge |= tuner.is_at_edge(tried)

@@ -13,6 +13,7 @@ from benchmarks.sequential import simulate as simulate_looks
 from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.records import RunRecord
 from tests.factories.comparison import evaluated_on, experiment_record, run_record, tuned_records
 
 USUAL = World(basins=("flat", "skewed"))
@@ -91,7 +92,8 @@ def test_looks_are_as_the_service_takes_them() -> None:
             for index in range(2)
         ]
         losses = {name: each.losses for name, each in zip(spec.names(), judged, strict=True)}
-        records, pending = [], spec.first_runs()
+        records: list[RunRecord] = []
+        pending = spec.first_runs()
         while pending:
             records += [
                 run_record(run, len(records) + place, losses[run.candidate][run.spec.seed])

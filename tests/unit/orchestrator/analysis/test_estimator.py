@@ -142,7 +142,7 @@ def test_equal_differences_far_above_the_step_are_shown() -> None:
 def test_seeds_that_one_of_the_two_lacks_are_left_out() -> None:
     found = paired_difference({1: 2.0, 2: 2.1, 4: 9.0}, {1: 2.1, 2: 2.3, 3: 0.0})
     assert found is not None
-    assert (found.n, found.mean) == (2, pytest.approx(-0.15))
+    assert found.n == 2 and found.mean == pytest.approx(-0.15)
     assert paired_difference({1: 2.0}, {2: 2.0}) is None
 
 
