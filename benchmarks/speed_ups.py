@@ -2,11 +2,11 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed_ups --json benchmarks/results/speed-ups.json
 
-Experiments are those of `benchmarks/verdicts.py`: its seeds and its noise (standard deviations of 0.016 and of 0.005
-nats), its optimizers and how they are tuned and judged, here in a flat basin. A candidate with a speed-up of r runs
-down the baseline's own curve r times as fast: it reaches the baseline's final loss after 1 / r of the tokens. By the
-share x of the tokens the baseline's loss falls as -0.15 log x ("flattening"), or as -0.5 x ("straight", as at the end
-of a schedule that decays). At each evaluation but the last one a run lies off its curve by 0.002 nats more.
+Experiments are those of `benchmarks/error_rates.py`: its seeds and its noise (standard deviations of 0.016 nats, and of
+0.0035 of one run), its optimizers and how they are tuned and judged, here in a flat basin. A candidate with a speed-up
+of r runs down the baseline's own curve r times as fast: it reaches the baseline's final loss after 1 / r of the tokens.
+By the share x of the tokens the baseline's loss falls as -0.15 log x ("flattening"), or as -0.5 x ("straight", as at
+the end of a schedule that decays). At each evaluation but the last one a run lies off its curve by 0.002 nats more.
 
 Printed for each world, in per cent of experiments: the intervals that hold the truth; those that leave it out below
 and above; experiments that claim a speed-up (the interval leaves 1 out), which are all false where the truth is 1;
@@ -28,11 +28,12 @@ from time import perf_counter
 
 import numpy as np
 
+from benchmarks.error_rates import Runs, World
 from benchmarks.result_file import write_result
-from benchmarks.verdicts import NAMES, Runs, World, conducted, optimizers, share, specification
 from orchestrator.analysis.comparison import ValidationCurve, compare
-from orchestrator.records import Comparison, RunRecord
-from tests.factories.comparison import experiment_record, run_record
+from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.records import Comparison, ExperimentRecord, RunRecord
+from tests.factories.comparison import evaluated_on, tuned_records
 
 WIGGLE = 0.002
 SPEED_UPS = (1.0, 1.03, 1.05, 1.2, 1.5)
@@ -51,7 +52,7 @@ class Race:
 
     def world(self) -> World:
         """Its losses, as verdicts have them. Without tuning one rate each."""
-        return World(seeds=self.seeds, tuning_seeds=self.tuning_seeds, rates=5 if self.tuning_seeds else 1)
+        return World(basins=("flat", "flat"), seeds=self.seeds, tuning_seeds=self.tuning_seeds)
 
     def loss(self, share_of_tokens: float) -> float:
         """Of the baseline, above that of its end."""
@@ -108,26 +109,44 @@ class RaceTally:
 def simulate_race(race: Race, experiments: int) -> RaceTally:
     """So many comparisons of a candidate with the baseline."""
     world = race.world()
-    tally, spec = RaceTally(), specification(world)
-    template = run_record(spec.first_runs()[0], 0, 3.3, "e")
+    tally = RaceTally()
     random = np.random.default_rng([*race.shape.encode(), *(round(100 * each) for each in asdict(race).values()
                                                             if not isinstance(each, str))])  # fmt: skip
-    shifts = [0.0, race.loss(race.speed_up)]
     for _ in range(experiments):
-        records = conducted(spec, optimizers(world, shifts, random), Runs(world, random), template)
-        curves = {run.id: curve(race, run, random) for run in records}
-        tally.add(compare(experiment_record(spec, len(records), "e"), records, curves), race.speed_up)
+        experiment, runs = conduct(world, [0.0, race.loss(race.speed_up)], random)
+        curves = {run.id: curve(race, run, random, world.specification().baseline_name()) for run in runs}
+        tally.add(compare(experiment, runs, curves), race.speed_up)
     return tally
 
 
-def curve(race: Race, run: RunRecord, random: np.random.Generator) -> ValidationCurve:
+def conduct(
+    world: World, shifts: Sequence[float], random: np.random.Generator
+) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
+    """An experiment of candidates whose losses lie so much above what their basins say; without an error of the
+    validation text."""
+    spec, runs = evaluated_on(world.specification()), Runs(world, random)
+
+    def loss(run: PlannedRun) -> float:
+        index = spec.names().index(run.candidate)
+        (found,) = runs.losses(index, run.spec.optimizer.lr, [run.spec.seed])
+        return found + shifts[index]
+
+    return tuned_records(spec, loss)
+
+
+def curve(race: Race, run: RunRecord, random: np.random.Generator, baseline: str) -> ValidationCurve:
     """How a run comes to its final loss."""
     assert run.result is not None
     assert run.result.final_val_loss is not None
-    end, speed = run.result.final_val_loss, 1.0 if run.candidate == NAMES[0] else race.speed_up
+    end, speed = run.result.final_val_loss, 1.0 if run.candidate == baseline else race.speed_up
     shares = [(place + 1) / race.evaluations for place in range(race.evaluations)]
     losses = [end + race.loss(speed * at) - race.loss(speed) + float(random.normal(0, WIGGLE)) for at in shares]
     return ValidationCurve(steps=tuple(run.steps_total * at for at in shares), losses=(*losses[:-1], end))
+
+
+def share(count: int, of: int) -> float | None:
+    """As results have it."""
+    return round(count / of, 4) if of else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,17 +182,17 @@ def fronts() -> Iterator[Front]:
 
 def simulate_front(front: Front, experiments: int) -> dict[str, float | None]:
     """So many comparisons, at one rate each."""
-    world = World(seeds=front.seeds, candidates=len(front.losses), tuning_seeds=0, rates=1)
-    spec, truth = specification(world), dict(zip(NAMES, front.on_front, strict=False))
-    state = dict(zip(NAMES, front.state_bytes, strict=False))
-    template = run_record(spec.first_runs()[0], 0, 3.3, "e")
+    world = World(basins=("flat",) * len(front.losses), seeds=front.seeds, tuning_seeds=0)
+    names = world.specification().names()
     random = np.random.default_rng([front.seeds, *front.name.encode()])
     wrong = shown = 0
     for _ in range(experiments):
-        records = conducted(spec, optimizers(world, list(front.losses), random), Runs(world, random), template)
-        records = [_with_state(run, state[run.candidate]) for run in records]
-        rows = compare(experiment_record(spec, len(records), "e"), records).rows
-        marks = [row.on_pareto_front == truth[row.candidate] for row in rows if row.pareto_front_shown]
+        experiment, runs = conduct(world, front.losses, random)
+        runs = tuple(_with_state(run, front.state_bytes[names.index(run.candidate)]) for run in runs)
+        rows = compare(experiment, runs).rows
+        marks = [
+            row.on_pareto_front == front.on_front[names.index(row.candidate)] for row in rows if row.pareto_front_shown
+        ]
         wrong += not all(marks)
         shown += len(marks)
     return {"wrong": share(wrong, experiments), "shown": share(shown, experiments * len(front.losses))}

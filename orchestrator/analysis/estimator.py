@@ -26,8 +26,6 @@ from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import normal_quantile, resolution, t_quantile
 from orchestrator.records import SIGNIFICANCE, Conclusion, Difference, Instability
 
-ROUNDED_SD = math.sqrt(1 / 6)
-"""Standard deviation of the difference of two numbers that were each rounded to a multiple of 1."""
 SMALLEST_P = 1e-300
 """Where the search for a p-value begins."""
 
@@ -62,9 +60,9 @@ def paired_difference(
 ) -> Difference | None:
     """The mean of `mine - theirs` over the seeds that both have, one of so many comparisons; None where they have none.
 
-    A standard deviation below what rounding of the recorded losses makes is taken to be that: differences that the
-    record cannot resolve are equal. `looks`: of a sequential comparison, by the number of pairs; without bounds where
-    that has none.
+    The standard error is at least half of a step of the recorded numbers, whose rounding may go the same way on every
+    seed: differences below a step are equal. `looks`: of a sequential comparison, by the number of pairs; without
+    bounds where that has none.
     """
     seeds = sorted(mine.keys() & theirs.keys())
     n = len(seeds)
@@ -83,8 +81,8 @@ def paired_difference(
         level = looks[n].level
     if n < 2 or not math.isfinite(mean):
         return plain
-    rounding = ROUNDED_SD * resolution([*(mine[seed] for seed in seeds), *(theirs[seed] for seed in seeds)])
-    sd = max(float(differences.std(ddof=1)), rounding)
+    step = resolution([losses[seed] for losses in (mine, theirs) for seed in seeds])
+    sd = max(float(differences.std(ddof=1)), step / 2 * math.sqrt(n))
     half = half_width(level / 2, n, sd, evaluation_error)
     if not math.isfinite(half):
         return plain

@@ -12,6 +12,7 @@ fit spreads it over all of them (`python -m benchmarks.error_rates`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, isfinite, log2
 
 import numpy as np
@@ -41,19 +42,23 @@ class LineSearch:
     def ask(self, tried: Trials) -> tuple[Setting, ...]:
         """The first three rates, then one after another."""
         if not tried:
-            return _settings([self.own * 2 ** (self.shift + step) for step in (-1, 0, 1)])
+            first = (_rounded(self.own * 2 ** (self.shift + step)) for step in (-1, 0, 1))
+            return tuple({"lr": rate} for rate in dict.fromkeys(first))
         if len(tried) >= self.trials:
             return ()
         places = sorted(log2(rate) for rate in tried)
         losses = [tried[rate] for rate in sorted(tried)]
-        found = _settings([2 ** _next_place(places, losses)])
-        return () if {each["lr"] for each in found} & tried.keys() else found
+        rate = _rounded(2 ** _next_place(places, losses))
+        if rate in tried:  # the bracket is as narrow as the digits of a rate, or ends at the largest one
+            low, high = max(pairwise(places), key=lambda gap: gap[1] - gap[0])
+            rate = _rounded(2 ** ((low + high) / 2))
+        return ({"lr": rate},)
 
     def setting(self, tried: Trials) -> Setting | None:
         """The lowest point of the fitted parabola, clipped to the rates that it is fitted to; the best trial where it
         does not bend upwards."""
         best = best_rate(tried)
-        return None if best is None else _settings([best * 2 ** _vertex(best, tried)])[0]
+        return None if best is None else {"lr": _rounded(best * 2 ** _vertex(best, tried))}
 
     def is_at_edge(self, tried: Trials) -> bool:
         """Of several rates."""
@@ -71,8 +76,8 @@ class Grid(LineSearch):
         return tuple({"lr": rate} for rate in self.rates if rate not in tried)
 
 
-def _settings(rates: Sequence[float]) -> tuple[Setting, ...]:
-    return tuple({"lr": min(float(f"{rate:.{DIGITS}g}"), LARGEST_RATE)} for rate in rates)
+def _rounded(rate: float) -> float:
+    return min(float(f"{rate:.{DIGITS}g}"), LARGEST_RATE)
 
 
 def _next_place(places: Sequence[float], losses: Sequence[float]) -> float:

@@ -1,0 +1,125 @@
+"""Coordinate descent: which settings are tried, from those that ended; the same after a restart."""
+
+import math
+import random
+from collections.abc import Callable
+from itertools import combinations
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.kinds.comparison import ComparisonSpec
+from orchestrator.kinds.tuning import Tuning
+from orchestrator.tuning.ranges import AXES
+from orchestrator.tuning.tuner import Trials, rate_of
+from tests.factories.stores import comparison_spec
+
+Loss = Callable[[dict[str, Any]], float]
+
+
+def spec(trials: int, *axes: str, lr: float = 1e-3, steps: int = 1000) -> ComparisonSpec:
+    tuning = {"seeds": [7, 8], "search": axes, "method": "coordinate", "trials": trials}
+    return comparison_spec(learning_rates=(lr,), steps=steps, tuning=Tuning.model_validate(tuning))
+
+
+def follow(of: ComparisonSpec, loss: Loss) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[int]]:
+    """What is tried, what is judged, and how many trials each batch has. Results come in another order each time."""
+    tuner, tried, path, batches = of.tuner("adamw"), dict[float, float](), list[dict[str, Any]](), list[int]()
+    while asked := [dict(each) for each in tuner.ask(_shuffled(tried))]:
+        path += asked
+        batches.append(len(asked))
+        tried |= {rate_of(each): loss(each) for each in asked}
+    found = tuner.setting(tried)
+    return path, None if found is None else dict(found), batches
+
+
+def _shuffled(tried: Trials) -> Trials:
+    return dict(random.Random(len(tried)).sample([*tried.items()], len(tried)))
+
+
+def bowl(setting: dict[str, Any]) -> float:
+    """Lowest at a rate of 4e-3 and a beta2 of 0.975."""
+    return 2 + 0.1 * math.log(setting["lr"] / 4e-3) ** 2 + 0.1 * math.log((1 - setting["beta2"]) / 0.025) ** 2
+
+
+def test_each_trial_changes_one_axis_of_an_earlier_one_and_the_best_one_is_judged() -> None:
+    tried, judged, batches = follow(spec(15, "lr", "beta2"), bowl)
+    assert batches[:4] == [1, 2, 2, 2] and set(batches) == {1, 2}, "both sides of an axis, but for what is known"
+    assert tried[0] == {"lr": 1e-3, "beta2": 0.95}
+    assert len(tried) == len({each["lr"] for each in tried}) == 15, "a rate names its trial"
+    for place, each in enumerate(tried[1:], start=1):
+        changed = [
+            {name for name in each if not math.isclose(each[name], old[name], rel_tol=2e-6)} for old in tried[:place]
+        ]
+        assert any(len(names) == 1 for names in changed)
+    assert judged == min(tried, key=bowl)
+    assert abs(math.log(judged["lr"] / 4e-3)) < math.log(8) / 4, "within a quarter of half the range"
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_whatever_losses_are_a_rate_names_its_trial_and_the_lowest_is_judged(data: st.DataObject) -> None:
+    axes = data.draw(st.lists(st.sampled_from(AXES[1:]), unique=True))
+    trials = data.draw(st.integers(2, 24))
+    losses: dict[float, float] = {}
+
+    def loss(setting: dict[str, Any]) -> float:
+        return losses.setdefault(setting["lr"], data.draw(st.integers(20, 40).map(float) | st.just(math.inf)))
+
+    tried, judged, _ = follow(spec(trials, "lr", *axes), loss)
+    assert len({each["lr"] for each in tried}) == len(tried) <= trials
+    assert (judged is None) == math.isinf(min(losses.values()))
+    assert judged is None or losses[judged["lr"]] == min(losses.values())
+
+
+@pytest.mark.parametrize("middle", [1e-3, 8e-3])
+@pytest.mark.parametrize("factor", [8.0, 1 / 8])
+def test_a_rate_at_the_end_of_its_range_is_tried(middle: float, factor: float) -> None:
+    """Though rounding, and the name of a rate, take its place a little to either side."""
+    end = middle * factor
+    of = spec(6, "lr", lr=middle)
+    tried, judged, _ = follow(of, lambda setting: math.log(setting["lr"] / end) ** 2)
+    assert judged is not None and judged["lr"] == pytest.approx(end, rel=5e-4)
+    assert of.tuner("adamw").is_at_edge({each["lr"]: math.log(each["lr"] / end) ** 2 for each in tried})
+
+
+@pytest.mark.parametrize("lr", [1e-3, 1.7e-3, 6.04e-4, 3.3e-4])
+@pytest.mark.parametrize("axes", [("lr",), ("lr", "beta2"), ("lr", "weight_decay", "clip")])
+def test_no_setting_is_tried_twice_in_another_digit(axes: tuple[str, ...], lr: float) -> None:
+    """A rate that goes up by a step and down again comes back rounded."""
+    tried, _, _ = follow(spec(24, *axes, lr=lr), lambda each: bowl(each) if "beta2" in each else 2 + each["lr"])
+    amounts = [[1 - value if name == "beta2" else value for name, value in each.items()] for each in tried]
+    assert not [pair for pair in combinations(amounts, 2) if np.allclose(*pair, rtol=2e-3, atol=0)]
+
+
+def test_where_the_loss_falls_all_the_way_the_end_of_the_range_is_judged() -> None:
+    tried, judged, _ = follow(spec(9, "lr"), lambda setting: 2 + setting["lr"])
+    assert judged == min(tried, key=itemgetter("lr"))
+
+
+def test_a_path_is_replayed_from_its_results_and_others_do_not_count() -> None:
+    of = spec(9, "lr", "beta2")
+    tried, judged, _ = follow(of, bowl)
+    results = {each["lr"]: bowl(each) for each in tried}
+    tuner = of.tuner("adamw")
+    for count in range(1, len(tried)):
+        known = {each["lr"]: bowl(each) for each in tried[:count]}
+        asked = [dict(each) for each in tuner.ask(known)]
+        assert asked and asked == tried[count : count + len(asked)]
+    assert tuner.setting(results | {1.23e-3: 0.0}) == judged, "a trial that is not on the path is none of its settings"
+
+
+def test_a_setting_of_its_own_that_diverges_is_left_behind() -> None:
+    tried, judged, _ = follow(spec(9, "lr", "beta2"), lambda each: math.inf if each["lr"] > 6e-4 else 2 - each["lr"])
+    assert len(tried) == 9
+    assert judged is not None and judged["lr"] < 6e-4
+
+
+def test_no_warm_up_and_a_narrow_range_are_walked_from() -> None:
+    tried, _, _ = follow(spec(10, "lr", "warmup", "clip", steps=4), lambda each: 2 + each["lr"])
+    assert {each["warmup_steps"] for each in tried} == {0, 1}, "no range: a step, and none"
+    assert len({each["clip_grad_norm"] for each in tried}) >= 3
