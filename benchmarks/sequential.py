@@ -13,7 +13,6 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from math import sqrt
 from pathlib import Path
 from time import perf_counter
 
@@ -23,7 +22,7 @@ from benchmarks.error_rates import MARGIN, RUN_SDS, TEN, Runs, World, judged_run
 from benchmarks.result_file import write_result
 from orchestrator.analysis.candidates import looks_of
 from orchestrator.analysis.estimator import JudgedRuns, conclude, paired_difference
-from orchestrator.analysis.sequential import FUTILE, chances_of_verdict
+from orchestrator.analysis.sequential import FUTILE, chance_of_verdict
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.records import Conclusion, Difference
 
@@ -51,11 +50,8 @@ def _can_decide(spec: ComparisonSpec, difference: Difference | None) -> bool:
     looks, most = looks_of(spec, spec.comparison_count()) or {}, len(spec.seeds)
     if difference is None or difference.sd is None or difference.n >= most or most not in looks:
         return True
-    (chance,) = chances_of_verdict(
-        difference.mean, difference.sd / sqrt(difference.n), difference.n, most, looks[most].level,
-        margin=difference.margin,
-    )  # fmt: skip
-    return bool(chance >= FUTILE)
+    level, margin = looks[most].level, difference.margin
+    return chance_of_verdict(difference.mean, difference.sd, difference.n, most, level, margin=margin) >= FUTILE
 
 
 def conduct(spec: ComparisonSpec, judged: Sequence[JudgedRuns]) -> tuple[list[Conclusion], int]:

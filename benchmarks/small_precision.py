@@ -22,7 +22,7 @@ from torch import nn
 
 from benchmarks.result_file import write_result
 from optim.builder import build
-from orchestrator.analysis.statistics import paired_difference
+from orchestrator.analysis.estimator import paired_difference
 from orchestrator.analysis.verdicts import signed_text
 from orchestrator.records import Difference
 from worker.data.batches import Batches, validation_sequences
@@ -80,7 +80,7 @@ def verdict(found: Difference) -> str:
     """What the interval shows of the margin."""
     if found.low is None or found.high is None:
         return "not tested"
-    if found.is_within_margin():
+    if found.is_within_margin:
         return "as good"
     if found.high < MARGIN:
         return "not worse"
@@ -92,9 +92,10 @@ def differences(losses: dict[str, list[float]]) -> dict[str, Difference]:
     found: dict[str, Difference] = {}
     for way, values in losses.items():
         if way != BASELINE:
-            one = paired_difference(values, losses[BASELINE], comparisons=len(losses) - 1)
+            mine, theirs = dict(enumerate(values)), dict(enumerate(losses[BASELINE]))
+            one = paired_difference(mine, theirs, comparisons=len(losses) - 1, margin=MARGIN)
             if one is not None:
-                found[way] = one.model_copy(update={"margin": MARGIN})
+                found[way] = one
     return found
 
 

@@ -70,6 +70,7 @@ def counts(*, by_verdict: dict[Verdict, int] | None = None, **by_status: int) ->
 )
 def test_headline_is_one_sentence_on_the_best_candidate_beside_the_baseline(conclusion, begins):
     found = row("adapm", 2.3, state_bytes=56, step_seconds=0.117, conclusion=conclusion)
+    assert found.difference is not None
     found = found.model_copy(update={"difference": found.difference.model_copy(update={"margin": 0.01})})
     of = comparison(row("adamw", 2.4, step_seconds=0.1), found, row("lion", 2.5))
     assert words.headline_row(of) is found, "though the baseline may rank first"

@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.kinds.comparison import ComparisonSpec
-from orchestrator.kinds.registry import ExperimentSpec, planned_runs, read_spec
+from orchestrator.kinds.registry import ExperimentSpec, read_spec
 from orchestrator.kinds.scaling import ScalingSpec, TokenBudget
 from orchestrator.specs.faults import faults
 from orchestrator.specs.text import TextForm, parse
@@ -60,7 +60,7 @@ def test_a_cell_is_a_comparison_with_its_sizes_rates_micro_batch_and_warm_up() -
 
 def test_the_runs_are_those_of_all_cells_seed_by_seed_and_small_models_first() -> None:
     spec = scaling_spec()
-    runs = planned_runs(spec)
+    runs = spec.first_runs()
     assert len(runs) == spec.run_count() == 3 * 2 * 2 * 2
     assert [run.spec.seed for run in runs] == [1] * 12 + [2] * 12
     assert [run.spec.workload.model for run in runs[:12:4]] == ["gpt2-nano", "gpt2-micro", "gpt2-tiny"]

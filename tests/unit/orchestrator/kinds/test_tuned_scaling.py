@@ -9,7 +9,7 @@ from orchestrator.analysis.candidates import run_fact
 from orchestrator.analysis.cells import cell_records, comparisons
 from orchestrator.analysis.laws.fit import fit_experiments
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import planned_runs, read_spec
+from orchestrator.kinds.registry import read_spec
 from orchestrator.kinds.scaling import ScalingSpec
 from orchestrator.records import ExperimentRecord, RunRecord
 from tests.factories.comparison import Outcome, experiment_record, run_record
@@ -34,7 +34,7 @@ def measured(
 ) -> tuple[ExperimentRecord, tuple[RunRecord, ...]]:
     """The experiment when every run has ended so, those that followed too."""
     runs: list[RunRecord] = []
-    planned = planned_runs(spec)
+    planned = spec.first_runs()
     while planned:
         runs += [run_record(run, len(runs) + place, ends(run)) for place, run in enumerate(planned)]
         planned = spec.follow_up_runs([run_fact(run) for run in runs])
@@ -56,7 +56,7 @@ def test_each_size_tunes_by_itself() -> None:
     """The grid on the tuning seed in every cell, then the winner of that cell on the seeds."""
     spec = scaling_spec(tuning=EACH)
     assert spec.grows() and read_spec(spec.model_dump_json()) == spec
-    first = planned_runs(spec)
+    first = spec.first_runs()
     assert len(first) == 3 * 2 * 2 and {run.spec.seed for run in first} == {0}
     runs = grown(spec)
     assert len(runs) == spec.run_count() == 12 + 3 * 2 * 2
@@ -71,7 +71,7 @@ def test_each_size_tunes_by_itself() -> None:
 def test_the_smallest_size_tunes_for_all_by_the_rule_that_is_stated() -> None:
     """At each budget; widths are 48, 80 and 128."""
     spec = scaling_spec(tuning=SMALLEST, budgets=BUDGETS)
-    first = planned_runs(spec)
+    first = spec.first_runs()
     assert [told(run)[1:3] for run in first] == [("gpt2-nano", 40)] * 4 + [("gpt2-nano", 317)] * 4
     runs = grown(spec)
     assert len(runs) == spec.run_count() == 8 + 3 * 2 * 2 * 2
@@ -123,7 +123,7 @@ def test_laws_and_cells_say_how_rates_were_chosen(tuning: dict[str, Any]) -> Non
 
 def test_a_cell_that_waits_for_the_smallest_size_is_not_complete() -> None:
     spec = scaling_spec(tuning=SMALLEST)
-    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(planned_runs(spec)))
+    runs = tuple(run_record(run, place, loss(run)) for place, run in enumerate(spec.first_runs()))
     experiment = experiment_record(spec, len(runs), growing=True)
     waiting = cell_records(experiment, runs)[-1].comparison
     assert not waiting.complete
