@@ -138,7 +138,7 @@ def head(comparison: Comparison) -> Cells:
         "Validation loss",
         f"Δ to {_title_of_baseline(comparison)}",
         "p",
-        "Unstable runs",
+        "Lost runs",
         "State",
         "Peak memory",
         "Step",
@@ -218,7 +218,7 @@ def caption(comparison: Comparison) -> str:
     return (
         f"{comparison.name}. Final {comparison.loss_name}{unit}, mean over seeds ± 95 % t-interval; Δ paired by seed, "
         f"with interval and p-value of the paired t-test{_family(comparison)}; "
-        "unstable runs: those that were lost, with the exact 95 % interval of their share; "
+        "lost runs: those that were lost, with the exact 95 % interval of their share; "
         "peak memory: most bytes of tensors at once; "
         "speed-up: how many times fewer tokens to the baseline's loss, with its interval; without one, how many seeds "
         f"reached that loss.{tuned}{unfinished}"
