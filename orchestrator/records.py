@@ -376,9 +376,9 @@ class Difference(TestedDifference):
     """Differences below it do not matter, says the specification; null where it sets none."""
     is_within_margin: bool = False
     """Whether the difference is shown to be smaller than the margin, either way (TOST)."""
-    more_seeds: int | None = None
-    """Of an undecided difference, the further pairs that would decide it with a chance of 80 %, if it is as large and
-    as noisy as it looks; null where that takes more than a thousand."""
+    seeds_to_decide: int | None = None
+    """Of an undecided difference, the fresh pairs that would decide it with a chance of 80 %, if it is as large and as
+    noisy as it looks; null where that takes more than a thousand."""
 
     def bounds(self) -> tuple[float, float]:
         """The ends of the interval, infinite where there is none."""

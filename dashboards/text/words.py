@@ -30,6 +30,8 @@ from orchestrator.specs.preview import DesignPower
 from worker.records.result import Verdict
 from worker.words import pluralize
 
+MOST_SEEDS = 256
+"""Of an experiment."""
 Tone = Literal["good", "live", "wait", "warn", "bad"]
 
 
@@ -284,11 +286,11 @@ def headline(comparison: Comparison) -> str:
     row = headline_row(comparison)
     if row is None or row.val_loss is None:
         return ""
-    so_far = "" if comparison.complete else " so far; some runs are still in progress"
+    so_far, rest = ("", "") if comparison.complete else ("so far ", "; some runs are still in progress")
     baseline = next((each for each in comparison.rows if each.is_baseline), None)
     if row.difference is None or baseline is None:
-        return f"a {comparison.loss_name} of {formats.loss(row.val_loss.mean)}{so_far}."
-    return f"{candidate_clause(row, baseline, comparison.loss_unit)}{so_far}."
+        return f"{so_far}a {comparison.loss_name} of {formats.loss(row.val_loss.mean)}{rest}."
+    return f"{so_far}{candidate_clause(row, baseline, comparison.loss_unit)}{rest}."
 
 
 def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> str:
@@ -317,6 +319,12 @@ def candidate_clause(row: CandidateRow, baseline: CandidateRow, unit: str) -> st
         pace = f"{abs(100 * slower):.0f} % {'slower' if slower > 0 else 'faster'} steps"
         clauses.append("equally fast steps" if pace.startswith("0 %") else pace)
     return ", ".join(clauses)
+
+
+def seeds_to_ask(comparison: Comparison, planned: int) -> int:
+    """The fresh seeds that "More seeds" suggests: as many as would decide the undecided, or as many as were planned."""
+    undecided = [row.difference for row in comparison.rows if row.conclusion is Conclusion.UNDECIDED and row.difference]
+    return min(max((each.seeds_to_decide or planned for each in undecided), default=planned), MOST_SEEDS)
 
 
 def workload_facts(experiment: AnyExperiment) -> tuple[str, ...]:

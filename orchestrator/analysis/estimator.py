@@ -21,7 +21,7 @@ from math import comb
 
 import numpy as np
 
-from orchestrator.analysis.power import more_seeds
+from orchestrator.analysis.power import seeds_to_decide
 from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import normal_quantile, resolution, t_quantile
 from orchestrator.records import SIGNIFICANCE, Conclusion, Difference, Instability
@@ -103,7 +103,9 @@ def paired_difference(
             "p_value": p_value,
             "sd": sd,
             "is_within_margin": within,
-            "more_seeds": None if decides or within else more_seeds(abs(mean), n, sd, level, evaluation_error, margin),
+            "seeds_to_decide": (
+                None if decides or within else seeds_to_decide(abs(mean), sd, level, evaluation_error, margin)
+            ),
         }
     )
 

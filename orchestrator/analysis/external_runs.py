@@ -321,7 +321,7 @@ def _judged_candidate(
         conclusion = Conclusion.UNDECIDED
         said = f"Undecided: {unequal} of {baseline.title}'s; {row.title} ends {effect_text(difference, '')}."
         difference = difference.model_copy(
-            update={"low": None, "high": None, "p_value": None, "is_within_margin": False, "more_seeds": None}
+            update={"low": None, "high": None, "p_value": None, "is_within_margin": False, "seeds_to_decide": None}
         )
     return JudgedCandidate(
         candidate=row.candidate,

@@ -98,19 +98,18 @@ def least_difference(n: int, sd: float, level: float, evaluation_error: float = 
     return high
 
 
-def more_seeds(
-    difference: float, n: int, sd: float, level: float, evaluation_error: float, margin: float | None
+def seeds_to_decide(
+    difference: float, sd: float, level: float, evaluation_error: float, margin: float | None
 ) -> int | None:
-    """The further pairs that decide a difference of this size and noise, either way, with the chance `POWER`; None
-    where a thousand would not."""
-    shown = least_seeds(lambda m: chance_shown(difference, m, sd, level, evaluation_error), first=n + 1)
+    """The pairs that decide a difference of this size and noise, either way, with the chance `POWER`; None where a
+    thousand would not."""
+    shown = least_seeds(lambda n: chance_shown(difference, n, sd, level, evaluation_error))
     within = (
-        least_seeds(lambda m: chance_within(margin, m, sd, level, evaluation_error, difference), first=n + 1)
+        least_seeds(lambda n: chance_within(margin, n, sd, level, evaluation_error, difference))
         if margin is not None and difference < margin
         else None
     )
-    known = [each for each in (shown, within) if each is not None]
-    return min(known) - n if known else None
+    return min((each for each in (shown, within) if each is not None), default=None)
 
 
 def paired_sd(experiments: Iterable[Sequence[Mapping[int, float]]]) -> tuple[float, int] | None:

@@ -102,7 +102,7 @@ def stability_text(mine: Instability | None, theirs: Instability | None, baselin
 
 
 def effect_text(found: Difference, unit: str) -> str:
-    """`0.0351 nats lower`, `0.0012 higher`, `the same`."""
+    """`0.0351 nats lower`, `0.0012 higher`, `at the same loss`."""
     if found.mean == 0:
         return "at the same loss"
     return f"{signed_text(abs(found.mean))[1:]}{unit} {'lower' if found.mean < 0 else 'higher'}"
@@ -136,13 +136,16 @@ def _all_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[C
         yield "The runs did not read the same data: their losses do not compare."
     yield from loss_notes(spec, rows)
     if chosen_earlier := [row.title for row in rows if _is_chosen_earlier(spec, runs, row)]:
-        yield f"{', '.join(chosen_earlier)}: judged at a setting chosen earlier; the trials give another one now."
+        yield (
+            f"{', '.join(chosen_earlier)}: judged at a setting that an earlier version chose, or that a retried trial "
+            "has changed since; clone the experiment to judge what its trials give now."
+        )
     if missing := sum(run.outcome() in (Outcome.FAILED, Outcome.CANCELLED) for run in runs):
         yield f"{pluralize(missing, 'run')} failed or {'was' if missing == 1 else 'were'} cancelled, without a result."
     if rivalled := next((row.difference for row in rows if _rivals_evaluation(row.difference)), None):
         yield (
-            f"Another validation text would move a difference by about {rivalled.evaluation_error:.4f} nats, which the "
-            "intervals include: a larger `evaluation.sequences` makes it smaller, more seeds do not."
+            f"The choice of the validation text adds an error of about {rivalled.evaluation_error:.4f} nats, which the "
+            "intervals include. Raise `evaluation.sequences` to reduce it; more seeds do not."
         )
     devices = {(result.environment.device, result.environment.device_name) for result in results}
     if len(devices) > 1:
@@ -164,12 +167,15 @@ def loss_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[s
             tried = {rate.lr: rate.val_loss.mean for rate in row.learning_rates if rate.val_loss and not rate.lost}
             side = "high" if tried and min(tried, key=lambda lr: tried[lr]) == max(tried) else "low"
             kept = "nothing is called better than it" if row.is_baseline else "it is not called worse"
-            yield f"{row.title}'s best learning rate is the {side}est one tried, so {kept}: try {side}er ones."
+            yield (
+                f"{row.title}'s best learning rate is the {side}est one tried, so {kept}. Start at a {side}er rate in "
+                "`learning_rates`, or give tuning more trials."
+            )
     for row in rows:
         if row.lost_runs():
-            yield f"{row.title}: {stability_text(row.instability, None, '')}; its loss is over the others."
+            yield f"{row.title}: {stability_text(row.instability, None, '')}, so its loss covers the others."
     if spec.tuning is None and any(len(row.learning_rates) > 1 for row in rows):
-        yield "The seeds that chose the learning rates judge them too: tune on other seeds."
+        yield "The same seeds chose and judged the learning rates, so the losses look too good: tune on other seeds."
     fewest = min((row.val_loss.n for row in rows if row.val_loss is not None), default=FAIR_SEEDS)
     if fewest < FAIR_SEEDS and not any(row.tuning for row in rows):
         yield f"{pluralize(fewest, spec.sample())}: fewer than {FAIR_SEEDS} cannot show small differences."
@@ -189,8 +195,8 @@ def _is_chosen_earlier(spec: ComparisonSpec, runs: Sequence[RunRecord], row: Can
 def note_on_baseline(spec: ComparisonSpec, baseline: str, without_choice: str) -> str:
     """What a reader must know of a baseline that is not the specification's. `without_choice`: which one that is."""
     planned, tested = spec.comparison_count(), spec.hold_against(baseline).comparison_count()
-    wider = "" if planned == tested else f"; {tested} differences count as tested instead of {planned}"
-    return f"The baseline {baseline} was chosen after the fact, {without_choice}{wider}."
+    wider = "" if planned == tested else f", so intervals are corrected for {tested} comparisons instead of {planned}"
+    return f"The baseline {baseline} was chosen after the fact ({without_choice}){wider}."
 
 
 def _rivals_evaluation(found: Difference | None) -> bool:
@@ -214,16 +220,16 @@ def _effect(found: Difference, row: CandidateRow, baseline: CandidateRow, unit: 
 def _way_to_decide(found: Difference, row: CandidateRow, baseline: CandidateRow, sample: str) -> str:
     higher = row if found.mean > 0 else baseline
     if found.decides() and higher.edge_of_grid:
-        return f"{higher.title}'s best learning rate is at the end of what was tried; try further rates."
+        return f"{higher.title}'s best learning rate is the last one tried, so a better one may lie beyond."
     if found.decides() or found.is_within_margin:
-        return f"{baseline.title} lost more runs."
-    if found.more_seeds is not None:
-        return f"About {pluralize(found.more_seeds, f'more {sample}')} would decide."
+        return f"{baseline.title} lost more runs, so neither is called better: find out why."
+    if found.seeds_to_decide is not None:
+        return f"A new experiment on about {pluralize(found.seeds_to_decide, f'fresh {sample}')} would decide."
     if found.low is None:
         return f"Add {sample}s."
     if 2 * found.evaluation_error > max(abs(found.mean), found.margin or 0.0):
         return f"A larger `evaluation.sequences` would decide; more {sample}s would not."
-    return f"No thousand {sample}s would decide so small a difference."
+    return f"Even a thousand {sample}s would not decide so small a difference."
 
 
 def _lost(row: CandidateRow, baseline: CandidateRow | None) -> str:

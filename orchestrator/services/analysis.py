@@ -92,7 +92,7 @@ class Analysis:
         if baseline not in (names := [each.name() for each in spec.candidates]):
             raise NotFoundError(f"experiment {experiment_id} has no candidate {baseline!r}; it has {', '.join(names)}")
         found = self._compare(experiment.model_copy(update={"spec": spec.hold_against(baseline)}), runs)
-        note = note_on_baseline(spec, baseline, f"planned was {spec.baseline_name()}")
+        note = note_on_baseline(spec, baseline, f"planned: {spec.baseline_name()}")
         return found.model_copy(update={"notes": (note, *found.notes)[:MOST_NOTES]})
 
     def cells(self, experiment_id: str) -> tuple[CellRecord, ...]:

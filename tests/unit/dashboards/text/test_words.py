@@ -77,7 +77,7 @@ def test_headline_is_one_sentence_on_the_best_candidate_beside_the_baseline(conc
     effect = "0.1000 nats lower than Adamw (0.0800 to 0.1200), 56 % of its optimizer state, 17 % slower steps"
     assert words.headline(of) == f"{begins}{effect}."
     assert words.headline(of.model_copy(update={"complete": False})) == (
-        f"{begins}{effect} so far; some runs are still in progress."
+        f"so far {begins}{effect}; some runs are still in progress."
     )
 
 

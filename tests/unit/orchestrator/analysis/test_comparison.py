@@ -15,14 +15,13 @@ from orchestrator.analysis.comparison import ValidationCurve, compare, compared_
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.registry import read_spec
+from orchestrator.kinds.registry import read_stored_spec
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Difference, OpenInterval
 from tests.factories.comparison import Outcome, evaluated_on, falling, records, tuned_records
 from tests.factories.evidence import DIVERGED
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Result, Verdict
-from worker.schema import trust_stored_names
 
 RATES = (1e-3, 2e-3, 4e-3)
 PAIR = ("adamw", "adapm")
@@ -103,7 +102,7 @@ def test_a_difference_is_the_paired_t_test_corrected_for_the_comparisons(others:
 def test_the_verdict_is_read_off_the_interval(shift: float, noise: float, expected: Conclusion) -> None:
     found = compared(spec(), {"adamw": BASE, "adapm": off(shift, noise)})
     assert row(found).conclusion is expected
-    assert (difference(found).more_seeds is not None) is (expected is Conclusion.UNDECIDED)
+    assert (difference(found).seeds_to_decide is not None) is (expected is Conclusion.UNDECIDED)
     assert row(found, "adamw").conclusion is Conclusion.BASELINE
 
 
@@ -119,16 +118,16 @@ def test_as_good_is_two_one_sided_tests_against_the_margin(others: int) -> None:
         assert (row(found).conclusion is Conclusion.AS_GOOD) is is_within
 
 
-def test_so_many_more_seeds_decide_with_four_of_five_chances() -> None:
+def test_so_many_seeds_decide_with_four_of_five_chances() -> None:
     """By SciPy's noncentral t, if the difference is as large and as noisy as it looks."""
     of = difference(compared(spec(equivalence_margin=1e-6), {"adamw": BASE, "adapm": off(-0.01, 5.0)}))
-    assert of.more_seeds is not None and of.sd == pytest.approx(5 * np.std(NOISE, ddof=1))
+    assert of.seeds_to_decide is not None and of.sd == pytest.approx(5 * np.std(NOISE, ddof=1))
 
     def power(n: int) -> float:
         effect = abs(of.mean) / (of.sd or 0) * math.sqrt(n)
         return float(stats.nct.sf(stats.t.isf(0.025, n - 1), n - 1, effect))
 
-    assert power(5 + of.more_seeds) >= 0.8 > power(5 + of.more_seeds - 1)
+    assert power(of.seeds_to_decide) >= 0.8 > power(of.seeds_to_decide - 1)
 
 
 def test_the_interval_includes_the_error_of_the_validation_text() -> None:
@@ -152,8 +151,9 @@ def test_few_seeds_have_a_difference_and_no_verdict(seeds: int) -> None:
 
 def test_differences_below_the_resolution_of_the_records_decide_nothing() -> None:
     """Losses are computed in float32: 1e-8 nats on every seed is rounding, and equal losses are as good."""
+    computed = [loss + 1 / 3_000 for loss in BASE]
     for shift in (0.0, 1e-8):
-        found = compared(spec(), {"adamw": BASE, "adapm": off(shift, 0.0)})
+        found = compared(spec(), {"adamw": computed, "adapm": [loss + shift for loss in computed]})
         assert row(found).conclusion is Conclusion.AS_GOOD
     coarse = compared(spec(seeds=3), {"adamw": (2.3, 2.4, 2.2), "adapm": (2.4, 2.5, 2.3)})
     assert row(coarse).conclusion is Conclusion.UNDECIDED, "three losses of one decimal"
@@ -353,7 +353,7 @@ def test_of_several_rates_without_tuning_the_best_is_shown_with_a_note() -> None
     assert [(each.best_lr, each.edge_of_grid) for each in found.rows] == [(2e-3, False)] * 2
     assert row(found).learning_rates[2].lost == 1 and row(found).lost_runs() == 0
     assert row(found).conclusion is Conclusion.BETTER
-    assert sum("judge them too" in note for note in found.notes) == 1
+    assert sum("chose and judged" in note for note in found.notes) == 1
     half = compare(*records(of, lambda name, lr, seed: None if (lr, seed) == (2e-3, 0) else outcome(name, lr, seed)))
     assert {each.best_lr for each in half.rows} == {1e-3}, "complete rates rank before others"
 
@@ -448,8 +448,7 @@ def test_experiments_of_earlier_versions_have_an_answer(tuning: dict[str, Any] |
         "kept_rates": {"experiment": "tuned", "regrets": {"adamw": 0.004, "adapm": None}},
         "tuning": tuning,
     }
-    with trust_stored_names():
-        of = read_spec(json.dumps(fields))
+    of = read_stored_spec(json.dumps(fields))
     assert isinstance(of, ComparisonSpec)
     judged = tuple(of.planned_run(name, seed=seed, setting={"lr": 1e-3}) for name in PAIR for seed in of.seeds)
     grid = [of.planned_run(name, seed=1001, setting={"lr": lr}) for name in PAIR for lr in RATES] if tuning else []
@@ -617,7 +616,10 @@ def test_the_note_on_an_edge_names_the_way_out() -> None:
     """The judged rate is a vertex that may lie well inside; which end the best trial lies at is what counts."""
     found = tuned({"adamw": 2.3, "adapm": 2.31}, at_edge="adapm")
     (note,) = (each for each in found.notes if "AdaPM" in each)
-    assert note == "AdaPM's best learning rate is the highest one tried, so it is not called worse: try higher ones."
+    assert note == (
+        "AdaPM's best learning rate is the highest one tried, so it is not called worse. Start at a higher rate in "
+        "`learning_rates`, or give tuning more trials."
+    )
     (note,) = (each for each in tuned({"adamw": 2.3, "adapm": 2.31}, at_edge="adamw").notes if "AdamW" in each)
     assert "so nothing is called better than it" in note
 

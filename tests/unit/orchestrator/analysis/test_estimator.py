@@ -95,7 +95,7 @@ def test_interval_p_value_and_margin_cannot_disagree(
         assert half == pytest.approx(abs(found.mean), rel=1e-4), "the level whose interval ends at zero"
     half = half_width(SIGNIFICANCE / comparisons, n, found.sd, error)
     assert found.is_within_margin == (abs(found.mean) + half < abs(mean) + sd)
-    assert found.more_seeds is None or not (found.decides() or found.is_within_margin)
+    assert found.seeds_to_decide is None or not (found.decides() or found.is_within_margin)
 
 
 @pytest.mark.parametrize(("tokens", "alone"), [(4096, 0.345), (65_536, 0.81), (2**20, 0.94)])

@@ -18,8 +18,8 @@ from orchestrator.analysis.power import (
     least_difference,
     least_seeds,
     level_of,
-    more_seeds,
     paired_sd,
+    seeds_to_decide,
 )
 from orchestrator.analysis.sequential import Array
 
@@ -107,17 +107,15 @@ def test_what_cannot_be_shown_is_none() -> None:
 
 
 @pytest.mark.parametrize(("mean", "margin"), [(0.006, None), (0.006, 0.01), (0.001, 0.01)])
-def test_the_seeds_that_are_still_needed_are_those_beforehand_less_those_there_are(
-    mean: float, margin: float | None
-) -> None:
-    found = more_seeds(mean, 5, 0.01, 0.05, 0.0, margin)
+def test_the_seeds_to_decide_are_those_of_either_verdict(mean: float, margin: float | None) -> None:
+    found = seeds_to_decide(mean, 0.01, 0.05, 0.0, margin)
     shown = least_seeds(lambda n: chance_shown(mean, n, 0.01, 0.05))
     within = least_seeds(lambda n: chance_within(0.01, n, 0.01, 0.05, difference=mean)) if margin else None
-    assert found == min(each for each in (shown, within, MOST_SEEDS) if each is not None) - 5
+    assert found == min(each for each in (shown, within, MOST_SEEDS) if each is not None)
 
 
 def test_no_number_of_seeds_decides_a_difference_of_nothing_without_a_margin() -> None:
-    assert more_seeds(0.0, 5, 0.01, 0.05, 0.0, None) is None
+    assert seeds_to_decide(0.0, 0.01, 0.05, 0.0, None) is None
 
 
 def losses(random: np.random.Generator, seeds: range, sd: float, level: float = 0.0) -> dict[int, float]:

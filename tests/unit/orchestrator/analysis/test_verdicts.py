@@ -66,14 +66,14 @@ ADAMW = row("AdamW", Conclusion.BASELINE)
             "p = 1).",
         ),
         (
-            Conclusion.UNDECIDED, difference(-0.01, 0.03, p_value=0.4, more_seeds=12), {},
+            Conclusion.UNDECIDED, difference(-0.01, 0.03, p_value=0.4, seeds_to_decide=22), {},
             "Undecided: AdaPM ends 0.0100 nats lower than AdamW (95 %: -0.0200 to 0.0400, 5 seeds, p = 0.4). "
-            "About 12 more seeds would decide.",
+            "A new experiment on about 22 fresh seeds would decide.",
         ),
         (
             Conclusion.UNDECIDED, difference(0.01, 0.3, p_value=0.9), {},
             "Undecided: AdaPM ends 0.0100 nats higher than AdamW (95 %: -0.2900 to 0.3100, 5 seeds, p = 0.9). "
-            "No thousand seeds would decide so small a difference.",
+            "Even a thousand seeds would not decide so small a difference.",
         ),
         (
             Conclusion.UNDECIDED, difference(-0.01, None, n=1), {},
@@ -82,12 +82,12 @@ ADAMW = row("AdamW", Conclusion.BASELINE)
         (
             Conclusion.UNDECIDED, difference(0.06, 0.04), {"edge_of_grid": True},
             "Undecided: AdaPM ends 0.0600 nats higher than AdamW (95 %: 0.0200 to 0.1000, 5 seeds, p = 0.012). "
-            "AdaPM's best learning rate is at the end of what was tried; try further rates.",
+            "AdaPM's best learning rate is the last one tried, so a better one may lie beyond.",
         ),
         (
             Conclusion.UNDECIDED, difference(0.0, 0.004, p_value=0.9, is_within_margin=True), {},
             "Undecided: AdaPM ends at the same loss as AdamW (95 %: -0.0040 to 0.0040, 5 seeds, p = 0.9). "
-            "AdamW lost more runs.",
+            "AdamW lost more runs, so neither is called better: find out why.",
         ),
         (Conclusion.UNDECIDED, None, {}, "Undecided: no seed has a loss both here and for AdamW."),
         (
@@ -109,9 +109,9 @@ def test_each_verdict_has_one_sentence(
 
 
 def test_of_replicates_the_sentence_counts_replicates() -> None:
-    found = difference(-0.01, 0.03, p_value=0.4, more_seeds=2)
+    found = difference(-0.01, 0.03, p_value=0.4, seeds_to_decide=12)
     said = verdict(row("AdaPM", Conclusion.UNDECIDED, found), ADAMW, "", "replicate")
-    assert said.endswith("5 replicates, p = 0.4). About 2 more replicates would decide.")
+    assert said.endswith("5 replicates, p = 0.4). A new experiment on about 12 fresh replicates would decide.")
 
 
 @pytest.mark.parametrize(
