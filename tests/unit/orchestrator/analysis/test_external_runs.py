@@ -44,7 +44,7 @@ def test_one_rate_each_is_the_paired_t_test_of_these_very_losses() -> None:
     assert (muon.conclusion, adamw.conclusion) == (Conclusion.BETTER, Conclusion.BASELINE)
     assert muon.verdict.startswith("muon ends 0.0575 lower than adamw (95 %: ")
     assert "nats" not in muon.verdict and muon.difference.margin is None, "nobody gave a unit"
-    with_margin = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: ADAMW}}), margin=0.01).rows
+    with_margin = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: ADAMW}}), margin=0.05).rows
     assert {row.conclusion for row in with_margin} == {Conclusion.BASELINE, Conclusion.AS_GOOD}
     assert answer.concerns == ("no tuning was logged: one learning rate for each candidate",)
     assert any("no workload was logged" in each for each in answer.unchecked)
@@ -59,7 +59,7 @@ def test_several_rates_on_the_same_seeds_are_judged_at_the_best_with_a_note() ->
         ("adamw", 0.004, True),
         ("muon", 0.02, True),
     }
-    assert any("judge them too" in note for note in judge(EXPERIMENT, inner(several)).notes)
+    assert any("chose and judged" in note for note in judge(EXPERIMENT, inner(several)).notes)
     assert len(answer.notes) == 3 and "highest one tried" in answer.notes[1]
 
 
@@ -80,7 +80,7 @@ def test_a_baseline_that_was_chosen_with_the_results_in_sight_costs_what_all_pai
     assert [row.difference.comparisons for row in usual.rows if row.difference] == [2, 2]
     chosen = judge(EXPERIMENT, runs, baseline="muon")
     assert [row.difference.comparisons for row in chosen.rows if row.difference] == [3, 3]
-    assert chosen.notes[0].startswith("The baseline muon was chosen after the fact, without a choice it is adamw")
+    assert chosen.notes[0].startswith("The baseline muon was chosen after the fact (without a choice it is adamw")
     assert "3 differences count as tested instead of 2" in chosen.notes[0]
     assert judge(EXPERIMENT, runs, baseline="adamw") == usual, "who names the first one has chosen nothing"
     two = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), baseline="muon")
