@@ -81,7 +81,7 @@ def test_a_baseline_that_was_chosen_with_the_results_in_sight_costs_what_all_pai
     chosen = judge(EXPERIMENT, runs, baseline="muon")
     assert [row.difference.comparisons for row in chosen.rows if row.difference] == [3, 3]
     assert chosen.notes[0].startswith("The baseline muon was chosen after the fact (without a choice it is adamw")
-    assert "3 differences count as tested instead of 2" in chosen.notes[0]
+    assert "corrected for 3 comparisons instead of 2" in chosen.notes[0]
     assert judge(EXPERIMENT, runs, baseline="adamw") == usual, "who names the first one has chosen nothing"
     two = judge(EXPERIMENT, grid({"adamw": {0.002: ADAMW}, "muon": {0.02: MUON}}), baseline="muon")
     assert [row.difference.comparisons for row in two.rows if row.difference] == [1]

@@ -35,7 +35,8 @@ def test_a_baseline_that_is_chosen_later_is_noted_before_anything_else() -> None
     planned, chosen = analysis.compare("e"), analysis.compare("e", baseline="adapm")
     assert (planned.baseline, chosen.baseline) == ("adamw", "adapm")
     assert chosen.notes[0] == (
-        "The baseline adapm was chosen after the fact, planned was adamw; 3 differences count as tested instead of 2."
+        "The baseline adapm was chosen after the fact (planned: adamw), so intervals are corrected for 3 comparisons "
+        "instead of 2."
     )
     assert len(chosen.notes) <= 3 and analysis.compare("e", baseline="adamw") == planned
     with pytest.raises(NotFoundError, match="no candidate 'lion'; it has adamw, adapm, adapm-mini"):
