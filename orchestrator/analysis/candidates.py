@@ -10,6 +10,7 @@ from statistics import fmean
 from orchestrator.analysis.estimator import JudgedRuns
 from orchestrator.analysis.sequential import Look, looks
 from orchestrator.analysis.statistics import mean_interval
+from orchestrator.jobs import TERMINAL, RunStatus
 from orchestrator.kinds.comparison import Candidate, ComparisonSpec
 from orchestrator.kinds.tuning import RunFact, trials_of
 from orchestrator.records import SIGNIFICANCE, Interval, RunRecord
@@ -33,8 +34,8 @@ class RunGroup:
 
     @cached_property
     def lost(self) -> frozenset[int]:
-        """The seeds whose run has a result and no loss that counts."""
-        return frozenset(run.seed for run in self.runs if run.result is not None and loss_of(run) is None)
+        """The seeds whose run has ended for good without a loss that counts."""
+        return frozenset(run.seed for run in self.runs if has_ended(run) and loss_of(run) is None)
 
     def losses(self) -> dict[int, float]:
         """Seed → final loss, of runs that were not lost."""
@@ -101,7 +102,7 @@ class CandidateSummary:
     def judged(self) -> JudgedRuns:
         """What the estimator takes."""
         best = self.best
-        ended = frozenset(run.seed for run in best.runs if run.result is not None)
+        ended = frozenset(run.seed for run in best.runs if has_ended(run))
         return JudgedRuns(losses=best.units(), lost=best.lost, ended=ended, is_at_edge=self.is_at_edge)
 
 
@@ -127,15 +128,20 @@ def loss_of(run: RunRecord) -> float | None:
     return run.result.judged_loss() if run.result else None
 
 
+def has_ended(run: RunRecord) -> bool:
+    """Whether a run has a result, or was stopped because its time was up: which nobody will change."""
+    return run.result is not None or run.limit_reached is not None
+
+
 def run_fact(run: RunRecord) -> RunFact:
-    """What tuning knows of a run."""
+    """What tuning knows of a run; one whose time was up is a failed one."""
     return RunFact(
         candidate=run.candidate,
         model=run.model,
         steps=run.steps_total,
         lr=run.lr,
         seed=run.seed,
-        status=run.status,
+        status=run.status if run.limit_reached is None else RunStatus.FAILED,
         loss=loss_of(run),
     )
 
@@ -180,7 +186,7 @@ def _is_at_edge(spec: ComparisonSpec, name: str, rates: Sequence[RunGroup]) -> b
     if spec.tuning is None:
         tried = [each for each in rates if each.results()]
         return len(tried) > 1 and _best_trial(tried) in (tried[0], tried[-1])
-    facts = [run_fact(run) for rate in rates for run in rate.runs if run.result is not None]
+    facts = [run_fact(run) for rate in rates for run in rate.runs if run.status in TERMINAL]
     return any(
         spec.tuner(name, replicate).is_at_edge(
             trials_of(run for run in facts if run.seed in spec.replicate_seeds(replicate)[0])

@@ -139,12 +139,10 @@ def concluded_rows(spec: ComparisonSpec, standings: Sequence["Standing"]) -> lis
     found = []
     for standing, front in zip(standings, fronts, strict=True):
         mine = standing.summary.judged()
-        if not mine.losses:
-            conclusion = Conclusion.UNSTABLE if mine.lost else Conclusion.NO_LOSS
-        elif standing.is_baseline:
-            conclusion = Conclusion.BASELINE
-        else:
-            conclusion = conclude(standing.difference, mine, baseline)
+        conclusion = conclude(standing.difference, mine, baseline)
+        if standing.is_baseline:
+            without_loss = Conclusion.UNSTABLE if mine.lost else Conclusion.NO_LOSS
+            conclusion = Conclusion.BASELINE if mine.losses else without_loss
         found.append(
             _row(standing.summary).model_copy(
                 update={
@@ -225,13 +223,14 @@ def _seeds_used(
     mine = {run.seed for run in each.runs()} & {*spec.seeds}
     awaited = [*each.runs(), *(run for run in baseline.runs() if run.seed in mine or run.seed not in spec.seeds)]
     difference = row.difference
-    if not mine or any(run.status not in TERMINAL for run in awaited):
+    baseline_is_judged = any(run.seed in spec.seeds for run in baseline.runs())
+    if not mine or not baseline_is_judged or any(run.status not in TERMINAL for run in awaited):
         status = SeedsStatus.WAITING
     elif row.conclusion in (Conclusion.BETTER, Conclusion.WORSE, Conclusion.AS_GOOD):
         status = SeedsStatus.DECIDED
     elif len(mine) == len(spec.seeds):
         status = SeedsStatus.ALL_USED
-    elif difference is not None and _chance_of_verdict(spec, difference) < FUTILE:
+    elif difference is not None and (difference.decides() or _chance_of_verdict(spec, difference) < FUTILE):
         status = SeedsStatus.FUTILE
     else:
         status = SeedsStatus.OPEN

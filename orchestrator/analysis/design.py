@@ -1,8 +1,9 @@
 """What a comparison can show before it is run, by the noise of earlier experiments of its workload."""
 
+import math
 from collections.abc import Iterable
 
-from orchestrator.analysis.candidates import loss_of
+from orchestrator.analysis.candidates import looks_of, loss_of
 from orchestrator.analysis.comparison import evaluation_error
 from orchestrator.analysis.power import chance_shown, chance_within, least_difference, least_seeds, level_of, paired_sd
 from orchestrator.kinds.comparison import ComparisonSpec, TunedExperiment
@@ -23,6 +24,9 @@ def design_power(spec: ComparisonSpec, earlier: Iterable[ExperimentWithRuns] = (
     sd, experiments = known
     level, error, margin = level_of(spec.comparison_count()), evaluation_error(spec.workload), spec.equivalence()
     seeds = spec.replicates() if spec.replicates() > 1 else len(spec.seeds)
+    sd /= math.sqrt(len(spec.seeds) / seeds)  # of the means that replicates are compared by
+    if looks := looks_of(spec, spec.comparison_count()):
+        level = looks[seeds].level
     return DesignPower(
         paired_sd=sd,
         experiments=experiments,

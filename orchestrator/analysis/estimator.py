@@ -21,7 +21,7 @@ from math import comb
 
 import numpy as np
 
-from orchestrator.analysis.power import seeds_to_decide
+from orchestrator.analysis.power import level_of, seeds_to_decide
 from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import normal_quantile, resolution, t_quantile
 from orchestrator.records import SIGNIFICANCE, Conclusion, Difference, Instability
@@ -74,7 +74,7 @@ def paired_difference(
         mean=mean, low=None, high=None, n=n, p_value=None, comparisons=comparisons,
         evaluation_error=evaluation_error, margin=margin,
     )  # fmt: skip
-    level = SIGNIFICANCE / comparisons
+    level = level_of(comparisons)
     if looks is not None:
         if n not in looks:
             return plain
@@ -104,7 +104,9 @@ def paired_difference(
             "sd": sd,
             "is_within_margin": within,
             "seeds_to_decide": (
-                None if decides or within else seeds_to_decide(abs(mean), sd, level, evaluation_error, margin)
+                None
+                if decides or within
+                else seeds_to_decide(abs(mean), sd, level_of(comparisons), evaluation_error, margin)
             ),
         }
     )
@@ -112,7 +114,8 @@ def paired_difference(
 
 def conclude(difference: Difference | None, mine: JudgedRuns, theirs: JudgedRuns) -> Conclusion:
     """The verdict on a candidate. Who lost more runs is neither better nor as good, and the baseline likewise; a
-    candidate at an edge of what was tried is not called worse, and nothing better than a baseline there."""
+    candidate at an edge of what was tried is not called worse, nothing better than a baseline there, and neither as
+    good."""
     both = {*mine.ended} & {*theirs.ended}
     lost, baseline_lost = len(both & {*mine.lost}), len(both & {*theirs.lost})
     if difference is not None:
@@ -120,7 +123,8 @@ def conclude(difference: Difference | None, mine: JudgedRuns, theirs: JudgedRuns
             return Conclusion.BETTER
         if difference.is_worse() and lost >= baseline_lost and not mine.is_at_edge:
             return Conclusion.WORSE
-        if difference.is_within_margin and lost == baseline_lost and not difference.decides():
+        is_open = mine.is_at_edge or theirs.is_at_edge or lost != baseline_lost
+        if difference.is_within_margin and not difference.decides() and not is_open:
             return Conclusion.AS_GOOD
     if lost > baseline_lost:
         return Conclusion.UNSTABLE

@@ -161,24 +161,22 @@ def _all_notes(spec: ComparisonSpec, runs: Sequence[RunRecord], rows: Sequence[C
 
 
 def loss_notes(spec: ComparisonSpec, rows: Sequence[CandidateRow]) -> Iterator[str]:
-    """The notes that rest on losses, settings and seeds alone, whoever measured them."""
-    for row in rows:
-        if row.edge_of_grid and row.val_loss is not None:
-            tried = {rate.lr: rate.val_loss.mean for rate in row.learning_rates if rate.val_loss and not rate.lost}
-            side = "high" if tried and min(tried, key=lambda lr: tried[lr]) == max(tried) else "low"
-            kept = "nothing is called better than it" if row.is_baseline else "it is not called worse"
-            yield (
-                f"{row.title}'s best learning rate is the {side}est one tried, so {kept}. Start at a {side}er rate in "
-                "`learning_rates`, or give tuning more trials."
-            )
+    """Yield the notes that rest on losses, settings and seeds alone, whoever measured them."""
+    if spec.tuning is None and any(len(row.learning_rates) > 1 for row in rows):
+        yield "The same seeds chose and judged the learning rates, so the losses look too good: tune on other seeds."
+    if spec.tuning and spec.tuning.search and spec.replicates() == 1:
+        yield "A search has luck, which the intervals leave out: `tuning.replicates` includes it."
+    if at_edge := [row for row in rows if row.edge_of_grid and row.val_loss is not None]:
+        others = [row for row in at_edge if not row.is_baseline]
+        kept = [f"{'it is' if len(others) == 1 else 'they are'} not called worse"] if others else []
+        kept += [f"nothing is called better than {row.title}" for row in at_edge if row.is_baseline]
+        yield (
+            f"The best learning rate of {', '.join(row.title for row in at_edge)} is at an end of those tried, so "
+            f"{' and '.join(kept)}. Start nearer to it, or try more rates."
+        )
     for row in rows:
         if row.lost_runs():
             yield f"{row.title}: {stability_text(row.instability, None, '')}, so its loss covers the others."
-    if spec.tuning is None and any(len(row.learning_rates) > 1 for row in rows):
-        yield "The same seeds chose and judged the learning rates, so the losses look too good: tune on other seeds."
-    fewest = min((row.val_loss.n for row in rows if row.val_loss is not None), default=FAIR_SEEDS)
-    if fewest < FAIR_SEEDS and not any(row.tuning for row in rows):
-        yield f"{pluralize(fewest, spec.sample())}: fewer than {FAIR_SEEDS} cannot show small differences."
     if (origin := spec.origin_of_rates()) is not None:
         yield origin
 

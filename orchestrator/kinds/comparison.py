@@ -167,8 +167,8 @@ Baseline = Annotated[
 EquivalenceMargin = Annotated[
     Annotated[float, Field(strict=True, gt=0, le=1e6)] | None,
     Field(
-        description="A difference below it is none that matters: a candidate whose whole interval lies within is as "
-        "good as the baseline. Default: 0.01 nats; none for tasks whose loss has no unit."
+        description="A difference below it is none that matters: a candidate that is shown to lie within it, either "
+        "way, is as good as the baseline. Default: 0.01 nats; none for tasks whose loss has no unit."
     ),
 ]
 AllPairs = Annotated[
@@ -307,12 +307,7 @@ class ComparisonSpec(TunedExperiment):
     all seeds at once."""
 
     def further_faults(self) -> list[SpecFault]:
-        """No room for the draws, and what looks cannot go with."""
-        if self.tuning and self.tuning.method == "random":
-            for place, candidate in enumerate(self.candidates):
-                if len({*map(rate_of, self.tuner(candidate.name()).ask({}))}) < self.tuning.trials:
-                    allowed = "must be fewer: drawn trials would repeat learning rates"
-                    return [(("tuning", "trials"), self.tuning.trials, f"{allowed} (candidate {place})")]
+        """What looks cannot go with."""
         if self.sequential is None:
             return []
         if self.all_pairs:

@@ -84,9 +84,9 @@ def add_runs(
 
 
 def close(connection: Connection, experiment_id: ExperimentId, now: float) -> None:
-    """Let an experiment get no more runs."""
+    """Let an experiment get no more runs; its revision tells watchers, because no run need change with it."""
     mine = sa.update(experiments).where(experiments.c.id == experiment_id)
-    connection.execute(mine.values(growing=False, news=FOLLOWED))
+    connection.execute(mine.values(growing=False, news=FOLLOWED, revision=experiments.c.revision + 1))
     tell_closed(connection, experiment_id, now)
 
 
