@@ -29,7 +29,7 @@ from orchestrator.export.document import ExperimentDocument, document
 from orchestrator.records import AttemptRecord, ExperimentRecord, RunRecord
 from orchestrator.services.analysis import NO_CURVE, Analysis, ExperimentSource, validation_curve
 from orchestrator.specs.footprints import Footprints
-from worker.schema import first_fault, trust_stored_names
+from worker.schema import first_fault, read_stored, trust_stored_names
 
 SCHEMA_VERSION: Final = 2
 EARLIER_SCHEMA: Final = 1
@@ -150,8 +150,7 @@ def _read_earlier_document(content: bytes) -> ExperimentDocument:
     try:
         fields = json.loads(content, parse_constant=_refuse_constant)
         raw = {name: value for name, value in fields.items() if name not in ANSWERS}
-        with trust_stored_names():
-            found = ExperimentDocument.model_validate_json(json.dumps({**raw, "comparison": None}))
+        found: ExperimentDocument = read_stored(ExperimentDocument, json.dumps({**raw, "comparison": None}))
     except (ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, ValidationError):
             raise

@@ -119,7 +119,7 @@ class FitPages:
             headline=profile_headline(report),
             experiments=experiments,
             profile=report,
-            styles=candidate_styles(experiments[0]),
+            styles=_styles_of_all(experiments),
             query=_address("", experiments),
         )
 
@@ -129,7 +129,7 @@ class FitPages:
         """The profile's curves."""
         experiments = self._requested_experiments(request)
         report = self._reader.analysis.profile([each.id for each in experiments])
-        drawn = PROFILE.draw(report, by, candidate_styles(experiments[0]), theme)
+        drawn = PROFILE.draw(report, by, _styles_of_all(experiments), theme)
         title = PROFILE.title.format(by=by.replace("_", "-"))
         return figure_answer(drawn, form, theme, name=f"{PROFILE.name}-{by}", title=title)
 
@@ -246,6 +246,11 @@ def nothing_measured(experiment: ExperimentRecord) -> str | None:
 
 EMPTY = FitReport(experiments=(), form="n", formula="", baseline="", draws=0, fits=(), notes=())
 """What a figure shows where nothing can be fitted: its own sentence."""
+
+
+def _styles_of_all(experiments: Sequence[ExperimentRecord]) -> dict[str, Style]:
+    """The styles of every candidate, as the first experiment that has it shows it."""
+    return {name: style for each in reversed(experiments) for name, style in candidate_styles(each).items()}
 
 
 def _address(path: str, experiments: Sequence[ExperimentRecord]) -> str:

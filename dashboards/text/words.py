@@ -142,9 +142,10 @@ def experiment_chip(counts: StateCounts, *, is_damaged: bool = False) -> Chip:
     if counts.done():
         stopped = counts.by_status.get(RunStatus.CANCELLED, 0)
         return Chip(text="cancelled", tone="wait") if stopped else Chip(text="done", tone="good")
-    if counts.by_status.get(RunStatus.QUEUED, 0) == counts.total:
+    known = sum(counts.by_status.values())  # of all that there will be
+    if known and counts.by_status.get(RunStatus.QUEUED, 0) == known:
         return Chip(text="queued", tone="wait")
-    if counts.by_status.get(RunStatus.PAUSED, 0) == counts.total - counts.ended():
+    if known and counts.by_status.get(RunStatus.PAUSED, 0) == known - counts.ended():
         return Chip(text="paused", tone="wait")
     return Chip(text="running", tone="live")
 

@@ -5,7 +5,6 @@ optimizer first (`orchestrator/tuning/`). Its expansion is a pure function with 
 specification always means the same runs.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -23,7 +22,7 @@ from orchestrator.tuning.line import Grid, LineSearch
 from orchestrator.tuning.random_search import RandomSearch
 from orchestrator.tuning.ranges import AXES, FIELDS, Axis, Prior, axes_in_words, priors
 from orchestrator.tuning.tuner import Setting, Tuner, rate_of
-from worker.schema import CountOrZero, Flag, Spec, SpecFault, canonical_json, is_stored, omit_default, raise_faults
+from worker.schema import CountOrZero, Flag, Spec, SpecFault, is_stored, omit_default, raise_faults
 from worker.spec.parts import USUAL_DECAY_SHARE
 from worker.spec.run import (
     EmaDecay,
@@ -280,10 +279,6 @@ class TunedExperiment(Experiment):
     def baseline_name(self) -> str:
         """The candidate that the others are held against."""
         return self.baseline or self.candidates[0].name()
-
-    def content_hash(self) -> str:
-        """With a field that all had once: ledgers and published bundles know their specifications by this hash."""
-        return hashlib.sha256(canonical_json(self.model_dump(mode="json") | {"unequal_grids": False})).hexdigest()
 
     def replicates(self) -> int:
         """How many times everything is tuned and judged."""

@@ -148,6 +148,7 @@ class Campaigns:
                 campaign.spec,
                 entries,
                 {(each.place, each.workload): each.spec for each in of_all},
+                {(each.place, each.workload): each.spec_hash for each in of_all},
                 {
                     (each.place, each.workload): improvement_of(each.spec, stored.runs_of(connection, each))
                     for each in of_all

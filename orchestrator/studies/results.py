@@ -137,6 +137,12 @@ class ComparedFindings:
         )
 
 
+OF_AN_EARLIER_VERSION = (
+    "Run by an earlier version, which tuned otherwise: figures and intervals are of that time. Running the study again "
+    "judges it by today's tuning."
+)
+
+
 def compare_findings(study: Study, own: Evidence | None, published: Evidence | None) -> ComparedFindings:
     """What both say, and where they differ."""
     mine, theirs = _finding(study, own), _finding(study, published)
@@ -152,7 +158,11 @@ def _finding(study: Study, evidence: Evidence | None) -> Finding | None:
         return None
     if (taken_back := withdrawn(evidence)) is not None:
         return taken_back
-    return finding(study.judge(evidence), evidence, about_large_models=study.about_large_models)
+    found = finding(study.judge(evidence), evidence, about_large_models=study.about_large_models)
+    planned = {part.name: part.spec.content_hash() for part in study.plans[evidence.scale].parts}
+    if all(planned.get(part.name) == part.spec_hash for part in evidence.parts):
+        return found
+    return found.model_copy(update={"notes": (OF_AN_EARLIER_VERSION, *found.notes)})
 
 
 def deviations(own: Evidence, published: Evidence) -> tuple[str, ...]:

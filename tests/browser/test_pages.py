@@ -61,7 +61,7 @@ def test_an_experiment_is_followed_to_its_end(eyes, site):
     site.player.finish()
     expect(page.locator(".title-row .chip")).to_have_text("done")
     expect(page.locator("#live")).to_have_text("Up to date")
-    expect(page.locator(".headline")).to_contain_text("ranks first")
+    expect(page.locator(".headline")).to_contain_text("than AdamW")
     expect(page.locator("#figure-memory .barlayer .point").first).to_be_attached()
 
 

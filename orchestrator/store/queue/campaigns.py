@@ -76,6 +76,8 @@ class TryExperiment:
     place: int
     workload: int
     spec: ComparisonSpec
+    spec_hash: str
+    """Of the specification as it is stored."""
     number: int | None
     """Of the experiment, once it is submitted."""
     id: str | None
@@ -253,6 +255,7 @@ def try_experiments(
             place=row.place,
             workload=row.workload,
             spec=_stored(ComparisonSpec, row.spec, campaign.number),
+            spec_hash=hashlib.sha256(str(row.spec).encode()).hexdigest(),
             number=row.experiment_number,
             id=row.id,
         )

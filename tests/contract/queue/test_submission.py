@@ -13,7 +13,7 @@ from orchestrator.keys import KeyRequest
 from orchestrator.kinds.scaling import ScalingSpec, Size, TokenBudget
 from orchestrator.records import RunFilter, Submission
 from orchestrator.services.experiments import Proposal
-from orchestrator.store import reads, series
+from orchestrator.store import ids, reads, series
 from orchestrator.store.database import Database
 from orchestrator.store.queue import submission
 from orchestrator.store.queue.submission import LARGE_RUNS, Submittal, submit_together
@@ -140,7 +140,7 @@ def test_many_threads_submit_at_once_and_each_experiment_is_there_once(store: St
 
 
 def test_series_of_many_runs_are_those_of_each(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(series, "MOST_RUNS", 2)
+    monkeypatch.setattr(ids, "IDS_AT_ONCE", 2)
     store.experiments.submit(comparison_spec(seeds=(1, 2, 3, 4), steps=100))
     leases = store.claim(cpus=64, limit=5)
     for count, lease in enumerate(leases[:4]):

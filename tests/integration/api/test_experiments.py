@@ -117,7 +117,8 @@ def test_every_faulty_field_is_named_at_once_with_pointer_value_and_what_is_allo
             {
                 "pointer": "/candidates/0/optimizer",
                 "value": "adamm",
-                "allowed": f"did you mean adamw? It must be one of {', '.join(catalog.names())}",
+                "allowed": f"did you mean adamw? It must be one of {', '.join(catalog.names())}; one of your own is "
+                "allowed by ADAPM_BENCH_OWN_OPTIMIZERS in the environment of the service",
                 "source": "body",
             },
             {

@@ -247,7 +247,7 @@ def test_a_narrow_console_leaves_columns_out_and_squeezes_none(width: int):
     reached = TimeToTarget(reached=5, n=5, steps=None, tokens=None, device_hours=None, speed_up=fast)
     mini = row("adapm-mini", instability=instability, time_to_target=reached, edge_of_grid=True)
     text = text_of(mini, row("adamw", is_baseline=True, difference=None, instability=instability), width=width)
-    table = text[: text.index("is not told apart")].splitlines()[:-1]
+    table = text[: text.index("is undecided")].splitlines()[:-1]
     assert all(len(line) <= width for line in table)
     assert any(line.startswith("adapm-mini ") for line in table)
     is_narrow = any("left out, for want of room" in line for line in table)

@@ -60,7 +60,7 @@ def test_several_rates_on_the_same_seeds_are_judged_at_the_best_with_a_note() ->
         ("muon", 0.02, True),
     }
     assert any("chose and judged" in note for note in judge(EXPERIMENT, inner(several)).notes)
-    assert len(answer.notes) == 3 and "highest one tried" in answer.notes[1]
+    assert len(answer.notes) == 3 and "at an end of those tried" in answer.notes[2]
 
 
 def inner(runs: list[ExternalRun]) -> list[ExternalRun]:
