@@ -235,7 +235,7 @@ class BundleSource(ExperimentSource):
 
 
 def derive_document(bundle: Bundle) -> ExperimentDocument:
-    """The whole answer once more, from the raw content alone. When it was written nobody can derive."""
+    """Derives the whole answer from the raw content alone; only its date is that of the stored answer."""
     said = bundle.document.provenance
     analysis = Analysis(
         BundleSource(bundle), Footprints(Path("/nonexistent"))

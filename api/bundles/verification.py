@@ -1,6 +1,6 @@
 """Whether a bundle can be believed: files, signature, raw content, and every figure of its answer derived once more.
 
-Words are made of figures last: whoever reads a verified bundle reads those of today.
+Sentences are made from the figures when they are shown, so a verified bundle is read in today's words.
 """
 
 import math
@@ -45,7 +45,7 @@ UNFORESEEN: Final = (
     RuntimeError,
     AssertionError,
 )
-"""What a content that nobody thought of may bring about: it is refused as well."""
+"""Errors that damaged content raises: the bundle is refused."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,8 +111,8 @@ def setting_fault(name: str, value: object, kind: str, message: str) -> str:
 
 
 def service_url(given: str | None) -> str:
-    """Where the service is: as given, else by the environment, else as `up` noted it in the data folder. What else may
-    listen on the port has other data, and nobody asked for it: without a note the command ends."""
+    """The service's address: the one given, else the environment's, else the one that `up` noted in the data folder.
+    Without a note the command ends: another service may listen on the usual port, with other data."""
     if url := given or os.environ.get(URL_VARIABLE):
         return url
     folder = environment_settings().data_folder

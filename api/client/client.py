@@ -352,8 +352,8 @@ class Endpoints:
         workload: str | None = None,
         margin: float | None = None,
     ) -> ExternalJudgement:
-        """The verdicts on its candidates, with what speaks against them and what nobody could check. `metric`: of which
-        lower is better; default is the validation loss. `margin`: a difference below it is none that matters."""
+        """The verdicts on its candidates, with notes on what weakens them or could not be checked. `metric`: one whose
+        lower values are better; default: validation loss. `margin`: smaller differences count as equal."""
         given = None if margin is None else str(margin)
         chosen = _parameters(metric=metric, baseline=baseline, workload=workload, margin=given)
         return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, chosen)

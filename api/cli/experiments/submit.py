@@ -130,7 +130,7 @@ def _print(found: Preview) -> None:
 
 
 def print_power(found: Preview) -> None:
-    """What a comparison can show, or why nobody knows."""
+    """Prints the differences that a comparison can show, or why they are not known."""
     if found.power is not None:
         print(f"can show:     {words.power_text(found.power)}")
         for sentence in words.power_details(found.power):

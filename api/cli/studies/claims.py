@@ -71,7 +71,7 @@ def smallest_design(client: Client, claim: ClaimSpec, scale: StudyScale) -> tupl
 
 
 def _seeds(bound: ClaimedBound, power: DesignPower) -> int | None:
-    """With which the interval lies within the bound with 80 %; with two bounds it has to keep from both."""
+    """The number of seeds that puts the interval within the bound (or both bounds) with a power of 80 %."""
     is_two_sided = bound.at_most is not None and bound.at_least is not None
     return power.seeds_for_margin if is_two_sided else power.seeds_for_difference
 
