@@ -78,7 +78,7 @@ def simulate(world: World, experiments: int, seed: int = 0) -> dict[str, dict[st
     others = len(world.basins) - 1
     for _ in range(experiments):
         runs = Runs(world, random)
-        equal = [judged_runs(world, at_once, index, runs) for index in range(len(world.basins))]
+        equal = [judged_runs(at_once, index, runs) for index in range(len(world.basins))]
         for gain in GAINS:
             judged = [equal[0], *(_lower(each, gain) for each in equal[1:])]
             for design, spec in designs.items():

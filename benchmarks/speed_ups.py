@@ -128,7 +128,7 @@ def conduct(
 
     def loss(run: PlannedRun) -> float:
         index = spec.names().index(run.candidate)
-        (found,) = runs.losses(index, run.spec.optimizer.lr, [run.spec.seed])
+        (found,) = runs.losses(index, {"lr": run.spec.optimizer.lr}, [run.spec.seed])
         return found + shifts[index]
 
     return tuned_records(spec, loss)

@@ -13,7 +13,7 @@ from typing import Any
 
 from optim import catalog
 from optim.catalog import OptimizerEntry, Option, Scalar
-from orchestrator.kinds.tuning import TRIALS, TUNING_SEEDS
+from orchestrator.kinds.tuning import SEARCHES, TRIALS, TUNING_SEEDS
 from orchestrator.tuning.ranges import AXES
 from worker.catalog import presets
 
@@ -57,8 +57,6 @@ METHODS = (
     ("coordinate", "Coordinate descent"),
     ("grid", "The given learning rates"),
 )
-SEARCHES = frozenset({"random", "coordinate"})
-"""Methods that tune more than the learning rate."""
 TUNING = {"method": "method", "trials": "trials", "seeds": "tuning_seeds", "replicates": "replicates"}
 SEQUENTIAL = {"first_seeds": "first_seeds", "seeds_per_look": "seeds_per_look"}
 """Field of the specification → field of the form."""

@@ -15,6 +15,7 @@ Donner, Stat. Med. 27, 2008).
 """
 
 import math
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import comb
@@ -25,9 +26,6 @@ from orchestrator.analysis.power import level_of, seeds_to_decide
 from orchestrator.analysis.sequential import Look
 from orchestrator.analysis.statistics import normal_quantile, resolution, t_quantile
 from orchestrator.records import SIGNIFICANCE, Conclusion, Difference, Instability
-
-SMALLEST_P = 1e-300
-"""Where the search for a p-value begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +165,7 @@ def _two_sided_p(distance: float, n: int, sd: float, evaluation_error: float) ->
     """The level of the interval whose end lies so far from its middle, to a millionth of itself."""
     if distance == 0:
         return 1.0
-    low, high = math.log(SMALLEST_P), math.log(0.5)
+    low, high = math.log(sys.float_info.min), math.log(0.5)
     if half_width(math.exp(high), n, sd, evaluation_error) >= distance:
         return 1.0
     while high - low > 1e-6:

@@ -32,8 +32,6 @@ CELLS = 200
 """Of |u| between zero and the boundary: levels to three digits."""
 FUTILE = 0.1
 """Below this chance of a verdict by the last seed, more seeds are not worth their runs."""
-LEAST_LEVEL = 1e-12
-"""A look that may spend less is none: its level would be rounding."""
 NODES = 16
 """Spreads that a chance is averaged over."""
 
@@ -76,7 +74,7 @@ def looks(first: int, most: int, alpha: float) -> Mapping[int, Look]:
         u = (edges[1:] + edges[:-1]) / 2
         levels[n] = _tail_probability(high, n)
     total = sum(levels.values())
-    return {n: Look(level=level, all_levels=total) for n, level in levels.items() if level > LEAST_LEVEL}
+    return {n: Look(level=level, all_levels=total) for n, level in levels.items() if level > 1e-12}  # less is rounding
 
 
 def chance_of_verdict(

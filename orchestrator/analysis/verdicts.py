@@ -19,7 +19,6 @@ FAIR_SEEDS = 3
 """Fewer leave a t-interval of 12.7 standard errors."""
 LEAST_P = 0.001
 """Smaller p-values are said to be below it."""
-MOST_P_DIGITS = 6
 MOST_NOTES = 3
 TINY_PARAMETERS = 10_000_000
 """Below this a model is tiny: a quarter of the smallest model (40 M) that the AdaPM paper reports."""
@@ -73,14 +72,11 @@ def signed_text(value: float) -> str:
 
 
 def p_number(value: float) -> str:
-    """`0.034`, `< 0.001`; with as many digits as it takes to see on which side of 0.05 it lies."""
+    """`0.034`, `< 0.001`; `< 0.05` where two digits would round it up to that."""
     if value < LEAST_P:
         return f"< {LEAST_P:g}"
-    digits = 2
-    while (float(f"{value:.{digits}g}") < SIGNIFICANCE) != (value < SIGNIFICANCE):
-        digits += 1
-    # That of a sequential interval just beside zero may be the last number before 0.05.
-    return f"{value:.{digits}g}" if digits <= MOST_P_DIGITS else f"< {SIGNIFICANCE:g}"
+    text = f"{value:.2g}"
+    return f"< {SIGNIFICANCE:g}" if value < SIGNIFICANCE <= float(text) else text
 
 
 def p_text(value: float) -> str:

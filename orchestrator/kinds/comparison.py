@@ -553,7 +553,9 @@ def _fairness_faults(candidates: Sequence[Candidate], seeds: Sequence[int], tuni
         allowed = f"must share no seed with seeds, which has {', '.join(map(str, shared))} too: it would be flattered"
         faults.append((("tuning", "seeds"), list(tuning.seeds), allowed))
     if tuning and len(seeds) % tuning.replicates:
-        allowed = f"must divide the {len(seeds)} seeds evenly"
+        allowed = (
+            f"must divide the {len(seeds)} judging seeds evenly: give {len(seeds) + -len(seeds) % tuning.replicates}"
+        )
         faults.append((("tuning", "replicates"), tuning.replicates, allowed))
     return faults
 

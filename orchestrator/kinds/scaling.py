@@ -25,7 +25,7 @@ from worker.schema import WHOLE_NUMBER, Spec, SpecFault, is_stored, raise_faults
 from worker.spec.run import Workload
 
 DIGITS = 12
-"""Scaled rates are rounded to so many digits, like those that extend a grid."""
+"""Significant digits of scaled rates."""
 RULES = {"kept": "keep them", "inverse-width": "have them times their width's share"}
 """What a larger size does with the smallest one's rates, as a verb."""
 MICRO = "micro_batch_sequences"

@@ -13,7 +13,9 @@ from benchmarks.sequential import simulate as simulate_looks
 from orchestrator.analysis.comparison import added_runs, compare
 from orchestrator.kinds.comparison import Sequential
 from orchestrator.kinds.experiment import PlannedRun
+from orchestrator.kinds.tuning import Method
 from orchestrator.records import RunRecord
+from orchestrator.tuning.tuner import Setting, rate_of
 from tests.factories.comparison import evaluated_on, experiment_record, run_record, tuned_records
 
 USUAL = World(basins=("flat", "skewed"))
@@ -37,10 +39,11 @@ class RememberedRuns(Runs):
         super().__init__(world, random)
         self._known: dict[tuple[int, float, int], float] = {}
 
-    def losses(self, index: int, rate: float, seeds: Sequence[int]) -> list[float]:
+    def losses(self, index: int, setting: Setting, seeds: Sequence[int]) -> list[float]:
+        rate = rate_of(setting)
         for seed in seeds:
             if (index, rate, seed) not in self._known:
-                self._known[index, rate, seed] = super().losses(index, rate, [seed])[0]
+                self._known[index, rate, seed] = super().losses(index, setting, [seed])[0]
         return [self._known[index, rate, seed] for seed in seeds]
 
 
@@ -49,10 +52,10 @@ def test_the_verdicts_are_those_of_the_leaderboard(number: int) -> None:
     """The same losses through `compare`, with all that a service stores of runs."""
     world = replace(USUAL, run_sd=0.014)
     spec, runs = evaluated_on(world.specification()), RememberedRuns(world, np.random.default_rng(number))
-    judged = [judged_runs(world, spec, index, runs) for index in range(2)]
+    judged = [judged_runs(spec, index, runs) for index in range(2)]
 
     def loss(run: PlannedRun) -> float:
-        return runs.losses(spec.names().index(run.candidate), run.spec.optimizer.lr, [run.spec.seed])[0]
+        return runs.losses(spec.names().index(run.candidate), {"lr": run.spec.optimizer.lr}, [run.spec.seed])[0]
 
     experiment, records = tuned_records(spec, loss)
     rows = {row.candidate: row.conclusion for row in compare(experiment, records).rows}
@@ -62,20 +65,28 @@ def test_the_verdicts_are_those_of_the_leaderboard(number: int) -> None:
 
 def test_replicates_are_judged_by_their_means() -> None:
     world = World(basins=("steep", "steep"), trials=6, tuning_seeds=5, replicates=5)
-    judged = judged_runs(world, world.specification(), 0, Runs(world, np.random.default_rng(0)))
+    judged = judged_runs(world.specification(), 0, Runs(world, np.random.default_rng(0)))
     assert sorted(judged.losses) == [*range(5)]
     assert simulate(world, 2)["runs"] == 2 * 5 * (6 + 2)
+
+
+@pytest.mark.parametrize("method", ["random", "coordinate"])
+def test_replicates_take_the_luck_of_a_search_into_the_interval(method: Method) -> None:
+    """Of optimizers whose best settings lie near one another, one search calls many different, five replicates few."""
+    world = replace(USUAL, basins=("near", "near"), method=method, trials=16, tuning_seeds=5, replicates=5)
+    assert simulate(world, 100)["false"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
+    assert simulate(replace(world, replicates=1), 100)["false"] > 0.15
 
 
 def test_before_a_cliff_no_trial_above_it_counts() -> None:
     world = World(basins=("cliff", "cliff"))
     runs = Runs(world, np.random.default_rng(1))
-    judged = judged_runs(world, world.specification(), 0, runs)
+    judged = judged_runs(world.specification(), 0, runs)
     assert len(judged.losses) + len(judged.lost) == 10
-    assert math.isinf(runs.losses(0, OWN_RATE * 2**9, [1])[0])
+    assert math.isinf(runs.losses(0, {"lr": OWN_RATE * 2**9}, [1])[0])
 
 
-@pytest.mark.parametrize("basin", ["flat", "middle", "steep", "skewed", "kink", "wall"])
+@pytest.mark.parametrize("basin", ["flat", "beyond", "steep", "skewed", "kink", "wall"])
 def test_basins_are_lowest_at_the_best_rate(basin: str) -> None:
     assert BASINS[basin](0.0) == 0.0
     assert min(BASINS[basin](x) for x in (-2.0, -0.5, 0.5, 2.0)) > 0
@@ -88,7 +99,7 @@ def test_looks_are_as_the_service_takes_them() -> None:
     counts = set()
     for number in range(6):
         judged = [
-            judged_runs(world, world.specification(), index, Runs(world, np.random.default_rng([number, index])))
+            judged_runs(world.specification(), index, Runs(world, np.random.default_rng([number, index])))
             for index in range(2)
         ]
         losses = {name: each.losses for name, each in zip(spec.names(), judged, strict=True)}

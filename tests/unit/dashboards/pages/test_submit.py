@@ -242,15 +242,24 @@ def test_options_seeds_and_tuning_take_the_types_of_the_specification():
     assert spec.candidates[1].learning_rates == (0.001, 0.002, 0.004)
 
 
-def test_a_search_and_looks_are_fields_of_the_form():
+def test_a_search_is_fields_of_the_form():
     sent = [
         ("use", "adamw"), ("use", "adapm"), ("seeds", "1, 2, 3, 4, 5"), ("tuning", "on"), ("method", "random"),
-        ("search", "clip"), ("search", "beta2"), ("trials", "9"), ("sequential", "on"), ("first_seeds", "2"),
+        ("search", "clip"), ("search", "beta2"), ("trials", "9"), ("tuning_seeds", "6 7 8 9 10"), ("replicates", "5"),
     ]  # fmt: skip
     spec = ComparisonSpec.model_validate(fields_of(read_form(sent)))
-    assert spec.tuning is not None and spec.sequential is not None
+    assert spec.tuning is not None
     assert (spec.tuning.method, spec.tuning.search, spec.tuning.trials) == ("random", ("lr", "beta2", "clip"), 9)
+    assert (spec.tuning.seeds, spec.tuning.replicates) == ((6, 7, 8, 9, 10), 5)
     assert {one.learning_rates for one in spec.candidates} == {(0.004,)}, "one rate is the middle of what is searched"
+
+
+def test_looks_are_fields_of_the_form():
+    sent = [
+        ("use", "adamw"), ("use", "adapm"), ("seeds", "1, 2, 3, 4, 5"), ("sequential", "on"), ("first_seeds", "2"),
+    ]  # fmt: skip
+    spec = ComparisonSpec.model_validate(fields_of(read_form(sent)))
+    assert spec.sequential is not None
     assert (spec.sequential.first_seeds, spec.sequential.seeds_per_look) == (2, 1)
 
 
@@ -259,6 +268,9 @@ def test_what_tuning_cannot_be_is_said_at_its_fields(client):
     page = html.unescape(client.post("/new", data=data).text)
     assert re.search(r'id="fault-trials"[^>]*>must be at least 3', page)
     page = html.unescape(client.post("/new", data=data | {"method": "coordinate"}).text)
+    assert re.search(r'id="fault-replicates"[^>]*>must be 3 or more', page)
+    searched = {"method": "coordinate", "replicates": "3", "seeds": "1 2 3"}
+    page = html.unescape(client.post("/new", data=data | searched).text)
     assert '<span class="chip good">valid</span>' in page
 
 

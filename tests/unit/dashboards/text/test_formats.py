@@ -21,7 +21,7 @@ from dashboards.text import formats
         (formats.p_value, 0.0341, "p = 0.034"),
         (formats.p_value, 0.0002, "p < 0.001"),
         (formats.p_value, None, ""),
-        (formats.p_value, 0.0496, "p = 0.0496"),
+        (formats.p_value, 0.0496, "p < 0.05"),
         (formats.p_value, 0.05, "p = 0.05"),
         (formats.p_value, math.nextafter(0.05, 0), "p < 0.05"),
         (formats.difference, 0.0000213, "+0.00002"),

@@ -371,8 +371,8 @@ def test_while_it_is_tuned_a_candidate_has_no_loss() -> None:
 
 
 def test_a_searched_candidate_is_judged_at_its_best_trial() -> None:
-    tuning = Tuning(method="random", trials=8, search=("lr", "beta2"))
-    of = spec().model_copy(update={"tuning": tuning})
+    tuning = Tuning(method="random", trials=8, search=("lr", "beta2"), replicates=3)
+    of = spec().model_copy(update={"tuning": tuning, "seeds": (1, 2, 3, 4, 5, 6)})
 
     def outcome(run: PlannedRun) -> float:
         setting = of.searched_parameters(0, run.spec)
@@ -381,11 +381,15 @@ def test_a_searched_candidate_is_judged_at_its_best_trial() -> None:
         own = 0.05 * (run.candidate == "adapm") + 0.1 * math.log(lr / 2e-3) ** 2
         return 2.0 + own + beta2 + 0.01 * NOISE[run.spec.seed % 5] * len(run.candidate)
 
-    adapm = row(answered(compare(*tuned_records(of, outcome))))
-    assert len(adapm.learning_rates) == 8 and not adapm.edge_of_grid
-    assert adapm.final is not None
-    best = min(adapm.learning_rates, key=lambda each: each.val_loss.mean if each.val_loss else math.inf)
-    assert adapm.final.setting == best.setting and {*best.setting} == {"lr", "beta2"}
+    experiment, runs = tuned_records(of, outcome)
+    adapm = row(answered(compare(experiment, runs)))
+    assert adapm.difference is not None and adapm.difference.n == 3 and not adapm.edge_of_grid
+    for replicate, tuning_seed in enumerate(tuning.seeds):
+        mine = [run for run in runs if run.candidate == "adapm" and run.spec and run.result]
+        trials = [run for run in mine if run.seed == tuning_seed]
+        best = min(trials, key=lambda run: run.result.final_val_loss if run.result else math.inf)
+        judged = [run for run in mine if run.seed in of.replicate_seeds(replicate)[1]]
+        assert {run.lr for run in judged} == {best.lr} and len(judged) == 2
 
 
 def test_of_replicates_the_means_are_compared() -> None:

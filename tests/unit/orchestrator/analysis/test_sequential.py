@@ -1,6 +1,5 @@
 """Looks at a comparison while it goes: their levels, what they spend together, and what becomes of candidates."""
 
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -15,9 +14,8 @@ from orchestrator.analysis.sequential import chance_of_verdict, looks
 from orchestrator.jobs import RunStatus
 from orchestrator.kinds.comparison import ComparisonSpec, Sequential
 from orchestrator.kinds.experiment import PlannedRun
-from orchestrator.kinds.tuning import Tuning
 from orchestrator.records import Conclusion, RunRecord, SeedsStatus
-from tests.factories.comparison import Outcome, evaluated_on, experiment_record, run_record, tuned_records
+from tests.factories.comparison import Outcome, evaluated_on, experiment_record, run_record
 from tests.factories.stores import comparison_spec, result
 from worker.records.result import Verdict
 
@@ -254,26 +252,3 @@ def test_what_looks_cannot_go_with_is_refused(update: dict[str, object], where: 
 
 def test_a_specification_without_looks_keeps_its_json() -> None:
     assert "sequential" not in comparison_spec().model_dump(mode="json")
-
-
-def test_what_a_look_adds_has_the_setting_that_the_descent_found() -> None:
-    """Of which the specification knows nothing."""
-    tuning = Tuning(seeds=(1001, 1002), search=("lr", "beta2"), method="coordinate", trials=8)
-    spec = sequential().model_copy(update={"tuning": tuning})
-    shifts = {"adamw": 0.0, "adapm": 0.03}
-
-    def loss(planned: PlannedRun) -> float:
-        """Lowest at four times the rate and half of 1 - beta2."""
-        found = spec.searched_parameters(0, planned.spec)
-        away = math.log(float(found["lr"] or 0) / 4e-3), math.log((1 - float(found["beta2"] or 0)) / 0.025)
-        seed = planned.spec.seed % 1001
-        noise = NOISE[seed] * (planned.candidate == "adapm")
-        return 2 + 0.01 * seed + 0.02 * (away[0] ** 2 + away[1] ** 2) + shifts[planned.candidate] + noise
-
-    experiment, records = tuned_records(spec, loss)
-    added = added_runs(experiment, records)
-    assert {(run.candidate, run.spec.seed) for run in added} == {("adamw", 3), ("adapm", 3)}
-    for run in added:
-        judged = next(each.spec for each in records if each.candidate == run.candidate and each.seed == 0)
-        assert judged and run.spec == judged.model_copy(update={"seed": 3})
-        assert spec.searched_parameters(0, run.spec)["beta2"] != 0.95, "the descent has moved"

@@ -116,7 +116,7 @@ def test_of_replicates_the_sentence_counts_replicates() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.034, "0.034"), (1e-9, "< 0.001"), (0.04999999, "< 0.05"), (0.0496, "0.0496"), (0.05, "0.05")],
+    [(0.034, "0.034"), (1e-9, "< 0.001"), (0.04999999, "< 0.05"), (0.0496, "< 0.05"), (0.05, "0.05")],
 )
 def test_a_printed_p_value_lies_on_its_side_of_the_level(value: float, text: str) -> None:
     assert p_number(value) == text

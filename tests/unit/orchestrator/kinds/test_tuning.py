@@ -129,6 +129,7 @@ def test_a_trial_of_which_a_run_was_lost_is_lost() -> None:
         ({"method": "random"}, "must contain lr"),
         ({"method": "coordinate", "search": ["beta2"]}, "must contain lr"),
         ({"method": "random", "search": ["lr", "lr"]}, "is given twice"),
+        ({"method": "random", "search": ["lr"], "replicates": 1}, "must be 3 or more, because a search finds other"),
         ({"replicates": 2}, "must divide the 3 tuning seeds evenly"),
         ({"method": "descent"}, "coordinate"),
         ({"extend_grid": 6}, "extend_grid"),
@@ -143,7 +144,10 @@ def test_what_is_no_tuning_is_refused_with_the_way_out(fields: dict[str, Any], w
     ("changes", "words"),
     [
         ({"tuning": {"seeds": [0, 1]}}, "must share no seed with seeds, which has 1 too"),
-        ({"tuning": {"seeds": [7, 8], "replicates": 2}, "seeds": [1, 2, 3]}, "must divide the 3 seeds evenly"),
+        (
+            {"tuning": {"seeds": [7, 8], "replicates": 2}, "seeds": [1, 2, 3]},
+            "the 3 judging seeds evenly: give 4",
+        ),
         (
             {
                 "candidates": [

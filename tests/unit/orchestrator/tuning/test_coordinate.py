@@ -22,8 +22,8 @@ Loss = Callable[[dict[str, Any]], float]
 
 
 def spec(trials: int, *axes: str, lr: float = 1e-3, steps: int = 1000) -> ComparisonSpec:
-    tuning = {"seeds": [7, 8], "search": axes, "method": "coordinate", "trials": trials}
-    return comparison_spec(learning_rates=(lr,), steps=steps, tuning=Tuning.model_validate(tuning))
+    tuning = {"seeds": [7, 8, 9], "search": axes, "method": "coordinate", "trials": trials, "replicates": 3}
+    return comparison_spec(learning_rates=(lr,), seeds=(1, 2, 3), steps=steps, tuning=Tuning.model_validate(tuning))
 
 
 def follow(of: ComparisonSpec, loss: Loss) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[int]]:

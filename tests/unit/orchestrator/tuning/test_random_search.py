@@ -16,8 +16,8 @@ from tests.factories.stores import comparison_spec
 
 
 def searched(*axes: str, trials: int = 6, optimizers: tuple[str, ...] = ("adamw",), seed: int = 7) -> ComparisonSpec:
-    tuning = {"seeds": [seed, 8], "search": axes or AXES, "method": "random", "trials": trials}
-    return comparison_spec(optimizers=optimizers, steps=1000, tuning=Tuning.model_validate(tuning))
+    tuning = {"seeds": [seed, 18, 19], "search": axes or AXES, "method": "random", "trials": trials, "replicates": 3}
+    return comparison_spec(optimizers=optimizers, steps=1000, seeds=(1, 2, 3), tuning=Tuning.model_validate(tuning))
 
 
 def tried(of: ComparisonSpec, name: str = "adamw") -> list[dict[str, Any]]:
@@ -83,10 +83,11 @@ def test_the_best_trial_is_judged_and_none_where_all_were_lost(losses: list[floa
 
 def test_a_trial_is_a_run_with_its_setting() -> None:
     of = searched(trials=3)
-    assert of.run_count() == 3 * 2 + 2
+    assert of.run_count() == 3 * 3 + 3
     runs = of.first_runs()
-    assert [run.spec.seed for run in runs] == [7, 7, 7, 8, 8, 8]
-    for run, setting in zip(runs, [*tried(of), *tried(of)], strict=True):
+    assert [run.spec.seed for run in runs] == [7, 7, 7, 18, 18, 18, 19, 19, 19]
+    settings = [setting for replicate in range(3) for setting in of.tuner("adamw", replicate).ask({})]
+    for run, setting in zip(runs, settings, strict=True):
         spec = run.spec
         assert of.searched_parameters(0, spec) == setting
         assert spec.optimizer.options == {name: setting[name] for name in ("beta1", "beta2", "weight_decay")}
