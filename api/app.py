@@ -32,7 +32,6 @@ from api.problems import InternalErrorMiddleware, handle_errors
 from api.routes import (
     analysis,
     attempts,
-    campaigns,
     catalog,
     experiments,
     external_runs,
@@ -55,7 +54,7 @@ from orchestrator.studies.reports import Studies
 
 DISTRIBUTION = "adapm-bench"
 REQUESTS_A_SECOND = 100.0
-NOUNS = (experiments, runs, files, analysis, campaigns, attempts, catalog, external_runs, views, keys, webhooks)
+NOUNS = (experiments, runs, files, analysis, attempts, catalog, external_runs, views, keys, webhooks)
 """Below `/v1`, in the order in which OpenAPI tells of them."""
 
 

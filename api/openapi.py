@@ -186,7 +186,6 @@ EXPERIMENT, RUN, KEY, WEBHOOK, ATTEMPT, EXTERNAL, EXTERNAL_RUN = (
     "/v1/external-experiments/{external_id}",
     "/v1/external-runs/{external_id}",
 )
-CAMPAIGN = "/v1/campaigns/{campaign_id}"
 OF_SUBMISSION, ITSELF, FIRST = "$response.body#/experiment/id", "$response.body#/id", "$response.body#/items/0/id"
 
 OF_AN_EXPERIMENT = (
@@ -301,25 +300,6 @@ LINKS: tuple[Link, ...] = (
         *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement", "target-test")),
         f"DELETE {EXTERNAL}",
         by="external_id",
-    ),
-    *(
-        _link(
-            source,
-            value,
-            f"GET {CAMPAIGN}",
-            *(f"GET {CAMPAIGN}/{noun}" for noun in ("tries", "ledger", "held-out")),
-            f"POST {CAMPAIGN}/tries",
-            by="campaign_id",
-        )
-        for source, value in (("POST /v1/campaigns", ITSELF), ("GET /v1/campaigns", FIRST))
-    ),
-    (
-        f"POST {CAMPAIGN}/tries",
-        {"campaign_id": "$response.body#/campaign_id", "place": "$response.body#/place"},
-        (
-            f"GET {CAMPAIGN}/tries/{{place}}",
-            *(f"POST {CAMPAIGN}/tries/{{place}}/{verb}" for verb in ("submit", "retry")),
-        ),
     ),
     *(
         (

@@ -47,8 +47,6 @@ TABLE = {
     """,
     Access.VIEWER: """
     GET /
-    GET /campaigns
-    GET /campaigns/{campaign_id}                                     whole
     GET /compare                                                     whole
     GET /compare/figures/overlay.{form}                              heavy
     GET /compare/figures/panel.{form}                                heavy
@@ -82,11 +80,6 @@ TABLE = {
     GET /studies                                                     whole
     GET /studies/{name}                                              whole
     GET /studies/{name}/figures/{scale}.{form}                       heavy
-    GET /v1/campaigns                                                whole
-    GET /v1/campaigns/{campaign_id}                                  whole
-    GET /v1/campaigns/{campaign_id}/ledger                           whole
-    GET /v1/campaigns/{campaign_id}/tries                            whole
-    GET /v1/campaigns/{campaign_id}/tries/{place}
     GET /v1/datasets
     GET /v1/experiments
     GET /v1/experiments/{experiment_id}
@@ -168,9 +161,6 @@ TABLE = {
     POST /v1/experiments/{experiment_id}/retry
     POST /v1/views
     DELETE /v1/views/{view_id}
-    POST /v1/campaigns/{campaign_id}/tries
-    POST /v1/campaigns/{campaign_id}/tries/{place}/retry
-    POST /v1/campaigns/{campaign_id}/tries/{place}/submit
     GET /v1/webhooks
     POST /v1/webhooks
     GET /v1/webhooks/{webhook_id}
@@ -189,8 +179,6 @@ TABLE = {
     Access.ADMIN: """
     GET /keys
     GET /v1/audit
-    POST /v1/campaigns
-    GET /v1/campaigns/{campaign_id}/held-out
     GET /v1/keys
     POST /v1/keys
     GET /v1/keys/{key_id}

@@ -50,15 +50,6 @@ from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET
 from orchestrator.analysis.laws.records import FitReport, FormName
 from orchestrator.analysis.profiles import ProfileReport, ProfileRule
 from orchestrator.annotations import AnnotationChange
-from orchestrator.campaigns.ledger import (
-    AnyCampaign,
-    CampaignRecord,
-    CampaignSpec,
-    HeldOutWorkloads,
-    Ledger,
-    TryRecord,
-    TryRequest,
-)
 from orchestrator.external_runs import (
     ExternalExperiment,
     ExternalJudgement,
@@ -423,62 +414,6 @@ class Endpoints:
     def delete_view(self, view_id: str) -> SavedView:
         """Forget a view of your own; an admin any."""
         return self._ask("DELETE", f"/v1/views/{segment(view_id)}", SavedView, again=False)
-
-    @Endpoint
-    def open_campaign(self, spec: CampaignSpec | Mapping[str, Any]) -> CampaignRecord:
-        """Open a campaign of tries under one error; for admins."""
-        return self._ask("POST", "/v1/campaigns", CampaignRecord, again=False, content=json_body(spec), headers=JSON)
-
-    @Endpoint
-    def campaigns(self, *, limit: int = 50, before: str | None = None) -> tuple[AnyCampaign, ...]:
-        """Campaigns, the newest first; `before` is the id of the last one already seen."""
-        return self._get("/v1/campaigns", Page[AnyCampaign], _parameters(limit=limit, before=before)).items
-
-    @Endpoint
-    def campaign(self, campaign_id: str) -> CampaignRecord:
-        """One campaign, with what is spent and what is left."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}", CampaignRecord)
-
-    @Endpoint
-    def held_out_workloads(self, campaign_id: str) -> HeldOutWorkloads:
-        """Its held-out workloads, and how tries stand on them; for admins."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/held-out", HeldOutWorkloads)
-
-    @Endpoint
-    def ledger(self, campaign_id: str) -> Ledger:
-        """Every step of a campaign, judged again from the stored results."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/ledger", Ledger)
-
-    @Endpoint
-    def tries(self, campaign_id: str) -> tuple[TryRecord, ...]:
-        """Its tries with their verdicts, the first one first."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/tries", Page[TryRecord]).items
-
-    @Endpoint
-    def register_try(
-        self, campaign_id: str, tried: TryRequest | Mapping[str, Any], key: str | None = None
-    ) -> TryRecord:
-        """Freeze what is tried and spend its level, before any run of it. The same `key` gives the same try again."""
-        headers = {**JSON, **_idempotency(key)}
-        path = f"/v1/campaigns/{segment(campaign_id)}/tries"
-        return self._ask("POST", path, TryRecord, again=True, content=json_body(tried), headers=headers)
-
-    @Endpoint
-    def submit_try(self, campaign_id: str, place: int) -> TryRecord:
-        """Queue the runs of a registered try; repeating it changes nothing."""
-        path = f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}/submit"
-        return self._ask("POST", path, TryRecord, again=True)
-
-    @Endpoint
-    def retry_try(self, campaign_id: str, place: int) -> TryRecord:
-        """Let a try go on that a failed, cancelled or paused run holds up."""
-        path = f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}/retry"
-        return self._ask("POST", path, TryRecord, again=True)
-
-    @Endpoint
-    def verdict(self, campaign_id: str, place: int) -> TryRecord:
-        """One try: improved, not shown, or undecided yet."""
-        return self._get(f"/v1/campaigns/{segment(campaign_id)}/tries/{segment(str(place))}", TryRecord)
 
     @Endpoint
     def studies(self) -> tuple[StudySummary, ...]:

@@ -218,7 +218,7 @@ def _difference(spec: ComparisonSpec, one: CandidateSummary, other: CandidateSum
 def _seeds_used(
     spec: ComparisonSpec, row: CandidateRow, each: CandidateSummary, baseline: CandidateSummary
 ) -> SeedsUsed | None:
-    if spec.sequential is None or spec.tries_improvement():  # whose seeds follow from another question
+    if spec.sequential is None:
         return None
     mine = {run.seed for run in each.runs()} & {*spec.seeds}
     awaited = [*each.runs(), *(run for run in baseline.runs() if run.seed in mine or run.seed not in spec.seeds)]

@@ -14,8 +14,6 @@ BETWEEN_FIELDS: Mapping[str, str] = {
     "PATCH /v1/experiments/{experiment_id}": "which letters are printable, as a label's have to be, no pattern says",
     "GET /v1/external-experiments": "which letters are printable, as a label's have to be, no pattern says",
     "POST /v1/external-experiments/{external_id}/labels": "which letters are printable no pattern says",
-    "POST /v1/campaigns": "what depends on several fields of a specification no schema says",
-    "POST /v1/campaigns/{campaign_id}/tries": "which optimizers there are, and with which options, no schema says",
     "GET /v1/fits": "what may be predicted is any number of parameters, however it is written, or a model",
     "POST /v1/keys": "a whole number is written without a decimal point",
     "POST /v1/webhooks": "which URLs may be told is a setting of the operator's",

@@ -33,7 +33,6 @@ from worker.reporting.log import log_path
 
 EXPERIMENT, RUN, ATTEMPT = "/v1/experiments/{experiment_id}", "/v1/runs/{run_id}", "/v1/attempts/{run_id}/{attempt}"
 WEBHOOK, KEY = "/v1/webhooks/{webhook_id}", "/v1/keys/{key_id}"
-CAMPAIGN = "/v1/campaigns/{campaign_id}"
 EXTERNAL, EXTERNAL_RUN = "/v1/external-experiments/{external_id}", "/v1/external-runs/{external_id}"
 PROBES = {"kinds": ["gradient-sparsity"], "every_steps": 5}
 HOOK = {"url": "https://hooks.example.org/bench"}
@@ -129,7 +128,6 @@ def made_examples(folder: Path) -> dict[str, Any]:
             _webhooks(story)
             _saved_views(story)
             _external_runs(story)
-            _campaign(story)
             for route in ("/v1/audit", "/healthz", "/metrics", "/v1/optimizers", "/v1/models", "/v1/datasets"):
                 story.ask(f"GET {route}")
             story.ask("GET /v1/models/{model}/memory", model="gpt2-nano", query={"ranks": 2})
@@ -290,23 +288,6 @@ def _external_runs(story: Story) -> None:
         story.ask(f"GET {EXTERNAL_RUN}{noun}", external_id="muon-seed-1")
     story.ask(f"DELETE {EXTERNAL_RUN}", external_id="adamw-seed-3")
     story.ask(f"DELETE {EXTERNAL}", external_id=here)
-
-
-def _campaign(story: Story) -> None:
-    """One try, registered and queued."""
-    workload = {"model": "gpt2-nano", "budget": {"steps": 200}}
-    baseline = {"optimizer": "adamw", "lr": 0.002}
-    opened = {"name": "Better than AdamW", "workload": workload, "baseline": baseline, "gain": 0.02}
-    opened |= {"held_out": [{"model": "gpt2-nano", "budget": {"steps": 300}}]}
-    here = {"campaign_id": story.ask("POST /v1/campaigns", opened)["id"]}
-    tried = {"optimizer": "adapm", "lr": 0.002, "note": "low-rank momentum"}
-    place = story.ask(f"POST {CAMPAIGN}/tries", tried, **here)["place"]
-    for verb in ("submit", "retry"):
-        story.ask(f"POST {CAMPAIGN}/tries/{{place}}/{verb}", place=place, **here)
-    story.ask(f"GET {CAMPAIGN}/tries/{{place}}", place=place, **here)
-    story.ask("GET /v1/campaigns")
-    for noun in ("", "/tries", "/ledger", "/held-out"):
-        story.ask(f"GET {CAMPAIGN}{noun}", **here)
 
 
 def _evened(story: Story, version: str, folder: Path) -> dict[str, Any]:

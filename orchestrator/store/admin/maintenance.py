@@ -17,11 +17,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 
-from orchestrator.campaigns.ledger import LedgerEntry, OpenedCampaign
 from orchestrator.columns import FIELDS
 from orchestrator.errors import DamagedError, StoreError
 from orchestrator.jobs import LIVE, TERMINAL, RunStatus
-from orchestrator.kinds.comparison import ComparisonSpec
 from orchestrator.store import external_runs, integrity
 from orchestrator.store.column_types import JsonText, Words
 from orchestrator.store.database import Database
@@ -29,9 +27,6 @@ from orchestrator.store.saved_views import read_address
 from orchestrator.store.series import decode
 from orchestrator.store.tables import (
     attempts,
-    campaign_entries,
-    campaign_experiments,
-    campaigns,
     chunks,
     experiments,
     external_chunks,
@@ -136,9 +131,6 @@ CONTENTS: dict[sa.Column[Any], tuple[str, Reader]] = {
     saved_views.c.address: ("address", lambda row: read_address(row["address"])),
 } | dict(
     (
-        _json(campaigns.c.spec, "specification", OpenedCampaign),
-        _json(campaign_experiments.c.spec, "specification", ComparisonSpec),
-        _json(campaign_entries.c.body, "entry", LedgerEntry),
         _json(external_experiments.c.labels, "labels", external_runs.LABELS),
         *(_json(external_run_rows.c[name], name, kind) for name, kind in external_runs.STORED.items()),
     )

@@ -12,17 +12,15 @@ import sqlalchemy as sa
 
 from orchestrator.jobs import ExperimentId, RunId
 from orchestrator.store.database import Database, plain_text
-from orchestrator.store.tables import OutboxKind, experiments, is_deleted, is_in_sight, outbox
+from orchestrator.store.tables import OutboxKind, experiments, is_deleted, outbox
 
 FIRST_PAUSE_SECONDS = 1.0
 """After the first failure; doubles each time."""
 LONGEST_PAUSE_SECONDS = 300.0
 """Later than five minutes helps no receiver that five minutes did not help."""
 
-IS_TOLD = sa.and_(
-    *(outbox.c.experiment_id.not_in(sa.select(experiments.c.id).where(out)) for out in (is_deleted, ~is_in_sight))
-)
-"""Of a deleted experiment nothing is told, unless it is restored; of one on a held-out workload never."""
+IS_TOLD = outbox.c.experiment_id.not_in(sa.select(experiments.c.id).where(is_deleted))
+"""Of a deleted experiment nothing is told, unless it is restored."""
 
 
 def retry_pause_seconds(failures: int) -> float:

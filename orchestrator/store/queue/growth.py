@@ -27,7 +27,7 @@ from orchestrator.store.notifications import tell_closed
 from orchestrator.store.queue.submission import RunLimits, insert_runs, run_limits
 from orchestrator.store.queue.trials import HAS_DRIVER
 from orchestrator.store.run_rows import RunRow
-from orchestrator.store.tables import experiments, is_in_sight, runs
+from orchestrator.store.tables import experiments, runs
 
 FOLLOWED = -sa.func.abs(experiments.c.news)
 
@@ -117,7 +117,7 @@ def steer_growth(connection: Connection, experiment_id: str, action: RunAction, 
     To be committed before the action on the runs: then none can slip in behind the ones that were found.
     """
     mine = experiments.c.id == validate_id(experiment_id)
-    grew = connection.execute(sa.select(experiments.c.growing).where(mine, is_in_sight)).scalar_one_or_none()
+    grew = connection.execute(sa.select(experiments.c.growing).where(mine)).scalar_one_or_none()
     if grew is None:
         raise NotFoundError(f"there is no experiment {experiment_id!r}")
     over = bool(grew) and action is RunAction.CANCEL

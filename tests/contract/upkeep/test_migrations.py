@@ -1,5 +1,6 @@
 """The schema's history makes exactly the tables that the code uses."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,13 +9,16 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 
+from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import StoreError
 from orchestrator.jobs import LeasePolicy, RunAction, RunStatus
 from orchestrator.kinds.tuning import Tuning
 from orchestrator.services.follow_ups import FollowUps
 from orchestrator.store.database import Database, newest_migration
 from orchestrator.store.migrations import current_revision, newest_revision
+from orchestrator.store.migrations.versions import r0021_campaigns
 from orchestrator.store.queue.queue import Queue
 from orchestrator.store.tables import metadata
 from tests.factories.services import make_services
@@ -141,3 +145,31 @@ def test_a_database_of_an_unknown_schema_is_refused_and_left_alone(empty: Databa
         empty.migrate()
     with empty.reading() as connection:
         assert current_revision(connection) == revision
+
+
+def test_the_ledger_of_an_old_campaign_is_in_the_notes_of_its_experiments(empty: Database) -> None:
+    empty.migrate()
+    services = make_services(empty)
+    tried, other = (services.experiments.submit(comparison_spec(name=name)).experiment for name in ("try", "other"))
+    services.experiments.annotate(tried.id, AnnotationChange(note="mine"))
+    with empty.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0025'")
+        with Operations.context(MigrationContext.configure(connection)):
+            r0021_campaigns.upgrade()
+        connection.exec_driver_sql("UPDATE experiments SET growing = (1 = 1), news = 4")
+        number = connection.exec_driver_sql("SELECT number FROM experiments WHERE name = 'try'").scalar_one()
+        connection.exec_driver_sql("INSERT INTO campaigns VALUES (1, 'c1', 'old', '{\"gain\":0.02}', 1.0, NULL)")
+        connection.exec_driver_sql(f"INSERT INTO campaign_experiments VALUES (1, 2, 0, '{{}}', {number})")
+        for entry, place in ((1, None), (2, 1), (3, 2)):
+            body = json.dumps({"number": entry, **({"place": place} if place else {})})
+            connection.exec_driver_sql(f"INSERT INTO campaign_entries VALUES (1, {entry}, '{body}', '', NULL)")
+    empty.migrate()
+    assert not tables(empty) & {"campaigns", "campaign_experiments", "campaign_entries"}
+    note = services.experiments.get(tried.id).note
+    assert note is not None and note.text == (
+        'mine\n\nTry 2 of campaign old (c1):\n\n    {"gain":0.02}\n    {"number": 3, "place": 2}'
+    )
+    assert services.experiments.get(other.id).note is None
+    with empty.reading() as connection:
+        rows = connection.exec_driver_sql("SELECT growing, news FROM experiments ORDER BY number").all()
+    assert [tuple(row) for row in rows] == [(False, -4), (True, 4)]

@@ -63,8 +63,6 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             "key_id": made["revoked"].key.id,
             "webhook_id": "none",
             "external_id": "none",
-            "campaign_id": "none",
-            "place": "1",
             "model": "gpt2-nano",
             "view_id": "none",
         }

@@ -15,7 +15,6 @@ import pytest
 
 from api.app import create_app
 from api.client.client import Client
-from orchestrator.campaigns.ledger import TryRequest
 from orchestrator.external_runs import LinesBatch, RunHeader
 from orchestrator.jobs import RunAction
 from orchestrator.keys import KeyRequest
@@ -54,9 +53,6 @@ GIVEN: dict[str, Any] = {
     "action": RunAction.CANCEL,
     "metric": "train_loss",
     "external_id": "muon-seed-1",
-    "campaign_id": "k3v9m2x713",
-    "place": 1,
-    "tried": TryRequest(optimizer="adapm", lr=2e-3),
     "batch": LinesBatch(run=RunHeader(experiment="muon against adamw", candidate="muon"), part="first"),
     "attempt": 1,
     "form": "csv",
