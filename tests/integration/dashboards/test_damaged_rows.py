@@ -86,7 +86,7 @@ def fill(database: Database, services: Any) -> str:
     """Rows of the tables that the stored folder has none of; the newest view."""
     for name in ("first", "second"):
         services.external_runs.append(f"run-{name}", batch({0: 3.0, 1: 2.0}, run=header(experiment=name)))
-        view = services.saved_views.save(name, "/runs?sort=lr", by=None).id
+        view: str = services.saved_views.save(name, "/runs?sort=lr", by=None).id
     with database.writing() as connection:
         run_id, attempt = connection.execute(sa.select(attempts.c.run_id, attempts.c.attempt).limit(1)).one()
         texts = zstandard.compress(b"[]")
