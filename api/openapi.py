@@ -201,7 +201,6 @@ OF_AN_EXPERIMENT = (
 RESULTS = (
     f"GET {EXPERIMENT}/comparison",
     f"GET {EXPERIMENT}/comparison/{{form}}",
-    f"GET {EXPERIMENT}/target-test",
     f"GET {EXPERIMENT}/cells",
     f"GET {EXPERIMENT}/sweep",
     f"GET {EXPERIMENT}/figures",
@@ -297,7 +296,7 @@ LINKS: tuple[Link, ...] = (
     _link(
         f"GET {EXTERNAL}",
         ITSELF,
-        *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement", "target-test")),
+        *(f"GET {EXTERNAL}/{noun}" for noun in ("runs", "runs.csv", "judgement")),
         f"DELETE {EXTERNAL}",
         by="external_id",
     ),

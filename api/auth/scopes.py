@@ -96,13 +96,11 @@ TABLE = {
     GET /v1/experiments/{experiment_id}/stream                       stream
     GET /v1/experiments/{experiment_id}/sweep                        whole
     GET /v1/experiments/{experiment_id}/sweep/comparison             whole
-    GET /v1/experiments/{experiment_id}/target-test                  whole
     GET /v1/external-experiments                                     whole
     GET /v1/external-experiments/{external_id}
     GET /v1/external-experiments/{external_id}/judgement             whole
     GET /v1/external-experiments/{external_id}/runs                  whole
     GET /v1/external-experiments/{external_id}/runs.csv              heavy
-    GET /v1/external-experiments/{external_id}/target-test           whole
     GET /v1/external-runs/{external_id}
     GET /v1/external-runs/{external_id}/series                       heavy
     GET /v1/fits                                                     whole

@@ -17,9 +17,8 @@ from api.cli.console import plain, plain_table, sentences
 from dashboards.text import formats
 from dashboards.text.answers import coefficient_names, memory_words, number, target_words
 from dashboards.text.words import speed_words, unstable_runs
-from orchestrator.analysis.benchmark_rules import TargetTest
 from orchestrator.analysis.laws.records import CandidateFit, CriticalBatches, Estimate, FitReport
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule
+from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.jobs import Outcome
 from orchestrator.records import CandidateRow, Comparison, Conclusion, Interval
 from worker.words import pluralize
@@ -242,28 +241,8 @@ def profile_view(report: ProfileReport) -> RenderableType:
         cells = (plain(row.candidate), f"{row.score_tokens:.3f}", f"{row.score_device_hours:.3f}", *times)
         table.add_row(*map(Text, cells))
     workloads = pluralize(report.workloads, "workload")
-    rule = " by AlgoPerf's rule" if report.rule is ProfileRule.ALGOPERF else ""
-    head = Text(f"Performance profile{rule} over {workloads}, tau in [1, {report.largest_tau:g}]")
+    head = Text(f"Performance profile over {workloads}, tau in [1, {report.largest_tau:g}]")
     return Group(head, table, sentences(("note", formats.sentence(note)) for note in report.notes))
-
-
-def target_test_view(test: TargetTest) -> RenderableType:
-    """One line a candidate: its mean and its score; then what is shown."""
-    table = plain_table("candidate", "lr", "runs", "mean loss", "score", f"≥ {test.margin:g}", "runs needed")
-    for row in test.rows:
-        cells = (
-            plain(row.candidate),
-            formats.rate(row.lr),
-            str(row.runs),
-            formats.UNKNOWN if row.mean_loss is None else formats.loss(row.mean_loss),
-            formats.UNKNOWN if row.score is None else f"{row.score:.4f}",
-            "yes" if row.is_shown else "no",
-            formats.UNKNOWN if row.runs_needed is None else formats.count(row.runs_needed),
-        )
-        table.add_row(*map(Text, cells))
-    head = Text(f"{plain(test.name)}: is the mean loss shown to be below {test.target:g}?", style="bold")
-    lines = [(row.candidate, formats.sentence(row.verdict)) for row in test.rows]
-    return Group(head, table, sentences(lines + [("note", formats.sentence(note)) for note in test.notes]))
 
 
 def estimate_text(estimate: Estimate | None, digits: int = 3) -> str:

@@ -3,7 +3,6 @@
 Verbs without a service load no client.
 """
 
-import math
 import os
 import re
 import signal
@@ -25,7 +24,6 @@ from orchestrator.settings import Settings, setting_source, unknown_variables
 
 if TYPE_CHECKING:
     from api.client.client import Client
-    from orchestrator.analysis.benchmark_rules import TargetTestChoice
 
 URL_VARIABLE = "ADAPM_BENCH_URL"
 THERE_IS_NO = re.compile(r"there is no (?!run)")
@@ -37,42 +35,9 @@ Url = Annotated[
         "--url", help=f"The service; default: ${URL_VARIABLE}, else the one on the data folder.", metavar="URL"
     ),
 ]
-TargetOption = Annotated[
-    float | None,
-    typer.Option("--target", help="Test whose mean loss is below this, as modded-nanogpt's track 3 does for 3.28."),
-]
-NoiseMarginOption = Annotated[
-    float | None,
-    typer.Option(
-        "--noise-margin",
-        help="With --target: 3.09 times the standard deviation between seeds; default: 0.004, that of track 3.",
-    ),
-]
 Data = Annotated[Path | None, typer.Option("--data", help="Data folder; default: .adapm-bench in the current folder.")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")]
 Slots = Annotated[int | None, typer.Option(min=1, help="CPUs that runs may use at once; default: all usable ones.")]
-
-
-def target_choice(target: float | None, noise_margin: float | None) -> "TargetTestChoice | None":
-    """What the two options ask for; None where no target is given."""
-    from orchestrator.analysis.benchmark_rules import TargetTestChoice  # numpy, which verbs without it do without
-
-    if target is None:
-        if noise_margin is not None:
-            fail("--noise-margin needs --target", BAD_INPUT)
-        return None
-    for name, given in (("--target", target), ("--noise-margin", noise_margin)):
-        if given is not None and math.isnan(given):
-            fail(f"{name} nan is no number that a loss could be compared with; give a number", BAD_INPUT)
-    try:
-        return TargetTestChoice(target=target, **({} if noise_margin is None else {"margin": noise_margin}))
-    except ValidationError as error:
-        names = {"target": "--target", "margin": "--noise-margin"}
-        told = (
-            f"{names[str(each['loc'][0])]} {each['input']}: {each['msg'].replace('Input should', 'must')}"
-            for each in error.errors()
-        )
-        fail("; ".join(told), BAD_INPUT)
 
 
 def environment_settings(**flags: object) -> Settings:

@@ -23,7 +23,7 @@ from functools import partial, wraps
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import uuid4
 
 import httpx2
@@ -46,9 +46,8 @@ from api.client.messages import InputError as InputError
 from api.client.streams import StreamState, async_changes, changes, listener
 from api.records import DatasetInfo, Health, ModelInfo, OptimizerInfo, Page, RunGroupRow, RunTableRow
 from dashboards.files.publication import TableFormat
-from orchestrator.analysis.benchmark_rules import TRACK_3_MARGIN, TRACK_3_TARGET, TargetTest
 from orchestrator.analysis.laws.records import FitReport, FormName
-from orchestrator.analysis.profiles import ProfileReport, ProfileRule
+from orchestrator.analysis.profiles import ProfileReport
 from orchestrator.annotations import AnnotationChange
 from orchestrator.external_runs import (
     ExternalExperiment,
@@ -271,27 +270,9 @@ class Endpoints:
         return self._get(path, ComparisonSpec, {"seeds": seeds})
 
     @Endpoint
-    def profile(
-        self, experiment_ids: Sequence[str], *, rule: ProfileRule | Literal["bench", "algoperf"] = ProfileRule.BENCH
-    ) -> ProfileReport:
-        """How the candidates of several comparisons do over all of their workloads; `algoperf`: as the scorer of that
-        benchmark takes times and scores."""
-        ids = as_texts(experiment_ids, "the ids")
-        return self._get("/v1/profiles", ProfileReport, {"experiment": ids, **_parameters(rule=str(rule))})
-
-    @Endpoint
-    def target_test(
-        self,
-        experiment_id: str,
-        *,
-        target: float = TRACK_3_TARGET,
-        margin: float = TRACK_3_MARGIN,
-        cell: str | None = None,
-    ) -> TargetTest:
-        """Whose mean loss is shown to be below `target`, by the rule of modded-nanogpt's track 3. `margin`: 3.09 times
-        the standard deviation between seeds."""
-        chosen = _parameters(target=str(target), margin=str(margin), cell=cell)
-        return self._get(f"/v1/experiments/{segment(experiment_id)}/target-test", TargetTest, chosen)
+    def profile(self, experiment_ids: Sequence[str]) -> ProfileReport:
+        """How the candidates of several comparisons do over all of their workloads."""
+        return self._get("/v1/profiles", ProfileReport, {"experiment": as_texts(experiment_ids, "the ids")})
 
     @Endpoint
     def fit(
@@ -348,20 +329,6 @@ class Endpoints:
         given = None if margin is None else str(margin)
         chosen = _parameters(metric=metric, baseline=baseline, workload=workload, margin=given)
         return self._get(f"/v1/external-experiments/{segment(external_id)}/judgement", ExternalJudgement, chosen)
-
-    @Endpoint
-    def external_target_test(
-        self,
-        external_id: str,
-        *,
-        target: float = TRACK_3_TARGET,
-        margin: float = TRACK_3_MARGIN,
-        metric: str | None = None,
-        workload: str | None = None,
-    ) -> TargetTest:
-        """The same of external runs: `target_test`."""
-        chosen = _parameters(target=str(target), margin=str(margin), metric=metric, workload=workload)
-        return self._get(f"/v1/external-experiments/{segment(external_id)}/target-test", TargetTest, chosen)
 
     @Endpoint
     def external_run(self, external_id: str) -> ExternalRun:

@@ -35,7 +35,6 @@ from api.routes.context import (
 from dashboards.data.live import RECONNECT_MILLISECONDS
 from dashboards.files.figures import table_file
 from dashboards.files.publication import TABLE_MEDIA_TYPES, TableFormat
-from orchestrator.analysis.benchmark_rules import TargetTest, TargetTestChoice
 from orchestrator.annotations import AnnotationChange
 from orchestrator.errors import OrchestratorError
 from orchestrator.jobs import RunAction
@@ -125,17 +124,6 @@ def experiment(experiment_id: ExperimentIdPath, experiments: ExperimentsDependen
 def comparison(experiment_id: ExperimentIdPath, analysis: AnalysisDependency, cell: CellQuery = None) -> Response:
     """The leaderboard over the runs that have ended; of a scaling experiment that of one cell."""
     return json_response(analysis.compare(experiment_id, cell))
-
-
-@router.get("/{experiment_id}/target-test", response_model=TargetTest, responses=problems(404, 409, 422))
-def target_test(
-    experiment_id: ExperimentIdPath,
-    analysis: AnalysisDependency,
-    choice: Annotated[TargetTestChoice, Query()],
-    cell: CellQuery = None,
-) -> Response:
-    """Whose mean loss is shown to be below a target, by the rule of modded-nanogpt's track 3; 409 for a sweep."""
-    return json_response(analysis.target_test(experiment_id, choice, cell))
 
 
 @router.get("/{experiment_id}/cells", responses=problems(404, 409))

@@ -202,7 +202,7 @@ def _curation(story: Story, experiment_id: str) -> None:
     """What is read of an ended comparison, and done with it."""
     here: dict[str, Any] = {"experiment_id": experiment_id}
     story.ask(f"PATCH {EXPERIMENT}", {"labels": ["paper", "tiny"], "note": "The first look."}, **here)
-    for noun in ("", "/comparison", "/target-test", "/stream", "/figures", "/report", "/provenance", "/references.bib"):
+    for noun in ("", "/comparison", "/stream", "/figures", "/report", "/provenance", "/references.bib"):
         story.ask(f"GET {EXPERIMENT}{noun}", **here)
     story.ask(f"GET {EXPERIMENT}/document.json", **here)
     for form in ("csv", "markdown", "latex"):
@@ -283,7 +283,6 @@ def _external_runs(story: Story) -> None:
     for noun in ("", "/runs", "/runs.csv"):
         story.ask(f"GET {EXTERNAL}{noun}", external_id=here)
     story.ask(f"GET {EXTERNAL}/judgement", query={"baseline": "adamw"}, external_id=here)
-    story.ask(f"GET {EXTERNAL}/target-test", query={"target": "3.9"}, external_id=here)
     for noun in ("", "/series"):
         story.ask(f"GET {EXTERNAL_RUN}{noun}", external_id="muon-seed-1")
     story.ask(f"DELETE {EXTERNAL_RUN}", external_id="adamw-seed-3")

@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
-from api.cli.answer_tables import comparison_table, fit_view, profile_view, target_test_view
+from api.cli.answer_tables import comparison_table, fit_view, profile_view
 from api.cli.console import Json, console, fail, plain, print_json, refuse, text_table
 from api.cli.listings import NONE_SUCH, NONE_YET, experiment_view, experiments_table, run_view, runs_table
-from api.cli.service import NoiseMarginOption, TargetOption, Url, open_client, target_choice
+from api.cli.service import Url, open_client
 from api.client.client import Client
 from dashboards.files.publication import TableFormat, run_table_csv
 from dashboards.text import formats, words
 from optim.nearest import unknown
-from orchestrator.analysis.profiles import ProfileRule
 from orchestrator.jobs import Outcome, RunStatus
 from orchestrator.log_lines import SEARCHED_BYTES, LogLevel
 from orchestrator.records import ExperimentRecord, RunRecord
@@ -56,10 +55,6 @@ FormatOption = Annotated[
 CellOption = Annotated[
     str | None,
     typer.Option("--cell", help="For a scaling experiment: the cell to compare; default: the largest."),
-]
-RuleOption = Annotated[
-    ProfileRule | None,
-    typer.Option("--rule", help="Score by the bench's profile or by AlgoPerf's; default: bench, over several IDs."),
 ]
 LimitOption = Annotated[
     int | None, typer.Option(min=1, max=1000, help="List at most this many; default: 20 experiments, all runs.")
@@ -233,27 +228,18 @@ def compare(
     ids: Ids,
     form: FormatOption = Layout.TABLE,
     cell: CellOption = None,
-    rule: RuleOption = None,
-    target: TargetOption = None,
-    noise_margin: NoiseMarginOption = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Compare the optimizers of an experiment: losses with intervals, memory, time, verdicts. Several: profiles."""
-    choice = target_choice(target, noise_margin)
-    as_profile = rule is not None or len(ids) > 1
-    if choice and as_profile:
-        refuse("--target tests one experiment; give one ID and no --rule")
+    as_profile = len(ids) > 1
     if as_profile and cell is not None:
         refuse("a profile takes every cell of a scaling experiment; leave --cell out")
-    if (choice or as_profile) and form not in (Layout.TABLE, Layout.JSON) and not json:
+    if as_profile and form not in (Layout.TABLE, Layout.JSON) and not json:
         refuse(f"--format {form.value} writes the table of one experiment; give one ID, or json for several")
     with open_client(url) as client:
-        if choice:
-            test = client.target_test(ids[0], target=choice.target, margin=choice.margin, cell=cell)
-            print_json(test) if json or form is Layout.JSON else console().print(target_test_view(test))
-        elif as_profile:
-            report = client.profile(ids, rule=rule or ProfileRule.BENCH)
+        if as_profile:
+            report = client.profile(ids)
             print_json(report) if json or form is Layout.JSON else console().print(profile_view(report))
         elif json or form is Layout.JSON:
             print_json(client.compare(ids[0], cell))

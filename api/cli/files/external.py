@@ -8,7 +8,6 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from api.cli.answer_tables import target_test_view
 from api.cli.console import (
     FAILED,
     Json,
@@ -18,11 +17,10 @@ from api.cli.console import (
     plain,
     plain_table,
     print_json,
-    refuse,
     sentences,
     text_table,
 )
-from api.cli.service import NoiseMarginOption, TargetOption, Url, open_client, target_choice
+from api.cli.service import Url, open_client
 from api.client.messages import ClientError
 from api.client.spool import FOLDER, FOLDER_VARIABLE, RunSpool, SpoolError, Synced, find
 from dashboards.text import formats
@@ -105,27 +103,14 @@ def judge(
     baseline: BaselineOption = None,
     workload: WorkloadOption = None,
     margin: MarginOption = None,
-    target: TargetOption = None,
-    noise_margin: NoiseMarginOption = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
     """Judge external runs, which you logged or imported: verdicts, intervals, and what nobody could check."""
-    choice = target_choice(target, noise_margin)
-    if choice and experiment is None:
-        refuse("--target tests the runs of one experiment; name it")
-    if choice and (baseline is not None or margin is not None):
-        refuse("--target holds every candidate against a loss; leave --baseline and --margin out")
     with open_client(url, listed_by="judge") as client:
         if experiment is None:
             found = client.external_experiments()
             print_json(found) if json else console().print(_experiments_table(found))
-            return
-        if choice:
-            test = client.external_target_test(
-                experiment, target=choice.target, margin=choice.margin, metric=metric, workload=workload
-            )
-            print_json(test) if json else console().print(target_test_view(test))
             return
         judged = client.judge(experiment, metric=metric, baseline=baseline, workload=workload, margin=margin or None)
     print_json(judged) if json else console().print(judgement_view(judged))

@@ -54,7 +54,7 @@ def test_settings_are_tried_and_the_best_one_is_judged_on_fresh_seeds(
     shown = CliRunner().invoke(main, ["compare", id], catch_exceptions=False)
     assert shown.exit_code == 0
     assert spec.name in shown.stdout
-    assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison
+    assert publish(client, id, tmp_path / "bundle", KEY).document.comparison == comparison
 
 
 def test_a_descent_with_looks_follows_its_trials_and_can_be_published(client: Client, tmp_path: Path) -> None:
@@ -76,4 +76,4 @@ def test_a_descent_with_looks_follows_its_trials_and_can_be_published(client: Cl
         assert {run.lr for run in judged} == {losses[0][1]} and {1, 2} <= {run.seed for run in judged}
         assert row.final is not None
         assert all(row.final.setting == spec.searched_parameters(0, run.spec) for run in judged if run.spec)
-    assert publish(client, id, tmp_path / "bundle", KEY).bundle.document.comparison == comparison
+    assert publish(client, id, tmp_path / "bundle", KEY).document.comparison == comparison
